@@ -23,7 +23,9 @@ CLEAN, VULNERABLE, UNKNOWN = "clean", "vulnerable", "not looked up"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Look the locked dependencies up among known vulnerabilities.")
+    parser = argparse.ArgumentParser(
+        description="Look the locked dependencies up among known vulnerabilities."
+    )
     parser.add_argument("--program", default="pip-audit", help="what looks a lock file up")
     parser.add_argument("--locks", type=Path, default=ROOT, help="the directory of the lock files")
     options = parser.parse_args()

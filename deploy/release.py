@@ -33,7 +33,9 @@ def main() -> None:
     options = parser.parse_args()
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     if not options.snapshot and not is_described(version, (ROOT / "CHANGELOG.md").read_text()):
-        sys.exit(f'CHANGELOG.md has no "## [{version}] - DATE": name what is under [Unreleased] so, and commit')
+        sys.exit(
+            f'CHANGELOG.md has no "## [{version}] - DATE": name what is under [Unreleased] so, and commit'
+        )
     if (unpinned := without_digest()) and not options.snapshot:
         sys.exit(
             f"these images have no digest: {', '.join(unpinned)}; append @sha256:... where deploy/ names them, as "
@@ -56,7 +58,9 @@ def main() -> None:
 
 
 def is_described(version: str, changelog: str) -> bool:
-    return re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE) is not None
+    return (
+        re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE) is not None
+    )
 
 
 def build(place: Path) -> Path:

@@ -1,8 +1,9 @@
 """
-What `tollhouse check` reports of [upstream], [[destinations]] and [[notify]]: what would become of what is sent there.
+What `tollhouse check` reports of [upstream], [[destinations]] and [[notify]]: what would become of what is
+sent there.
 
-An empty export and a question about a billing drop leave nothing behind: of all other streams and destinations the
-connection is tried, and they stay unverified.
+An empty export and a question about a billing drop leave nothing behind: of all other streams and
+destinations the connection is tried, and they stay unverified.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class ChannelCheck:
     words: str | None = None
 
 
-async def check(settings: UpstreamSettings, *, clock: Clock, used: Collection[str] = ()) -> Sequence[StreamCheck]:
+async def check(
+    settings: UpstreamSettings, *, clock: Clock, used: Collection[str] = ()
+) -> Sequence[StreamCheck]:
     """
     One line for each stream in use, in the order of the table; nothing when there is no upstream.
 
@@ -129,7 +132,12 @@ async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -
     async with client_of(settings, clock=clock) as client:
         found = await try_connection(client, url)
     return DestinationCheck(
-        name="gateway", type="agent", topics=(AI_TELEMETRY,), to=_origin(url), status=found.status, words=found.words
+        name="gateway",
+        type="agent",
+        topics=(AI_TELEMETRY,),
+        to=_origin(url),
+        status=found.status,
+        words=found.words,
     )
 
 

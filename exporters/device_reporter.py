@@ -115,7 +115,8 @@ class DeviceReporter:
             return 0.0  # the first heartbeat at once
         if answer.device.state == ENROLLED:
             self._set_reason(
-                "the device's key is missing here, and the gateway gives it once: tollhouse devices reset ID there"
+                "the device's key is missing here, and the gateway gives it once: tollhouse devices reset ID "
+                "there"
             )
             return REFUSED_S
         self._set_reason(f"the gateway answers: {answer.device.state}")

@@ -7,7 +7,8 @@ class SendError(Exception):
     """
     `answered`: the destination answered, and may answer the same again under this idempotency key.
 
-    `ambiguous`: the request left and may have been taken: no answer came, or one that a gateway gave in its place.
+    `ambiguous`: the request left and may have been taken: no answer came, or one that a gateway gave in its
+    place.
     """
 
     def __init__(

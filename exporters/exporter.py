@@ -30,7 +30,10 @@ class Exporter(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RouteConfig:
-    """A route, how it sends, and which secrets it needs. `made_of` are its settings: equal ones make an equal route."""
+    """
+    A route, how it sends, and which secrets it needs. `made_of` are its settings: equal ones make an equal
+    route.
+    """
 
     spec: RouteSpec
     made_of: object

@@ -93,8 +93,8 @@ class Forwarder:
         """
         Forward by these from now on; `syncs` None: as before. Nothing has changed when it raises.
 
-        What is being sent is answered as it began: nothing is cut off, so nothing becomes ambiguous. Routes that are
-        made of the same settings go on untouched.
+        What is being sent is answered as it began: nothing is cut off, so nothing becomes ambiguous. Routes
+        that are made of the same settings go on untouched.
         """
         await self._deliveries.declare([config.spec for config in specs], at_start=False)
         wanted = {config.spec.name: config for config in specs}
@@ -150,7 +150,9 @@ class Forwarder:
     async def _state_of(self, route: str) -> str:
         """Where it stands; while that cannot be read it runs, and finds out."""
         try:
-            return next((each.state for each in await self._deliveries.routes() if each.name == route), RUNNING)
+            return next(
+                (each.state for each in await self._deliveries.routes() if each.name == route), RUNNING
+            )
         except SpoolError:
             return RUNNING
 
@@ -195,7 +197,9 @@ class Forwarder:
     ) -> None:
         task = asyncio.create_task(run, name=name)
         task.add_done_callback(self._ended)
-        self._running[name] = _Running(work=work, stamps=stamps, close=close, task=task, seen=stamps(), config=config)
+        self._running[name] = _Running(
+            work=work, stamps=stamps, close=close, task=task, seen=stamps(), config=config
+        )
 
     def _retire(self, name: str) -> None:
         """A route ends when what it sends is answered; a sync at once, as its repeat changes nothing."""
@@ -218,7 +222,10 @@ class Forwarder:
         task.add_done_callback(self._retiring.discard)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        is_expected = task.cancelled() or task not in (self._watch, *(each.task for each in self._running.values()))
+        is_expected = task.cancelled() or task not in (
+            self._watch,
+            *(each.task for each in self._running.values()),
+        )
         if not is_expected and self._failed is None:
             self._failed = task
             self._failure.set()

@@ -63,7 +63,9 @@ def try_file(path: Path) -> Probe:
 
 
 def try_directory(directory: Path) -> Probe:
-    """Writes and flushes a file without a name, in the nearest directory above if this one is still to be made."""
+    """
+    Writes and flushes a file without a name, in the nearest directory above if this one is still to be made.
+    """
     place = directory
     try:
         place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
@@ -77,7 +79,10 @@ def try_directory(directory: Path) -> Probe:
 
 
 def failed(error: SendError) -> Probe:
-    """What a failure says about later deliveries. An empty export alone that is refused speaks for key and address."""
+    """
+    What a failure says about later deliveries. An empty export alone that is refused speaks for key and
+    address.
+    """
     if isinstance(error, Rejected):
         return Probe(status=UNVERIFIED, words=f"it takes no empty export: {error}")
     return Probe(status=UNAVAILABLE if isinstance(error, Retryable) else REFUSED, words=str(error))

@@ -70,8 +70,9 @@ class Mark:
 
 class FileExporter:
     """
-    `write` gives the lines of a delivery, no two of them alike. `head` begins an empty file; a file that begins
-    with another line is moved aside. `shared`: other machines go on with the file where this one stops.
+    `write` gives the lines of a delivery, no two of them alike. `head` begins an empty file; a file that
+    begins with another line is moved aside. `shared`: other machines go on with the file where this one
+    stops.
     """
 
     in_flight = 1  # one file, one order
@@ -208,7 +209,9 @@ class _File:
             aside = _free_name(here)
             here.rename(aside)
             fields = {"action": "file_moved_aside", "file": str(aside)}
-            _log.warning("%s: it begins with other columns and is moved aside; a new one begins", here, extra=fields)
+            _log.warning(
+                "%s: it begins with other columns and is moved aside; a new one begins", here, extra=fields
+            )
             descriptor = self._open()
         self._descriptor = descriptor
         flush_directory(self.path.parent)
@@ -267,8 +270,9 @@ def _blank_holes(descriptor: int, place: int, blank: bytes) -> None:
     """
     Lines behind a place that hold zeros become blank.
 
-    A power cut leaves zeros of what was written and not flushed. JSON may begin with spaces, so a line of them joins
-    the next one; a table of commas has empty lines. The lines of other deliveries stay where they are.
+    A power cut leaves zeros of what was written and not flushed. JSON may begin with spaces, so a line of
+    them joins the next one; a table of commas has empty lines. The lines of other deliveries stay where they
+    are.
     """
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(place)
@@ -276,7 +280,9 @@ def _blank_holes(descriptor: int, place: int, blank: bytes) -> None:
     if not any(is_torn for is_torn, _ in sizes):
         return
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~os.O_APPEND)  # while it appends, a write ignores its place
+    fcntl.fcntl(
+        descriptor, fcntl.F_SETFL, flags & ~os.O_APPEND
+    )  # while it appends, a write ignores its place
     try:
         for is_torn, size in sizes:
             if is_torn:

@@ -16,7 +16,15 @@ from math import inf
 from msgspec.structs import replace
 
 from exporters.backoff import Backoff
-from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnknown, Rejected, Retryable, SendError
+from exporters.errors import (
+    DeliveryTooLarge,
+    Divide,
+    Misconfigured,
+    OutcomeUnknown,
+    Rejected,
+    Retryable,
+    SendError,
+)
 from exporters.exporter import Exporter
 from exporters.linger import Linger
 from exporters.throttle import RouteThrottle
@@ -35,8 +43,9 @@ PARKED_S = 60.0
 LONGEST_REST_S = 60.0
 AFTER_A_FAULT_S = 5.0
 FAULTS = 3  # without a success between: then the route is at fault, and it parks
-# The refusals that are never given to a request that was taken under the same key: a service that honours keys would
-# have repeated its first answer. Every other one may come from somebody in between, or while the first is worked on.
+# The refusals that are never given to a request that was taken under the same key: a service that honours
+# keys would have repeated its first answer. Every other one may come from somebody in between, or while the
+# first is worked on.
 _NOT_TAKEN = (400, 413)
 _BUSY = (502, 503, 504)  # these say nothing of the request
 
@@ -49,8 +58,8 @@ class RouteLoop:
     """
     Runs until it is cancelled; then open deliveries stay open and are sent again with the same bytes.
 
-    After `retire` or `let_go` it ends by itself, when what it was sending is answered; after the second it may run
-    again.
+    After `retire` or `let_go` it ends by itself, when what it was sending is answered; after the second it
+    may run again.
     """
 
     def __init__(
@@ -89,7 +98,9 @@ class RouteLoop:
             async with asyncio.TaskGroup() as group:
                 listener = group.create_task(self._listen(), name=f"{self.name} news")
                 places = range(self._exporter.in_flight)
-                await asyncio.gather(*(group.create_task(self._work(n), name=f"{self.name} {n}") for n in places))
+                await asyncio.gather(
+                    *(group.create_task(self._work(n), name=f"{self.name} {n}") for n in places)
+                )
                 listener.cancel()
         finally:
             self.is_running = False
@@ -128,7 +139,9 @@ class RouteLoop:
             await self._forward(delivery)
         except Exception as error:  # what became of it could not be said: it must not stay in hand
             not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
-            with suppress(SpoolError):  # then it is due again at once, and known as one that may have been taken
+            with suppress(
+                SpoolError
+            ):  # then it is due again at once, and known as one that may have been taken
                 await self._deliveries.give_back(delivery, reason=str(error), not_before=not_before)
             raise
         self._wake()
@@ -220,18 +233,24 @@ class RouteLoop:
             await self._deliveries.split(delivery, reason=words, refused=True)
         elif delivery.count > 1:  # sent before the route began to refuse: halving it would prove nothing now
             definite = error.status in _NOT_TAKEN
-            await self._deliveries.retry(delivery, reason=words, not_before=0.0, answer=error.answer, definite=definite)
+            await self._deliveries.retry(
+                delivery, reason=words, not_before=0.0, answer=error.answer, definite=definite
+            )
         elif delivery.refusals and delivery.proven:
             await self._set_aside(delivery, error)
         else:
             await self._suspect(delivery, error)
 
     async def _set_aside(self, delivery: Delivery, error: SendError) -> None:
-        """Keep the record as a dead letter; the route parks when it has as many as it may, so that none is lost."""
+        """
+        Keep the record as a dead letter; the route parks when it has as many as it may, so that none is lost.
+        """
         dead = next(state.dead for state in await self._deliveries.routes() if state.name == self.name)
         if dead >= self._max_dead_letters:
             full = f"{dead} dead letters wait for a decision (spool.max_dead_letters): retry or discard them"
-            await self._park(delivery, Misconfigured(f"{full}; the last refusal: {error}", answered=error.answered))
+            await self._park(
+                delivery, Misconfigured(f"{full}; the last refusal: {error}", answered=error.answered)
+            )
             return
         await self._deliveries.set_aside(delivery, error=str(error), status=str(error.status or "unsendable"))
         await self._worked()  # `proven`: others were accepted
@@ -259,7 +278,9 @@ class RouteLoop:
             return
         repeats = f"{words}, again and again: the log of Tollhouse says where"
         not_before = self._throttle.now() + PARKED_S + self._backoff.delay_s(1)  # behind what waits
-        await self._park(delivery, Misconfigured(repeats, answered=False, ambiguous=True), not_before=not_before)
+        await self._park(
+            delivery, Misconfigured(repeats, answered=False, ambiguous=True), not_before=not_before
+        )
 
     async def _park(self, delivery: Delivery, error: Misconfigured, *, not_before: float = 0.0) -> None:
         words = str(error)
@@ -297,7 +318,9 @@ class RouteLoop:
                         continue
                     rest_s = await self._until_due()
                     self._waits = ""
-                except SpoolUnavailable as error:  # nothing was settled, nothing is lost: the spool says what it needs
+                except (
+                    SpoolUnavailable
+                ) as error:  # nothing was settled, nothing is lost: the spool says what it needs
                     self._tell_waiting(str(error))
                     rest_s = AFTER_A_FAULT_S
                 except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost

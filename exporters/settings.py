@@ -25,12 +25,15 @@ class EventStream:
     """
     Usage events of one type become `sum` operations of a unit-cost stream.
 
-    `element`, `value` and `dimensions` name a place in an event: `subject`, `source`, `type`, or a name in its data.
+    `element`, `value` and `dimensions` name a place in an event: `subject`, `source`, `type`, or a name in
+    its data.
     """
 
     stream: str = setting("", "the name of the stream")
     type: str = setting("allocation", "what the stream holds", choices=("allocation", "metric"))
-    granularity: str = setting("DAILY", "the time that one sum covers", choices=("HOURLY", "DAILY", "MONTHLY"))
+    granularity: str = setting(
+        "DAILY", "the time that one sum covers", choices=("HOURLY", "DAILY", "MONTHLY")
+    )
     element: str = setting("subject", "the place of what is summed for")
     value: str = setting("", "the place of the amount; empty counts events")
     dimensions: Mapping[str, str] = setting({}, "name of the dimension = its place; at most 5")
@@ -38,7 +41,10 @@ class EventStream:
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamSettings:
-    """The cost service, or another Tollhouse. An empty `base_url` means that there is none: records are kept here."""
+    """
+    The cost service, or another Tollhouse. An empty `base_url` means that there is none: records are kept
+    here.
+    """
 
     base_url: str = setting("", "its address")
     ai_telemetry_url: str = setting("", "where OTLP goes; empty means `base_url`")
@@ -47,10 +53,14 @@ class UpstreamSettings:
     proxy: str = setting("", "an HTTP proxy on the way")
     ca_file: Path | None = setting(None, "certificates to trust, in place of the system's")
     timeout: Duration = setting(30.0, "of one request")
-    batch_records: int = setting(1000, "records of one delivery", edge="the next records are another delivery", least=1)
+    batch_records: int = setting(
+        1000, "records of one delivery", edge="the next records are another delivery", least=1
+    )
     batch_bytes: Size = setting(4 * MIB, "bytes of one request", edge="a larger delivery is split")
     linger: Duration = setting(
-        0.25, "how long a record waits for others to leave with it; `0s` sends each as soon as it is closed", least=0
+        0.25,
+        "how long a record waits for others to leave with it; `0s` sends each as soon as it is closed",
+        least=0,
     )
     compression: str = setting("gzip", "of requests", choices=("gzip", "none"))
     idempotency_header: str = setting("Idempotency-Key", "the header that tells a repeated delivery")
@@ -69,7 +79,9 @@ class UpstreamSettings:
 class DestinationSettings:
     """A receiver beside the upstream, with its own progress. A slow or refusing one delays no other."""
 
-    name: str = setting("", "part of the names of its routes, `NAME/TOPIC`; letters, digits, `.`, `_` and `-`")
+    name: str = setting(
+        "", "part of the names of its routes, `NAME/TOPIC`; letters, digits, `.`, `_` and `-`"
+    )
     type: str = setting("", "the kind of receiver")
     path: Path | None = setting(None, "the file, of the types ndjson and focus")
     url: str = setting("", "the address, of the types otlp and webhook")
@@ -79,7 +91,9 @@ class DestinationSettings:
     linger: Duration = setting(
         0.25, "how long a record waits for others to leave with it, as `upstream.linger`", least=0
     )
-    required: bool = setting(True, "records are kept until it has them; false: no longer than `spool.retention`")
+    required: bool = setting(
+        True, "records are kept until it has them; false: no longer than `spool.retention`"
+    )
     start: str = setting("oldest", "where a new destination begins in the log", choices=("oldest", "now"))
     shared: bool = setting(
         False, "ndjson and focus: all nodes mount `path`, which several gateways on one PostgreSQL need"
@@ -88,7 +102,9 @@ class DestinationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class NotifySettings:
-    """A channel for people or programs that are told of budgets and insights: [notifications](notifications.md)."""
+    """
+    A channel for people or programs that are told of budgets and insights: [notifications](notifications.md).
+    """
 
     name: str = setting("", "how budgets and views name it; letters, digits, `.`, `_` and `-`")
     type: str = setting("", "the kind of receiver")
@@ -97,11 +113,15 @@ class NotifySettings:
     secret_file: Path | None = setting(
         None, "webhook: the secret that signs; alertmanager: the bearer token; email: the password"
     )
-    headers: Mapping[str, str] = setting({}, "sent with every request, of webhook and alertmanager", secret=True)
+    headers: Mapping[str, str] = setting(
+        {}, "sent with every request, of webhook and alertmanager", secret=True
+    )
     proxy: str = setting("", "an HTTP proxy on the way")
     ca_file: Path | None = setting(None, "certificates to trust, in place of the system's")
     server: str = setting("", "email: the mail server, HOST:PORT")
-    tls: str = setting("starttls", "email: how the connection is encrypted", choices=("starttls", "implicit", "none"))
+    tls: str = setting(
+        "starttls", "email: how the connection is encrypted", choices=("starttls", "implicit", "none")
+    )
     username: str = setting("", "email: who signs in; empty signs nobody in")
     sender: str = setting("", "email: the address that mails come from")
     to: tuple[str, ...] = setting((), "email: the addresses that mails go to, at most 50")
@@ -117,14 +137,17 @@ class NotifySettings:
     quiet_hours: str = setting(
         "", 'when only critical notices leave, such as "22:00-07:00"; the others wait for the end'
     )
-    digest: str = setting("", 'the time of day at which notices of severity info leave together, such as "08:00"')
+    digest: str = setting(
+        "", 'the time of day at which notices of severity info leave together, such as "08:00"'
+    )
     time_zone: str = setting("UTC", "of both times, such as Europe/Berlin")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetrySettings:
     """
-    Metrics and traces of Tollhouse itself, for a collector: [monitoring](monitoring.md#sent-instead-of-scraped).
+    Metrics and traces of Tollhouse itself, for a collector:
+    [monitoring](monitoring.md#sent-instead-of-scraped).
 
     They hold no content and no key. An endpoint that does not answer costs no record.
     """

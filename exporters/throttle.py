@@ -70,9 +70,9 @@ class RouteThrottle:
         """
         Whether it met so many of them that it is tried in halves, though nothing else passed meanwhile.
 
-        On a quiet route nothing ever passes beside it. Where the destination is to blame, halving costs little: one
-        request goes out at a time, and the halves must meet as many errors again. Where the other half passed, one
-        error is enough.
+        On a quiet route nothing ever passes beside it. Where the destination is to blame, halving costs
+        little: one request goes out at a time, and the halves must meet as many errors again. Where the other
+        half passed, one error is enough.
         """
         return self._suspects[delivery.id] >= (1 if delivery.proven else SUSPECT_AFTER)
 

@@ -1,4 +1,6 @@
-"""Work on the records of a delivery, in short turns of the event loop: senders are not made to wait for it."""
+"""
+Work on the records of a delivery, in short turns of the event loop: senders are not made to wait for it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ TURN: Final = 64  # records in one turn, about half a millisecond: a whole deliv
 
 
 async def in_turns(items: Sequence[T], work: Callable[[Sequence[T]], U]) -> list[U]:
-    """What `work` makes of the items, TURN at a time and in their order; everybody else has a turn in between."""
+    """
+    What `work` makes of the items, TURN at a time and in their order; everybody else has a turn in between.
+    """
     made = []
     for start in range(0, len(items), TURN):
         if start:

@@ -47,8 +47,8 @@ FOLLOW_S = 30.0  # what the server before this one gets to stop: it ends itself 
 LOOK_AGAIN_S = 3.0  # at a disk that is too full to start on
 FIRST_KEY = "First key"
 ANSWERING = 8  # threads that compute answers and wait for the system; more would not be faster
-# Threads commit and read large bodies. Whoever comes back from the system, several times a request, waits so long for
-# the interpreter's lock: Python's own 5 ms add up to many.
+# Threads commit and read large bodies. Whoever comes back from the system, several times a request, waits so
+# long for the interpreter's lock: Python's own 5 ms add up to many.
 SWITCH_S = 0.0005
 
 
@@ -73,10 +73,10 @@ class App:
         origins: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         """
-        `local` makes it an agent: see gateway.agent. `observer` is notified of commits too. `reread` reads the
-        configuration again for a reload; without it the files that it names are. `sockets` listen already.
-        `takes_over`: from the server that runs on the data directory, if there is one. `origins` says
-        where the settings come from.
+        `local` makes it an agent: see gateway.agent. `observer` is notified of commits too. `reread` reads
+        the configuration again for a reload; without it the files that it names are. `sockets` listen
+        already. `takes_over`: from the server that runs on the data directory, if there is one. `origins`
+        says where the settings come from.
         """
         self.config = config
         self._sockets = sockets or ListeningSockets({})
@@ -102,9 +102,9 @@ class App:
         """
         Ready to take requests when it returns; when a step fails, what was started is stopped again.
 
-        On a full disk, or while a database is away, it waits and answers 503 meanwhile; `abandon` ends that with
-        StartAbandoned. SpoolError when the data directory cannot be opened, OSError for an address or a file,
-        ConfigError when what the configuration points to is wrong.
+        On a full disk, or while a database is away, it waits and answers 503 meanwhile; `abandon` ends that
+        with StartAbandoned. SpoolError when the data directory cannot be opened, OSError for an address or a
+        file, ConfigError when what the configuration points to is wrong.
         """
         sys.setswitchinterval(SWITCH_S)
         answering = ThreadPoolExecutor(ANSWERING, thread_name_prefix="answers", initializer=lower_priority)
@@ -183,7 +183,8 @@ class App:
 
     async def reload(self, actor: Actor) -> Reloaded:
         """
-        Take over the configuration as it is now, with keys, prices and certificates, and try parked routes again.
+        Take over the configuration as it is now, with keys, prices and certificates, and try parked routes
+        again.
 
         ConfigError with every problem, SpoolError: the configuration before stays in force.
         """
@@ -274,11 +275,15 @@ class App:
         from gateway.refusing import RefusingListeners
 
         takes_grpc = not self._listeners.grpc_address
-        refusing = RefusingListeners(self.config.server, self._clock, reason, self._sockets, takes_grpc=takes_grpc)
+        refusing = RefusingListeners(
+            self.config.server, self._clock, reason, self._sockets, takes_grpc=takes_grpc
+        )
         self.config = replace(self.config, server=await refusing.start())
         self._listeners.server = self.config.server
         listen = self.config.server.listen
-        _log.error("the start waits: %s: %s", reason, error, extra={"action": "start_waits", "listen": listen})
+        _log.error(
+            "the start waits: %s: %s", reason, error, extra={"action": "start_waits", "listen": listen}
+        )
         return refusing
 
     async def _wait_for_room(self) -> None:

@@ -14,10 +14,11 @@ NEARLY = 1e-6  # what rounding may leave of it
 
 class Buckets:
     """
-    One bucket per name, `burst` deep and refilled at `per_s`. A charge may overdraw a bucket that holds a whole token.
+    One bucket per name, `burst` deep and refilled at `per_s`. A charge may overdraw a bucket that holds a
+    whole token.
 
-    So a limit of five lets five through at once and no sixth before it is due, and one amount above `burst` passes and
-    is paid off before the next. At most `size` names are kept; the least recently used goes first.
+    So a limit of five lets five through at once and no sixth before it is due, and one amount above `burst`
+    passes and is paid off before the next. At most `size` names are kept; the least recently used goes first.
     """
 
     def __init__(self, clock: Clock, *, burst: float, per_s: float, size: int = 10_000) -> None:

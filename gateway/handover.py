@@ -1,9 +1,9 @@
 """
 A server gives its listening sockets to the process that takes over from it, so that no connection is refused.
 
-Both sides share the sockets: connections that wait in them belong to neither, and are accepted by whoever comes next.
-That is why they are passed on, and not opened a second time with SO_REUSEPORT: Linux resets what waits in a listening
-socket that is closed.
+Both sides share the sockets: connections that wait in them belong to neither, and are accepted by whoever
+comes next. That is why they are passed on, and not opened a second time with SO_REUSEPORT: Linux resets what
+waits in a listening socket that is closed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class HandOver:
     """
     The side of the running server, on a socket in its data directory that its owner alone may open.
 
-    `sockets` are its listening sockets by name, `grpc` is its gRPC address. `asked` is set when the other process is
-    ready to follow: then this one stops.
+    `sockets` are its listening sockets by name, `grpc` is its gRPC address. `asked` is set when the other
+    process is ready to follow: then this one stops.
     """
 
     def __init__(self, directory: Path, sockets: Callable[[], Mapping[str, int]], grpc: str) -> None:
@@ -95,7 +95,9 @@ class Predecessor:
 
     @classmethod
     def ask(cls, directory: Path) -> Predecessor | None:
-        """None when no server runs on the directory; OSError when it ends or does not answer. Blocks until then."""
+        """
+        None when no server runs on the directory; OSError when it ends or does not answer. Blocks until then.
+        """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(ANSWER_S)
         try:
@@ -104,7 +106,9 @@ class Predecessor:
             connection.sendall(_TAKE)
             message, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE, 8)
             if not message:
-                raise ConnectionResetError("the server on this data directory ended before it answered: start again")
+                raise ConnectionResetError(
+                    "the server on this data directory ended before it answered: start again"
+                )
         except (FileNotFoundError, ConnectionRefusedError):
             connection.close()
             return None
@@ -113,7 +117,9 @@ class Predecessor:
             raise
         told = json.loads(message)
         sockets = [socket.socket(fileno=number) for number in descriptors]
-        return cls(connection, ListeningSockets(dict(zip(told["sockets"], sockets, strict=True))), told["grpc"])
+        return cls(
+            connection, ListeningSockets(dict(zip(told["sockets"], sockets, strict=True))), told["grpc"]
+        )
 
     def go(self) -> None:
         """Let it stop. One that was killed meanwhile has left the data directory to this process."""
@@ -121,7 +127,9 @@ class Predecessor:
             try:
                 self._connection.sendall(_GO)
             except OSError as error:
-                _log.warning("the server before this one has gone: %s", error, extra={"action": "predecessor_gone"})
+                _log.warning(
+                    "the server before this one has gone: %s", error, extra={"action": "predecessor_gone"}
+                )
 
 
 @contextmanager

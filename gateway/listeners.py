@@ -26,13 +26,18 @@ _log = logging.getLogger(__name__)
 UPLOAD_S = 1.0  # what bodies get to arrive when the server stops
 DRAIN_S = 4.0  # and what has arrived, to be answered
 CUT_S = 1.0  # and calls of gRPC after that: all waits of a stop together stay under the 10 s of `docker stop`
-LEAVE_S = 2.0  # before that, what connections get to send their last request, where a successor takes new ones
+LEAVE_S = (
+    2.0  # before that, what connections get to send their last request, where a successor takes new ones
+)
 LOOK_S = 0.02
 SETTLE_S = 0.2  # and what a connection that was just accepted gets to send its first
 
 
 class Listeners:
-    """`start` once, then `close`. Those of `sockets` were open before, and stay open when this process has ended."""
+    """
+    `start` once, then `close`. Those of `sockets` were open before, and stay open when this process has
+    ended.
+    """
 
     def __init__(self, server: ServerSettings, directory: Path, sockets: ListeningSockets) -> None:
         self.server = server
@@ -60,7 +65,9 @@ class Listeners:
         return self._http[METRICS].url if METRICS in self._http else ""
 
     async def start_grpc(self, certificate: Certificate | None) -> None:
-        """Take calls, which wait until `start` has put something behind them. OSError if the address is in use."""
+        """
+        Take calls, which wait until `start` has put something behind them. OSError if the address is in use.
+        """
         server = self.server
         grpc = GrpcServer(
             waiting(GRPC_SERVICES, self._when_ready),
@@ -82,7 +89,9 @@ class Listeners:
         outer = application(services, for_senders=True, for_operators=operator_address is None)
         connections, proxies = services.receivers.connections, services.receivers.proxies
         turns = services.receivers.turns
-        public = Listener(outer, certificate=certificate, connections=connections, proxies=proxies, turns=turns)
+        public = Listener(
+            outer, certificate=certificate, connections=connections, proxies=proxies, turns=turns
+        )
         await self._start_http(HTTP, public, server.listen)
         people = services.operators.installation.connections
         if operator_address is not None:
@@ -92,7 +101,9 @@ class Listeners:
             await self._start_http(OPERATOR, inside, operator_address)
         if server.metrics_listen:
             tls = certificate if uses_tls(server, server.metrics_listen) else None
-            figures = Listener(metrics_application(services), certificate=tls, connections=people, turns=turns)
+            figures = Listener(
+                metrics_application(services), certificate=tls, connections=people, turns=turns
+            )
             await self._start_http(METRICS, figures, server.metrics_listen)
         self._exports = exports(services.receivers, GRPC_SERVICES)
         self._ready.set()
@@ -141,7 +152,8 @@ class Listeners:
         """
         Answer what open connections still send, and close each behind its answer.
 
-        A sender that finds its connection closed before it sends opens another one, which the successor takes.
+        A sender that finds its connection closed before it sends opens another one, which the successor
+        takes.
         """
         receivers = services.receivers
         receivers.in_hand.leave()

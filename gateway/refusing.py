@@ -1,4 +1,6 @@
-"""The listeners of a start that waits for room on the disk: senders are told to repeat, probes are told why."""
+"""
+The listeners of a start that waits for room on the disk: senders are told to repeat, probes are told why.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ class RefusingListeners:
     """Every address of a server, answered with 503. `start` and `stop` once each."""
 
     def __init__(
-        self, server: ServerSettings, clock: Clock, reason: str, sockets: ListeningSockets, *, takes_grpc: bool
+        self,
+        server: ServerSettings,
+        clock: Clock,
+        reason: str,
+        sockets: ListeningSockets,
+        *,
+        takes_grpc: bool,
     ) -> None:
         self._server = server
         self._certificate = Certificate.of(server)
@@ -35,11 +43,15 @@ class RefusingListeners:
         self._refusal = Refusal(503, "starting", f"Nothing was kept: {reason}.", retry_after_s=REPEAT_AFTER_S)
 
     async def start(self) -> ServerSettings:
-        """Listen; the settings with the ports that were chosen, so that the server behind it gets the same."""
+        """
+        Listen; the settings with the ports that were chosen, so that the server behind it gets the same.
+        """
         server, certificate = self._server, self._certificate
         try:
             operator_address = operator_listen(server)
-            public = await self._listen(HTTP, server.listen, certificate, shows_reason=operator_address is None)
+            public = await self._listen(
+                HTTP, server.listen, certificate, shows_reason=operator_address is None
+            )
             server = replace(server, listen=public)
             if operator_address is not None:
                 private = certificate if uses_tls(server, operator_address) else None
@@ -66,7 +78,9 @@ class RefusingListeners:
     async def stop(self) -> None:
         await self._stack.aclose()
 
-    async def _listen(self, name: str, address: str, certificate: Certificate | None, *, shows_reason: bool) -> str:
+    async def _listen(
+        self, name: str, address: str, certificate: Certificate | None, *, shows_reason: bool
+    ) -> str:
         shown = self._reason if shows_reason else None
         application = refusing_application(self._refusal, self._clock, shown_reason=shown)
         connections = Connections(connection_limit(self._server))

@@ -117,7 +117,9 @@ class ClusterRows(Protocol):
 
     async def load(self) -> Sequence[Cluster]: ...
 
-    async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
+    async def write(
+        self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
+    ) -> None:
         """
         Replace the row with its id, or add it.
 
@@ -129,7 +131,10 @@ class ClusterRows(Protocol):
 
 
 class ClusterTable:
-    """All clusters of one storage. `max` is how many it takes; `auditor` adds the audit row of a change before it."""
+    """
+    All clusters of one storage. `max` is how many it takes; `auditor` adds the audit row of a change before
+    it.
+    """
 
     def __init__(self, rows: ClusterRows, clock: Clock) -> None:
         self._rows = rows
@@ -165,11 +170,13 @@ class ClusterTable:
         """
         Keep what a cluster reports, on disk when this returns.
 
-        Invalid if its name is missing or too long, SpoolFull if it is new and there are as many as `max`, or as many of
-        `key` as it leaves free, KeyEnded if the key that brings it has ended. Other texts are cut.
+        Invalid if its name is missing or too long, SpoolFull if it is new and there are as many as `max`, or
+        as many of `key` as it leaves free, KeyEnded if the key that brings it has ended. Other texts are cut.
         """
         if not cluster.name or max(map(len, (cluster.account, cluster.region, cluster.name))) > MAX_TEXT:
-            raise Invalid(f"a cluster has a name, and name, account and region have at most {MAX_TEXT} characters")
+            raise Invalid(
+                f"a cluster has a name, and name, account and region have at most {MAX_TEXT} characters"
+            )
         async with self._writing:
             now = self._clock.now()
             known = self._clusters.get(cluster.id)
@@ -187,12 +194,16 @@ class ClusterTable:
             self._take(reported)
 
     async def change(self, id: str, change: ClusterChange, actor: Actor) -> Cluster:
-        """Set what belongs to operators. NotThere if there is no such cluster, Invalid if a value breaks a rule."""
+        """
+        Set what belongs to operators. NotThere if there is no such cluster, Invalid if a value breaks a rule.
+        """
         async with self._writing:
             known = self._known(id)
             changes = _checked(change, known)
             if changes == _shown(known, changes):
-                await self._rows.write(known, expects=actor.expects)  # it is answered by what is there for good
+                await self._rows.write(
+                    known, expects=actor.expects
+                )  # it is answered by what is there for good
                 return known
             await self._audit("cluster.update", known, actor, _shown(known, changes), changes)
             changed = replace(known, updated_at=self._clock.now(), updated_by=actor.name, **changes)
@@ -234,11 +245,18 @@ class ClusterTable:
         return known
 
     async def _audit(
-        self, action: str, cluster: Cluster, actor: Actor, before: dict[str, Any], after: dict[str, Any] | None
+        self,
+        action: str,
+        cluster: Cluster,
+        actor: Actor,
+        before: dict[str, Any],
+        after: dict[str, Any] | None,
     ) -> None:
         if self.auditor is not None:
             target = f"{cluster.name} ({cluster.id})"
-            await self.auditor([AuditedChange(actor=actor, action=action, target=target, before=before, after=after)])
+            await self.auditor(
+                [AuditedChange(actor=actor, action=action, target=target, before=before, after=after)]
+            )
 
     def _take(self, cluster: Cluster) -> None:
         self._clusters[cluster.id] = cluster

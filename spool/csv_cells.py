@@ -1,8 +1,8 @@
 """
 All CSV that Tollhouse writes, for spreadsheets and for programs.
 
-Names in it were chosen by senders. No cell holds a line break or another control character: a row is one line for every
-reader, whatever ends its lines, and whichever Python wrote it. No text begins like a formula.
+Names in it were chosen by senders. No cell holds a line break or another control character: a row is one line
+for every reader, whatever ends its lines, and whichever Python wrote it. No text begins like a formula.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # with the separators of lines and paragraphs
-# Spreadsheets look past blanks and marks without a width; some read the wide and the small forms as the sign itself.
+# Spreadsheets look past blanks and marks without a width; some read the wide and the small forms as the sign
+# itself.
 _FORMULA = re.compile("[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*[=+\\-@＝＋－＠﹦﹢﹣﹫−]")
 ROWS_OF_A_PIECE = 200
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -35,7 +36,10 @@ def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
 
 
 def _cell(value: object) -> object:
-    """A space stands for each control character; a text that a spreadsheet would run gets an apostrophe before it."""
+    """
+    A space stands for each control character; a text that a spreadsheet would run gets an apostrophe before
+    it.
+    """
     if not isinstance(value, str):
         return value
     text = _CONTROL.sub(" ", value)

@@ -1,4 +1,6 @@
-"""The storage engines by the name that `[storage] engine` gives: an engine is one folder and one line here."""
+"""
+The storage engines by the name that `[storage] engine` gives: an engine is one folder and one line here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import TYPE_CHECKING
 from spool.errors import SpoolError
 from spool.settings import POSTGRES, SQLITE, StorageSettings
 
-if TYPE_CHECKING:  # it brings everything that is kept, and whoever reads a configuration needs the names alone
+if (
+    TYPE_CHECKING
+):  # it brings everything that is kept, and whoever reads a configuration needs the names alone
     from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 __all__ = [
@@ -18,7 +22,8 @@ __all__ = [
 ]  # fmt: skip
 
 MEMORY = "memory"
-# Names of modules, each with its ENGINE: a process pays for the engine that it opens, and for no other's library.
+# Names of modules, each with its ENGINE: a process pays for the engine that it opens, and for no other's
+# library.
 ENGINES: Mapping[str, str] = {
     SQLITE: "spool.sqlite.storage",
     POSTGRES: "spool.postgres.storage",
@@ -62,8 +67,8 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     """
     Open everything that is kept; the caller awaits `close` of what is returned.
 
-    SpoolLocked when another process holds the data directory, SpoolFromTheFuture when a newer version wrote it,
-    SpoolUnavailable when it cannot be used. A damaged registry is no error: see Storage.
+    SpoolLocked when another process holds the data directory, SpoolFromTheFuture when a newer version wrote
+    it, SpoolUnavailable when it cannot be used. A damaged registry is no error: see Storage.
     """
     return await engine_of(engine).open(options)
 

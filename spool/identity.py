@@ -1,7 +1,7 @@
 """
-The identity of a record: a 128-bit hash that is the same in every installation, by the first of seven
-rules that applies: an id given by another Tollhouse, the provider's long response id, a short or shared id with what
-tells calls apart, the span, the source's own id, the session and its moment, the point or event.
+The identity of a record: a 128-bit hash that is the same in every installation, by the first of seven rules
+that applies: an id given by another Tollhouse, the provider's long response id, a short or shared id with
+what tells calls apart, the span, the source's own id, the session and its moment, the point or event.
 
 Pure functions. Dialects and formats say which of their ids is which; nothing here knows a source by name.
 """
@@ -27,17 +27,20 @@ AS_STREAM, BELOW_STREAM = "stream", "below stream"
 
 class Identity(NamedTuple):
     """
-    `lookups` are further ids under which the same call may already be known; not `certain` is never a duplicate.
+    `lookups` are further ids under which the same call may already be known; not `certain` is never a
+    duplicate.
 
-    `also` are names that the call is looked up and remembered under besides: reports that do not have its id know it
-    by one of them.
+    `also` are names that the call is looked up and remembered under besides: reports that do not have its id
+    know it by one of them.
 
-    `links` are pairs of names, own and other, of two sides that each tell the call once: the report is the call that is
-    known under `other`, unless another report is known under `own`; it is remembered under `own`. Where one own name
-    has several others, as times of two clocks have, each name is joined to one of the other side.
+    `links` are pairs of names, own and other, of two sides that each tell the call once: the report is the
+    call that is known under `other`, unless another report is known under `own`; it is remembered under
+    `own`. Where one own name has several others, as times of two clocks have, each name is joined to one of
+    the other side.
 
-    `joins` are names under which others may have told how the call ended, and no more: the report is one with theirs
-    while that record is open, else the call is a record of its own, with what they told. It is remembered under them.
+    `joins` are names under which others may have told how the call ended, and no more: the report is one with
+    theirs while that record is open, else the call is a record of its own, with what they told. It is
+    remembered under them.
     """
 
     id: bytes
@@ -54,7 +57,10 @@ class Identity(NamedTuple):
 
 
 class RequestNames(NamedTuple):
-    """What a request is known by whose sender chose a key for it: by the key alone, and by the key with the body."""
+    """
+    What a request is known by whose sender chose a key for it: by the key alone, and by the key with the
+    body.
+    """
 
     key: bytes
     body: bytes
@@ -62,16 +68,22 @@ class RequestNames(NamedTuple):
 
 def digest(rule: int, *parts: object) -> bytes:
     """128 bits of the parts, joined by NUL."""
-    text = "\0".join(["" if part is None else str(part) for part in parts]) if len(parts) > 1 else str(parts[0])
+    text = (
+        "\0".join(["" if part is None else str(part) for part in parts]) if len(parts) > 1 else str(parts[0])
+    )
     hash = _HASHES[rule].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
     return hash.digest()
 
 
 def is_long(response_id: str) -> bool:
-    """Whether enough of the id remains after its prefix (`chatcmpl-`, `msg_`, ...) to be unique everywhere."""
+    """
+    Whether enough of the id remains after its prefix (`chatcmpl-`, `msg_`, ...) to be unique everywhere.
+    """
     before = response_id[:-LONG_ENOUGH]
-    if "-" in before or "_" in before:  # whether or not a prefix ends there: nearly every id, and found at once
+    if (
+        "-" in before or "_" in before
+    ):  # whether or not a prefix ends there: nearly every id, and found at once
         return True
     prefix = _PREFIX.match(response_id)
     return len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH
@@ -89,9 +101,10 @@ def of_call(
     """
     The first rule that applies to an AI call.
 
-    `response_id`: the provider's response or request id (rule 2 when long, else 3). `shared_id`: an id that callers
-    choose or that several attempts share (rule 3). `span`: trace_id and span_id are the call's own (rule 4). `own_id`:
-    the source's own id of the call (rule 5). `sequence`: tells calls of one session and instant apart (rule 6).
+    `response_id`: the provider's response or request id (rule 2 when long, else 3). `shared_id`: an id that
+    callers choose or that several attempts share (rule 3). `span`: trace_id and span_id are the call's own
+    (rule 4). `own_id`: the source's own id of the call (rule 5). `sequence`: tells calls of one session and
+    instant apart (rule 6).
     """
     if record.status != "cached":
         if response_id and is_long(response_id):
@@ -132,7 +145,8 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
     """
     Names for a call of groups whose ids several calls share: by its model, outcome, counts and exact start.
 
-    To the microsecond, in which clocks of one process agree: calls of one loop begin apart. Empty without a start.
+    To the microsecond, in which clocks of one process agree: calls of one loop begin apart. Empty without a
+    start.
     """
     if record.start_time is None:
         return ()
@@ -144,13 +158,17 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
 
 
 def of_call_id(source: str, call_id: str) -> bytes:
-    """A name for a call by an id that a source gives the call, where each of its reports has an id of its own, too."""
+    """
+    A name for a call by an id that a source gives the call, where each of its reports has an id of its own,
+    too.
+    """
     return digest(5, source, "call", call_id)
 
 
 def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
     """
-    A name for an answer by an id that some reports take for the provider's and others for one that attempts share.
+    A name for an answer by an id that some reports take for the provider's and others for one that attempts
+    share.
 
     By the id, the model and the counts, because reports of different sources time the answer differently.
     """
@@ -163,7 +181,8 @@ def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
 
 def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Links of a call that reports of two kinds tell, neither with an id: by its session, model, outcome, counts and end.
+    Links of a call that reports of two kinds tell, neither with an id: by its session, model, outcome, counts
+    and end.
 
     To a few seconds, as the two may note different ends. Empty without a session or an end.
     """
@@ -171,13 +190,15 @@ def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, byt
         return ()
     model = (record.request_model or record.response_model or "").rpartition("/")[2]
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
-    return _by_end(f"{record.session}\0{model}\0{record.status == 'error'}\0{tokens}\0end", record.end_time, own, other)
+    return _by_end(
+        f"{record.session}\0{model}\0{record.status == 'error'}\0{tokens}\0end", record.end_time, own, other
+    )
 
 
 def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:
     """
-    Links of a stream that is told when it is over, in a trace of its own, and by the span of the call below the one
-    that began it: by its service, model, counts and end.
+    Links of a stream that is told when it is over, in a trace of its own, and by the span of the call below
+    the one that began it: by its service, model, counts and end.
 
     Empty without counts or an end.
     """
@@ -240,7 +261,10 @@ def of_shadow(identity: Identity) -> Identity:
 
 
 def of_request(sender: str, path: str, idempotency_key: str, *body: bytes) -> RequestNames:
-    """The names of a request that its sender can tell apart and may repeat; `body` is all that it says, in parts."""
+    """
+    The names of a request that its sender can tell apart and may repeat; `body` is all that it says, in
+    parts.
+    """
     key = digest(10, sender, path, idempotency_key)
     said = blake2b(key, digest_size=32)
     for part in body:
@@ -254,7 +278,9 @@ def of_item(request: RequestNames, place: int) -> bytes:
 
 
 def of_keyed_item(sender: str, path: str, idempotency_key: str, place: int) -> bytes:
-    """The id that earlier versions gave such an item, whatever the body was: finds a repeat across the upgrade."""
+    """
+    The id that earlier versions gave such an item, whatever the body was: finds a repeat across the upgrade.
+    """
     return digest(9, sender, path, idempotency_key, place)
 
 

@@ -1,8 +1,8 @@
 """
 Pages of sorted and filtered rows: what a list asks of the storage, and the answer.
 
-Pages are cut by keyset, never by offset: a walk in either direction sees every row whose sort key did not change
-exactly once, whatever others insert and delete meanwhile.
+Pages are cut by keyset, never by offset: a walk in either direction sees every row whose sort key did not
+change exactly once, whatever others insert and delete meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ ASCENDING, DESCENDING = "asc", "desc"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Between two rows: after (or, going back, before) the row with this sort value and identity; or at it."""
+    """
+    Between two rows: after (or, going back, before) the row with this sort value and identity; or at it.
+    """
 
     value: SortValue
     identity: SortValue
@@ -30,7 +32,9 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class SortField:
-    """A field of the rows to sort by: by its value, by the order of `words`, or as the number that its text is."""
+    """
+    A field of the rows to sort by: by its value, by the order of `words`, or as the number that its text is.
+    """
 
     name: str
     words: tuple[str, ...] = ()
@@ -49,7 +53,8 @@ class ListQuery:
     """
     One page of stored rows, in the names of their fields.
 
-    `identity` breaks ties and is unique. A row passes a filter when its field, as text, is one of the filter's values.
+    `identity` breaks ties and is unique. A row passes a filter when its field, as text, is one of the
+    filter's values.
     """
 
     sort: SortField

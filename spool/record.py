@@ -1,9 +1,9 @@
 """
 The normalised record types: the one vocabulary that receivers, storage and destinations share.
 
-A record is packed as a tagged msgpack array, so fields are only ever added at the end and always with a default: an
-entry written by an older version stays readable. Times are nanoseconds since the epoch, money is decimal text, unknown
-is None and never zero.
+A record is packed as a tagged msgpack array, so fields are only ever added at the end and always with a
+default: an entry written by an older version stays readable. Times are nanoseconds since the epoch, money is
+decimal text, unknown is None and never zero.
 """
 
 from __future__ import annotations
@@ -63,11 +63,15 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     device: str | None = None
     tags: dict[str, str] = {}
     shadow: bool = False
-    # Its further names (spool.identity), 16 bytes each: only the log reads them, to know the call after a restart.
+    # Its further names (spool.identity), 16 bytes each: only the log reads them, to know the call after a
+    # restart.
     also: bytes | None = None
-    cache_write_1h_tokens: int | None = None  # of cache_write_tokens, those kept for an hour; told by some sources
+    cache_write_1h_tokens: int | None = (
+        None  # of cache_write_tokens, those kept for an hour; told by some sources
+    )
     region: str | None = None  # where the provider processed it, in the provider's word; told by some sources
-    # Of a shadow that was a call of its own until a further report fitted it and another: the id of that other one.
+    # Of a shadow that was a call of its own until a further report fitted it and another: the id of that
+    # other one.
     counted_by: bytes | None = None
 
 
@@ -99,7 +103,9 @@ Scalar = str | int | float | bool
 
 
 class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False):
-    """One metered event. `source` is the event's own; `data` and `tags` (its further attributes) are bounded."""
+    """
+    One metered event. `source` is the event's own; `data` and `tags` (its further attributes) are bounded.
+    """
 
     kind: ClassVar[str] = "usage_event"
     topic: ClassVar[str] = USAGE_EVENTS
@@ -120,8 +126,8 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     """
     One record of a unit-cost request, with what the request does to its stream.
 
-    `dimensions` are the filter of an allocation record (several values a key) or the associated cost of a metric
-    record (one). `value` is decimal text of at most 15 digits, None where the operation has none.
+    `dimensions` are the filter of an allocation record (several values a key) or the associated cost of a
+    metric record (one). `value` is decimal text of at most 15 digits, None where the operation has none.
     """
 
     kind: ClassVar[str] = "unit_cost"
@@ -209,7 +215,10 @@ def decimal_text(amount: Decimal) -> str:
 
 
 def rfc3339(time_ns: int | None) -> str | None:
-    """The time of a record: UTC with `Z`, a fraction only if it is not zero, up to nine digits, no trailing zeros."""
+    """
+    The time of a record: UTC with `Z`, a fraction only if it is not zero, up to nine digits, no trailing
+    zeros.
+    """
     if time_ns is None:
         return None
     seconds, fraction = divmod(time_ns, NS)

@@ -35,7 +35,9 @@ def setting(
     least: float | None = None,
     secret: bool = False,
 ) -> Value:
-    """The field of a configuration key, with its `Setting`; a secret one is not part of the section's repr."""
+    """
+    The field of a configuration key, with its `Setting`; a secret one is not part of the section's repr.
+    """
     metadata = {"setting": Setting(words=words, edge=edge, choices=choices, least=least)}
     options: dict[str, Any] = {"metadata": metadata, "repr": not secret}
     if isinstance(default, dict):
@@ -46,7 +48,12 @@ def setting(
 SQLITE, POSTGRES = "sqlite", "postgres"
 REPLICATED, PLATFORM, LOCAL = "replicated", "platform", "local"
 NO_POOLER, TRANSACTION = "none", "transaction"
-SHARED = ("hold", "duplicate_window", "duplicate_ids", "retention")  # of [spool]: the same on all nodes of one storage
+SHARED = (
+    "hold",
+    "duplicate_window",
+    "duplicate_ids",
+    "retention",
+)  # of [spool]: the same on all nodes of one storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +71,8 @@ class StorageSettings:
     )
     durability: str = setting(
         REPLICATED,
-        "what stands behind a 2xx: a synchronous standby (nothing is kept without one), a platform that replicates by "
+        "what stands behind a 2xx: a synchronous standby (nothing is kept without one), a platform that "
+        "replicates by "
         "itself, or the disk of one machine",
         choices=(REPLICATED, PLATFORM, LOCAL),
     )
@@ -83,15 +91,21 @@ class SpoolSettings:
 
     max_bytes: Size = setting(
         10 * GIB,
-        "disk space of the spool; with PostgreSQL it must be set, to at most 60 % of the disk of the database",
+        "disk space of the spool; with PostgreSQL it must be set, to at most 60 % of the disk of the "
+        "database",
         edge="undelivered records fill the spool: 503 with `Retry-After` from the rate at which it drains",
         least=16 * MIB,
     )
-    retention: Duration = setting(7 * DAY_S, "how long records stay for replay after they were delivered and counted")
-    hold: Duration = setting(
-        10.0, "how long a record is open for a second report of its call; must be shorter than `spool.retention`"
+    retention: Duration = setting(
+        7 * DAY_S, "how long records stay for replay after they were delivered and counted"
     )
-    duplicate_window: Duration = setting(7 * DAY_S, "how long the ids of calls are known, to recognise repeats")
+    hold: Duration = setting(
+        10.0,
+        "how long a record is open for a second report of its call; must be shorter than `spool.retention`",
+    )
+    duplicate_window: Duration = setting(
+        7 * DAY_S, "how long the ids of calls are known, to recognise repeats"
+    )
     duplicate_ids: int = setting(
         10_000_000,
         "how many ids of calls are known",
@@ -113,7 +127,8 @@ class SpoolSettings:
     counter_wait: Duration = setting(90.0, "how long a counter waits for the calls that it may repeat")
     commit_gather: Duration = setting(
         0.005,
-        "the least time between two commits of which the first held several requests: more of them share a flush; "
+        "the least time between two commits of which the first held several requests: more of them share a "
+        "flush; "
         "a sender that is alone never waits for it",
         least=0,
     )
@@ -127,7 +142,9 @@ class SpoolSettings:
     waiting_submissions: int = setting(
         10_000, "requests that wait for a commit", edge="one more: 503 with `Retry-After`", least=1
     )
-    clock_step: Duration = setting(300.0, "a move of the wall clock by more than this is not believed at once", least=1)
+    clock_step: Duration = setting(
+        300.0, "a move of the wall clock by more than this is not believed at once", least=1
+    )
     clock_hold: Duration = setting(3600.0, "how long a moved wall clock must stand before it is believed")
     max_dead_letters: int = setting(
         MAX_DEAD_LETTERS,
@@ -177,4 +194,6 @@ class ContainerSettings:
         least=2,
     )
     retention: Duration = setting(7 * DAY_S, "how long files stay for a replay after they were delivered")
-    upload_url: str = setting("", "the address at which agents reach this server; empty: the one that they asked")
+    upload_url: str = setting(
+        "", "the address at which agents reach this server; empty: the one that they asked"
+    )

@@ -1,6 +1,6 @@
 """
-How keys share what is one for all of them: no key gets more than it leaves free, so one that floods a table leaves room
-for another. Pure; whoever keeps the rows asks here.
+How keys share what is one for all of them: no key gets more than it leaves free, so one that floods a table
+leaves room for another. Pure; whoever keeps the rows asks here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ def may_add(own: int, total: int, n: int, most: int) -> bool:
 
 
 class KeyShare(NamedTuple):
-    """How much of a limit one key holds, and the most that it may have while the others keep what they have."""
+    """
+    How much of a limit one key holds, and the most that it may have while the others keep what they have.
+    """
 
     limit: str  # the name of the setting
     key: str

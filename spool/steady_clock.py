@@ -1,9 +1,10 @@
 """
 The wall clock without its steps.
 
-What is stored, summed and removed goes by the time of day, and a wrong time of day cannot be told from a right one. So
-a step of the wall clock is not followed at once: time goes on as before it, until the step has stood for an hour, or
-the calls that arrive agree with it, or an operator does. What a step may have made look old is removed later still.
+What is stored, summed and removed goes by the time of day, and a wrong time of day cannot be told from a
+right one. So a step of the wall clock is not followed at once: time goes on as before it, until the step has
+stood for an hour, or the calls that arrive agree with it, or an operator does. What a step may have made look
+old is removed later still.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class SteadyClock:
     """
     A Clock. Adjustments of at most `step_s` are followed, however many; a larger one is a step.
 
-    `settled_now` is the time by which things may be removed: while a step is in doubt, and for `hold_s` after the start
-    or the step that was believed, it is the earlier of the two times.
+    `settled_now` is the time by which things may be removed: while a step is in doubt, and for `hold_s` after
+    the start or the step that was believed, it is the earlier of the two times.
     """
 
     def __init__(
@@ -120,14 +121,19 @@ class SteadyClock:
             self._settled_offset, self._settled_until = last_commit_at - timer, timer + self._hold_s
 
     def witness(self, start_time_ns: int) -> None:
-        """A call that has just arrived says when it began. Several that agree can confirm a step, or set a clock."""
+        """
+        A call that has just arrived says when it began. Several that agree can confirm a step, or set a
+        clock.
+        """
         self.now()
         if self._was_set and self._stepped_at is None:
             return
         timer = self._timer()
         self._witnesses.append(start_time_ns / 1e9 - timer)
         told = median(self._witnesses)
-        needed = WITNESSES if self._was_set else 1  # whatever a call says is better than a clock that was never set
+        needed = (
+            WITNESSES if self._was_set else 1
+        )  # whatever a call says is better than a clock that was never set
         if sum(abs(each - told) <= NEAR_S for each in self._witnesses) < needed:
             return
         wall = self._source.now()
@@ -135,7 +141,9 @@ class SteadyClock:
             self._hold_back(timer)
             self._believe(timer, wall, "the calls that arrive agree with it")
         elif not self._was_set and abs(told - self._offset) > self._step_limit_s:
-            _log.warning("the clock is wrong: the time is taken from the calls", extra={"action": "clock_of_calls"})
+            _log.warning(
+                "the clock is wrong: the time is taken from the calls", extra={"action": "clock_of_calls"}
+            )
             self._hold_back(timer)
             self._offset = told
 

@@ -37,10 +37,10 @@ class StorageOptions:
     """
     How a storage is opened.
 
-    `cache_bytes` bounds the cache of decoded entries, None: the engine's default. `ledger_chunk` is how many numbers
-    the ledger counts in one transaction. `registry_clock` gives the times of changes to keys, operators and insights,
-    None: `clock`. `new_registry`: begin a new one if the registry is damaged or gone, and keep the old file aside.
-    `is_unfinished_copy`: who makes a copy looks into it; nobody else may.
+    `cache_bytes` bounds the cache of decoded entries, None: the engine's default. `ledger_chunk` is how many
+    numbers the ledger counts in one transaction. `registry_clock` gives the times of changes to keys,
+    operators and insights, None: `clock`. `new_registry`: begin a new one if the registry is damaged or gone,
+    and keep the old file aside. `is_unfinished_copy`: who makes a copy looks into it; nobody else may.
     """
 
     settings: SpoolSettings
@@ -72,8 +72,8 @@ class DatabaseHealth:
     """
     Figures of a database that nodes share: every node tells the same, but for `failed_connections`.
 
-    `standbys` and `oldest_transaction_s` are None where the role may not see them. `needs_standby`: nothing is kept
-    without a synchronous one. Waits are those of this moment: how many, and the longest.
+    `standbys` and `oldest_transaction_s` are None where the role may not see them. `needs_standby`: nothing
+    is kept without a synchronous one. Waits are those of this moment: how many, and the longest.
     """
 
     needs_standby: bool
@@ -106,16 +106,18 @@ async def _never_damage(error: Exception) -> bool:
 @dataclass(frozen=True, kw_only=True)
 class Storage:
     """
-    An open storage. `close` finishes what is being written and releases the data directory, whatever of it fails.
+    An open storage. `close` finishes what is being written and releases the data directory, whatever of it
+    fails.
 
-    `registry` is None while its file is damaged, and `registry_problem` is the message for the operator: the log
-    goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes when the log
-    had to be begun anew: progress through a log of another incarnation means nothing. `secret` is the installation's.
-    `is_shared`: other processes change it, too; `leases` say what of it this one may run then.
-    `heard` is None where one process keeps the log: who told calls is then in its memory.
-    `copy` fills an empty directory with copies of what is kept, of one commit of the log, while it is written.
-    `health` has the figures of a database that nodes share, None where none is; SpoolUnavailable while it is away.
-    `is_damage` tells whether an error met since then is damage of the log, and remembers it: opening again salvages.
+    `registry` is None while its file is damaged, and `registry_problem` is the message for the operator: the
+    log goes on without it. A damaged ledger is replaced and counted again from the log. `incarnation` changes
+    when the log had to be begun anew: progress through a log of another incarnation means nothing. `secret`
+    is the installation's. `is_shared`: other processes change it, too; `leases` say what of it this one may
+    run then. `heard` is None where one process keeps the log: who told calls is then in its memory. `copy`
+    fills an empty directory with copies of what is kept, of one commit of the log, while it is written.
+    `health` has the figures of a database that nodes share, None where none is; SpoolUnavailable while it is
+    away. `is_damage` tells whether an error met since then is damage of the log, and remembers it: opening
+    again salvages.
     """
 
     log: Log
@@ -145,7 +147,8 @@ class Storage:
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
     """
-    Records of a damaged file: brought into the log, in it already, done with before the damage, and unreadable.
+    Records of a damaged file: brought into the log, in it already, done with before the damage, and
+    unreadable.
     """
 
     added: int
@@ -163,10 +166,11 @@ class Administration:
     """
     What an engine that several nodes share can do with its storage while no server has it open.
 
-    `problems`: every reason why a configuration cannot be used. `make` makes what is missing, `bring_up_to_date` brings
-    it to the version of this Tollhouse, `status` describes it (`problem`: why nothing is kept), and `change` changes
-    settings of all nodes. Their answers are for the operator. `lost` has a sentence for each loss of what the node of a
-    data directory had acknowledged; SpoolError when the storage cannot be asked.
+    `problems`: every reason why a configuration cannot be used. `make` makes what is missing,
+    `bring_up_to_date` brings it to the version of this Tollhouse, `status` describes it (`problem`: why
+    nothing is kept), and `change` changes settings of all nodes. Their answers are for the operator. `lost`
+    has a sentence for each loss of what the node of a data directory had acknowledged; SpoolError when the
+    storage cannot be asked.
     """
 
     problems: Callable[[StorageSettings], Iterable[str]]
@@ -182,12 +186,12 @@ class Engine:
     """
     What an engine consists of for those outside its folder. `docs/storage-engines.md` lists what it owes.
 
-    `is_new`: whether a data directory holds nothing of it; OSError where one may not look. `version`: what to put into
-    a bug report. `known_faults`: of that version, each with what it means here. `recover`: bring into the log what it
-    does not have of a damaged file's records; NotAllowed for a file of which nothing can be read. `administration`:
-    None where the storage is of one node. `tables`: how all that a storage holds is opened for another one to take
-    over; NotAllowed while a node has it. `take_over`: fill an empty storage with that; nobody may use what was made
-    before it is finished. Both None: it cannot be copied.
+    `is_new`: whether a data directory holds nothing of it; OSError where one may not look. `version`: what to
+    put into a bug report. `known_faults`: of that version, each with what it means here. `recover`: bring
+    into the log what it does not have of a damaged file's records; NotAllowed for a file of which nothing can
+    be read. `administration`: None where the storage is of one node. `tables`: how all that a storage holds
+    is opened for another one to take over; NotAllowed while a node has it. `take_over`: fill an empty storage
+    with that; nobody may use what was made before it is finished. Both None: it cannot be copied.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]

@@ -14,7 +14,10 @@ from spool.shares import may_add
 from spool.streams import StreamSize, Total
 
 OVERHEAD = 192  # of a row and its place in the index, keys included
-NEARLY_FULL, ROOM = 0.9, 0.8  # of what a key may hold: over the one, totals that are settled go down to the other
+NEARLY_FULL, ROOM = (
+    0.9,
+    0.8,
+)  # of what a key may hold: over the one, totals that are settled go down to the other
 
 
 def size_of(total: Total) -> int:
@@ -25,7 +28,9 @@ def size_of(total: Total) -> int:
 
 
 class TotalsInHand:
-    """Totals that a transaction has read, what it changes of them, and how the sizes of their streams change."""
+    """
+    Totals that a transaction has read, what it changes of them, and how the sizes of their streams change.
+    """
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str], Total | None] = {}  # by stream and key
@@ -56,7 +61,10 @@ class TotalsInHand:
         self._growth[place[0]] -= self._sizes.pop(place, 0)
 
     def settle(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
-        """The totals to store now, and by how many bytes streams grow with them; both in the order of their keys."""
+        """
+        The totals to store now, and by how many bytes streams grow with them; both in the order of their
+        keys.
+        """
         changed = [total for place in sorted(self._changed) if (total := self._totals[place]) is not None]
         for total in changed:
             place, size = (total.stream, total.key), size_of(total)

@@ -1,8 +1,9 @@
 """
 Unit-cost streams: what each stream is, and the total of each of its records.
 
-Totals move in the same transaction as the operations that move them, and in the order of the log. Here is what each
-operation does, whatever engine keeps the rows. Records that are equal in all but their value are the same record.
+Totals move in the same transaction as the operations that move them, and in the order of the log. Here is
+what each operation does, whatever engine keeps the rows. Records that are equal in all but their value are
+the same record.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _EXACT = Context(prec=100)  # totals of 15-digit values, however many and howeve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """What is fixed when a stream is created. `keys` are the names of its records' dimensions; None: not known yet."""
+    """
+    What is fixed when a stream is created. `keys` are the names of its records' dimensions; None: not known
+    yet.
+    """
 
     name: str
     type: str
@@ -45,7 +49,8 @@ class Total:
     """
     One record of a stream with what all operations made of its value.
 
-    `whole`: every operation on it ever made is in this total, so that the total may replace what the service has.
+    `whole`: every operation on it ever made is in this total, so that the total may replace what the service
+    has.
     """
 
     stream: str
@@ -61,7 +66,9 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class StreamSize:
-    """`bytes` that its totals take up; `created_by` is the name of a key, "" when no key created the stream."""
+    """
+    `bytes` that its totals take up; `created_by` is the name of a key, "" when no key created the stream.
+    """
 
     name: str
     created_by: str
@@ -71,7 +78,8 @@ class StreamSize:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalsPart:
     """
-    The totals that begin in [since, until), in nanoseconds, and have one of the values in each of the dimensions.
+    The totals that begin in [since, until), in nanoseconds, and have one of the values in each of the
+    dimensions.
     """
 
     since: int | None = None
@@ -83,7 +91,9 @@ class TotalsPart:
             return False
         if self.until is not None and total.start_time >= self.until:
             return False
-        return all(set(values) & set(total.dimensions.get(name, ())) for name, values in self.dimensions.items())
+        return all(
+            set(values) & set(total.dimensions.get(name, ())) for name, values in self.dimensions.items()
+        )
 
 
 ALL_TOTALS = TotalsPart()
@@ -135,8 +145,8 @@ class StreamReader(Protocol):
 
 def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: float, since: float) -> None:
     """
-    What the operations do, in their order. `since` is when this directory began to keep totals: a period that began
-    before it may have a history elsewhere.
+    What the operations do, in their order. `since` is when this directory began to keep totals: a period that
+    began before it may have a history elsewhere.
     """
     for operation in operations:
         if operation.operation == DROP:

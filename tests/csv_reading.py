@@ -23,12 +23,17 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+")
 
 
 def assert_harmless(text: str, *, rows: int) -> None:
-    """A header and `rows` rows for every reader, whatever it ends rows at; no cell of them begins like a formula."""
+    """
+    A header and `rows` rows for every reader, whatever it ends rows at; no cell of them begins like a
+    formula.
+    """
     for ends in _ROW_ENDS:
         lines = [line for line in ends.split(text) if line]
         if ends.pattern != "\r":  # a reader of CR alone sees one line
             assert rows + 1 == len(lines), lines
-        cells = [cell.strip() for row in csv.reader(io.StringIO("\n".join(lines), newline="")) for cell in row]
+        cells = [
+            cell.strip() for row in csv.reader(io.StringIO("\n".join(lines), newline="")) for cell in row
+        ]
         beginnings = [*cells, *(line.lstrip('" ') for line in lines)]
         assert [] == [each for each in beginnings if each.startswith(_SIGNS) and not _NUMBER.fullmatch(each)]
     assert [] == re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]", text)

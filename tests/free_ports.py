@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import socket
 
-# Below those that a system gives to whoever asks for any port, which the tests beside this one do all the time.
+# Below those that a system gives to whoever asks for any port, which the tests beside this one do all the
+# time.
 FIRST, LAST = 10_000, 31_999
 _CHANCE = random.SystemRandom()
 

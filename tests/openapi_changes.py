@@ -1,8 +1,8 @@
 """
 What a change of the code does to `/openapi.json`: `python -m tests.openapi_changes FILE`.
 
-The document is written to the file; if that is there already, each difference from it is named instead, and the status
-is 1 if there is one. The words of fields, and the order of what is in no order, are no difference.
+The document is written to the file; if that is there already, each difference from it is named instead, and
+the status is 1 if there is one. The words of fields, and the order of what is in no order, are no difference.
 """
 
 from __future__ import annotations
@@ -54,7 +54,11 @@ def _in_order(each: Any) -> str:
 
 
 def _wordless(field: Any) -> Any:
-    return {name: each for name, each in field.items() if name != "description"} if isinstance(field, dict) else field
+    return (
+        {name: each for name, each in field.items() if name != "description"}
+        if isinstance(field, dict)
+        else field
+    )
 
 
 if __name__ == "__main__":

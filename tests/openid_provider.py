@@ -1,4 +1,7 @@
-"""A small OpenID provider over real sockets, with real keys and signatures, that misbehaves as a test asks it to."""
+"""
+A small OpenID provider over real sockets, with real keys and signatures, that misbehaves as a test asks it
+to.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,11 @@ class OpenIdProvider:
         else:
             begun = self.codes.pop(form["code"], None)
             challenge = encoded(sha256(form["code_verifier"].encode()).digest())
-            if begun is None or begun["code_challenge"] != challenge or begun["redirect_uri"] != form["redirect_uri"]:
+            if (
+                begun is None
+                or begun["code_challenge"] != challenge
+                or begun["redirect_uri"] != form["redirect_uri"]
+            ):
                 return web.json_response({"error": "invalid_grant"}, status=400)
             nonce = {"nonce": begun["nonce"]}
         given = {"id_token": self.id_token or self.key.token({**nonce, **self.id_claims()}, **self.header)}
@@ -187,7 +194,10 @@ async def openid_provider(clock: Any) -> AsyncIterator[OpenIdProvider]:
 
 @contextmanager
 def openid_provider_beside(clock: Any) -> Iterator[OpenIdProvider]:
-    """On a thread of its own, for tests without an event loop. To browsers its name is another site than 127.0.0.1."""
+    """
+    On a thread of its own, for tests without an event loop. To browsers its name is another site than
+    127.0.0.1.
+    """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

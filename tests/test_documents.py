@@ -19,9 +19,15 @@ PLACEHOLDERS = ("NAME", "CASE", "GROUP")
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_paths_in_documents_exist(name: str) -> None:
-    """Modules and folders that a document names are there; NAME, CASE and GROUP stand for the reader's own."""
+    """
+    Modules and folders that a document names are there; NAME, CASE and GROUP stand for the reader's own.
+    """
     text = (ROOT / name).read_text()
-    named = {path for path in PATH.findall(text) + LINK.findall(text) if not any(word in path for word in PLACEHOLDERS)}
+    named = {
+        path
+        for path in PATH.findall(text) + LINK.findall(text)
+        if not any(word in path for word in PLACEHOLDERS)
+    }
     assert set() == {path for path in named if not (ROOT / path).exists()}
 
 
@@ -69,7 +75,9 @@ def test_every_fault_scenario_is_in_the_reliability_statement() -> None:
 def test_locks_have_hashes_and_name_no_index(lock: str) -> None:
     """What is installed is what was locked, from whichever index."""
     text = (ROOT / lock).read_text()
-    pinned = re.findall(r"^[\w.\[\]-]+==\S+(?: ; [^\\\n]+)? \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE)
+    pinned = re.findall(
+        r"^[\w.\[\]-]+==\S+(?: ; [^\\\n]+)? \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE
+    )
     stated = re.findall(r"^[a-zA-Z]", text, re.MULTILINE)
     assert pinned and len(stated) == len(pinned)
     assert "http" not in re.sub(r"^[\w.-]+==.*$|#.*$", "", text, flags=re.MULTILINE)

@@ -1,4 +1,6 @@
-"""The rules of the architecture: imports point down, each library and each rule has one place, names are unique."""
+"""
+The rules of the architecture: imports point down, each library and each rule has one place, names are unique.
+"""
 
 from __future__ import annotations
 
@@ -102,11 +104,16 @@ def test_products_know_no_other_product() -> None:
     """A product's module imports no other one: what two of them share is below them."""
     products = ROOT / "gateway/normalise/otlp/products"
     for path in products.glob("*/*.py"):
-        assert not [name for name in imported(path) if name.startswith("gateway.normalise.otlp.products")], path
+        assert not [name for name in imported(path) if name.startswith("gateway.normalise.otlp.products")], (
+            path
+        )
 
 
 def test_no_gateway_format_knows_another() -> None:
-    """A format stands in its own file or folder and imports its declaration and shared rules, nothing that collects."""
+    """
+    A format stands in its own file or folder and imports its declaration and shared rules, nothing that
+    collects.
+    """
     formats = ROOT / "gateway/normalise/formats"
     package = "gateway.normalise.formats"
     for own in formats.iterdir():
@@ -115,7 +122,9 @@ def test_no_gateway_format_knows_another() -> None:
         allowed = (f"{package}.engine.declaration", f"{package}.engine.rules", f"{package}.{own.stem}")
         for path in own.rglob("*.py") if own.is_dir() else [own]:
             known = {name for name in imported(path) if name.startswith(package)}
-            assert not [name for name in known if not f"{name}.".startswith(tuple(f"{one}." for one in allowed))], path
+            assert not [
+                name for name in known if not f"{name}.".startswith(tuple(f"{one}." for one in allowed))
+            ], path
 
 
 PATHS = ("/v1", "/v2", "/api/", "/unit-cost/", "/console")
@@ -125,7 +134,9 @@ PATHS = ("/v1", "/v2", "/api/", "/unit-cost/", "/console")
 def test_only_the_table_of_addresses_names_paths(area: str) -> None:
     """Paths stand in gateway/addresses, each once: whoever handles a request knows no path."""
     for path in (ROOT / "gateway" / area).rglob("*.py"):
-        constants = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        constants = [
+            node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+        ]
         assert not [text for text in constants if isinstance(text, str) and text.startswith(PATHS)], path
 
 
@@ -134,14 +145,17 @@ def test_destinations_know_no_other_destination() -> None:
     shared = {"exporters.destinations.declaration"}
     for path in set(modules("exporters/destinations")) - {ROOT / "exporters/destinations/catalogue.py"}:
         assert not [
-            name for name in imported(path) if name.startswith("exporters.destinations") and name not in shared
+            name
+            for name in imported(path)
+            if name.startswith("exporters.destinations") and name not in shared
         ], path
 
 
 ENGINES = ("spool.sqlite", "spool.postgres", "spool.memory")
 TABLES = "spool.sql"  # what the engines that speak SQL keep alike
 SQL = re.compile(
-    r"\b(SELECT\b.*\bFROM|INSERT (OR \w+ )?INTO|UPDATE \w+\s+SET|DELETE FROM|CREATE TABLE|PRAGMA)\b", re.DOTALL
+    r"\b(SELECT\b.*\bFROM|INSERT (OR \w+ )?INTO|UPDATE \w+\s+SET|DELETE FROM|CREATE TABLE|PRAGMA)\b",
+    re.DOTALL,
 )
 
 
@@ -168,7 +182,9 @@ def test_sql_stands_in_the_engine_alone() -> None:
         assert not {"sqlite3", "aiosqlite", "psycopg"} & set(imported(path)), path
         if path.is_relative_to(ROOT / "spool/sql"):
             continue
-        constants = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        constants = [
+            node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+        ]
         texts = [text for text in constants if isinstance(text, str)]
         assert not [text for text in texts if SQL.search(text) or text.endswith(".sqlite")], path
 

@@ -27,7 +27,9 @@ TYPES: Declared[DestinationType] = Declared(
 
 
 def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: bool = False) -> Iterator[str]:
-    """Every reason why [[destinations]] cannot work, one sentence a problem; a file of several nodes is shared."""
+    """
+    Every reason why [[destinations]] cannot work, one sentence a problem; a file of several nodes is shared.
+    """
     names = {UPSTREAM}
     for place, destination in enumerate(destinations):
         shown = f"destinations[{place}]"
@@ -50,7 +52,8 @@ def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: b
 def _file_problems(shown: str, destination: DestinationSettings, of_several_nodes: bool) -> Iterator[str]:
     if of_several_nodes and not destination.shared:
         yield (
-            f"{shown}: each node would write a file of its own; put path on a file system that all nodes mount and set "
+            f"{shown}: each node would write a file of its own; put path on a file system that all nodes "
+            "mount and set "
             "shared = true, or use type otlp or webhook"
         )
     if destination.shared and len(destination.topics) > 1:
@@ -78,7 +81,8 @@ def build_routes(
     """
     The routes of a configuration; ValueError for a type or topic that a destination cannot take.
 
-    Without `context` nothing but AI telemetry leaves for the upstream. `elsewhere` encodes spans in another process.
+    Without `context` nothing but AI telemetry leaves for the upstream. `elsewhere` encodes spans in another
+    process.
     """
     routes: list[RouteConfig] = []
     if upstream.base_url or upstream.ai_telemetry_url:

@@ -19,8 +19,8 @@ Try = Callable[[DestinationSettings, SecretSource | None, Clock], Awaitable[Prob
 @dataclass(frozen=True, kw_only=True)
 class DestinationType:
     """
-    `needs` is the setting of [[destinations]] that must be given; `topics` are those it can take. `probe` finds out
-    what would become of a delivery, and leaves nothing behind.
+    `needs` is the setting of [[destinations]] that must be given; `topics` are those it can take. `probe`
+    finds out what would become of a delivery, and leaves nothing behind.
     """
 
     name: str

@@ -91,8 +91,8 @@ def lines(charges: Iterable[Charge], *, account: str = ACCOUNT) -> bytes:
 
 def row_of(charge: Charge, *, account: str) -> dict[str, str]:
     """
-    A charge by column; "" is null. Money that came back for a call is a credit, which has no usage. What takes back
-    usage that was billed before is a correction of it: only such a row may be less than nothing.
+    A charge by column; "" is null. Money that came back for a call is a credit, which has no usage. What
+    takes back usage that was billed before is a correction of it: only such a row may be less than nothing.
     """
     month = charge.start.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     quantity, unit = charge.usage
@@ -151,7 +151,9 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
 
 
 def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) -> list[Charge]:
-    """Rows of an hourly report of the operator API, by DIMENSIONS and by `tags`, which are tags of the charges."""
+    """
+    Rows of an hourly report of the operator API, by DIMENSIONS and by `tags`, which are tags of the charges.
+    """
     charges = []
     for row in rows:
         estimated = str(row["estimated"])

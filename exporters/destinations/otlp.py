@@ -50,7 +50,9 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
                 key = endpoint.authorization(signal)
             except SendError as error:
                 return failed(error)
-            found = await try_export(client, endpoint.url(signal), authorization=key, headers=endpoint.headers())
+            found = await try_export(
+                client, endpoint.url(signal), authorization=key, headers=endpoint.headers()
+            )
             if found.status != OK:
                 return Probe(status=found.status, words=f"{signal}: {found.words}")
     return Probe(status=OK)

@@ -33,8 +33,8 @@ class UpstreamContext:
     What the routes to the upstream need beside their deliveries.
 
     `learn` is called with operations that come into the log from here; `locks` are shared with the billing
-    sync; `id_upstream` gives the id that a drop's connection has there; `single_writer` names the streams that no
-    other gateway writes.
+    sync; `id_upstream` gives the id that a drop's connection has there; `single_writer` names the streams
+    that no other gateway writes.
     """
 
     log: Log

@@ -5,8 +5,9 @@ The body is `{"topic": "...", "records": [...]}` with canonical records and no s
 compressed: receivers are small programs. `Tollhouse-Timestamp` holds the time of sending in seconds since the
 epoch; `Tollhouse-Signature` holds `v1=` and the HMAC-SHA256 in hex, keyed with the secret, of the timestamp,
 a full stop and the body. A receiver that answers 2xx has taken all of it, whatever becomes of the rest of its
-answer. Anything may come again: after no answer, 500, 502 or 504 as the same body under the same `Idempotency-Key`,
-up to three times for the same answer; later perhaps in other company, always with the same `id` in each record.
+answer. Anything may come again: after no answer, 500, 502 or 504 as the same body under the same
+`Idempotency-Key`, up to three times for the same answer; later perhaps in other company, always with the same
+`id` in each record.
 """
 
 from __future__ import annotations

@@ -33,7 +33,9 @@ class ClientSettings:
     compression: str = "gzip"  # or "none"
     idempotency_header: str = "Idempotency-Key"
     user_agent: str = "tollhouse"
-    may_take_and_fail: bool = False  # who answers may have taken what it answers with 500, and remembers no errors
+    may_take_and_fail: bool = (
+        False  # who answers may have taken what it answers with 500, and remembers no errors
+    )
 
 
 class Client:
@@ -81,10 +83,14 @@ class Client:
             body = compression.gzipped(body)
         if secrets is None:
             secrets = (authorization or "", *(headers or {}).values())
-        return await self._exchange(method, url, body, sent, [each for each in secrets if each], max_answer_bytes)
+        return await self._exchange(
+            method, url, body, sent, [each for each in secrets if each], max_answer_bytes
+        )
 
     async def put_file(self, url: str, pieces: AsyncIterator[bytes], *, size: int) -> None:
-        """Send `size` bytes as they are read, under no key: the address is a secret itself. Errors as of `send`."""
+        """
+        Send `size` bytes as they are read, under no key: the address is a secret itself. Errors as of `send`.
+        """
         await self._exchange("PUT", url, pieces, {"Content-Length": str(size)}, [url], MAX_ANSWER_BYTES)
 
     async def close(self) -> None:
@@ -136,7 +142,9 @@ class Client:
             ) as response:
                 names = {name.lower(): value for name, value in response.headers.items()}
                 return HttpAnswer(
-                    status=response.status, headers=names, body=await _read_beginning(response, max_answer_bytes)
+                    status=response.status,
+                    headers=names,
+                    body=await _read_beginning(response, max_answer_bytes),
                 )
         except aiohttp.InvalidURL as error:
             raise Misconfigured(f"{redact(url, secrets)} is not an address", answered=False) from error

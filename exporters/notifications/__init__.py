@@ -1,1 +1,3 @@
-"""Tells people and programs of budgets and insights: channels, when each may send, and the tasks that do it."""
+"""
+Tells people and programs of budgets and insights: channels, when each may send, and the tasks that do it.
+"""

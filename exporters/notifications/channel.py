@@ -48,7 +48,9 @@ class Channel(Protocol):
     """Raises an error of exporters.errors when a message did not arrive."""
 
     async def send(self, message: Message) -> str:
-        """What is worth keeping of the answer, such as recipients that were refused for good; usually nothing."""
+        """
+        What is worth keeping of the answer, such as recipients that were refused for good; usually nothing.
+        """
         ...
 
     def stamp(self) -> object:

@@ -1,8 +1,8 @@
 """
 Sends the notifications of one channel, in their order and one message after the other.
 
-Failures wait from 10 s to an hour and are given up after GIVE_UP_S. A channel whose address or secret is wrong is
-parked: tried every PARKED_S, and at once when its files change, for as long as it takes.
+Failures wait from 10 s to an hour and are given up after GIVE_UP_S. A channel whose address or secret is
+wrong is parked: tried every PARKED_S, and at once when its files change, for as long as it takes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _log = logging.getLogger(__name__)
 
 
 class ChannelSender:
-    def __init__(self, name: str, channel: Channel, schedule: Schedule, table: NoticeTable, clock: Clock) -> None:
+    def __init__(
+        self, name: str, channel: Channel, schedule: Schedule, table: NoticeTable, clock: Clock
+    ) -> None:
         self.name = name
         self.state = RUNNING
         self._reason = ""
@@ -42,7 +44,9 @@ class ChannelSender:
         self._table = table
         self._clock = clock
         self._stamp = channel.stamp()
-        self._seen = 0  # the version of the registry that was looked at last, and of what waits for this channel
+        self._seen = (
+            0  # the version of the registry that was looked at last, and of what waits for this channel
+        )
         self._changes = -1
         # A start, and a channel that was set up anew, try at once what waited for a later try.
         self._is_eager = True
@@ -52,7 +56,9 @@ class ChannelSender:
         return f"waits: {self._waits}" if self._waits else self._reason
 
     async def run(self) -> None:
-        """Send what is due for ever. Cancellation settles nothing: the message is sent again under the same id."""
+        """
+        Send what is due for ever. Cancellation settles nothing: the message is sent again under the same id.
+        """
         wake = 0.0
         while True:
             try:
@@ -65,7 +71,9 @@ class ChannelSender:
                 self._wait(str(error))
                 wake = self._clock.now() + SPOOL_AGAIN_S
             except Exception as error:  # noqa: BLE001 - the supervised loop
-                _log.exception("notifications wait", extra={"action": "notifications_put_off", "channel": self.name})
+                _log.exception(
+                    "notifications wait", extra={"action": "notifications_put_off", "channel": self.name}
+                )
                 self.state, self._reason = PARKED, f"{FAULT} {type(error).__name__}"
                 wake = self._clock.now() + PARKED_S
             await asyncio.sleep(LOOK_EVERY_S)
@@ -114,19 +122,24 @@ class ChannelSender:
         await self._table.confirm()
         self._stamp = self._channel.stamp()
         try:
-            words = await self._channel.send(Message(notices=[each.notice for each in group], reached=first.reached))
+            words = await self._channel.send(
+                Message(notices=[each.notice for each in group], reached=first.reached)
+            )
         except Misconfigured as error:
             self._note(PARKED, error)
             await self._put_off(group, mine, error, wait_s=PARKED_S)
         except Retryable as error:
             self._note(FAILING, error)
-            await self._put_off(group, mine, error, wait_s=BACKOFF.delay_s(first.attempts + 1, error.retry_after_s))
+            await self._put_off(
+                group, mine, error, wait_s=BACKOFF.delay_s(first.attempts + 1, error.retry_after_s)
+            )
         except SendError as error:
             await self._refused(group, error)
         else:
             self.state, self._reason = RUNNING, ""
             sent = [
-                replace(each, state=SENT, attempts=each.attempts + 1, error=words, failing_since=None) for each in group
+                replace(each, state=SENT, attempts=each.attempts + 1, error=words, failing_since=None)
+                for each in group
             ]
             await self._table.update(sent)
 
@@ -134,8 +147,8 @@ class ChannelSender:
         self, group: Sequence[Notification], mine: Sequence[Notification], error: SendError, *, wait_s: float
     ) -> None:
         """
-        Keep the message for later. What waits behind it fails with it: all that has waited for GIVE_UP_S on a channel
-        that fails is given up at once. Time on a parked channel does not count.
+        Keep the message for later. What waits behind it fails with it: all that has waited for GIVE_UP_S on a
+        channel that fails is given up at once. Time on a parked channel does not count.
         """
         now = self._clock.now()
         in_group = {each.id for each in group}
@@ -154,7 +167,9 @@ class ChannelSender:
         await self._table.update(changed)
 
     async def _refused(self, group: Sequence[Notification], error: SendError) -> None:
-        """The receiver does not want these words: several notices are tried one by one, a single one has failed."""
+        """
+        The receiver does not want these words: several notices are tried one by one, a single one has failed.
+        """
         extra = {"action": "notification_refused", "channel": self.name, "notices": len(group)}
         _log.warning("a notification was refused: %s", error, extra=extra)
         if len(group) > 1:
@@ -162,7 +177,9 @@ class ChannelSender:
             await self._table.update(alone)
             return
         [failed] = group
-        await self._table.update([replace(failed, state=FAILED, attempts=failed.attempts + 1, error=str(error))])
+        await self._table.update(
+            [replace(failed, state=FAILED, attempts=failed.attempts + 1, error=str(error))]
+        )
 
     def _note(self, state: str, error: SendError) -> None:
         """A channel that does not work is logged once, not at every try."""

@@ -43,7 +43,9 @@ class Notifier:
         while True:
             self._changed.clear()
             senders = self._senders
-            tasks = [asyncio.create_task(run) for run in (self._trim(), *(sender.run() for sender in senders))]
+            tasks = [
+                asyncio.create_task(run) for run in (self._trim(), *(sender.run() for sender in senders))
+            ]
             try:
                 await self._changed.wait()
             finally:
@@ -58,7 +60,9 @@ class Notifier:
         await asyncio.gather(*(sender.send_due() for sender in self._senders))
 
     async def states(self) -> Sequence[ChannelState]:
-        """Those of the configuration in its order, then those that left it and have notifications that wait."""
+        """
+        Those of the configuration in its order, then those that left it and have notifications that wait.
+        """
         counts = await self._table.counts()
         oldest: dict[str, float] = {}
         for each in await self._table.waiting():

@@ -1,8 +1,8 @@
 """
 When a channel may send which notices: pure, from its settings and what waits.
 
-Times of day are wall-clock times of the channel's zone, so a quiet night is an hour shorter or longer when clocks are
-changed. Critical and test notices wait for neither quiet hours nor the digest.
+Times of day are wall-clock times of the channel's zone, so a quiet night is an hour shorter or longer when
+clocks are changed. Critical and test notices wait for neither quiet hours nor the digest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """`quiet` are the wall-clock times of its beginning and end; `group_wait_s` None: each notice leaves alone."""
+    """
+    `quiet` are the wall-clock times of its beginning and end; `group_wait_s` None: each notice leaves alone.
+    """
 
     zone: tzinfo = UTC
     quiet: tuple[time, time] | None = None

@@ -1,8 +1,8 @@
 """
 Tollhouse's own metrics and traces as OTLP: pure.
 
-Metrics keep the names that `/metrics` has. What a route counted is kept over restarts, so those sums say of no time
-that they began with 0.
+Metrics keep the names that `/metrics` has. What a route counted is kept over restarts, so those sums say of
+no time that they began with 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _KEPT = "tollhouse_route_"
 
 
-def metrics_request(families: Iterable[OwnMetric], resource: Mapping[str, str], *, began: int, now: int) -> bytes:
+def metrics_request(
+    families: Iterable[OwnMetric], resource: Mapping[str, str], *, began: int, now: int
+) -> bytes:
     """An ExportMetricsServiceRequest; times in nanoseconds since the epoch."""
     request = ExportMetricsServiceRequest()
     group = request.resource_metrics.add()

@@ -1,4 +1,6 @@
-"""Sends Tollhouse's own metrics and traces to an OTLP/HTTP endpoint. Nothing waits for it or is kept for it."""
+"""
+Sends Tollhouse's own metrics and traces to an OTLP/HTTP endpoint. Nothing waits for it or is kept for it.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class OwnTelemetry:
             await self.send_once()
 
     async def send_once(self) -> None:
-        """What does not arrive is counted and not sent again: counters go on, and the next export has them."""
+        """
+        What does not arrive is counted and not sent again: counters go on, and the next export has them.
+        """
         from exporters.otlp.telemetry import METRICS, TRACES
         from exporters.own_telemetry.encoding import metrics_request, traces_request
 
@@ -112,7 +116,9 @@ class OwnTelemetry:
             return
         self._fails = bool(reason)
         if reason:
-            _log.warning("own telemetry does not arrive: %s", reason, extra={"action": "own_telemetry_failed"})
+            _log.warning(
+                "own telemetry does not arrive: %s", reason, extra={"action": "own_telemetry_failed"}
+            )
         else:
             _log.info("own telemetry arrives again", extra={"action": "own_telemetry_sent"})
 

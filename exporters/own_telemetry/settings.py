@@ -16,7 +16,10 @@ _ANY = frozenset({"0.0.0.0", "::"})
 
 
 def problems(settings: TelemetrySettings, listening: Mapping[str, str]) -> Iterator[str]:
-    """Every reason why [telemetry] cannot work. `listening`: HOST:PORT of each setting that makes Tollhouse listen."""
+    """
+    Every reason why [telemetry] cannot work. `listening`: HOST:PORT of each setting that makes Tollhouse
+    listen.
+    """
     shown = "telemetry.otlp_endpoint"
     found = list(url(shown, settings.otlp_endpoint))
     yield from found
@@ -46,10 +49,15 @@ def as_destination(settings: TelemetrySettings) -> DestinationSettings:
 
 
 def _is_same(endpoint: str, address: str) -> bool:
-    """Whether an endpoint leads to an address of this machine, as far as that is known without asking the network."""
+    """
+    Whether an endpoint leads to an address of this machine, as far as that is known without asking the
+    network.
+    """
     parts = urlsplit(endpoint)
     host, _, port = address.rpartition(":")
     to_port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     own, to = host.strip("[]").lower(), parts.hostname or ""
-    is_same_host = own == to or {own, to} <= _LOOPBACK | _ANY or (own in _ANY and to == socket.gethostname().lower())
+    is_same_host = (
+        own == to or {own, to} <= _LOOPBACK | _ANY or (own in _ANY and to == socket.gethostname().lower())
+    )
     return is_same_host and port.isdecimal() and int(port) == to_port

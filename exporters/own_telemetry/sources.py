@@ -33,8 +33,8 @@ class OwnMetric(Protocol):
 
 class Step(Protocol):
     """
-    A part of a trace. `parent_id` is empty for the first; `kind` is OTLP's; times are nanoseconds since the epoch;
-    `error` is the type of what it ended with.
+    A part of a trace. `parent_id` is empty for the first; `kind` is OTLP's; times are nanoseconds since the
+    epoch; `error` is the type of what it ended with.
     """
 
     name: str

@@ -136,7 +136,10 @@ class BillingSync:
         return await self._plan(since, until, send=False)
 
     async def push(self, since: datetime, until: datetime) -> BillingPlan:
-        """Send every hour of a span, changed or not; NotAllowed with the message of a refusal, NotKept as `preview`."""
+        """
+        Send every hour of a span, changed or not; NotAllowed with the message of a refusal, NotKept as
+        `preview`.
+        """
         await self._ledger.check_hours(since)
         try:
             return await self._plan(since, until, send=True)
@@ -152,7 +155,9 @@ class BillingSync:
         kept_since = await self._ledger.since_hours(since)
         if kept_since > since and kept_since != self._border:
             fields = {"action": "billing_hours_gone", "since": kept_since.isoformat()}
-            _log.warning("%s: hours before %s are kept as days and not compared", NAME, kept_since, extra=fields)
+            _log.warning(
+                "%s: hours before %s are kept as days and not compared", NAME, kept_since, extra=fields
+            )
             self._border = kept_since
         return kept_since
 
@@ -214,7 +219,8 @@ class BillingSync:
         """
         By day, the hours that differ from what was sent of them; with `all`, every hour that has rows.
 
-        What was sent stays where the ledger lacks records since: it was counted again from a log that had lost some.
+        What was sent stays where the ledger lacks records since: it was counted again from a log that had
+        lost some.
         """
         whole = await self._ledger.whole_since()
         day = since
@@ -279,7 +285,9 @@ class BillingSync:
                 "upstream.base_url and upstream.connection_id are needed for billing data", answered=False
             )
         if not self._is_open(self._connection):
-            raise Misconfigured("the billing connection of upstream.connection_id is disabled", answered=False)
+            raise Misconfigured(
+                "the billing connection of upstream.connection_id is disabled", answered=False
+            )
         drop = cbf.body(batch, OPERATION)
         # The key of a drop that got no answer serves for its repeat; any answer uses it up.
         unanswered, self._unanswered = self._unanswered, None

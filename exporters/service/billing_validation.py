@@ -35,7 +35,9 @@ _answer = msgspec.json.Decoder(_Answer)
 async def try_validation(client: Client, url: str, *, authorization: str) -> Probe:
     """Asks for a verdict on a drop of one row; whatever is found wrong with it, the upstream answers."""
     try:
-        answer = await client.send(url, _EXAMPLE, content_type="application/json", authorization=authorization)
+        answer = await client.send(
+            url, _EXAMPLE, content_type="application/json", authorization=authorization
+        )
         _answer.decode(answer.body)
     except Rejected:
         return Probe(status=OK)
@@ -51,14 +53,19 @@ class BillingValidation:
         self._upstream = upstream
 
     async def errors(self, body: bytes) -> list[str] | None:
-        """What the upstream finds wrong; None without a verdict: it cannot be reached, or the key lacks the scope."""
+        """
+        What the upstream finds wrong; None without a verdict: it cannot be reached, or the key lacks the
+        scope.
+        """
         try:
             answer = await self._upstream.send(STREAM, body)
             verdict = _answer.decode(answer.body).connection
         except (Rejected, DeliveryTooLarge) as error:
             return [str(error)]
         except (SendError, msgspec.MsgspecError) as error:
-            _log.warning("a drop was validated here alone: %s", error, extra={"action": "validation_unanswered"})
+            _log.warning(
+                "a drop was validated here alone: %s", error, extra={"action": "validation_unanswered"}
+            )
             return None
         if verdict.is_valid:
             return []

@@ -1,8 +1,9 @@
 """
-Container metrics brought upstream: files to the addresses that it gives out, bodies and statuses as they came.
+Container metrics brought upstream: files to the addresses that it gives out, bodies and statuses as they
+came.
 
-Answers mean what they mean for a route. Each of its streams parks alone, over its own key or address; a file that is
-refused is held with the upstream's words, and the others go on.
+Answers mean what they mean for a route. Each of its streams parks alone, over its own key or address; a file
+that is refused is held with the upstream's words, and the others go on.
 """
 
 from __future__ import annotations
@@ -40,7 +41,12 @@ from spool.errors import SpoolError
 
 NAME = "upstream/container-metrics"
 TOPIC = "container-metrics"
-UPLOAD, ABANDON, STATUSES, LEGACY = "container-upload", "container-abandon", "container-status", "container-legacy"
+UPLOAD, ABANDON, STATUSES, LEGACY = (
+    "container-upload",
+    "container-abandon",
+    "container-status",
+    "container-legacy",
+)
 STREAMS = (UPLOAD, ABANDON, STATUSES, LEGACY)
 CONFIG_LOAD = "configLoad"
 
@@ -133,10 +139,14 @@ class ContainerSync:
             STATUSES: lambda: self._send_bodies(STATUS),
             LEGACY: lambda: self._send_bodies(REMOTE_WRITE),
         }
-        empty: set[str] = set()  # streams that had nothing to send; what failed waits for the time of its lane
+        empty: set[str] = (
+            set()
+        )  # streams that had nothing to send; what failed waits for the time of its lane
         while True:
             now = self._clock.monotonic()  # once a round: a lane is tried in it, or its time is waited for
-            closed = {name: lane.closed_until for name, lane in self._lanes.items() if lane.closed_until > now}
+            closed = {
+                name: lane.closed_until for name, lane in self._lanes.items() if lane.closed_until > now
+            }
             going = [stream for stream in STREAMS if stream not in empty and stream not in closed]
             if not going:
                 return max(0.01, min([*closed.values(), now + LOOK_AGAIN_S]) - now)
@@ -145,7 +155,9 @@ class ContainerSync:
                     empty.add(stream)
 
     async def _attempt(self, stream: str, send: Callable[[], Awaitable[bool]]) -> bool:
-        """False if there is nothing to send. What an error says about the whole stream closes it for a time."""
+        """
+        False if there is nothing to send. What an error says about the whole stream closes it for a time.
+        """
         lane = self._lanes[stream]
         try:
             more = await send()
@@ -184,7 +196,12 @@ class ContainerSync:
         files = list(group)
         by = ContainerSender(key=key, shipper=shipper, agent_version=version)
         told = [{"reference_id": file.reference, "sha_256": file.sha256, "size": file.size} for file in files]
-        query = {**_place(identity), "count": str(len(files)), "shipper_id": shipper, "expiration": str(EXPIRATION_S)}
+        query = {
+            **_place(identity),
+            "count": str(len(files)),
+            "shipper_id": shipper,
+            "expiration": str(EXPIRATION_S),
+        }
         body = msgspec.json.encode({"shipperId": shipper, "files": told})
         answer = await self._upstream.post(
             UPLOAD, body, query=query, headers=_agent_headers(by), max_answer_bytes=MAX_ADDRESSES_BYTES
@@ -220,7 +237,10 @@ class ContainerSync:
         await self._settle(UPLOAD, [file])
 
     def _check_address(self, address: str) -> None:
-        """Misconfigured for an address that would send metrics in the clear where the upstream is reached by TLS."""
+        """
+        Misconfigured for an address that would send metrics in the clear where the upstream is reached by
+        TLS.
+        """
         scheme = urlsplit(address).scheme
         upstream = urlsplit(self._upstream.url(UPLOAD) or "").scheme
         if scheme not in ("http", "https") or (scheme == "http" and upstream == "https"):
@@ -234,7 +254,9 @@ class ContainerSync:
                 sum.update(piece)
         except FileNotFoundError:
             return "the bytes are gone from the disk"
-        return "" if sum.hexdigest() == file.sha256 else "the bytes on the disk are not those that were received"
+        return (
+            "" if sum.hexdigest() == file.sha256 else "the bytes on the disk are not those that were received"
+        )
 
     async def _tell_abandoned(self) -> bool:
         untold = await self._files.untold(limit=AT_ONCE)
@@ -242,7 +264,9 @@ class ContainerSync:
             return False
         identity = untold[0].identity
         files = [file for file in untold if file.identity == identity]
-        body = msgspec.json.encode([{"reference_id": one.reference, "reason": one.problem or ""} for one in files])
+        body = msgspec.json.encode(
+            [{"reference_id": one.reference, "reason": one.problem or ""} for one in files]
+        )
         by = ContainerSender(key="", shipper=files[0].shipper, agent_version=files[0].agent_version)
         await self._upstream.post(ABANDON, body, query=_place(identity), headers=_agent_headers(by))
         await self._files.told(files)
@@ -332,7 +356,9 @@ def _addresses(answer: HttpAnswer) -> Mapping[str, str]:
     try:
         return msgspec.json.decode(answer.body, type=dict[str, str])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Misconfigured("what answers at this address gives no addresses", status=answer.status) from error
+        raise Misconfigured(
+            "what answers at this address gives no addresses", status=answer.status
+        ) from error
 
 
 def _asked(answer: HttpAnswer) -> list[str]:
@@ -343,7 +369,9 @@ def _asked(answer: HttpAnswer) -> list[str]:
     with suppress(msgspec.DecodeError, RecursionError):
         asked = msgspec.json.decode(text, type=list[_Asked])
         return [one.ref_id for one in asked if 0 < len(one.ref_id) <= LONGEST_REFERENCE][:MAX_REPLAYS]
-    _log.warning("%s: a replay that was asked for cannot be read", NAME, extra={"action": "replay_unreadable"})
+    _log.warning(
+        "%s: a replay that was asked for cannot be read", NAME, extra={"action": "replay_unreadable"}
+    )
     return []
 
 

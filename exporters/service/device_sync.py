@@ -34,7 +34,8 @@ HELD_RETRY_S = 600.0  # a refused row is tried again after this, and at once whe
 LONGEST_ID = 256
 OWN_KEY_NEEDED = "device_key_needed"  # a 403 about one device: it speaks to the upstream under its own key
 _NOT_FOLLOWED = (
-    "the upstream has not revoked the device: its server.chain_keys must name the key that this one sends with"
+    "the upstream has not revoked the device: "
+    "its server.chain_keys must name the key that this one sends with"
 )
 _ABOUT_ALL_ROWS = (429, 502, 503, 504)  # these answers are not about one row
 
@@ -155,7 +156,9 @@ class DeviceSync:
 
     def _due(self, now: float) -> list[Device]:
         """Devices to send, those that wait longest first."""
-        due = [device for device in self._table.all() if self._is_due(device) and not self._rests_at(device, now)]
+        due = [
+            device for device in self._table.all() if self._is_due(device) and not self._rests_at(device, now)
+        ]
         return sorted(due, key=lambda device: device.last_seen)
 
     async def _send(self, device: Device) -> None:
@@ -180,7 +183,11 @@ class DeviceSync:
     async def _enrol(self, device: Device) -> Device:
         """The device as the upstream knows it now; what changed meanwhile is newer and stays due."""
         body = {"device_id": device.id, **_facts(device)}
-        if self._tells_changes and device.upstream_id is not None and device.reset_version > device.sent_version:
+        if (
+            self._tells_changes
+            and device.upstream_id is not None
+            and device.reset_version > device.sent_version
+        ):
             body["reset"] = True
         answer = await self._upstream.send(ENROLL, msgspec.json.encode(body))
         upstream_id = _in_answer(answer, "id") or device.upstream_id or device.id
@@ -194,7 +201,9 @@ class DeviceSync:
         return replace(device, **changes)
 
     async def _revoke(self, device: Device) -> None:
-        answer = await self._upstream.send(ENROLL, msgspec.json.encode({"device_id": device.id, "state": REVOKED}))
+        answer = await self._upstream.send(
+            ENROLL, msgspec.json.encode({"device_id": device.id, "state": REVOKED})
+        )
         self._worked()
         held = None if _in_answer(answer, "state") == REVOKED else _NOT_FOLLOWED
         await self._keep(device.id, sent_version=device.version, held=held)

@@ -48,12 +48,17 @@ def needs_mapping(settings: UpstreamSettings) -> bool:
 
 
 def is_unmapped(settings: UpstreamSettings, type: str) -> bool:
-    """Whether events of a type stay here because the upstream takes no events and no stream is set for the type."""
+    """
+    Whether events of a type stay here because the upstream takes no events and no stream is set for the type.
+    """
     return needs_mapping(settings) and type not in settings.events
 
 
 def amount_of(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
-    """What an event adds to the sum of its type's stream; None if its type has no mapping, or the event no amount."""
+    """
+    What an event adds to the sum of its type's stream; None if its type has no mapping, or the event no
+    amount.
+    """
     stream = settings.events.get(event.event_type)
     found = None if stream is None else _amount(event, stream.value)
     return None if found is None else Decimal(found)
@@ -120,7 +125,10 @@ def _rejected(body: bytes) -> int:
 
 
 class StreamMapper:
-    """To the service: events of a mapped type become `sum` operations here; all others are `unmapped`, and not sent."""
+    """
+    To the service: events of a mapped type become `sum` operations here; all others are `unmapped`, and not
+    sent.
+    """
 
     in_flight = 1
     max_records = 1000
@@ -153,7 +161,9 @@ class StreamMapper:
             )
             self._learn(operations)
         unmapped = len(batch.records) - len(operations)
-        return Settlement(delivered=len(operations), shadow=batch.shadow, unmapped=unmapped, damaged=batch.damaged)
+        return Settlement(
+            delivered=len(operations), shadow=batch.shadow, unmapped=unmapped, damaged=batch.damaged
+        )
 
     async def close(self) -> None:
         """Nothing is open."""

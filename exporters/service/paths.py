@@ -56,8 +56,12 @@ STREAMS: dict[str, StreamEndpoint] = {
     "billing-validation": StreamEndpoint(
         path="/v2/connections/billing/{segment}/validate_billing_drop", scope=scopes.VALIDATE_BILLING_DROP
     ),
-    "container-upload": StreamEndpoint(path="/v1/container-metrics/upload", scope=scopes.UPLOAD_CONTAINER_FILES),
-    "container-abandon": StreamEndpoint(path="/v1/container-metrics/abandon", scope=scopes.ABANDON_CONTAINER_FILES),
+    "container-upload": StreamEndpoint(
+        path="/v1/container-metrics/upload", scope=scopes.UPLOAD_CONTAINER_FILES
+    ),
+    "container-abandon": StreamEndpoint(
+        path="/v1/container-metrics/abandon", scope=scopes.ABANDON_CONTAINER_FILES
+    ),
     "container-status": StreamEndpoint(path="/v1/container-metrics/status", scope=scopes.CONTAINER_STATUS),
     "container-legacy": StreamEndpoint(path="/v1/container-metrics", scope=scopes.REMOTE_WRITE_CONTAINERS),
     "insights": StreamEndpoint(path="/v2/insights", scope="insights:read_insights"),

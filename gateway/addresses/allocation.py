@@ -36,7 +36,13 @@ _managing = partial(managing, group="allocation", endpoint="allocation")
 
 
 def _publishing(
-    path: str, handler: AddressHandler, summary: str, status: int, gives: type, *, optional: tuple[str, ...] = ()
+    path: str,
+    handler: AddressHandler,
+    summary: str,
+    status: int,
+    gives: type,
+    *,
+    optional: tuple[str, ...] = (),
 ) -> Address:
     return Address(
         methods=("POST",),

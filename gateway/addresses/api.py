@@ -46,7 +46,12 @@ def _costs(
 
 _NAMED = {"id": TEXT, "name": TEXT}
 
-_COST_ROW = {"usage_date": TEXT, "cost": TEXT, USAGE_AMOUNT: TEXT, **{name: {"type": "integer"} for name in USAGE}}
+_COST_ROW = {
+    "usage_date": TEXT,
+    "cost": TEXT,
+    USAGE_AMOUNT: TEXT,
+    **{name: {"type": "integer"} for name in USAGE},
+}
 
 COSTS = (
     _costs(
@@ -54,7 +59,8 @@ COSTS = (
         "billing:read_costs",
         costs.read_costs,
         "costs",
-        "What AI costs and how much it is used, by period and dimension; tags of the configuration are dimensions, too",
+        "What AI costs and how much it is used, by period and dimension; tags of the configuration are "
+        "dimensions, too",
         required=("start_date",),
         lists=costs.cost_list(DIMENSIONS),
         in_turn=True,

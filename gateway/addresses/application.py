@@ -76,7 +76,9 @@ def metrics_application(services: Services) -> web.Application:
 
 
 def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | None) -> web.Application:
-    """What a listener answers before there is anything behind it: every address with `error`, in its own form."""
+    """
+    What a listener answers before there is anything behind it: every address with `error`, in its own form.
+    """
     app = web.Application()
 
     async def live(_: web.Request) -> web.Response:
@@ -127,7 +129,9 @@ def _add_area(app: web.Application, area: Area, add: Callable[[web.UrlDispatcher
         app.router.register_resource(AreaResource(path, routes))
 
 
-def _add_for_senders(area: Area, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher) -> None:
+def _add_for_senders(
+    area: Area, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher
+) -> None:
     for path, rows in _by_path(sender_rows(area)).items():
         # Every method: endpoints answer 405 themselves, in their own form.
         router.add_route("*", path, handler_of(rows), expect_handler=bodies.later)

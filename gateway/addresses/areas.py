@@ -1,8 +1,8 @@
 """
 The areas of addresses: which module has the rows of which paths.
 
-A module of rows imports the handlers, bodies and lists of its area, and is imported itself when one of its paths is
-first asked: a start does not pay for what nobody asks.
+A module of rows imports the handlers, bodies and lists of its area, and is imported itself when one of its
+paths is first asked: a start does not pay for what nobody asks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Rows for what people and keys create, list and change: JSON in and out, with the refusals of all such calls.
 
-A resource's five calls for keys and five for people are made from its declaration (`gateway.api.managed`). What is
-published stays to the letter: names, scopes, words and the form of answers are parameters.
+A resource's five calls for keys and five for people are made from its declaration (`gateway.api.managed`).
+What is published stays to the letter: names, scopes, words and the form of answers are parameters.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def managing(
     name: str = "",
 ) -> Address:
     """
-    `group` is the part of the scope before the colon; the part behind it is the name, unless given, and that is the
-    handler's, unless given.
+    `group` is the part of the scope before the colon; the part behind it is the name, unless given, and that
+    is the handler's, unless given.
     """
     answers: Mapping[int, Content] = {200: gives} if gives else {}
     name = name or handler.__name__
@@ -161,8 +161,8 @@ def managed_by_people(
     """
     The calls of people on a resource; `reads` and `changes` are the permission sets that they need.
 
-    `new` decodes one that people create, if not as keys do. `is_shown_when_deleted`: what is gone is answered under its
-    name. `is_confirmed`: who deletes one says its name.
+    `new` decodes one that people create, if not as keys do. `is_shown_when_deleted`: what is gone is answered
+    under its name. `is_confirmed`: who deletes one says its name.
     """
     noun, root = resource.noun, resource.root
     names = {LIST: f"list_{noun}s", CREATE: f"add_{noun}", SHOW: f"show_{noun}", CHANGE: f"edit_{noun}",

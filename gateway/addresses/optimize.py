@@ -1,4 +1,7 @@
-"""Addresses of savings recommendations. The paths are Tollhouse's own: only the names of the scopes are published."""
+"""
+Addresses of savings recommendations. The paths are Tollhouse's own: only the names of the scopes are
+published.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,9 @@ def _optimize(
     lists: List[Any] | None = None,
     in_turn: bool = False,
 ) -> Address:
-    """`gives` is what is answered, or with `lists` a row of the page. The scope has the name of the handler."""
+    """
+    `gives` is what is answered, or with `lists` a row of the page. The scope has the name of the handler.
+    """
     return replace(
         managing(
             method, f"/v2/optimize{path}", handler, summary, group="optimize", endpoint="optimize", takes=takes,

@@ -37,7 +37,9 @@ ON_EVERY_LISTENER = (
     _status("/livez", status.livez, "Whether Tollhouse lives", 200, 503, body=closed({"live": BOOLEAN})),
     _status("/readyz", status.readyz, "Whether Tollhouse accepts records", 200, 503, body=_READY),
 )
-FOR_METRICS = (_status("/metrics", status.metrics, "Figures in Prometheus text", 200, media="text/plain", body=TEXT),)
+FOR_METRICS = (
+    _status("/metrics", status.metrics, "Figures in Prometheus text", 200, media="text/plain", body=TEXT),
+)
 FOR_OPERATORS = (
     *FOR_METRICS,
     _status("/openapi.json", status.openapi, "This document", 200),

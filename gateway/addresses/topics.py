@@ -159,7 +159,9 @@ UNIT_COST = (
         item=_STREAM_FIELDS,
         refusals=READ,
     ),
-    _managing(_STREAMS, "sum_records_of_streams", unit_cost.sum_records, "Add records that name their streams"),
+    _managing(
+        _STREAMS, "sum_records_of_streams", unit_cost.sum_records, "Add records that name their streams"
+    ),
     Address(
         methods=("PUT",),
         path=_STREAM,
@@ -183,7 +185,9 @@ UNIT_COST = (
         "Add, replace or delete records of a stream",
     ),
     _records(_STREAM + "/records", "read_records", "The records of a stream of this type, with their totals"),
-    _records(_STREAMS + "/{stream}/records", "read_records_by_name", "The records of a stream and their totals"),
+    _records(
+        _STREAMS + "/{stream}/records", "read_records_by_name", "The records of a stream and their totals"
+    ),
     Address(
         methods=("DELETE",),
         path=_STREAMS + "/{stream}",

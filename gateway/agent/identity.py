@@ -26,7 +26,9 @@ class DeviceIdentity:
 
 
 def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
-    """Returns the kept identity, or a new one; a given `device_id` replaces the kept one. OSError if damaged."""
+    """
+    Returns the kept identity, or a new one; a given `device_id` replaces the kept one. OSError if damaged.
+    """
     path = directory / FILE
     try:
         kept = json.loads(path.read_text("utf-8"))
@@ -36,7 +38,9 @@ def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
     except FileNotFoundError:
         found = DeviceIdentity(device_id=device_id or _generated_id(), fingerprint=secrets.token_hex(16))
     except (ValueError, KeyError, TypeError) as error:
-        raise OSError(f"{path} is damaged: restore it, or remove it and this machine becomes a new device") from error
+        raise OSError(
+            f"{path} is damaged: restore it, or remove it and this machine becomes a new device"
+        ) from error
     chosen = DeviceIdentity(device_id=device_id or found.device_id, fingerprint=found.fingerprint)
     text = json.dumps({"device_id": chosen.device_id, "fingerprint": chosen.fingerprint}) + "\n"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -67,7 +67,9 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
     root = _Reader(text).document()
     if root is None:
         made = _dumped(_nested(path, value), "", "  ", newline)
-        return f"{text}{made}{newline}" if not text or text.endswith("\n") else f"{text}{newline}{made}{newline}"
+        return (
+            f"{text}{made}{newline}" if not text or text.endswith("\n") else f"{text}{newline}{made}{newline}"
+        )
     node = root
     for place, name in enumerate(path):
         if node.members is None:
@@ -177,7 +179,9 @@ def _after_comment(text: str, at: int) -> int:
     end = _rest_of_line(text, at)
     rest = text[at:end]
     stripped = rest.strip(" \t")
-    is_comment = stripped.startswith("//") or (stripped.startswith("/*") and stripped.find("*/") == len(stripped) - 2)
+    is_comment = stripped.startswith("//") or (
+        stripped.startswith("/*") and stripped.find("*/") == len(stripped) - 2
+    )
     return at + len(rest.rstrip(" \t")) if is_comment and len(stripped) > 1 else at
 
 

@@ -75,7 +75,9 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
     place = _record_path(directory, assistant, edited.path)
     record, backup = _record(place), edited.path.with_name(edited.path.name + BACKUP)
     if record is None:
-        kept = backup.exists()  # by a run whose record is gone: it is nearer to the original than what is there now
+        kept = (
+            backup.exists()
+        )  # by a run whose record is gone: it is nearer to the original than what is there now
         if edited.before is not None and not kept:
             _replace_file(backup, edited.before, _mode(edited.path))
         existed = kept or edited.before is not None
@@ -191,7 +193,9 @@ def _record(place: Path) -> _Record | None:
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise NotEditable(f"{place} is damaged: restore the file by hand from its backup beside it") from error
+        raise NotEditable(
+            f"{place} is damaged: restore the file by hand from its backup beside it"
+        ) from error
 
 
 def _digest(data: bytes) -> str:
@@ -200,6 +204,8 @@ def _digest(data: bytes) -> str:
 
 def _lines(edited: Edited) -> Iterator[str]:
     before, after = (_text(data).splitlines(keepends=True) for data in (edited.before, edited.after))
-    old, new = (str(edited.path) if data is not None else "/dev/null" for data in (edited.before, edited.after))
+    old, new = (
+        str(edited.path) if data is not None else "/dev/null" for data in (edited.before, edited.after)
+    )
     for line in difflib.unified_diff(before, after, old, new):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -1,4 +1,6 @@
-"""What a span would become under another definition: each element before and after. Sums never change. Pure."""
+"""
+What a span would become under another definition: each element before and after. Sums never change. Pure.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class Difference:
 
 def sources_of(*definitions: Definition) -> Sequence[str]:
     """The ledger's dimensions that the definitions look at: by these `difference` wants its rows."""
-    return tuple(dict.fromkeys(name for each in definitions for made in decisions(each) for name in made.sources))
+    return tuple(
+        dict.fromkeys(name for each in definitions for made in decisions(each) for name in made.sources)
+    )
 
 
 def difference(
@@ -68,8 +72,9 @@ def difference(
     check: Callable[[], None] = lambda: None,
 ) -> Difference:
     """
-    Dimensions in the order of the new definition, then those that go; elements by what they cost, the most first, and
-    at most so many of a dimension. `check` is called between dimensions: it raises when the time is over.
+    Dimensions in the order of the new definition, then those that go; elements by what they cost, the most
+    first, and at most so many of a dimension. `check` is called between dimensions: it raises when the time
+    is over.
     """
     was = {each.dimension.id: each for each in decisions(before)}
     now = {each.dimension.id: each for each in decisions(after)}
@@ -89,7 +94,9 @@ def difference(
         count, state = len(elements), _state(elements)
         if count > most:
             elements[most - 1 :] = [_joined(elements[most - 1 :])]
-        found.append(DimensionDifference(dimension=dimension, elements=elements, element_count=count, state=state))
+        found.append(
+            DimensionDifference(dimension=dimension, elements=elements, element_count=count, state=state)
+        )
     return Difference(total=total, dimensions=found)
 
 

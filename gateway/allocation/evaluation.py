@@ -85,7 +85,9 @@ PLACE = re.compile(r"\{(\d{1,2})\}")
 
 
 class _Memory:
-    """What was decided, of all dimensions of a definition; forgotten as a whole when there is too much of it."""
+    """
+    What was decided, of all dimensions of a definition; forgotten as a whole when there is too much of it.
+    """
 
     def __init__(self) -> None:
         self._all: list[dict[tuple[str, ...], str]] = []
@@ -105,11 +107,16 @@ class _Memory:
                 each.clear()
         self._count += 1
         texts = self._texts
-        elements[tuple([texts.setdefault(value, value) for value in values])] = texts.setdefault(element, element)
+        elements[tuple([texts.setdefault(value, value) for value in values])] = texts.setdefault(
+            element, element
+        )
 
 
 class Decision:
-    """A dimension as a function of the ledger's own dimensions: `sources`, in the order that `element` takes values."""
+    """
+    A dimension as a function of the ledger's own dimensions: `sources`, in the order that `element` takes
+    values.
+    """
 
     def __init__(self, dimension: Dimension, earlier: dict[str, Dimension], memory: _Memory) -> None:
         self.dimension = dimension
@@ -121,7 +128,9 @@ class Decision:
         self._elements = memory.of_one()
 
     def element(self, values: tuple[str, ...]) -> str:
-        """Decided once for each combination. May be called by several threads: at worst one decides it again."""
+        """
+        Decided once for each combination. May be called by several threads: at worst one decides it again.
+        """
         found = self._elements.get(values)
         if found is None:
             known = dict(zip(self.sources, values, strict=True))

@@ -11,7 +11,10 @@ _SHOWN = 100  # characters of a value
 
 
 class Fault(NamedTuple):
-    """`error` says what to do, `value` is what stands there, `path` leads to it: keys, and places of lists from 0."""
+    """
+    `error` says what to do, `value` is what stands there, `path` leads to it: keys, and places of lists from
+    0.
+    """
 
     error: str
     value: str

@@ -1,8 +1,9 @@
 """
-Definitions as text: YAML in, dimensions out, or every fault with its place. `docs/allocation.md` has the language.
+Definitions as text: YAML in, dimensions out, or every fault with its place. `docs/allocation.md` has the
+language.
 
-A condition takes the source of its rule and a rule that of its dimension, unless it names its own. Transforms belong to
-a source: whoever names one starts without any.
+A condition takes the source of its rule and a rule that of its dimension, unless it names its own. Transforms
+belong to a source: whoever names one starts without any.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ _OPERATORS = (*_COMPARISONS, "HasValue", *_NESTED)
 _TRANSFORMS = (NORMALIZE, LOWER, UPPER, TRIM, SPLIT)
 _RECORD_FIELDS = frozenset(each.name for each in msgspec.structs.fields(Inference))
 _NO_ALLOCATION = (
-    "Type Allocation divides costs among elements; here a cost has one element in each dimension: write Type: Grouping"
+    "Type Allocation divides costs among elements; here a cost has one element in each dimension: "
+    "write Type: Grouping"
 )
 
 
@@ -80,12 +82,16 @@ class Limits:
 
 
 def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> Definition:
-    """The definition of a YAML text. `known` are the ledger's dimensions, which rules may name. InvalidDefinition."""
+    """
+    The definition of a YAML text. `known` are the ledger's dimensions, which rules may name.
+    InvalidDefinition.
+    """
     limits = limits or Limits()
     faults = Faults()
     if len(text) > limits.max_bytes:
         faults.add(
-            f"a definition may have {limits.max_bytes} bytes (allocation.max_definition_bytes), this has {len(text)}",
+            f"a definition may have {limits.max_bytes} bytes (allocation.max_definition_bytes), this has "
+            f"{len(text)}",
             "",
             (),
         )
@@ -101,8 +107,8 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
 
 def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) -> Definition:
     """
-    The definitions of namespaces together, in their order; InvalidDefinition if two define the same dimension.
-    "" is the default namespace.
+    The definitions of namespaces together, in their order; InvalidDefinition if two define the same
+    dimension. "" is the default namespace.
 
     The limit on dimensions is for all of them.
     """
@@ -119,7 +125,9 @@ def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) 
                 faults.add(error, key, ("Dimensions", key))
     _check_count(sum(len(each.dimensions) for each in definitions.values()), limits, faults)
     faults.check()
-    return Definition(tuple(dimension for each in definitions.values() for dimension in each.dimensions), owners)
+    return Definition(
+        tuple(dimension for each in definitions.values() for dimension in each.dimensions), owners
+    )
 
 
 def _check_count(count: int, limits: Limits, faults: Faults) -> None:
@@ -149,7 +157,9 @@ class _Parser:
         path: Path = ("Dimensions",)
         given = root.get("Dimensions")
         if not isinstance(given, dict):
-            self._faults.add("Dimensions must be a mapping: the key of a dimension, then its fields", given, path)
+            self._faults.add(
+                "Dimensions must be a mapping: the key of a dimension, then its fields", given, path
+            )
             return Definition()
         _check_count(len(given), self._limits, self._faults)
         self._later = {f"{PREFIX}{key}" for key in given}
@@ -170,7 +180,9 @@ class _Parser:
 
     def _dimension(self, key: str, node: Node, path: Path) -> Dimension:
         if not _KEY.fullmatch(key) or len(key) > MAX_KEY:
-            error = f"a dimension's key has up to {MAX_KEY} letters, digits, _ and -, and begins with a letter"
+            error = (
+                f"a dimension's key has up to {MAX_KEY} letters, digits, _ and -, and begins with a letter"
+            )
             self._faults.add(error, key, path)
         given = self._mapping(node, _DIMENSION_FIELDS, path)
         type_ = self._text(given, "Type", path) or "Grouping"
@@ -222,7 +234,7 @@ class _Parser:
             self._faults.add(error, None, path)
         return GroupBy(source, form, condition)
 
-    # -- conditions --------------------------------------------------------------------------------------------------
+    # -- conditions ------------------------------------------------------------------------------------------
 
     def _conditions(
         self, given: Mapping[str, Node], field: str, source: Source | None, path: Path
@@ -247,14 +259,16 @@ class _Parser:
         if operator in _NESTED:
             return _NESTED[operator](self._conditions(given, operator, source, path))
         if source is None:
-            self._faults.add(f"{operator} needs a Source, of its own, of its rule or of its dimension", None, path)
+            self._faults.add(
+                f"{operator} needs a Source, of its own, of its rule or of its dimension", None, path
+            )
             return None
         if operator == "HasValue":
             return HasValue(source, self._flag(given, operator, path))
         values = tuple(self._value(value, place) for value, place in self._one_or_more(given, operator, path))
         return ValueCondition(source, operator, values) if values else None
 
-    # -- sources -----------------------------------------------------------------------------------------------------
+    # -- sources ---------------------------------------------------------------------------------------------
 
     def _source(self, given: Mapping[str, Node], inherited: Source | None, path: Path) -> Source | None:
         transforms = None
@@ -305,7 +319,8 @@ class _Parser:
         known = [*self._sources.values(), *self._tags.values(), *self._earlier]
         if text in _RECORD_FIELDS:
             return (
-                f"{text} is a field of records, but the ledger does not keep it: let [[attribution]] put it into a tag"
+                f"{text} is a field of records, but the ledger does not keep it: let [[attribution]] put it "
+                "into a tag"
                 " of ledger.tags"
             )
         near = difflib.get_close_matches(text, known, n=1)
@@ -335,7 +350,7 @@ class _Parser:
             return None
         return Transform(SPLIT, delimiter, int(index))
 
-    # -- values ------------------------------------------------------------------------------------------------------
+    # -- values ----------------------------------------------------------------------------------------------
 
     def _mapping(self, node: Node, allowed: Sequence[str], path: Path) -> Mapping[str, Node]:
         if not isinstance(node, dict):

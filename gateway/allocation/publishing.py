@@ -1,8 +1,10 @@
 """
-Publishing definitions: jobs one after the other, each validated and then put in force, and what is in force already.
+Publishing definitions: jobs one after the other, each validated and then put in force, and what is in force
+already.
 
-A job is kept before it is begun. One that was under way when a process ended is carried out by the next that may: of
-several on one storage one carries out jobs at a time, and each puts in force what any of them published.
+A job is kept before it is begun. One that was under way when a process ended is carried out by the next that
+may: of several on one storage one carries out jobs at a time, and each puts in force what any of them
+published.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ _ANY_SIZE = Limits(max_bytes=1 << 40, max_dimensions=1 << 40, max_rules=1 << 40)
 
 
 class Publishing:
-    """`load` it before anything is asked; `follow` keeps it so, and `run` carries out jobs that nobody waits for."""
+    """
+    `load` it before anything is asked; `follow` keeps it so, and `run` carries out jobs that nobody waits
+    for.
+    """
 
     def __init__(
         self,
@@ -56,14 +61,16 @@ class Publishing:
         self._changed = changed
         self._definitions: dict[str, Definition] = {}  # in force, by namespace
         self._broken: dict[str, InvalidDefinition] = {}
-        self._taken: dict[str, _Version] = {}  # of each namespace, the version that was put in force or is broken
+        self._taken: dict[
+            str, _Version
+        ] = {}  # of each namespace, the version that was put in force or is broken
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
 
     async def load(self) -> None:
         """
-        Put in force what was published, here before or by another process. What the ledger cannot carry out any more is
-        left out, and logged.
+        Put in force what was published, here before or by another process. What the ledger cannot carry out
+        any more is left out, and logged.
         """
         async with self._turn:
             versions = self._table.in_force()
@@ -112,7 +119,8 @@ class Publishing:
 
     async def submit(self, text: bytes, *, namespace: str, base: int | None, actor: Actor) -> PublishJob:
         """
-        A job that `run` carries out. InvalidDefinition for a text that cannot be kept; NotAllowed for a stale base.
+        A job that `run` carries out. InvalidDefinition for a text that cannot be kept; NotAllowed for a stale
+        base.
         """
         job = await self._table.submit(
             self._storable(text), namespace=namespace, base=base, most=self._max_jobs(), actor=actor
@@ -124,21 +132,26 @@ class Publishing:
         self, text: bytes, *, namespace: str, base: int | None, actor: Actor
     ) -> tuple[PublishJob, DefinitionVersion]:
         """
-        Publish now, after the jobs that wait. InvalidDefinition, NotAllowed for a stale base or a cancelled job.
+        Publish now, after the jobs that wait. InvalidDefinition, NotAllowed for a stale base or a cancelled
+        job.
 
         Faults are found before a job is made: a definition that cannot be published leaves none.
         """
         self._table.check_namespace(namespace)
         await self.validated(text, namespace)
         most = self._max_jobs()
-        made = await self._table.submit(self._storable(text), namespace=namespace, base=base, most=most, actor=actor)
+        made = await self._table.submit(
+            self._storable(text), namespace=namespace, base=base, most=most, actor=actor
+        )
         for each in self._table.unfinished():
             if each.number < made.number:
                 await self._carry_out(each.id)
         job = await self._carry_out(made.id)
         if job.version is None:
             if job.faults:
-                raise InvalidDefinition([Fault(each.error, each.value, list(each.path)) for each in job.faults])
+                raise InvalidDefinition(
+                    [Fault(each.error, each.value, list(each.path)) for each in job.faults]
+                )
             raise NotAllowed(job.error or f"the publish job was {job.state}")
         return job, self._table.version(namespace, job.version)
 
@@ -163,7 +176,10 @@ class Publishing:
             try:
                 return await self._steps(job)
             except InvalidDefinition as error:
-                faults = [JobFault(error=each.error, value=each.value, path=tuple(each.path)) for each in error.faults]
+                faults = [
+                    JobFault(error=each.error, value=each.value, path=tuple(each.path))
+                    for each in error.faults
+                ]
                 return await self._end(id, f"the definition is not valid: {error}", faults)
             except (NotAllowed, NotThere) as error:
                 return await self._end(id, str(error))
@@ -237,12 +253,16 @@ class Publishing:
     def _storable(self, text: bytes) -> str:
         most = self._limits().max_bytes
         if len(text) > most:
-            error = f"a definition may have {most} bytes (allocation.max_definition_bytes), this has {len(text)}"
+            error = (
+                f"a definition may have {most} bytes (allocation.max_definition_bytes), this has {len(text)}"
+            )
             raise InvalidDefinition([Fault(error, "", [])])
         try:
             return text.decode()
         except UnicodeDecodeError as error:
-            raise InvalidDefinition([Fault(f"the text must be UTF-8; byte {error.start} is not", "", [])]) from None
+            raise InvalidDefinition(
+                [Fault(f"the text must be UTF-8; byte {error.start} is not", "", [])]
+            ) from None
 
 
 def _names_of(version: DefinitionVersion) -> Definition:

@@ -23,7 +23,12 @@ from gateway.allocation.definition import (
     ValueCondition,
 )
 
-_VERBS: Mapping[str, str] = {EQUALS: "is", BEGINS_WITH: "begins with", CONTAINS: "contains", ENDS_WITH: "ends with"}
+_VERBS: Mapping[str, str] = {
+    EQUALS: "is",
+    BEGINS_WITH: "begins with",
+    CONTAINS: "contains",
+    ENDS_WITH: "ends with",
+}
 
 
 def rule_text(rule: Rule) -> str:

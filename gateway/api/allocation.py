@@ -1,8 +1,9 @@
 """
-Definitions of allocation for keys that manage them: versions, namespaces and publish jobs, a scope for each operation.
+Definitions of allocation for keys that manage them: versions, namespaces and publish jobs, a scope for each
+operation.
 
-A definition comes as YAML in the body, or as the one file of a form. What is wrong with it is answered with 422, each
-fault with its value and its path.
+A definition comes as YAML in the body, or as the one file of a form. What is wrong with it is answered with
+422, each fault with its value and its path.
 """
 
 from __future__ import annotations
@@ -54,12 +55,16 @@ from spool.registry.operators import Actor
 LATEST = "latest"
 FORM = "multipart/form-data"
 YAML = ("text/plain", "application/yaml", "application/x-yaml", "text/yaml")
-SLACK_BYTES = 16 * 1024  # of a body beside its definition: the envelope of a form, or a text that is a little too long
+SLACK_BYTES = (
+    16 * 1024
+)  # of a body beside its definition: the envelope of a form, or a text that is a little too long
 _MOST_DIGITS = 9
 
 
 class VersionItem(msgspec.Struct, kw_only=True):
-    """A version as it is answered; times are epoch seconds as text. `definition` is its text, where one is read."""
+    """
+    A version as it is answered; times are epoch seconds as text. `definition` is its text, where one is read.
+    """
 
     version: str
     namespace: str | None
@@ -112,16 +117,20 @@ def _faults_as_422(
             return await handler(request)
         except InvalidDefinition as error:
             told = {"type": "invalid_definition", "message": f"The definition is not valid: {error}."}
-            return json_response({"error": told, "errors": [each._asdict() for each in error.faults]}, status=422)
+            return json_response(
+                {"error": told, "errors": [each._asdict() for each in error.faults]}, status=422
+            )
 
     return answered
 
 
-# -- versions --------------------------------------------------------------------------------------------------------
+# -- versions ------------------------------------------------------------------------------------------------
 
 
 async def read_definition_versions(request: KeyRequest[None]) -> Result:
-    return await request.list(VERSIONS, version_rows(request.services.operators.money, place=request.http.path))
+    return await request.list(
+        VERSIONS, version_rows(request.services.operators.money, place=request.http.path)
+    )
 
 
 async def read_definition_version(request: KeyRequest[None]) -> Result:
@@ -142,10 +151,16 @@ async def read_definition_text(request: KeyRequest[None]) -> Result:
 async def create_definition_version(request: KeyRequest[bytes]) -> Result:
     """Publish a definition, or with `validate_only` say what version it would become."""
     money, given = request.services.operators.money, request.http.query
-    is_dry, base, text = _flag(given.get("validate_only", "false")), base_of(given.get("base_version")), _text(request)
+    is_dry, base, text = (
+        _flag(given.get("validate_only", "false")),
+        base_of(given.get("base_version")),
+        _text(request),
+    )
     if is_dry:
         return {"version": await what_it_would_be(money, text, DEFAULT, request.actor)}
-    job, version = await money.require_publishing().publish(text, namespace=DEFAULT, base=base, actor=request.actor)
+    job, version = await money.require_publishing().publish(
+        text, namespace=DEFAULT, base=base, actor=request.actor
+    )
     shown = shown_version(with_state(money, version, _uri(request.http.path, version)))
     return {"version": {**shown, "border": dict(job.border)}}
 
@@ -155,7 +170,7 @@ async def create_definition_async(request: KeyRequest[bytes]) -> Result:
     return await _submit(request, DEFAULT)
 
 
-# -- namespaces ------------------------------------------------------------------------------------------------------
+# -- namespaces ----------------------------------------------------------------------------------------------
 
 
 async def create_namespace(request: KeyRequest[NewNamespace]) -> Result:
@@ -188,7 +203,9 @@ async def _show(asking: Asker, id: str) -> Answer:
 
 
 async def _change(asking: Asker, id: str, given: Any) -> Answer:
-    return _shown(asking, await asking.registry.allocation.change_namespace(id, stated(given), actor=asking.actor))
+    return _shown(
+        asking, await asking.registry.allocation.change_namespace(id, stated(given), actor=asking.actor)
+    )
 
 
 async def _delete(asking: Asker, id: str) -> str:
@@ -211,7 +228,7 @@ async def create_namespaced_definition_async(request: KeyRequest[bytes]) -> Resu
     return await _submit(request, request.word("namespace"))
 
 
-# -- publish jobs ----------------------------------------------------------------------------------------------------
+# -- publish jobs --------------------------------------------------------------------------------------------
 
 
 async def list_publish_jobs(request: KeyRequest[None]) -> Result:
@@ -228,7 +245,7 @@ async def cancel_publish_job(request: KeyRequest[None]) -> Result:
     return {"publish_job": shown_job(await table.cancel(request.word("job"), actor=request.actor))}
 
 
-# -- what operators share --------------------------------------------------------------------------------------------
+# -- what operators share ------------------------------------------------------------------------------------
 
 
 def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionVersion:
@@ -244,12 +261,16 @@ def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionV
     return table.version(namespace, int(word) if is_number else 0)
 
 
-async def with_text(money: MoneyServices, version: DefinitionVersion, uri: str | None = None) -> dict[str, Any]:
+async def with_text(
+    money: MoneyServices, version: DefinitionVersion, uri: str | None = None
+) -> dict[str, Any]:
     text = await money.require_registry().allocation.text(version)
     return {**shown_version(with_state(money, version, uri)), "definition": text}
 
 
-async def what_it_would_be(money: MoneyServices, text: bytes, namespace: str, actor: Actor) -> Mapping[str, object]:
+async def what_it_would_be(
+    money: MoneyServices, text: bytes, namespace: str, actor: Actor
+) -> Mapping[str, object]:
     """The version that a definition would become, and nothing is kept. InvalidDefinition with every fault."""
     table = money.require_registry().allocation
     table.check_namespace(namespace)
@@ -267,11 +288,15 @@ async def what_it_would_be(money: MoneyServices, text: bytes, namespace: str, ac
 
 
 def base_of(text: str | None) -> int | None:
-    """The version that a definition was made from: None for whichever is in force, 0 for none. Refusal 400."""
+    """
+    The version that a definition was made from: None for whichever is in force, 0 for none. Refusal 400.
+    """
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise Refusal(400, "invalid_parameter", "base_version is the number of a version, 0 where there was none")
+        raise Refusal(
+            400, "invalid_parameter", "base_version is the number of a version, 0 where there was none"
+        )
     return int(text)
 
 
@@ -285,7 +310,9 @@ async def _submit(request: KeyRequest[bytes], namespace: str) -> Result:
     base, text = base_of(request.http.query.get("base_version")), _text(request)
     publishing = request.services.operators.money.require_publishing()
     return {
-        "publish_job": shown_job(await publishing.submit(text, namespace=namespace, base=base, actor=request.actor))
+        "publish_job": shown_job(
+            await publishing.submit(text, namespace=namespace, base=base, actor=request.actor)
+        )
     }
 
 
@@ -306,7 +333,12 @@ def _text(request: KeyRequest[bytes]) -> bytes:
     head = f"Content-Type: {request.http.headers.get('Content-Type', '')}\r\n\r\n"
     form = BytesParser().parsebytes(head.encode("latin-1", "replace") + request.body)
     parts = form.get_payload()
-    if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], Message) or parts[0].is_multipart():
+    if (
+        not isinstance(parts, list)
+        or len(parts) != 1
+        or not isinstance(parts[0], Message)
+        or parts[0].is_multipart()
+    ):
         raise Refusal(400, "bad_payload", f"A form of {FORM} holds the definition as its only part.")
     text = parts[0].get_payload(decode=True)
     return text if isinstance(text, bytes) else b""

@@ -1,7 +1,9 @@
 """
-Versions of definitions, namespaces and publish jobs as every list and answer shows them, to keys and operators alike.
+Versions of definitions, namespaces and publish jobs as every list and answer shows them, to keys and
+operators alike.
 
-`version`, `last_updated`, `last_updated_by` and `uri` are the published interface's; the others are Tollhouse's own.
+`version`, `last_updated`, `last_updated_by` and `uri` are the published interface's; the others are
+Tollhouse's own.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ def shown_job(job: PublishJob) -> dict[str, object]:
         "base_version": str(job.base) if job.base else None,
         "version": None if job.version is None else str(job.version),
         "error": job.error or None,
-        "errors": [{"error": each.error, "value": each.value, "path": list(each.path)} for each in job.faults],
+        "errors": [
+            {"error": each.error, "value": each.value, "path": list(each.path)} for each in job.faults
+        ],
         "border": dict(job.border) or None,
         "submitted": seconds(job.submitted),
         "submitted_by": job.submitted_by,
@@ -106,7 +110,9 @@ ALL_VERSIONS: List[ShownVersion] = List(
         "namespace": Filter(values=lambda row: (row.version.namespace,)),
         "last_updated_by": _LAST_UPDATED_BY,
         "is_in_force": Filter(
-            values=lambda row: ("true" if row.is_in_force else "false",), valid_values=("true", "false"), type="boolean"
+            values=lambda row: ("true" if row.is_in_force else "false",),
+            valid_values=("true", "false"),
+            type="boolean",
         ),
     },
 )
@@ -154,14 +160,20 @@ def with_state(money: MoneyServices, version: DefinitionVersion, uri: str | None
 def version_rows(
     money: MoneyServices, namespace: str | None = DEFAULT, *, place: str | None = None
 ) -> MemoryRows[ShownVersion]:
-    """The versions of a namespace, None for those of all. `place` is the path under which they have addresses."""
+    """
+    The versions of a namespace, None for those of all. `place` is the path under which they have addresses.
+    """
     versions = money.require_registry().allocation.versions(namespace)
-    return MemoryRows([with_state(money, each, place and f"{place}/{each.number}/definition") for each in versions])
+    return MemoryRows(
+        [with_state(money, each, place and f"{place}/{each.number}/definition") for each in versions]
+    )
 
 
 def namespace_with_state(money: MoneyServices, namespace: Namespace) -> ShownNamespace:
     newest = money.require_registry().allocation.in_force().get(namespace.id)
-    return ShownNamespace(namespace=namespace, newest=newest, broken=money.require_publishing().broken(namespace.id))
+    return ShownNamespace(
+        namespace=namespace, newest=newest, broken=money.require_publishing().broken(namespace.id)
+    )
 
 
 def namespace_rows(money: MoneyServices) -> MemoryRows[ShownNamespace]:

@@ -1,4 +1,6 @@
-"""Budgets, their owners and their alerts, as every list and answer shows them, to keys and to operators alike."""
+"""
+Budgets, their owners and their alerts, as every list and answer shows them, to keys and to operators alike.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ _NO_PERCENT = -1  # sorts before every percent
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownBudget:
     """
-    `percent` is of the last evaluation, of the owner that is furthest; None without an amount, and before an evaluation
-    of the rules and the view as they are.
+    `percent` is of the last evaluation, of the owner that is furthest; None without an amount, and before an
+    evaluation of the rules and the view as they are.
     """
 
     budget: SpendBudget
@@ -145,7 +147,9 @@ OWNERS: List[OwnerRow] = List(
     default_sort=("actual", "desc"),
     filters={
         "owner": Filter(values=lambda row: (row.owner,)),
-        "is_past": Filter(values=lambda row: ("true" if row.fired else "false",), valid_values=("true", "false")),
+        "is_past": Filter(
+            values=lambda row: ("true" if row.fired else "false",), valid_values=("true", "false")
+        ),
     },
     beside={"budget": closed({"id": TEXT})},
 )
@@ -185,7 +189,9 @@ def with_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
     )
 
 
-def budget_rows(money: MoneyServices, shows: Callable[[SpendBudget], bool] = lambda _: True) -> MemoryRows[ShownBudget]:
+def budget_rows(
+    money: MoneyServices, shows: Callable[[SpendBudget], bool] = lambda _: True
+) -> MemoryRows[ShownBudget]:
     """The budgets that are shown."""
     kept = money.require_registry().budgets.all()
     return MemoryRows([with_state(money, budget) for budget in kept if shows(budget)])
@@ -230,7 +236,9 @@ def alert_rows(kept: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
 
 
 async def alerts_of_now(money: MoneyServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
-    """Those of periods that were judged by the rules and the view as they are: others are about other calls."""
+    """
+    Those of periods that were judged by the rules and the view as they are: others are about other calls.
+    """
     registry = money.require_registry()
     rules = rules_digest(budget, registry.views.find(budget.view_id))
     return [period for period in await registry.budgets.alerts(budget.id) if period.rules == rules]

@@ -57,7 +57,9 @@ async def _create(asking: Asker, given: NewBudget) -> Answer:
     asking.registry.notices.check_channels("channels", draft.channels)
     known, table = await asking.known(), asking.registry.budgets
     most = asking.services.installation.most(table.limit)
-    return await _made(asking.services.money, await table.create(draft, known=known, most=most, actor=asking.actor))
+    return await _made(
+        asking.services.money, await table.create(draft, known=known, most=most, actor=asking.actor)
+    )
 
 
 async def _show(asking: Asker, id: str) -> Answer:
@@ -89,7 +91,9 @@ async def _delete(asking: Asker, id: str) -> str:
 
 
 async def _with_current(asking: Asker, page: Mapping[str, Any]) -> Answer:
-    """The page of a list, with what was spent of each budget on it, and where that leads, if it was asked for."""
+    """
+    The page of a list, with what was spent of each budget on it, and where that leads, if it was asked for.
+    """
     wanted = frozenset(page["filtering"]["current"].get("expand", ()))
     for item in page["budgets"]:
         item.update(await _expanded(asking.services.money, item["id"], wanted))
@@ -145,7 +149,8 @@ async def _made(money: MoneyServices, budget: SpendBudget) -> Answer:
 
 async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
     """
-    Whether it was evaluated. The change is kept already: a disk that is full now must not make it look refused.
+    Whether it was evaluated. The change is kept already: a disk that is full now must not make it look
+    refused.
     """
     try:
         return bool(await evaluation)
@@ -173,14 +178,21 @@ def _fields(given: Any) -> dict[str, Any]:
 def _silence(silence: Silence | None) -> dict[str, Any]:
     if silence is None:
         return {"silent_until": 0.0, "silent_reason": ""}
-    return {"silent_until": moment("silence.until", silence.until).timestamp(), "silent_reason": silence.reason}
+    return {
+        "silent_until": moment("silence.until", silence.until).timestamp(),
+        "silent_reason": silence.reason,
+    }
 
 
 def _planned(limits: PlannedLimits, granularity: str | None) -> dict[str, Any]:
     """The amounts, and the granularity that they name."""
     if not limits:
         return {"planned": {}}
-    if len(limits) > 1 or not limits.keys() <= {granularity or next(iter(limits))} or not limits.keys() <= _KNOWN:
+    if (
+        len(limits) > 1
+        or not limits.keys() <= {granularity or next(iter(limits))}
+        or not limits.keys() <= _KNOWN
+    ):
         raise Invalid(f"planned_limits has the periods of one granularity: {', '.join(GRANULARITIES)}")
     [(name, periods)] = limits.items()
     return {"granularity": name, "planned": {day: _text(each.amount) for day, each in periods.items()}}

@@ -82,7 +82,9 @@ def shown(seen: SeenCluster) -> dict[str, object]:
         **known,
         "state": seen.state,
         "silent": seen.silent,
-        "checks": [{"name": each.name, "passing": each.passing, "error": each.error} for each in cluster.checks],
+        "checks": [
+            {"name": each.name, "passing": each.passing, "error": each.error} for each in cluster.checks
+        ],
         "first_seen": moment(cluster.first_seen),
         "last_seen": moment(seen.last_seen),
     }

@@ -60,7 +60,8 @@ CONNECTIONS: List[ShownConnection] = List(
     filters={
         "cloud_provider": Filter(values=lambda row: (row.connection.cloud_provider,)),
         "is_enabled": Filter(
-            values=lambda row: ("true" if row.connection.is_enabled else "false",), valid_values=("true", "false")
+            values=lambda row: ("true" if row.connection.is_enabled else "false",),
+            valid_values=("true", "false"),
         ),
         "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
     },

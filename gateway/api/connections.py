@@ -21,7 +21,13 @@ from gateway.http.budget import Lease
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import KeyRequest, Result
 from gateway.intake.billing_connections import BillingConnections, ShownConnection
-from gateway.resources.connections import BucketInfo, ConnectionChanges, ConnectionItem, NewConnection, OneConnection
+from gateway.resources.connections import (
+    BucketInfo,
+    ConnectionChanges,
+    ConnectionItem,
+    NewConnection,
+    OneConnection,
+)
 from gateway.resources.declaration import stated
 from spool.billing.drops import month_text
 from spool.errors import NotThere
@@ -37,7 +43,9 @@ async def _rows(asking: Asker) -> MemoryRows[ShownConnection]:
 async def _create(asking: Asker, given: NewConnection) -> Answer:
     connections = _connections(asking)
     draft = ConnectionDraft(**_fields(given))
-    return await _one(connections, await connections.create(draft, id=given.connection_id, actor=asking.actor))
+    return await _one(
+        connections, await connections.create(draft, id=given.connection_id, actor=asking.actor)
+    )
 
 
 async def _show(asking: Asker, id: str) -> Answer:
@@ -91,7 +99,9 @@ async def send_month(
     hours = await drops.month(id, month)
     if not hours:
         raise NotThere("this connection has no rows of this month")
-    return await send_pieces(request, chain((b'{"billing_drop":',), month_text(hours), (b"}",)), content_type=JSON)
+    return await send_pieces(
+        request, chain((b'{"billing_drop":',), month_text(hours), (b"}",)), content_type=JSON
+    )
 
 
 def _connections(asking: Asker) -> BillingConnections:

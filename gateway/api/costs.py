@@ -1,8 +1,8 @@
 """
 What AI costs, its dimensions and its tags, read from the ledger.
 
-Parameters are those of the service, and every dimension is a filter, too; `view` and `measures` are Tollhouse's own.
-Cursors carry all parameters, so that the next page needs nothing else.
+Parameters are those of the service, and every dimension is a filter, too; `view` and `measures` are
+Tollhouse's own. Cursors carry all parameters, so that the next page needs nothing else.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class Item:
 
 async def read_costs(request: KeyRequest[None]) -> Result:
     """
-    `whole_since` is there where sums of before it may lack records that were gone before they were counted, `units`
-    where not money alone is asked for. `cut_periods` are there where the question begins or ends within a period: the
-    rows of these have a part of it.
+    `whole_since` is there where sums of before it may lack records that were gone before they were counted,
+    `units` where not money alone is asked for. `cut_periods` are there where the question begins or ends
+    within a period: the rows of these have a part of it.
     """
     for name in request.http.query.getall("cost_type", ()):
         if name in REFUSED:
@@ -122,7 +122,9 @@ TAG_LIST = _named("resource_tags")
 
 
 def cost_list(dimensions: Sequence[str]) -> List[Item]:
-    """The list of costs. The parameters are filters of it, so that answers name them and cursors keep them."""
+    """
+    The list of costs. The parameters are filters of it, so that answers name them and cursors keep them.
+    """
     question: dict[str, Filter[Item]] = {
         "start_date": Filter(type="date"),
         "end_date": Filter(type="date"),
@@ -176,7 +178,9 @@ class _Rows:
             self.beside["units"] = units(cost_type, measures)
         if cut_periods := [_time(start) for start in cut(query)]:
             self.beside["cut_periods"] = cut_periods
-        return await asyncio.to_thread(_page, listed, wanted, [Item(query, row, cost_type, measures) for row in found])
+        return await asyncio.to_thread(
+            _page, listed, wanted, [Item(query, row, cost_type, measures) for row in found]
+        )
 
     def _query(self, asked: Mapping[str, tuple[str, ...]]) -> CostQuery:
         if "start_date" not in asked:
@@ -224,8 +228,12 @@ def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
         raise _wrong(f"this is more than {most} periods; take a shorter span or a coarser granularity")
 
 
-def _filters(text: str, known: Sequence[str]) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """The values that the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown."""
+def _filters(
+    text: str, known: Sequence[str]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """
+    The values that the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown.
+    """
     try:
         given = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -35,7 +35,9 @@ def shown(insight: Insight) -> dict[str, object]:
 
 
 def shown_to_people(insight: Insight) -> dict[str, object]:
-    """`gone`: a detector found it, and does so no more; then it is addressed, unless a person said otherwise."""
+    """
+    `gone`: a detector found it, and does so no more; then it is addressed, unless a person said otherwise.
+    """
     return {**shown(insight), "gone": insight.is_gone}
 
 
@@ -64,9 +66,13 @@ INSIGHTS: List[Insight] = List(
         "cost_impact": Sort(  # to sort by; what is shown is exact
             field=SortField("cost_impact", numeric=True), value=lambda insight: float(insight.cost_impact)
         ),
-        "effort": Sort(field=SortField("effort", words=EFFORTS), value=lambda insight: EFFORTS.index(insight.effort)),
+        "effort": Sort(
+            field=SortField("effort", words=EFFORTS), value=lambda insight: EFFORTS.index(insight.effort)
+        ),
         "last_updated": Sort(field=SortField("last_updated"), value=lambda insight: insight.last_updated),
-        "status": Sort(field=SortField("status", words=STATUSES), value=lambda insight: STATUSES.index(insight.status)),
+        "status": Sort(
+            field=SortField("status", words=STATUSES), value=lambda insight: STATUSES.index(insight.status)
+        ),
         "title": Sort(field=SortField("title"), value=lambda insight: insight.title),
     },
     default_sort=("status", "asc"),

@@ -1,8 +1,8 @@
 """
 The published list of insights (part 4.1), and one insight, its status and its comments beside it.
 
-Each method has a scope of its own. All but the list speaks as the service's own clients do: 200 also for what is new,
-a comment's `message`, and things named by `{"id"}`.
+Each method has a scope of its own. All but the list speaks as the service's own clients do: 200 also for what
+is new, a comment's `message`, and things named by `{"id"}`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """
-A resource as it is asked for: what keys and people list, create, read, change and delete, each verb written once.
+A resource as it is asked for: what keys and people list, create, read, change and delete, each verb written
+once.
 
-What is stated of it, and what is answered, is declared in `gateway.resources`. `gateway.addresses.managing` makes the
-calls of both from this.
+What is stated of it, and what is answered, is declared in `gateway.resources`. `gateway.addresses.managing`
+makes the calls of both from this.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ async def _everything() -> Visible:
 @dataclass(frozen=True, kw_only=True)
 class Asker:
     """
-    Who asks. `sees` is what of the calls, and what is made of them, the asker may see; `known` the dimensions that the
-    asker may name. A person may name things by their names, too, and confirms what is deleted.
+    Who asks. `sees` is what of the calls, and what is made of them, the asker may see; `known` the dimensions
+    that the asker may name. A person may name things by their names, too, and confirms what is deleted.
 
     `holder` is a person as roles know one, None for a key and at the server itself.
     """
@@ -71,10 +72,11 @@ def asking_key(request: KeyRequest[Any]) -> Asker:
 @dataclass(frozen=True, kw_only=True)
 class ManagedResource:
     """
-    `noun` is that of its operations, `root` the member under which one is answered. `new` and `changes` decode bodies,
-    `item` is a row of the list and `one` an answer about one.
+    `noun` is that of its operations, `root` the member under which one is answered. `new` and `changes`
+    decode bodies, `item` is a row of the list and `one` an answer about one.
 
-    `show`, `change` and `delete` take what the path names. `fill` adds to a page of the list what the query asks for.
+    `show`, `change` and `delete` take what the path names. `fill` adds to a page of the list what the query
+    asks for.
     """
 
     noun: str

@@ -1,5 +1,6 @@
 """
-What costs are answered in: kinds of money, usage with its units, and the published kinds that are refused, and why.
+What costs are answered in: kinds of money, usage with its units, and the published kinds that are refused,
+and why.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ USAGE: Mapping[str, str] = {
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 
 _NO_INVOICE = "Tollhouse sees calls and no invoice; reported_cost is what their sources report"
-_NO_CONTRACT = "Tollhouse knows no contract with its discounts; real_cost is what counts, on_demand_cost the list price"
+_NO_CONTRACT = (
+    "Tollhouse knows no contract with its discounts; real_cost is what counts, on_demand_cost the list price"
+)
 _NO_COMMITMENT = "Tollhouse knows no commitment that could be spread over its term; real_cost is what counts"
 REFUSED: Mapping[str, str] = {
     "billed_cost": _NO_INVOICE,

@@ -1,4 +1,6 @@
-"""Recommendations, their types and comments as every list and answer shows them, to keys and to operators alike."""
+"""
+Recommendations, their types and comments as every list and answer shows them, to keys and to operators alike.
+"""
 
 from __future__ import annotations
 
@@ -88,9 +90,13 @@ def shown_type(row: ShownType) -> dict[str, object]:
 def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
     """Every dimension of the ledger is a filter: one passes if it concerns one of the values."""
     filters: dict[str, Filter[Recommendation]] = {
-        "type": Filter(values=lambda row: (row.saving.type,), valid_values=tuple(type.NAME for type in TYPES)),
+        "type": Filter(
+            values=lambda row: (row.saving.type,), valid_values=tuple(type.NAME for type in TYPES)
+        ),
         "status": Filter(values=lambda row: (row.status,), valid_values=STATUSES),
-        "open": Filter(values=lambda row: ("true" if row.is_open else "false",), valid_values=("true", "false")),
+        "open": Filter(
+            values=lambda row: ("true" if row.is_open else "false",), valid_values=("true", "false")
+        ),
         "confidence": Filter(values=lambda row: (row.saving.confidence,), valid_values=CONFIDENCES),
         "assignee": Filter(values=lambda row: (row.assignee,)),
     }
@@ -100,7 +106,9 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
         show=shown_recommendation,
         identity=Sort(value=lambda row: row.id),
         sorts={
-            "savings": Sort(value=lambda row: float(Decimal(row.saving.monthly_savings))),  # to sort by; shown exactly
+            "savings": Sort(
+                value=lambda row: float(Decimal(row.saving.monthly_savings))
+            ),  # to sort by; shown exactly
             "last_updated": Sort(value=lambda row: row.last_updated),
             "status": Sort(value=lambda row: STATUSES.index(row.status)),
             "type": Sort(value=lambda row: row.saving.type),
@@ -173,7 +181,10 @@ async def type_rows(registry: Registry) -> MemoryRows[ShownType]:
 def dimension_rows(kept: Iterable[Recommendation], dimensions: Sequence[str]) -> MemoryRows[ShownDimension]:
     """With the values that open recommendations have."""
     found = [each.saving.dimensions for each in kept if each.is_open]
-    values = {name: sorted({value for each in found for value in each.get(name, ())}) for name in concerned(dimensions)}
+    values = {
+        name: sorted({value for each in found for value in each.get(name, ())})
+        for name in concerned(dimensions)
+    }
     return MemoryRows([ShownDimension(id=name, values=each) for name, each in values.items()])
 
 

@@ -1,7 +1,8 @@
 """
 Savings recommendations, their types and comments, for keys. Each method has a scope of its own.
 
-No paths are published for these scopes: the addresses and fields are Tollhouse's own, in the form of insights.
+No paths are published for these scopes: the addresses and fields are Tollhouse's own, in the form of
+insights.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ class NewComments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`filter` maps dimensions to values as in costs: `!` before a dimension excludes, null is the unknown value."""
+    """
+    `filter` maps dimensions to values as in costs: `!` before a dimension excludes, null is the unknown
+    value.
+    """
 
     type: str | None = None
     filter: dict[str, list[str | None]] = {}
@@ -123,12 +127,16 @@ async def get_available_dimensions(request: KeyRequest[None]) -> Result:
 
 async def list_comments(request: KeyRequest[None]) -> Result:
     id = request.word("recommendation_id")
-    page = await request.list(RECOMMENDATION_COMMENTS, await recommendation_comment_rows(_registry(request), id))
+    page = await request.list(
+        RECOMMENDATION_COMMENTS, await recommendation_comment_rows(_registry(request), id)
+    )
     return {"recommendation": {"id": id}, **page}
 
 
 async def create_comments(request: KeyRequest[NewComments]) -> Result:
-    return await add_comments(_registry(request), request.word("recommendation_id"), request.body, request.actor)
+    return await add_comments(
+        _registry(request), request.word("recommendation_id"), request.body, request.actor
+    )
 
 
 async def update_comment(request: KeyRequest[OneMessage]) -> Result:
@@ -158,11 +166,13 @@ async def change_recommendations(
     registry: Registry, given: RecommendationChanges, actor: Actor, hidden: Container[str] = ()
 ) -> Result:
     """
-    The answer has a result for each id, in the order in which they were given. What is `hidden` from the actor is
-    answered as if it were not there.
+    The answer has a result for each id, in the order in which they were given. What is `hidden` from the
+    actor is answered as if it were not there.
     """
     table = registry.recommendations
-    changed = await table.update(given.ids, status=given.status, assignee=given.assignee, actor=actor, hidden=hidden)
+    changed = await table.update(
+        given.ids, status=given.status, assignee=given.assignee, actor=actor, hidden=hidden
+    )
     return {
         "recommendations": [
             {"id": id, "error": "there is no recommendation with this id"}
@@ -194,15 +204,22 @@ async def add_comments(registry: Registry, id: str, given: NewComments, actor: A
     return {"comments": [shown_recommendation_comment(comment) for comment in added]}
 
 
-async def check_savings(money: MoneyServices, given: SavingsCheck, may_see: Chosen = lambda _: True) -> Result:
-    """How many savings a look at calls that one may see would find now, and of how much, by type; nothing is kept."""
+async def check_savings(
+    money: MoneyServices, given: SavingsCheck, may_see: Chosen = lambda _: True
+) -> Result:
+    """
+    How many savings a look at calls that one may see would find now, and of how much, by type; nothing is
+    kept.
+    """
     if given.type is not None:
         check_type(given.type)
     filters = _checked_filter(given.filter, money.ledger.own_dimensions())
     try:
         found = await money.require_adviser().check(type=given.type, filters=filters, may_see=may_see)
     except CardUnreadable:
-        raise Refusal(503, "unavailable", "The price card cannot be read; the operator finds why in the log.") from None
+        raise Refusal(
+            503, "unavailable", "The price card cannot be read; the operator finds why in the log."
+        ) from None
     amounts = [(saving.type, Decimal(saving.monthly_savings)) for saving in found.savings]
     by_type: dict[str, list[Decimal]] = defaultdict(list)
     for type, amount in amounts:

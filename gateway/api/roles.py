@@ -40,7 +40,11 @@ def shown_role(row: ShownRole) -> Answer:
 
 def shown_filter(each: RoleFilter) -> dict[str, object]:
     """An unknown value is null."""
-    return {"dimension": each.dimension, "values": [value or None for value in each.values], "mode": each.mode}
+    return {
+        "dimension": each.dimension,
+        "values": [value or None for value in each.values],
+        "mode": each.mode,
+    }
 
 
 def shown_set(each: PermissionSet) -> Answer:
@@ -59,7 +63,9 @@ ROLES: List[ShownRole] = List(
     filters={
         "name": Filter(values=lambda row: (row.role.name,)),
         "data_access": Filter(values=lambda row: (row.role.data_access,), valid_values=DATA_ACCESS),
-        "permission_set": Filter(values=lambda row: row.role.permission_sets, valid_values=tuple(PERMISSION_SETS)),
+        "permission_set": Filter(
+            values=lambda row: row.role.permission_sets, valid_values=tuple(PERMISSION_SETS)
+        ),
         "member": Filter(values=lambda row: row.role.members),
         "group": Filter(values=lambda row: row.role.groups),
         "is_builtin": Filter(
@@ -155,4 +161,6 @@ def _fields(given: Any) -> dict[str, Any]:
 
 
 def _stored_filter(each: FilterOfRole) -> RoleFilter:
-    return RoleFilter(dimension=each.dimension, values=tuple(value or "" for value in each.values), mode=each.mode)
+    return RoleFilter(
+        dimension=each.dimension, values=tuple(value or "" for value in each.values), mode=each.mode
+    )

@@ -12,8 +12,8 @@ from gateway.http import answers
 from gateway.http.requests import KeyRequest
 from gateway.monitoring.metrics import CONTENT_TYPE
 
-# Makes the OpenAPI document as JSON, once: it is large. Set on the operator's side alone: elsewhere health is a status
-# without a body.
+# Makes the OpenAPI document as JSON, once: it is large. Set on the operator's side alone: elsewhere health is
+# a status without a body.
 DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("DOCUMENT")
 
 

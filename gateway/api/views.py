@@ -1,5 +1,6 @@
 """
-Views for keys and for people. Beside the published fields stand Tollhouse's own: what a report of the view shows.
+Views for keys and for people. Beside the published fields stand Tollhouse's own: what a report of the view
+shows.
 
 What a person does not see is answered as if it were not there.
 """
@@ -60,7 +61,9 @@ VIEWS: List[ShownView] = List(
         "name": Filter(values=lambda row: (row.view.name,)),
         "principal_dimension": Filter(values=lambda row: (row.view.principal_dimension,)),
         "is_broken": Filter(
-            values=lambda row: ("true" if row.broken else "false",), valid_values=("true", "false"), type="boolean"
+            values=lambda row: ("true" if row.broken else "false",),
+            valid_values=("true", "false"),
+            type="boolean",
         ),
     },
 )
@@ -89,7 +92,9 @@ async def _change(asking: Asker, word: str, given: Any) -> Answer:
     if given.filter is not UNSET:
         (await asking.sees()).check_filter(given.filter)
     known, fields = await asking.known(), _fields(money, given)
-    changing = asking.registry.views.change(id, fields, version=given.version, known=known, actor=asking.actor)
+    changing = asking.registry.views.change(
+        id, fields, version=given.version, known=known, actor=asking.actor
+    )
     return _shown(money, await changing)
 
 
@@ -101,7 +106,11 @@ async def _delete(asking: Asker, word: str) -> str:
 
 async def _view(asking: Asker, word: str) -> View:
     table = asking.registry.views
-    return view_of(asking.registry.views.find_any, await asking.sees(), word) if asking.is_person else table.get(word)
+    return (
+        view_of(asking.registry.views.find_any, await asking.sees(), word)
+        if asking.is_person
+        else table.get(word)
+    )
 
 
 VIEW = ManagedResource(

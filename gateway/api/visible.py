@@ -1,4 +1,7 @@
-"""What of views, budgets, insights and recommendations somebody sees: what is surely about calls that may be seen."""
+"""
+What of views, budgets, insights and recommendations somebody sees: what is surely about calls that may be
+seen.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +42,14 @@ class Visible:
 
     def recommendation(self, each: Recommendation) -> bool:
         about = each.saving.concerns
-        return self.is_whole or (bool(about) and self.contains({name: (value,) for name, value in about.items()}, {}))
+        return self.is_whole or (
+            bool(about) and self.contains({name: (value,) for name, value in about.items()}, {})
+        )
 
     def realized(self, each: Recommendation) -> bool:
-        """Whether that may be shown which an addressed one has saved: it is measured on work with any model."""
+        """
+        Whether that may be shown which an addressed one has saved: it is measured on work with any model.
+        """
         about = each.saving.measured_by
         return self.is_whole or self.contains({name: (value,) for name, value in about.items()}, {})
 
@@ -50,13 +57,16 @@ class Visible:
         """Refusal 403 for the filter of a view that is not surely within what may be seen."""
         given = {name: tuple(value or "" for value in values) for name, values in filter.items()}
         include = {name: values for name, values in given.items() if not name.startswith(EXCLUDES)}
-        exclude = {name.removeprefix(EXCLUDES): values for name, values in given.items() if name not in include}
+        exclude = {
+            name.removeprefix(EXCLUDES): values for name, values in given.items() if name not in include
+        }
         if not self.contains(include, exclude):
             limits = ", ".join(self.limits) or "no calls at all"
             raise Refusal(
                 403,
                 "limited_data",
-                f"the filter passes calls that you may not see; let it name values of these that you see: {limits}",
+                "the filter passes calls that you may not see; let it name values of these that you see: "
+                f"{limits}",
             )
 
 

@@ -1,4 +1,6 @@
-"""Makes what asks for final costs: its HTTP client is that of the destinations, its keys are files, read again."""
+"""
+Makes what asks for final costs: its HTTP client is that of the destinations, its keys are files, read again.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +58,8 @@ def final_cost_puller(
                 raise NotKnownYet from error
             raise AskingFailed(f"{seller.name}: {error}", retry_after_s=_waits_s(error)) from error
         if len(answer.body) > settings.max_answer_bytes:
-            words = (
-                f"an answer has more than {settings.max_answer_bytes} bytes (final_costs.max_answer_bytes): raise it"
-            )
+            limit = f"{settings.max_answer_bytes} bytes (final_costs.max_answer_bytes)"
+            words = f"an answer has more than {limit}: raise it"
             raise AskingFailed(words, retry_after_s=None)
         return answer.body
 

@@ -38,7 +38,11 @@ def limits(
         Limit("server.max_grpc_messages", server.max_grpc_messages, receivers.receiving.count),
         Limit("server.max_connections", receivers.connections.limit, receivers.connections.count),
         Limit("spool.max_bytes", section.max_bytes, stats.bytes),
-        Limit("spool.max_dead_letters", section.max_dead_letters, max((route.dead for route in routes), default=0)),
+        Limit(
+            "spool.max_dead_letters",
+            section.max_dead_letters,
+            max((route.dead for route in routes), default=0),
+        ),
         Limit("spool.max_streams", section.max_streams, len(streams)),
         Limit("spool.max_stream_bytes", section.max_stream_bytes, sum(stream.bytes for stream in streams)),
         Limit("spool.duplicate_ids", section.duplicate_ids, stats.duplicate_ids),
@@ -52,7 +56,9 @@ def limits(
 async def shares(
     config: Config, devices: Iterable[Device], storage: Storage, waiting: Mapping[str, HeldByKey]
 ) -> list[KeyShare]:
-    """The keys that hold nearly what they may of what is one for all. `waiting`: by what the limits are of."""
+    """
+    The keys that hold nearly what they may of what is one for all. `waiting`: by what the limits are of.
+    """
     brought = Counter(storage.clusters.brought())
     brought[""] = len(storage.clusters) - brought.total()
     found = [
@@ -75,9 +81,13 @@ async def shares(
     if storage.registry is not None:
         held = await storage.registry.held()
         for limit, made in held.items():
-            found += nearly_full(limit, made, MAX_INSIGHTS if limit == makers.INSIGHTS else config.most(limit))
+            found += nearly_full(
+                limit, made, MAX_INSIGHTS if limit == makers.INSIGHTS else config.most(limit)
+            )
     return found
 
 
 def role_limits(roles: RoleSettings) -> RoleLimits:
-    return RoleLimits(most=roles.max, members=roles.max_members, filters=roles.max_filters, values=roles.max_values)
+    return RoleLimits(
+        most=roles.max, members=roles.max_members, filters=roles.max_filters, values=roles.max_values
+    )

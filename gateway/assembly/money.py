@@ -1,6 +1,6 @@
 """
-Makes what looks at money: adviser, budgets and the comparison with bills. None of them while the registry, which keeps
-them, is damaged.
+Makes what looks at money: adviser, budgets and the comparison with bills. None of them while the registry,
+which keeps them, is damaged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Onc
         from gateway.recommendations.adviser import Adviser
         from gateway.recommendations.gathering import Sources
 
-        sources = Sources(ledger=storage.ledger, log=storage.log, prices=lambda: PriceBook.load(config().prices))
+        sources = Sources(
+            ledger=storage.ledger, log=storage.log, prices=lambda: PriceBook.load(config().prices)
+        )
         return Adviser(sources, registry.recommendations, clock)
 
     return Once(make)

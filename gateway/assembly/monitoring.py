@@ -118,7 +118,9 @@ def instance_id(parts: Assembler) -> str:
     return derived(parts.storage.secret, f"own telemetry of {name}").hex()[:32]
 
 
-def own_telemetry(parts: Assembler, metrics: Metrics, exposition: Exposition, *, version: str) -> OwnTelemetry:
+def own_telemetry(
+    parts: Assembler, metrics: Metrics, exposition: Exposition, *, version: str
+) -> OwnTelemetry:
     telemetry = OwnTelemetry(
         parts.config.telemetry,
         read=exposition.families,

@@ -1,4 +1,6 @@
-"""Makes the parts of a Tollhouse from what all of them share. Beside the command line it alone knows exporters."""
+"""
+Makes the parts of a Tollhouse from what all of them share. Beside the command line it alone knows exporters.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ class Assembler:
             server.max_inflight_bytes, reserve=server.small_body_reserve, small=server.small_body_bytes
         )
         self.operator_connections = operator_connections(config.server)
-        self.event_streams = EventStreams(config.server.max_event_streams, config.server.max_person_event_streams)
+        self.event_streams = EventStreams(
+            config.server.max_event_streams, config.server.max_person_event_streams
+        )
         self.email_secret = derived(storage.secret, "e-mails")
         self.billing_connections = BillingConnections(
             storage.registry,
@@ -103,7 +107,9 @@ class Assembler:
             secret=storage.secret,
             emails=self.emails(config),
         )
-        self.clusters = Clusters(storage.clusters, devices=self.devices, settings=config.clusters, clock=clock)
+        self.clusters = Clusters(
+            storage.clusters, devices=self.devices, settings=config.clusters, clock=clock
+        )
         registry = storage.registry
         self.notifier = Notifier(registry.notices, config.notify, clock) if registry is not None else None
         self.sign_ins: ProviderSignIns | None = None
@@ -151,7 +157,10 @@ class Assembler:
         return access
 
     async def start_sign_ins(self) -> None:
-        """With the OpenID provider, if there is one; sessions of another one end. ConfigError without its secret."""
+        """
+        With the OpenID provider, if there is one; sessions of another one end. ConfigError without its
+        secret.
+        """
         registry, settings = self.storage.registry, self.config.oidc
         if registry is None:
             return
@@ -162,7 +171,9 @@ class Assembler:
             self.sign_ins = ProviderSignIns(settings, registry, self.clock)
             self.stack.push_async_callback(self.sign_ins.close)
         actor = Actor("configuration", "local")
-        await registry.operators.end_sessions_where(lambda one: one.issuer not in ("", settings.issuer), actor=actor)
+        await registry.operators.end_sessions_where(
+            lambda one: one.issuer not in ("", settings.issuer), actor=actor
+        )
 
     async def start_intake(
         self, attribution: Attribution, metrics: Metrics
@@ -214,7 +225,11 @@ class Assembler:
             )
             self.waiting.append(("", lambda: shared.held))
             alone = {"merge window": shared.run, "shadows": shadows.run, "counters": counters.run}
-            return intake, shared, {name: partial(self.storage.leases.run, name, run) for name, run in alone.items()}
+            return (
+                intake,
+                shared,
+                {name: partial(self.storage.leases.run, name, run) for name, run in alone.items()},
+            )
         merger = Merger(
             window_s=section.pending_window,
             hold_s=section.hold,
@@ -237,7 +252,11 @@ class Assembler:
         self.storage.leases.tell(told)
 
     def receiver_services(
-        self, access: Access, window: MergeWindow | SharedMergeWindow, metrics: Metrics, workers: WorkerPool | None
+        self,
+        access: Access,
+        window: MergeWindow | SharedMergeWindow,
+        metrics: Metrics,
+        workers: WorkerPool | None,
     ) -> ReceiverServices:
         server, config = self.config.server, self.config
         return ReceiverServices(
@@ -267,7 +286,9 @@ class Assembler:
         settings = config.upstream
         client = client_of(settings, clock=self.clock)
         hours, is_open = storage.billing_hours, self.billing_connections.is_open
-        billing = BillingSync(storage.ledger, hours, client, settings, self._locks, clock=self.clock, is_open=is_open)
+        billing = BillingSync(
+            storage.ledger, hours, client, settings, self._locks, clock=self.clock, is_open=is_open
+        )
         self.stack.push_async_callback(billing.close)
         return billing
 

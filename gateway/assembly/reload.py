@@ -1,5 +1,6 @@
 """
-A new configuration for a running server: taken over whole, in one step between two requests, or refused whole.
+A new configuration for a running server: taken over whole, in one step between two requests, or refused
+whole.
 
 Everything that can fail is made first. What a request or a delivery began with it ends with.
 """
@@ -71,7 +72,10 @@ class Reload:
             wanted = change(running, new)
             prepared = await self._prepare(wanted.config, new)
         except ConfigError as error:
-            _log.error("the configuration was refused", extra={"action": "reload_refused", "problems": error.problems})
+            _log.error(
+                "the configuration was refused",
+                extra={"action": "reload_refused", "problems": error.problems},
+            )
             await self._audit(actor, "configuration.refused", {"problems": len(error.problems)})
             raise
         changed = [*wanted.changed, *self._renewed(prepared)]

@@ -1,8 +1,8 @@
 """
 Opens the services over a storage, from the bottom up: those of a server, and those of commands without one.
 
-Each function is a context manager: what it opened is closed in reverse order at its end, also when a later part cannot
-be opened.
+Each function is a context manager: what it opened is closed in reverse order at its end, also when a later
+part cannot be opened.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ async def open_services(
     Everything behind the listeners of a server; its routes run, its `background` is the caller's to run.
 
     `local` makes it an agent: see gateway.agent. `observer` is notified of commits beside the metrics.
-    ConfigError when what the configuration points to is wrong. SpoolDamaged when damage was met that is remembered:
-    opening again salvages.
+    ConfigError when what the configuration points to is wrong. SpoolDamaged when damage was met that is
+    remembered: opening again salvages.
     """
     metrics = Metrics(_named_sources)
     observers = Observers([metrics, observer]) if observer else metrics
@@ -135,7 +135,9 @@ async def _assemble(
     # An agent reports its device itself (exporters.device_reporter): it has no table of devices to bring
     # upstream.
     routes = await assembler.start_routes([] if is_agent else assembler.syncs(config, billing))
-    operators = _operator_services(assembler, access, billing, routes, version=version, urls=urls, intake=intake)
+    operators = _operator_services(
+        assembler, access, billing, routes, version=version, urls=urls, intake=intake
+    )
     await _load_allocation(operators)
     publisher = assembler.publisher(deposits)
     exposition = monitoring.exposition(
@@ -166,7 +168,9 @@ async def _assemble(
             )
         if operators.money.final_costs is not None:
             alone["final costs"] = partial(
-                _ask_final_costs, operators.money.final_costs, lambda: bool(assembler.config.final_costs.seller)
+                _ask_final_costs,
+                operators.money.final_costs,
+                lambda: bool(assembler.config.final_costs.seller),
             )
         alone["recommendations"] = lambda: _advise(operators)
         if assembler.notifier is not None:
@@ -281,7 +285,9 @@ async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:
             await files.retain(has_upstream=bool(assembler.config.upstream.base_url))
         except (SpoolError, OSError) as error:
             _log.warning(
-                "files of container metrics were not removed: %s", error, extra={"action": "files_not_removed"}
+                "files of container metrics were not removed: %s",
+                error,
+                extra={"action": "files_not_removed"},
             )
         await asyncio.sleep(RETAIN_EVERY_S)
 

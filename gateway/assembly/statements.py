@@ -1,4 +1,7 @@
-"""Makes what pulls statements: the HTTP client is that of the destinations, the keys are files that are read again."""
+"""
+Makes what pulls statements: the HTTP client is that of the destinations, the keys are files that are read
+again.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ def statement_puller(
     client = Client(ClientSettings(compression="none", timeout_s=0), clock=clock)
     stack.push_async_callback(client.close)
 
-    async def fetch(pull: StatementPullSettings, url: str, headers: Callable[[str], Mapping[str, str]]) -> bytes:
+    async def fetch(
+        pull: StatementPullSettings, url: str, headers: Callable[[str], Mapping[str, str]]
+    ) -> bytes:
         settings = config().reconciliation
         try:
             key = SecretSource(f"reconciliation.pull {pull.name}: key_file", file=pull.key_file).value()
@@ -56,7 +61,9 @@ def statement_puller(
             if waits_s is not None:
                 raise PullFailed(str(error), retry_after_s=waits_s) from error
             advice = "; is it an admin key?" if isinstance(error, Misconfigured | Rejected) else ""
-            raise PullFailed(f"{error}{advice}", retry_after_s=None, is_absent=error.status == NOT_FOUND) from error
+            raise PullFailed(
+                f"{error}{advice}", retry_after_s=None, is_absent=error.status == NOT_FOUND
+            ) from error
         if len(answer.body) > settings.max_page_bytes:
             words = f"a page has more than {settings.max_page_bytes} bytes (reconciliation.max_page_bytes): raise it"
             raise PullFailed(words, retry_after_s=None)
@@ -69,7 +76,8 @@ def _waits_s(error: SendError) -> float | None:
     """After how long the same page may come; None if it would be refused again."""
     if isinstance(error, Retryable):
         return error.retry_after_s or WAIT_S
-    # A key that is refused stays refused. GitHub answers so, mostly with a time, where there were too many requests.
+    # A key that is refused stays refused. GitHub answers so, mostly with a time, where there were too many
+    # requests.
     if isinstance(error, Misconfigured) and error.status == FORBIDDEN:
         if error.retry_after_s is not None:
             return error.retry_after_s or WAIT_S

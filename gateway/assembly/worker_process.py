@@ -1,4 +1,7 @@
-"""`python -m gateway.assembly.worker_process FD BYTES`: one worker of `server.workers`, started by the server alone."""
+"""
+`python -m gateway.assembly.worker_process FD BYTES`: one worker of `server.workers`, started by the server
+alone.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,15 @@ def main() -> None:
     """Serve the socket with the number FD, with at most so many BYTES of memory for data."""
     number, most_bytes = map(int, sys.argv[1:3])
     connection = socket.socket(fileno=number)
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # sent to all of a service: the server says when
+    for ignored in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # sent to all of a service: the server says when
         signal.signal(ignored, signal.SIG_IGN)
-    with suppress(OSError, AttributeError):  # only Linux can; elsewhere the socket's end ends it, after its job
+    with suppress(
+        OSError, AttributeError
+    ):  # only Linux can; elsewhere the socket's end ends it, after its job
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
     with suppress(OSError, ValueError):  # a service manager may forbid it, and then bounds the memory of all
         resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))

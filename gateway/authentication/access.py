@@ -1,8 +1,8 @@
 """
 Access by key: secrets become bearers here, synchronously and in memory, on every request and stream message.
 
-The key table is spool.registry's and changes with it, so a deleted or disabled key is refused from the next check on,
-on kept-alive connections and open streams too.
+The key table is spool.registry's and changes with it, so a deleted or disabled key is refused from the next
+check on, on kept-alive connections and open streams too.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Bearer:
 
     `device` is the device whose own key it is, `named` the device that the request names as its origin.
     `may_chain`: its sender may be another Tollhouse, whose records are taken as they are. `is_gateway`: the
-    configuration names this key as that of a Tollhouse, which may revoke and reset the devices that report to it.
-    `expects`: what it brings is kept only while the key is good, where other gateways may end it. `number` is that of
-    the key in the list, None for one that is not in it.
+    configuration names this key as that of a Tollhouse, which may revoke and reset the devices that report to
+    it. `expects`: what it brings is kept only while the key is good, where other gateways may end it.
+    `number` is that of the key in the list, None for one that is not in it.
     """
 
     name: str
@@ -66,8 +66,8 @@ class Access:
     """
     The check of keys that every endpoint makes.
 
-    `devices` resolves device keys (`thd_...`); None from it means unknown. Without a registry (its file is damaged)
-    only the deployment's key and device keys pass; all others get 503 and may repeat.
+    `devices` resolves device keys (`thd_...`); None from it means unknown. Without a registry (its file is
+    damaged) only the deployment's key and device keys pass; all others get 503 and may repeat.
 
     `local` is the bearer of requests without a key, for its scopes alone: those of an agent's own machine.
     """
@@ -108,17 +108,24 @@ class Access:
         if rates != self._rates:  # else what keys have used of them stays
             self._rates = rates
             self._limits = {
-                word: Buckets(self._clock, burst=rate, per_s=rate, size=50_000) for word, rate in rates.items() if rate
+                word: Buckets(self._clock, burst=rate, per_s=rate, size=50_000)
+                for word, rate in rates.items()
+                if rate
             }
 
     async def admit_of_now(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
         As `admit`, where several gateways change the keys: what speaks against one is as new as the request.
 
-        Another gateway may have made the key, enabled it or given it the scope a moment ago. So it waits for the look
-        that comes next anyway: Refusal 503 if none does. Guesses that are refused for their number do not wait.
+        Another gateway may have made the key, enabled it or given it the scope a moment ago. So it waits for
+        the look that comes next anyway: Refusal 503 if none does. Guesses that are refused for their number
+        do not wait.
         """
-        if self._registry is not None and self._registry.is_shared and self._may_be_news(secret, scope, address):
+        if (
+            self._registry is not None
+            and self._registry.is_shared
+            and self._may_be_news(secret, scope, address)
+        ):
             try:
                 await self._registry.followed()
             except SpoolError as error:
@@ -128,10 +135,11 @@ class Access:
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
-        The bearer of `secret` if it opens `scope`; Refusal 401, 403 or 429 otherwise, 503 without a key table.
+        The bearer of `secret` if it opens `scope`; Refusal 401, 403 or 429 otherwise, 503 without a key
+        table.
 
-        `secret` is the whole value of the Authorization header. A good key is never made to wait for the bad keys of
-        its neighbours behind one address.
+        `secret` is the whole value of the Authorization header. A good key is never made to wait for the bad
+        keys of its neighbours behind one address.
         """
         if self.local is not None and scope in self.local.scopes:
             return self.local
@@ -218,7 +226,10 @@ class Access:
         await self.flush()
 
     async def flush(self) -> None:
-        """One transaction for all accesses since the last flush; re-reads the deployment's key file when it changed."""
+        """
+        One transaction for all accesses since the last flush; re-reads the deployment's key file when it
+        changed.
+        """
         if self._legacy:
             self._legacy.refresh()
         if self._registry is None or not self._unwritten:
@@ -238,9 +249,13 @@ class Access:
             await self.flush()
 
     def _may_be_news(self, given: str | None, scope: str, address: str) -> bool:
-        """Whether a key would be refused by what is in memory, and another gateway may just have changed that."""
+        """
+        Whether a key would be refused by what is in memory, and another gateway may just have changed that.
+        """
         secret = _without_prefix(given or "").strip()
-        if not secret or secret.startswith("thd_"):  # a device's key says itself whether it is newer than memory
+        if not secret or secret.startswith(
+            "thd_"
+        ):  # a device's key says itself whether it is newer than memory
             return False
         key = self._find(secret)
         if key is not None:
@@ -258,7 +273,9 @@ class Access:
         key = self._find(secret)
         if key is None:
             if self._registry is None:
-                raise Refusal(503, "keys_unavailable", "the key table cannot be read; repeat later", retry_after_s=30)
+                raise Refusal(
+                    503, "keys_unavailable", "the key table cannot be read; repeat later", retry_after_s=30
+                )
             if self._registry.keys.was_deleted(secret):
                 raise self._unknown()  # not a guess: it was a key of this installation before
             raise self._guessed(address)
@@ -292,12 +309,15 @@ class Access:
         """
         What is expected of what comes under an address that was given to the key with this number.
 
-        KeyEnded if the key is not there any more, or disabled. Nothing is known of it while the registry is damaged.
+        KeyEnded if the key is not there any more, or disabled. Nothing is known of it while the registry is
+        damaged.
         """
         if self._registry is None:
             return ()
         if self._registry.is_shared and self._registry.keys.numbered(number) is None:
-            await self._registry.followed()  # another gateway gave the address, and may have made the key before
+            await (
+                self._registry.followed()
+            )  # another gateway gave the address, and may have made the key before
         key = self._registry.keys.numbered(number)
         if key is None or key.status != ENABLED:
             raise KeyEnded("the key to which the address was given has ended")
@@ -314,7 +334,10 @@ class Access:
         if wait_s:
             self.failed_attempts += 1
             return Refusal(
-                429, "too_many_attempts", "too many unknown keys from this address; repeat later", retry_after_s=wait_s
+                429,
+                "too_many_attempts",
+                "too many unknown keys from this address; repeat later",
+                retry_after_s=wait_s,
             )
         self._guesses.charge(place)
         return self._unknown()
@@ -343,5 +366,7 @@ def lacking(scope: str) -> Refusal:
 
 
 def key_ended() -> Refusal:
-    """401 for what was admitted a moment before its key was deleted, disabled or replaced on another gateway."""
+    """
+    401 for what was admitted a moment before its key was deleted, disabled or replaced on another gateway.
+    """
     return Refusal(401, "unknown_key", "this API key is unknown or was deleted")

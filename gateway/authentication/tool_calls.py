@@ -11,11 +11,15 @@ from spool.clock import Clock
 
 DAY_S = 86_400
 MINUTE_S = 60
-MESSAGES_A_CALL = 10  # that a key may send for each call of a tool that it may make: lists, prompts and pings, too
+MESSAGES_A_CALL = (
+    10  # that a key may send for each call of a tool that it may make: lists, prompts and pings, too
+)
 
 
 class ToolCalls:
-    """Counts of this process: a restart begins anew. `settings` is asked at every call, so that a reload counts."""
+    """
+    Counts of this process: a restart begins anew. `settings` is asked at every call, so that a reload counts.
+    """
 
     def __init__(self, clock: Clock, settings: Callable[[], McpSettings]) -> None:
         self._clock = clock
@@ -46,13 +50,17 @@ class ToolCalls:
             minute.charge(name)
 
     def count(self, name: str) -> None:
-        """Count one message of a key, whatever it asks. Refusal 429 over MESSAGES_A_CALL times as many as calls."""
+        """
+        Count one message of a key, whatever it asks. Refusal 429 over MESSAGES_A_CALL times as many as calls.
+        """
         self._configure(self._settings().calls_per_minute)
         if self._messages is None:
             return
         if wait_s := self._messages.wait_s(name):
             most = MESSAGES_A_CALL * self._per_minute
-            raise _too_many(f"{most} messages a minute ({MESSAGES_A_CALL} times mcp.calls_per_minute)", wait_s)
+            raise _too_many(
+                f"{most} messages a minute ({MESSAGES_A_CALL} times mcp.calls_per_minute)", wait_s
+            )
         self._messages.charge(name)
 
     def _configure(self, per_minute: int) -> None:
@@ -67,4 +75,6 @@ class ToolCalls:
 
 
 def _too_many(limit: str, wait_s: int) -> Refusal:
-    return Refusal(429, "tool_limit", f"this key is over its limit of {limit}; repeat later", retry_after_s=wait_s)
+    return Refusal(
+        429, "tool_limit", f"this key is over its limit of {limit}; repeat later", retry_after_s=wait_s
+    )

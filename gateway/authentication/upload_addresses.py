@@ -1,8 +1,8 @@
 """
 The last part of an address to which one file may be sent until a time: signed, in place of a key.
 
-It names the key to which it was given out, and ends with it. Beside that it shows neither order nor volume, and means
-nothing outside of this installation.
+It names the key to which it was given out, and ends with it. Beside that it shows neither order nor volume,
+and means nothing outside of this installation.
 """
 
 from __future__ import annotations

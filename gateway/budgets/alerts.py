@@ -1,7 +1,9 @@
 """
-Which thresholds of a budget a reading crosses, and what is to be told of it. Pure: the states go in and come out.
+Which thresholds of a budget a reading crosses, and what is to be told of it. Pure: the states go in and come
+out.
 
-Each threshold fires once in a period, however often it is read, and only the highest that is newly crossed is told.
+Each threshold fires once in a period, however often it is read, and only the highest that is newly crossed is
+told.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ class Reading:
     """
     What is known of an owner's period now. Amounts are units (spool.ledger.money).
 
-    `limit` None: nothing is planned. `forecast` None: too early to tell, or the period is over. `is_silent`: what is
-    newly crossed is noted and not told. `is_whole`: no record of the period is missing from the sums.
+    `limit` None: nothing is planned. `forecast` None: too early to tell, or the period is over. `is_silent`:
+    what is newly crossed is noted and not told. `is_whole`: no record of the period is missing from the sums.
     """
 
     now: float
@@ -45,7 +47,9 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Something to tell: a threshold was crossed, or what was told (`state` CORRECTED) is not true any more."""
+    """
+    Something to tell: a threshold was crossed, or what was told (`state` CORRECTED) is not true any more.
+    """
 
     kind: str
     percent: int
@@ -57,12 +61,17 @@ class Told:
 Alerts = dict[tuple[str, int], Alert]  # by kind and percent
 
 
-def judge(thresholds: Thresholds, before: Sequence[Alert], reading: Reading) -> tuple[tuple[Alert, ...], list[Told]]:
+def judge(
+    thresholds: Thresholds, before: Sequence[Alert], reading: Reading
+) -> tuple[tuple[Alert, ...], list[Told]]:
     """The alerts after a reading, and what to tell: at most one crossing of each kind, and one correction."""
     if reading.limit is None:
         return tuple(before), []
     after = {(alert.kind, alert.percent): alert for alert in before}
-    told = [*_correct(after, reading, reading.limit), *_actual(thresholds.actual, after, reading, reading.limit)]
+    told = [
+        *_correct(after, reading, reading.limit),
+        *_actual(thresholds.actual, after, reading, reading.limit),
+    ]
     if reading.forecast is not None:
         told += _forecast(thresholds.forecast, after, reading, reading.forecast, reading.limit)
     return tuple(alert for _, alert in sorted(after.items())), told
@@ -74,7 +83,9 @@ def is_past(value: int, limit: int, percent: int) -> bool:
 
 
 def _correct(after: Alerts, reading: Reading, limit: int) -> list[Told]:
-    """Late duplicates and another price can bring a sum below what was told. One that lacks records cannot."""
+    """
+    Late duplicates and another price can bring a sum below what was told. One that lacks records cannot.
+    """
     if not reading.is_whole:
         return []
     untold = []
@@ -103,7 +114,9 @@ def _actual(percents: Sequence[int], after: Alerts, reading: Reading, limit: int
     return _fire(ACTUAL, fresh, after, reading, reading.actual, limit)
 
 
-def _forecast(percents: Sequence[int], after: Alerts, reading: Reading, forecast: int, limit: int) -> list[Told]:
+def _forecast(
+    percents: Sequence[int], after: Alerts, reading: Reading, forecast: int, limit: int
+) -> list[Told]:
     fresh = []
     for percent in percents:
         key = FORECAST, percent
@@ -118,7 +131,9 @@ def _forecast(percents: Sequence[int], after: Alerts, reading: Reading, forecast
             elif reading.now - alert.since >= FORECAST_HOLDS_S:
                 fresh.append(percent)
         elif alert.state == FIRED:
-            after[key] = _watched(alert, reading.now, is_below=not is_past(forecast, limit, percent - CLEAR_BELOW))
+            after[key] = _watched(
+                alert, reading.now, is_below=not is_past(forecast, limit, percent - CLEAR_BELOW)
+            )
     return _fire(FORECAST, fresh, after, reading, forecast, limit)
 
 

@@ -1,7 +1,9 @@
 """
-Evaluates the budgets: every ten minutes, after many new records, and whenever a budget, a view or a price was changed.
+Evaluates the budgets: every ten minutes, after many new records, and whenever a budget, a view or a price was
+changed.
 
-It reads sums and keeps no count of its own, so that a restart, late records and new prices need nothing special.
+It reads sums and keeps no count of its own, so that a restart, late records and new prices need nothing
+special.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class BudgetRun:
     evaluated: int
     broken: int
     told: int
-    # None, or why nothing was evaluated: sums that are being counted anew would look like money that was never spent.
+    # None, or why nothing was evaluated: sums that are being counted anew would look like money that was
+    # never spent.
     waits: str | None = None
 
 
@@ -52,8 +55,8 @@ class _Basis:
 
 class BudgetEvaluator:
     """
-    One evaluation of all budgets at a time; a single one does not wait for it. `link` is the address of a budget's page
-    in the console.
+    One evaluation of all budgets at a time; a single one does not wait for it. `link` is the address of a
+    budget's page in the console.
     """
 
     def __init__(
@@ -116,7 +119,8 @@ class BudgetEvaluator:
 
     async def evaluate_one(self, budget: SpendBudget) -> bool:
         """
-        Evaluate a budget that was made or changed, and let `run` evaluate all soon; False while nothing is evaluated.
+        Evaluate a budget that was made or changed, and let `run` evaluate all soon; False while nothing is
+        evaluated.
 
         Where nothing runs, all are evaluated.
         """
@@ -152,7 +156,9 @@ class BudgetEvaluator:
                 try:
                     await self.evaluate()
                 except Exception:  # noqa: BLE001 - the supervised loop
-                    _log.exception("budgets wait for the next evaluation", extra={"action": "evaluation_put_off"})
+                    _log.exception(
+                        "budgets wait for the next evaluation", extra={"action": "evaluation_put_off"}
+                    )
                 await self._until_due()
         finally:
             self._is_running = False

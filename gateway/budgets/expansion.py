@@ -1,4 +1,7 @@
-"""What is shown of a budget beside its rules: the running period, earlier ones, the way through a month, a forecast."""
+"""
+What is shown of a budget beside its rules: the running period, earlier ones, the way through a month, a
+forecast.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gateway.budgets.figures import BudgetFigures, BudgetLedger, PeriodFigures, Spent
-from gateway.budgets.forecast import PERIODS_BACK, WINDOW_DAYS, Forecast, History, TooEarly, past_errors, widened
+from gateway.budgets.forecast import (
+    PERIODS_BACK,
+    WINDOW_DAYS,
+    Forecast,
+    History,
+    TooEarly,
+    past_errors,
+    widened,
+)
 from gateway.budgets.judging import limit_of
 from gateway.budgets.periods import BudgetPeriod, days_of, period_at, periods_before
 from gateway.resources.budgets import BURNUP, CURRENT, FORECAST, HISTORY
@@ -46,7 +57,9 @@ async def expanded(books: BudgetLedger, figures: BudgetFigures, wanted: frozense
 
 
 def current(figures: BudgetFigures) -> dict[str, object]:
-    """The running period. With owners, `actual` is of all of them and `planned` null: it is the amount of each."""
+    """
+    The running period. With owners, `actual` is of all of them and `planned` null: it is the amount of each.
+    """
     budget, running = figures.budget, figures.periods[0]
     total, limit = running.total, limit_of(budget, running)
     found: dict[str, object] = {
@@ -60,8 +73,14 @@ def current(figures: BudgetFigures) -> dict[str, object]:
         "is_whole": running.is_whole,
     }
     if budget.per:
-        past = limit is not None and sum(each.actual > 0 and each.actual >= limit for each in running.spent.values())
-        found["owners"] = {"count": len(running.spent), "past": int(past), "left_out": running.owners_left_out}
+        past = limit is not None and sum(
+            each.actual > 0 and each.actual >= limit for each in running.spent.values()
+        )
+        found["owners"] = {
+            "count": len(running.spent),
+            "past": int(past),
+            "left_out": running.owners_left_out,
+        }
     return found
 
 
@@ -72,13 +91,16 @@ def percent_of(actual: int, limit: int | None) -> int | None:
 
 async def history(books: BudgetLedger, asked: BudgetView) -> dict[str, dict[str, object]]:
     """
-    The running period and those before it, by granularity and first day. `actual` is null of a period that hours of a
-    zone beside UTC would be needed for and that is kept by days alone.
+    The running period and those before it, by granularity and first day. `actual` is null of a period that
+    hours of a zone beside UTC would be needed for and that is kept by days alone.
     """
     budget = asked.budget
     running = period_at(books.now, budget.granularity, budget.zone)
     if budget.granularity != MONTHLY:
-        periods = [running, *periods_before(running, budget.granularity, budget.zone, _PERIODS[budget.granularity] - 1)]
+        periods = [
+            running,
+            *periods_before(running, budget.granularity, budget.zone, _PERIODS[budget.granularity] - 1),
+        ]
         return {budget.granularity: _shown(budget, periods, await _spent(books, asked, periods))}
     quarter = period_at(books.now, QUARTERLY, budget.zone)
     quarters = [quarter, *periods_before(quarter, QUARTERLY, budget.zone, _QUARTERS - 1)]
@@ -93,7 +115,9 @@ async def history(books: BudgetLedger, asked: BudgetView) -> dict[str, dict[str,
 async def burnup(
     books: BudgetLedger, asked: BudgetView, running: PeriodFigures
 ) -> dict[str, dict[str, dict[str, object]]]:
-    """By day of the running period up to today, what was spent until its end, and an even share of the amount."""
+    """
+    By day of the running period up to today, what was spent until its end, and an even share of the amount.
+    """
     budget = asked.budget
     days = days_of(running.period, budget.zone)
     limit = None if budget.per else limit_of(budget, running)
@@ -147,16 +171,21 @@ def rounded(measure: str, value: int) -> str:
     return money.text(value // step * step)
 
 
-async def _spent(books: BudgetLedger, asked: BudgetView, periods: list[BudgetPeriod]) -> Mapping[str, int | None]:
+async def _spent(
+    books: BudgetLedger, asked: BudgetView, periods: list[BudgetPeriod]
+) -> Mapping[str, int | None]:
     """What each period spent, by its first day. `periods` follow each other, the newest first."""
     budget = asked.budget
     since, until = periods[-1].start, periods[0].end
-    is_utc = all(period.start.astimezone(budget.zone).utcoffset() == period.start.utcoffset() for period in periods)
+    is_utc = all(
+        period.start.astimezone(budget.zone).utcoffset() == period.start.utcoffset() for period in periods
+    )
     kept = since if is_utc else await books.ledger.since_hours(since)
     first = min((period.start for period in periods if period.start >= kept), default=until)
     sums = await books.sums(budget, asked.view, first, until, budget.granularity, by_owner=False)
     return {
-        period.first_day: _of(sums.get((period.start, ""))) if period.start >= first else None for period in periods
+        period.first_day: _of(sums.get((period.start, ""))) if period.start >= first else None
+        for period in periods
     }
 
 
@@ -164,8 +193,13 @@ def _of(spent: Spent | None) -> int:
     return spent.actual if spent else 0
 
 
-def _shown(budget: SpendBudget, periods: list[BudgetPeriod], spent: Mapping[str, int | None]) -> dict[str, object]:
-    return {period.first_day: _pair(spent[period.first_day], _planned(budget, period)) for period in reversed(periods)}
+def _shown(
+    budget: SpendBudget, periods: list[BudgetPeriod], spent: Mapping[str, int | None]
+) -> dict[str, object]:
+    return {
+        period.first_day: _pair(spent[period.first_day], _planned(budget, period))
+        for period in reversed(periods)
+    }
 
 
 def _quarterly(
@@ -179,7 +213,9 @@ def _quarterly(
     for quarter in reversed(quarters):
         own = [month for month in months if quarter.start <= month.start < quarter.end]
         ahead = period_at(quarter.end.timestamp() - 1, MONTHLY, budget.zone)
-        planned = [_planned(budget, month) for month in (ahead, *periods_before(ahead, MONTHLY, budget.zone, 2))]
+        planned = [
+            _planned(budget, month) for month in (ahead, *periods_before(ahead, MONTHLY, budget.zone, 2))
+        ]
         actual = [spent[month.first_day] for month in own]
         found[quarter.first_day] = _pair(_sum(actual), _sum(planned))
     return found

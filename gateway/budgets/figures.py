@@ -1,7 +1,9 @@
 """
-What the ledger says of a budget: exact sums of its view, by period and owner, and the history that forecasts need.
+What the ledger says of a budget: exact sums of its view, by period and owner, and the history that forecasts
+need.
 
-Amounts are units (spool.ledger.money), of tokens and calls too, so that a budget of either is judged like one of money.
+Amounts are units (spool.ledger.money), of tokens and calls too, so that a budget of either is judged like one
+of money.
 """
 
 from __future__ import annotations
@@ -40,10 +42,11 @@ class Spent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodFigures:
     """
-    By owner, "" for a budget without owners and for calls of an unknown one. `is_whole`: no record of it is missing.
+    By owner, "" for a budget without owners and for calls of an unknown one. `is_whole`: no record of it is
+    missing.
 
-    `forecasts` are of the running period, for what needs one. `owners_left_out`: beyond the bound, those who spent
-    least.
+    `forecasts` are of the running period, for what needs one. `owners_left_out`: beyond the bound, those who
+    spent least.
     """
 
     period: BudgetPeriod
@@ -65,8 +68,9 @@ class PeriodFigures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetFigures:
     """
-    `budget` and `view` are those that were asked for. `periods` are those that are judged, the running one first; there
-    are none when there is a `problem`, which says why. `per_label` is how people read what it is for each of.
+    `budget` and `view` are those that were asked for. `periods` are those that are judged, the running one
+    first; there are none when there is a `problem`, which says why. `per_label` is how people read what it is
+    for each of.
     """
 
     budget: SpendBudget
@@ -89,7 +93,9 @@ class BudgetLedger:
         if problem is not None or view is None:
             return BudgetFigures(budget=budget, view=view, problem=problem)
         try:
-            running, *late = [await self._period(budget, view, period) for period in judged_periods(budget, self.now)]
+            running, *late = [
+                await self._period(budget, view, period) for period in judged_periods(budget, self.now)
+            ]
             forecasts = await self._forecasts(budget, view, running)
         except NotKept as error:
             return BudgetFigures(budget=budget, view=view, problem=str(error))
@@ -99,9 +105,18 @@ class BudgetLedger:
         )
 
     async def sums(
-        self, budget: SpendBudget, view: View, since: datetime, until: datetime, granularity: str, *, by_owner: bool
+        self,
+        budget: SpendBudget,
+        view: View,
+        since: datetime,
+        until: datetime,
+        granularity: str,
+        *,
+        by_owner: bool,
     ) -> Mapping[tuple[datetime, str], Spent]:
-        """What was spent, by the begin of a period of the budget's zone, and by owner if that is asked for."""
+        """
+        What was spent, by the begin of a period of the budget's zone, and by owner if that is asked for.
+        """
         query = CostQuery(
             since=since,
             until=until,
@@ -116,11 +131,15 @@ class BudgetLedger:
         # With thousands of owners this takes so long that senders would wait for it.
         return await asyncio.to_thread(_by_owner, budget.measure, rows)
 
-    async def days(self, budget: SpendBudget, view: View, count: int, *, by_owner: bool) -> dict[str, dict[date, int]]:
+    async def days(
+        self, budget: SpendBudget, view: View, count: int, *, by_owner: bool
+    ) -> dict[str, dict[date, int]]:
         """What the last complete days of UTC spent, by owner."""
         midnight = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         in_utc = _in_utc(budget)
-        sums = await self.sums(in_utc, view, midnight - timedelta(days=count), midnight, "daily", by_owner=by_owner)
+        sums = await self.sums(
+            in_utc, view, midnight - timedelta(days=count), midnight, "daily", by_owner=by_owner
+        )
         found: dict[str, dict[date, int]] = {}
         for (start, owner), spent in sums.items():
             found.setdefault(owner, {})[start.date()] = spent.actual
@@ -139,7 +158,9 @@ class BudgetLedger:
     async def _period(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
         # All that is counted of the period, also what a sender's clock puts into its future.
         sums = await self.sums(budget, view, period.start, period.end, TOTAL, by_owner=True)
-        most = sorted(((owner, spent) for (_, owner), spent in sums.items()), key=lambda item: -item[1].actual)
+        most = sorted(
+            ((owner, spent) for (_, owner), spent in sums.items()), key=lambda item: -item[1].actual
+        )
         return PeriodFigures(
             period=period,
             spent=dict(most[: self.max_owners]),
@@ -150,7 +171,9 @@ class BudgetLedger:
     async def _forecasts(
         self, budget: SpendBudget, view: View, running: PeriodFigures
     ) -> Mapping[str, Forecast | TooEarly]:
-        """Of every owner where a forecast can alert, else of budgets without owners alone: those are shown."""
+        """
+        Of every owner where a forecast can alert, else of budgets without owners alone: those are shown.
+        """
         if budget.per and not any(wanted == "Y" for wanted in budget.forecast_alerts.values()):
             return {}
         days = await self.days(budget, view, WINDOW_DAYS, by_owner=True)
@@ -177,7 +200,8 @@ def problem_of(budget: SpendBudget, view: View | None, known: Collection[str]) -
         return "its view is not there any more: choose another one"
     if budget.per and budget.per not in known:
         return (
-            f"the ledger does not know {budget.per} any more: add the tag to [ledger] tags, publish a definition of the"
+            f"the ledger does not know {budget.per} any more: add the tag to [ledger] tags, publish a "
+            "definition of the"
             " dimension, or change per"
         )
     broken = view.broken(known)

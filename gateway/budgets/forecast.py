@@ -1,9 +1,10 @@
 """
-What a period will come to, from sums of days: the middle of four simple methods, because each of them is far off for
-some kind of history and the middle never was (docs/budgets.md has what was measured). Pure; integers throughout.
+What a period will come to, from sums of days: the middle of four simple methods, because each of them is far
+off for some kind of history and the middle never was (docs/budgets.md has what was measured). Pure; integers
+throughout.
 
-The methods: what the period spent a day so far; the same weekday of last week; the median of that weekday in four
-weeks; and the level of the last ten days with the profile of the week.
+The methods: what the period spent a day so far; the same weekday of last week; the median of that weekday in
+four weeks; and the level of the last ten days with the profile of the week.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _PARTS = 10_000  # a share is so many parts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Spend by complete days of UTC, and by hour of the day (24 sums of some weeks). A day that is missing spent 0."""
+    """
+    Spend by complete days of UTC, and by hour of the day (24 sums of some weeks). A day that is missing spent
+    0.
+    """
 
     days: Mapping[date, int]
     hours: tuple[int, ...] = (1,) * 24
@@ -47,10 +51,14 @@ class TooEarly:
     reason: str
 
 
-def forecast(history: History, *, start: datetime, end: datetime, now: datetime, actual: int) -> Forecast | TooEarly:
+def forecast(
+    history: History, *, start: datetime, end: datetime, now: datetime, actual: int
+) -> Forecast | TooEarly:
     """Forecast the period from `start` to `end`, of which `actual` was spent until `now`, which is in it."""
     today = now.astimezone(UTC).date()
-    known = [history.days.get(today - DAY * back, 0) for back in range(1, WINDOW_DAYS + 1)]  # the newest first
+    known = [
+        history.days.get(today - DAY * back, 0) for back in range(1, WINDOW_DAYS + 1)
+    ]  # the newest first
     while known and not known[-1]:
         known.pop()
     if len(known) < LEAST_DAYS:
@@ -66,21 +74,27 @@ def forecast(history: History, *, start: datetime, end: datetime, now: datetime,
 
 
 def widened(made: Forecast, errors: Sequence[int], *, actual: int) -> Forecast:
-    """The forecast with bounds as wide as past ones were wrong (parts of 10,000), and not below what was spent."""
+    """
+    The forecast with bounds as wide as past ones were wrong (parts of 10,000), and not below what was spent.
+    """
     wrong = sum(map(abs, errors)) // len(errors) if errors else 0
     low = min(made.low, made.total - made.total * wrong // _PARTS)
     high = max(made.high, made.total + made.total * wrong // _PARTS)
     return Forecast(total=made.total, low=max(low, actual), high=high)
 
 
-def past_errors(history: History, periods: Sequence[tuple[datetime, datetime]], *, elapsed: float) -> list[int]:
+def past_errors(
+    history: History, periods: Sequence[tuple[datetime, datetime]], *, elapsed: float
+) -> list[int]:
     """
-    By how much forecasts of earlier periods, at the same share of each (`elapsed`, 0 to 1), were wrong: parts of
-    10,000 of what was spent, below 0 for too low. The newest period first, by whole days of UTC.
+    By how much forecasts of earlier periods, at the same share of each (`elapsed`, 0 to 1), were wrong: parts
+    of 10,000 of what was spent, below 0 for too low. The newest period first, by whole days of UTC.
     """
     errors = []
     for start, end in periods:
-        now = datetime.combine((start + (end - start) * elapsed).astimezone(UTC).date(), datetime.min.time(), UTC)
+        now = datetime.combine(
+            (start + (end - start) * elapsed).astimezone(UTC).date(), datetime.min.time(), UTC
+        )
         now = max(now, start)
         spent = _sum(history.days, start, end)
         until_now = _sum(history.days, start, now)
@@ -93,7 +107,10 @@ def past_errors(history: History, periods: Sequence[tuple[datetime, datetime]], 
 def _methods(
     known: Sequence[int], today: date, start: datetime, now: datetime, actual: int
 ) -> Iterator[Mapping[int, int]]:
-    """What each of the four methods expects of a day, by weekday. `known` are the days before today, newest first."""
+    """
+    What each of the four methods expects of a day, by weekday. `known` are the days before today, newest
+    first.
+    """
     weekdays = [(today.weekday() - back) % 7 for back in range(1, len(known) + 1)]
     by_weekday: dict[int, list[int]] = {}
     for weekday, spent in zip(weekdays, known, strict=True):

@@ -1,5 +1,6 @@
 """
-Judges all budgets at once: figures of the ledger and the alerts that are kept become new alerts, notices and findings.
+Judges all budgets at once: figures of the ledger and the alerts that are kept become new alerts, notices and
+findings.
 
 Pure. It runs within the transaction that keeps its result, on the rows of that moment.
 """
@@ -51,7 +52,9 @@ class Judgement:
         if found is not None:
             self.findings.append(found)
 
-    def _period(self, figures: BudgetFigures, period: PeriodFigures, kept: PeriodAlerts | None) -> PeriodAlerts:
+    def _period(
+        self, figures: BudgetFigures, period: PeriodFigures, kept: PeriodAlerts | None
+    ) -> PeriodAlerts:
         budget, rules = figures.budget, rules_digest(figures.budget, figures.view)
         is_first = kept is None or kept.rules != rules
         before = _EMPTY if kept is None or is_first else kept
@@ -60,13 +63,17 @@ class Judgement:
         owners = {}
         thresholds = Thresholds(actual=percents(budget.alerts), forecast=percents(budget.forecast_alerts))
         for owner in dict.fromkeys((*period.spent, *before.owners)) if budget.per else ("",):
-            reading = self._reading(budget, period, owner, is_silent=is_old_news or self.now < budget.silent_until)
+            reading = self._reading(
+                budget, period, owner, is_silent=is_old_news or self.now < budget.silent_until
+            )
             alerts, told = judge(thresholds, before.owners.get(owner, ()), reading)
             if alerts:
                 owners[owner] = alerts
             self._tell(figures, period, owner, told, rules)
         end = period.period.end.timestamp()
-        return PeriodAlerts(budget_id=budget.id, first_day=period.period.first_day, end=end, rules=rules, owners=owners)
+        return PeriodAlerts(
+            budget_id=budget.id, first_day=period.period.first_day, end=end, rules=rules, owners=owners
+        )
 
     def _reading(self, budget: SpendBudget, period: PeriodFigures, owner: str, *, is_silent: bool) -> Reading:
         spent, expected = period.spent.get(owner), period.forecasts.get(owner)
@@ -80,13 +87,25 @@ class Judgement:
             is_whole=period.is_whole and not period.owners_left_out,
         )
 
-    def _tell(self, figures: BudgetFigures, period: PeriodFigures, owner: str, told: list[Told], rules: str) -> None:
+    def _tell(
+        self, figures: BudgetFigures, period: PeriodFigures, owner: str, told: list[Told], rules: str
+    ) -> None:
         channels = self._channels(figures)
         for each in told:
-            subject = (figures.budget.id, owner, period.period.first_day, each.kind, each.percent, each.state, rules)
+            subject = (
+                figures.budget.id,
+                owner,
+                period.period.first_day,
+                each.kind,
+                each.percent,
+                each.state,
+                rules,
+            )
             id = "bgt_" + blake2b(msgspec.json.encode(subject), digest_size=16).hexdigest()
             link = self.link(figures.budget)
-            self.notices.append((notice_of(figures, period, owner, each, id=id, now=self.now, link=link), channels))
+            self.notices.append(
+                (notice_of(figures, period, owner, each, id=id, now=self.now, link=link), channels)
+            )
 
     def _channels(self, figures: BudgetFigures) -> tuple[str, ...]:
         """Those of the budget, else those of its view, else all; one that left the configuration is none."""
@@ -105,14 +124,16 @@ def judge_all(
     link: Callable[[SpendBudget], str],
 ) -> Judged:
     """
-    What an evaluation found. A budget that was changed since its figures were read is left to the next evaluation; its
-    insights stay as they are until then, as do all others.
+    What an evaluation found. A budget that was changed since its figures were read is left to the next
+    evaluation; its insights stay as they are until then, as do all others.
     """
     judgement = Judgement(now=now, channels=channels, link=link)
     is_complete = True
     for budget in kept.budgets:
         found, view = figures.get(budget.id), kept.views.get(budget.view_id)
-        is_current = found is not None and rules_digest(found.budget, found.view) == rules_digest(budget, view)
+        is_current = found is not None and rules_digest(found.budget, found.view) == rules_digest(
+            budget, view
+        )
         if found is None or not is_current:
             is_complete = False
             continue

@@ -1,4 +1,6 @@
-"""The periods of a budget: by the wall clock of its zone, so that a day of a clock change has 23 or 25 hours."""
+"""
+The periods of a budget: by the wall clock of its zone, so that a day of a clock change has 23 or 25 hours.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,19 @@ from itertools import pairwise
 from spool.ledger.periods import beginning, following
 from spool.registry.budgets import SpendBudget
 
-LATE_S = 3 * 86400.0  # a period that is over can still fire for so long: calls come late, and count where they began
-FORECAST_AFTER_S = 3 * 86400.0  # a forecast fires no alert before, or before a tenth of a shorter period is over
+LATE_S = (
+    3 * 86400.0
+)  # a period that is over can still fire for so long: calls come late, and count where they began
+FORECAST_AFTER_S = (
+    3 * 86400.0
+)  # a forecast fires no alert before, or before a tenth of a shorter period is over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPeriod:
-    """From `start` until before `end`, instants of UTC; `first_day` is the day of the zone that it begins on."""
+    """
+    From `start` until before `end`, instants of UTC; `first_day` is the day of the zone that it begins on.
+    """
 
     start: datetime
     end: datetime

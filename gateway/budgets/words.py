@@ -1,4 +1,6 @@
-"""What people are told of a budget: the notice of a threshold, and the insight that stands while one is crossed."""
+"""
+What people are told of a budget: the notice of a threshold, and the insight that stands while one is crossed.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,14 @@ def amount(measure: str, value: int) -> str:
 
 
 def notice_of(
-    figures: BudgetFigures, period: PeriodFigures, owner: str, told: Told, *, id: str, now: float, link: str = ""
+    figures: BudgetFigures,
+    period: PeriodFigures,
+    owner: str,
+    told: Told,
+    *,
+    id: str,
+    now: float,
+    link: str = "",
 ) -> Notice:
     """The notice of one crossing. `id` is the same whenever it is told."""
     budget, spent = figures.budget, period.spent.get(owner)
@@ -50,7 +59,9 @@ def notice_of(
     if told.state == CORRECTED:
         kind, severity = TAKEN_BACK, INFO
         title = f"Budget {whose} is below {told.percent} % again: {value} of {limit}"
-        text = "What was counted before was too much: late repeats were recognised, or sums were priced again."
+        text = (
+            "What was counted before was too much: late repeats were recognised, or sums were priced again."
+        )
     elif told.kind == FORECAST:
         kind, severity = EXPECTED, WARNING
         title = f"Budget {whose} is expected to reach {told.percent} %: {value} of {limit}"
@@ -84,7 +95,10 @@ def notice_of(
 
 
 def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding | None:
-    """The insight of a budget while a threshold is crossed, or while it cannot be evaluated; None if all is well."""
+    """
+    The insight of a budget while a threshold is crossed, or while it cannot be evaluated; None if all is
+    well.
+    """
     budget = figures.budget
     if figures.problem is not None:
         return finding(
@@ -106,7 +120,8 @@ def finding_of(figures: BudgetFigures, standing: Sequence[Standing]) -> Finding 
         title=_headline(figures, standing),
         seen=" ".join(_lines(budget, period, standing)),
         advice="look at what the view spends, and at the models and teams behind it; a higher amount is a change of "
-        "the budget. Tollhouse never blocks a call: a limit that does is a setting of the provider or the gateway.",
+        "the budget. Tollhouse never blocks a call: a limit that does is a setting of the provider or the "
+        "gateway.",
         category=CATEGORY,
         effort=LOW,
         impact=Decimal(units.text(over)) if budget.measure == COST else Decimal(0),
@@ -121,7 +136,9 @@ def _headline(figures: BudgetFigures, standing: Sequence[Standing]) -> str:
         return f"Budget {named(budget.name)}: {len(standing)} of {named(figures.per_label)} past a threshold"
     [each] = standing
     words = "is expected to pass" if each.alert.kind == FORECAST else "is past"
-    return f"Budget {named(budget.name)} {words} {each.alert.percent} % of {amount(budget.measure, each.limit)}"
+    return (
+        f"Budget {named(budget.name)} {words} {each.alert.percent} % of {amount(budget.measure, each.limit)}"
+    )
 
 
 def _lines(budget: SpendBudget, period: PeriodFigures, standing: Sequence[Standing]) -> list[str]:

@@ -17,8 +17,8 @@ import click
 if TYPE_CHECKING:
     from gateway.configuration.sections import Config
 
-# Between two rounds of the collector. Python's own 700 cost a fifth of a start, and free nothing: what is loaded stays.
-# A server has its own number from the end of its start on.
+# Between two rounds of the collector. Python's own 700 cost a fifth of a start, and free nothing: what is
+# loaded stays. A server has its own number from the end of its start on.
 NEW_OBJECTS = 50_000
 
 # word -> module that holds a click command of the same name
@@ -93,7 +93,10 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def main() -> None:
-    """Tollhouse, a telemetry gateway for AI spend: one trustworthy cost record per call, on disk before the answer."""
+    """
+    Tollhouse, a telemetry gateway for AI spend: one trustworthy cost record per call, on disk before the
+    answer.
+    """
 
 
 def configured(config: Path | None, flags: dict[str, Any] | None = None) -> Config:

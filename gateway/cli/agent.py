@@ -45,7 +45,9 @@ from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 from spool.steady_clock import SteadyClock
 
 endpoint_option = click.option(
-    "--endpoint", metavar="URL", help="Where this machine's agent listens; default: its server.listen over HTTP."
+    "--endpoint",
+    metavar="URL",
+    help="Where this machine's agent listens; default: its server.listen over HTTP.",
 )
 directory_option = click.option(
     "--data",
@@ -61,7 +63,9 @@ directory_option = click.option(
 @click.option("--enrolment-key-file", metavar="PATH", help="A key that may enrol; not needed once enrolled.")
 @click.option("--device-id", metavar="ID", help="The device's id; default: created once and kept.")
 @click.option("--listen", metavar="HOST:PORT", help="Where assistants send OTLP over HTTP; loopback alone.")
-@click.option("--grpc-listen", metavar="HOST:PORT", help='Where they send OTLP over gRPC; "" switches it off.')
+@click.option(
+    "--grpc-listen", metavar="HOST:PORT", help='Where they send OTLP over gRPC; "" switches it off.'
+)
 @click.pass_context
 def agent(
     context: click.Context,
@@ -142,7 +146,9 @@ async def _run(config: Config, reread: Callable[[], Config]) -> int:
     recorder = ActivityRecorder(directory, now=clock.now)
     local = Bearer("this machine", frozenset({INGEST}), labels=config.agent.labels, device=who.device_id)
     forwarding = _forwarding(config)
-    app = App(forwarding, version=version("tollhouse"), clock=clock, local=local, observer=recorder, reread=reread)
+    app = App(
+        forwarding, version=version("tollhouse"), clock=clock, local=local, observer=recorder, reread=reread
+    )
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(recorder.stop)
 
@@ -163,7 +169,9 @@ def _forwarding(config: Config) -> Config:
 
 
 @asynccontextmanager
-async def _linked(config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: App) -> AsyncIterator[None]:
+async def _linked(
+    config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: App
+) -> AsyncIterator[None]:
     """Keeps the connection to the gateway while the block runs."""
     upstream = config.upstream
     key_file = config.data_dir / KEY_FILE
@@ -173,7 +181,10 @@ async def _linked(config: Config, who: DeviceIdentity, recorder: ActivityRecorde
         ages = [route.oldest_age_s for route in routes if route.oldest_age_s is not None]
         return {
             "sent_at": moment(time.time()),
-            "spool": {"records": sum(route.queued for route in routes), "oldest_age_s": max(ages, default=0.0)},
+            "spool": {
+                "records": sum(route.queued for route in routes),
+                "oldest_age_s": max(ages, default=0.0),
+            },
             "sources": recorder.sources(),
         }
 
@@ -215,15 +226,19 @@ def _enrolment_key(config: Config) -> SecretSource | None:
     return SecretSource("the enrolment key", file=agent.enrolment_key_file, env=agent.enrolment_key_env)
 
 
-# -- settings of assistants --------------------------------------------------------------------------------------------
+# -- settings of assistants ----------------------------------------------------------------------------------
 
 
 @agent.command()
 @click.argument("assistants", nargs=-1, required=True, type=click.Choice(sorted(ASSISTANTS)))
-@click.option("--write", "do_write", is_flag=True, help="Change the files; the originals are kept beside them.")
+@click.option(
+    "--write", "do_write", is_flag=True, help="Change the files; the originals are kept beside them."
+)
 @click.option("--undo", "do_undo", is_flag=True, help="Take back what --write changed.")
 @endpoint_option
-@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Another settings file; one assistant.")
+@click.option(
+    "--file", type=click.Path(path_type=Path, dir_okay=False), help="Another settings file; one assistant."
+)
 @directory_option
 @config_option
 def setup(

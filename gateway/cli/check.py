@@ -48,13 +48,13 @@ _EFFECTS = {REFUSED: "would be parked", UNAVAILABLE: "would wait and be tried ag
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(config: Path | None, as_json: bool) -> None:
     """
-    Check the configuration, its files, the upstream, the destinations, the channels of notifications, and whether the
-    OpenID provider answers.
+    Check the configuration, its files, the upstream, the destinations, the channels of notifications, and
+    whether the OpenID provider answers.
 
     Nothing is started. A probe is written where files will be, and an empty export goes to OTLP endpoints; no
     other stream or destination has a request that leaves nothing behind, so those are asked for an answer and
-    marked unverified. Nobody is notified. Streams that nothing is set up for are left out. Exit 1 when something
-    would not work.
+    marked unverified. Nobody is notified. Streams that nothing is set up for are left out. Exit 1 when
+    something would not work.
     """
     settings = configured(config)
     problems = list(file_problems(settings))
@@ -79,7 +79,9 @@ def check(config: Path | None, as_json: bool) -> None:
         _show(settings, problems, warned, streams, destinations)
         _show_channels(channels)
         if settings.oidc.issuer:
-            click.echo(f"sign-in     {settings.oidc.issuer}: {sign_in or 'ok: its addresses and keys were found'}")
+            click.echo(
+                f"sign-in     {settings.oidc.issuer}: {sign_in or 'ok: its addresses and keys were found'}"
+            )
     sys.exit(1 if failed else 0)
 
 
@@ -92,7 +94,9 @@ async def try_receivers(config: Config) -> tuple[Sequence[StreamCheck], Sequence
     if config.agent.gateway:
         destinations.append(await check_gateway(config.agent.gateway, config.upstream, clock=clock))
     if config.telemetry.otlp_endpoint:
-        destinations += await check_destinations([own_telemetry.as_destination(config.telemetry)], clock=clock)
+        destinations += await check_destinations(
+            [own_telemetry.as_destination(config.telemetry)], clock=clock
+        )
     return streams, destinations
 
 
@@ -178,7 +182,9 @@ def _show(
 def _show_channels(channels: Sequence[ChannelCheck]) -> None:
     for channel in channels:
         found = _with_effect(channel.status, channel.words, is_route=False)
-        click.echo(f"channel     {channel.name:<20}{' to '.join(filter(None, (channel.type, channel.to)))}: {found}")
+        click.echo(
+            f"channel     {channel.name:<20}{' to '.join(filter(None, (channel.type, channel.to)))}: {found}"
+        )
 
 
 def _verdict(stream: StreamCheck) -> str:
@@ -186,7 +192,9 @@ def _verdict(stream: StreamCheck) -> str:
         return f"not sent: {stream.words}"
     if stream.key is None:
         return f"parked: no key grants {stream.scope}"
-    where = "" if stream.published or stream.status == OK else " (an address that the service does not publish)"
+    where = (
+        "" if stream.published or stream.status == OK else " (an address that the service does not publish)"
+    )
     is_asked = stream.stream == BILLING_VALIDATION
     found = _with_effect(stream.status, stream.words, effect=VALIDATED_HERE if is_asked else None)
     return f"under key {stream.key!r}: {found}{where}"

@@ -15,8 +15,8 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     Print the script that completes commands and options in a shell.
 
-    For bash add `eval "$(tollhouse completion bash)"` to ~/.bashrc, for zsh the same with zsh to ~/.zshrc; for fish
-    write what is printed to ~/.config/fish/completions/tollhouse.fish.
+    For bash add `eval "$(tollhouse completion bash)"` to ~/.bashrc, for zsh the same with zsh to ~/.zshrc;
+    for fish write what is printed to ~/.config/fish/completions/tollhouse.fish.
     """
     made = get_completion_class(shell)
     assert made is not None

@@ -29,14 +29,23 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
 
 @click.command()
 @click.option(
-    "--data", required=True, type=click.Path(path_type=Path, file_okay=False), help="An empty directory, or a new one."
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="An empty directory, or a new one.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed and end give the same month.")
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="The same seed and end give the same month."
+)
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True)
 @click.option("--records", type=click.IntRange(1, 10_000_000), help="About so many; default: 30000, or as many as what "
               "is planted needs.")  # fmt: skip
-@click.option("--serve", "serves", is_flag=True, help="Then serve it until Ctrl-C, and print a link to the console.")
-@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:4318", show_default=True, help="With --serve.")
+@click.option(
+    "--serve", "serves", is_flag=True, help="Then serve it until Ctrl-C, and print a link to the console."
+)
+@click.option(
+    "--listen", metavar="HOST:PORT", default="127.0.0.1:4318", show_default=True, help="With --serve."
+)
 @click.option("--until", type=click.DateTime(), help="Where the month ends (UTC); default: now.")
 @click.option("--plant", "plants", default="", callback=_plants, metavar="WORDS", help="all, or some of: "
               + ", ".join(PLANTS) + ".")  # fmt: skip
@@ -51,17 +60,19 @@ def demo(
     listen: str,
 ) -> None:
     """
-    Fill a data directory with a plausible month of AI traffic and what two providers bill of it. --plant adds what
-    detectors find.
+    Fill a data directory with a plausible month of AI traffic and what two providers bill of it. --plant adds
+    what detectors find.
 
-    What would not be found in a month of the given size is refused with the size that it needs, and exit code 2. What
-    was planted and is not found all the same is named, with exit code 1.
+    What would not be found in a month of the given size is refused with the size that it needs, and exit code
+    2. What was planted and is not found all the same is named, with exit code 1.
     """
     if records is None:
         records = max(USUAL_RECORDS, least_month(plants, days=days)[1])
     if problems := not_shown(plants, days=days, records=records):
         fail("; ".join(problems), 2)
-    settings = configured(None, {"data_dir": str(data.absolute()), "server.listen": listen, "server.grpc_listen": ""})
+    settings = configured(
+        None, {"data_dir": str(data.absolute()), "server.listen": listen, "server.grpc_listen": ""}
+    )
     clock = SystemClock()
     end = int(clock.now()) if until is None else int(until.replace(tzinfo=UTC).timestamp())
     period = Period(end=end, days=days, records=records)
@@ -82,7 +93,8 @@ def demo(
     except (SpoolError, OSError) as error:
         fail(str(error))
     click.echo(
-        f"{filled.records} records, {filled.duplicates} repeats of them, {filled.inspected.merged.new} insights, "
+        f"{filled.records} records, {filled.duplicates} repeats of them, {filled.inspected.merged.new} "
+        "insights, "
         f"{filled.look.merged.new} recommendations"
     )
     if filled.missed:

@@ -62,12 +62,16 @@ _WHY_IGNORED = {
 @click.command()
 @click.argument("files", nargs=-1, metavar="FILE...")
 @click.option("--record", metavar="ID", help="Explain a record on file in place of FILE.")
-@click.option("--since", metavar="DAY", help="With --record: how far to look back for an old one; default: a day.")
+@click.option(
+    "--since", metavar="DAY", help="With --record: how far to look back for an old one; default: a day."
+)
 @data_option
 @click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The payload's format; default: recognised.")
 @click.option("--why", is_flag=True, help="Add the rule and the attribute behind every number.")
 @click.option(
-    "--config", type=click.Path(path_type=Path, dir_okay=False), help="Prices, attribution and privacy of FILE."
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Prices, attribution and privacy of FILE.",
 )
 def explain(
     files: tuple[str, ...],
@@ -117,7 +121,9 @@ def _explain_record(id: str, since: str | None, data: Path | None, config: Path 
     """By the operator API, whether a server runs or not."""
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     client = OperatorClient(settings, nobody_named(), has_file=config is not None)
-    show_json(client.request("GET", f"/records/{part(id)}", query=[] if since is None else [("since", since)]))
+    show_json(
+        client.request("GET", f"/records/{part(id)}", query=[] if since is None else [("since", since)])
+    )
 
 
 async def explained(body: bytes, format: str | None, config: Config, *, why: bool = False) -> dict[str, Any]:
@@ -171,7 +177,9 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     return result
 
 
-def _add_reasons(result: dict[str, Any], records: Sequence[Record], outcome: Outcome, book: PriceBook) -> None:
+def _add_reasons(
+    result: dict[str, Any], records: Sequence[Record], outcome: Outcome, book: PriceBook
+) -> None:
     """`why` of each record and of each reason to ignore, the lines of estimates, and what was dropped."""
     said: dict[bytes, dict[str, Any]] = {}
     for record, why in zip(outcome.records, outcome.why or [], strict=False):
@@ -215,7 +223,9 @@ def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
 
 def _item(record: AiRecord) -> str:
     if isinstance(record, Inference):
-        return f"report of {record.source} with the id {record.request_id or record.span_id or record.id.hex()}"
+        return (
+            f"report of {record.source} with the id {record.request_id or record.span_id or record.id.hex()}"
+        )
     return f"data point of {record.name}"
 
 

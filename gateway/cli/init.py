@@ -38,18 +38,26 @@ class Answers:
 
 @click.command()
 @click.option(
-    "--config", default="tollhouse.toml", show_default=True, type=click.Path(path_type=Path), help="The file to write."
+    "--config",
+    default="tollhouse.toml",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The file to write.",
 )
 @click.option("--data", default="tollhouse-data", show_default=True, help="Where everything is kept.")
 @click.option("--listen", metavar="HOST:PORT", help="Where HTTP listens; default: 127.0.0.1:4318.")
 @click.option("--upstream", metavar="URL", help="The cost service that records are sent to; default: none.")
 @click.option("--upstream-key-file", metavar="FILE", help="The file that holds the key for it.")
 @click.option("--upstream-key-env", metavar="NAME", help="Or the environment variable that does.")
-@click.option("--use-case", "use_cases", multiple=True, help=f"What the key is for; default: {SEND_AI_TELEMETRY}.")
+@click.option(
+    "--use-case", "use_cases", multiple=True, help=f"What the key is for; default: {SEND_AI_TELEMETRY}."
+)
 @click.option(
     "--destination", "destinations", multiple=True, metavar="TYPE:WHERE", help=f"A further receiver: {_FORM}."
 )
-@click.option("--ask/--no-ask", default=None, help="Ask for what no flag says; default: on a terminal without flags.")
+@click.option(
+    "--ask/--no-ask", default=None, help="Ask for what no flag says; default: on a terminal without flags."
+)
 def init(
     config: Path,
     data: str,
@@ -71,11 +79,15 @@ def init(
     given = (listen, upstream, upstream_key_file, upstream_key_env, *use_cases, *destinations)
     if ask or (ask is None and not any(given) and sys.stdin.isatty()):
         listen = listen or click.prompt("Where does it listen", default=ServerSettings().listen)
-        upstream = upstream or click.prompt("Address of the cost service (empty: none)", default="", show_default=False)
+        upstream = upstream or click.prompt(
+            "Address of the cost service (empty: none)", default="", show_default=False
+        )
         if upstream and not (upstream_key_file or upstream_key_env):
             upstream_key_file = click.prompt("File that holds the key for it")
         if not destinations:
-            where = click.prompt("File for the records, one a line (empty: none)", default="", show_default=False)
+            where = click.prompt(
+                "File for the records, one a line (empty: none)", default="", show_default=False
+            )
             destinations = (f"ndjson:{where}",) if where else ()
     if upstream and bool(upstream_key_file) == bool(upstream_key_env):
         fail("--upstream needs --upstream-key-file or --upstream-key-env, and not both", 2)
@@ -93,14 +105,20 @@ def init(
     _write(config, "\n".join(_lines(answers)))
     click.echo(f"wrote {config}; next:")
     click.echo(f"  tollhouse check --config {config}")
-    click.echo(f'  tollhouse keys create --config {config} --name "first key" --use-case "{SEND_AI_TELEMETRY}"')
+    click.echo(
+        f'  tollhouse keys create --config {config} --name "first key" --use-case "{SEND_AI_TELEMETRY}"'
+    )
     click.echo(f"  tollhouse serve --config {config}")
 
 
 def _write(path: Path, text: str) -> None:
-    """All of the file or nothing, and nothing in place of another; exit 2 with every problem that it would have."""
+    """
+    All of the file or nothing, and nothing in place of another; exit 2 with every problem that it would have.
+    """
     try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".tollhouse-", encoding="utf-8") as draft:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=".tollhouse-", encoding="utf-8"
+        ) as draft:
             draft.write(text)
             draft.flush()
             configured(Path(draft.name))
@@ -119,7 +137,9 @@ def _lines(answers: Answers) -> Iterator[str]:
     yield from _keys(Config, {"data_dir": answers.data})
     yield ""
     yield "[server]"
-    yield from _keys(ServerSettings, {"listen": answers.listen}, ("grpc_listen", "operator_listen", "accept_bearer"))
+    yield from _keys(
+        ServerSettings, {"listen": answers.listen}, ("grpc_listen", "operator_listen", "accept_bearer")
+    )
     yield ""
     yield "[spool]"
     yield from _keys(SpoolSettings, {}, ("max_bytes", "retention", "hold"))
@@ -142,7 +162,9 @@ def _lines(answers: Answers) -> Iterator[str]:
         yield ""
         yield "[[destinations]]"
         name = kind if place == 0 else f"{kind}-{place + 1}"
-        yield from _keys(DestinationSettings, {"name": name, "type": kind, TYPES[kind].needs: where}, ("topics",))
+        yield from _keys(
+            DestinationSettings, {"name": name, "type": kind, TYPES[kind].needs: where}, ("topics",)
+        )
 
 
 def _keys(section: type[Any], values: Mapping[str, Any], defaults: Sequence[str] = ()) -> Iterator[str]:
@@ -152,6 +174,8 @@ def _keys(section: type[Any], values: Mapping[str, Any], defaults: Sequence[str]
         key = found[name]
         value = values.get(name, key.default)
         text = written(key.kind, value) if key.kind in UNITS else value
-        line = f"{name} = {json.dumps(text, ensure_ascii=False)}"  # texts and lists of them are the same in TOML
+        line = (
+            f"{name} = {json.dumps(text, ensure_ascii=False)}"  # texts and lists of them are the same in TOML
+        )
         yield f"# {key.setting.words}"
         yield line if name in values else f"#{line}"

@@ -24,7 +24,9 @@ def show_fields(fields: Mapping[str, Any]) -> None:
 def show_table(
     rows: Sequence[Mapping[str, Any]], columns: Sequence[str], titles: Mapping[str, str] | None = None
 ) -> None:
-    """Print columns as wide as their widest cell. `titles` are given where a column is not called by its name."""
+    """
+    Print columns as wide as their widest cell. `titles` are given where a column is not called by its name.
+    """
     lines = [[printable((titles or {}).get(name, name.replace("_", " "))).upper() for name in columns]]
     lines += [[_cell(row.get(name)) for name in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -56,7 +56,9 @@ class Label(click.ParamType[tuple[str, str]]):
 
     name = "label"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
         name, equals, text = str(value).partition("=")
         if not equals:
             self.fail("a label is written NAME=VALUE, such as team=search", param, ctx)
@@ -64,7 +66,9 @@ class Label(click.ParamType[tuple[str, str]]):
 
 
 def conditions(terms: Iterable[str]) -> Iterator[tuple[str, bool, str | None]]:
-    """Of each --where, NAME=VALUE or NAME!=VALUE: the name, whether it excludes, and the value, None if unknown."""
+    """
+    Of each --where, NAME=VALUE or NAME!=VALUE: the name, whether it excludes, and the value, None if unknown.
+    """
     for term in terms:
         name, equals, value = term.partition("=")
         if not equals:

@@ -39,13 +39,17 @@ _log = logging.getLogger(__name__)
 @data_option
 @click.option("--listen", metavar="HOST:PORT", help="Where HTTP listens; port 0 picks one and prints it.")
 @click.option("--grpc-listen", metavar="HOST:PORT", help='Where OTLP/gRPC listens; "" switches it off.')
-@click.option("--take-over", is_flag=True, help="Take over from the server that runs on the data directory, if any.")
-def serve(config: Path | None, data: Path | None, listen: str | None, grpc_listen: str | None, take_over: bool) -> None:
+@click.option(
+    "--take-over", is_flag=True, help="Take over from the server that runs on the data directory, if any."
+)
+def serve(
+    config: Path | None, data: Path | None, listen: str | None, grpc_listen: str | None, take_over: bool
+) -> None:
     """
     Run the gateway until SIGTERM or SIGINT.
 
-    Without --config it runs on loopback with its data in ./tollhouse-data, and prints a first key once, and on a
-    terminal a link to the console.
+    Without --config it runs on loopback with its data in ./tollhouse-data, and prints a first key once, and
+    on a terminal a link to the console.
     """
     flags = {
         "data_dir": str(data.absolute()) if data else None,
@@ -109,7 +113,8 @@ async def run(
 
     async def announce() -> None:
         first_key = await app.first_key() if embedded else None
-        # On a terminal a person reads it; what a service manager collects must hold no secret after the first start.
+        # On a terminal a person reads it; what a service manager collects must hold no secret after the first
+        # start.
         is_wanted = shows_link or (embedded and (first_key is not None or sys.stdout.isatty()))
         _announce(app, first_key, await app.console_link(SERVE) if is_wanted else None)
 
@@ -194,7 +199,9 @@ class _Reload:
                 with suppress(ConfigError):  # its problems were logged where it was refused
                     await self._app.reload(SIGHUP)
             except SpoolError as error:
-                _log.error("the configuration was not taken over: %s", error, extra={"action": "reload_failed"})
+                _log.error(
+                    "the configuration was not taken over: %s", error, extra={"action": "reload_failed"}
+                )
             self._manager.tell("READY=1")
 
 

@@ -67,7 +67,9 @@ def migrate(config: Path | None, as_json: bool) -> None:
 @config_option
 @as_json
 def status(config: Path | None, as_json: bool) -> None:
-    """Describe the storage: its versions, its standby and its settings. Exit code 1 if nothing can be kept."""
+    """
+    Describe the storage: its versions, its standby and its settings. Exit code 1 if nothing can be kept.
+    """
     settings = configured(config)
     found = dict(_done(settings, lambda shared: shared.status(settings.storage)))
     _show(found if as_json else {**found, "settings": _shown(found["settings"])}, as_json)
@@ -119,9 +121,9 @@ def copy(directory: Path | None, source_config: Path | None, config: Path, as_js
     """
     Copy all that is kept into an empty storage: from files to PostgreSQL, back, or between two of a kind.
 
-    Numbers, receipts, known calls, keys, open deliveries, container files and sums stay as they are, and the books of
-    both are compared: unless they are equal the copy is taken away again. The source stays as it was. A copy that was
-    cut off is used by no server; the same command begins it again.
+    Numbers, receipts, known calls, keys, open deliveries, container files and sums stay as they are, and the
+    books of both are compared: unless they are equal the copy is taken away again. The source stays as it
+    was. A copy that was cut off is used by no server; the same command begins it again.
     """
     from spool.transfer.copying import copy_storage
 
@@ -141,9 +143,11 @@ def copy(directory: Path | None, source_config: Path | None, config: Path, as_js
 @as_json
 def export(file: Path, config: Path | None, as_json: bool) -> None:
     """
-    Write all that is kept into FILE, with no server on the storage; `tollhouse storage import` makes a storage of it.
+    Write all that is kept into FILE, with no server on the storage; `tollhouse storage import` makes a
+    storage of it.
 
-    Of files or of a PostgreSQL. FILE has the installation's secret in it and is worth as much care as the data.
+    Of files or of a PostgreSQL. FILE has the installation's secret in it and is worth as much care as the
+    data.
     """
     from spool.transfer.archives import export_archive
 
@@ -165,9 +169,11 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
 @as_json
 def import_(file: Path, config: Path | None, as_json: bool) -> None:
     """
-    Make a storage of what `tollhouse storage export` wrote into FILE: a new data directory, or an empty PostgreSQL.
+    Make a storage of what `tollhouse storage export` wrote into FILE: a new data directory, or an empty
+    PostgreSQL.
 
-    It counts only when its books are those of the file; an import that was cut off is begun again by the same command.
+    It counts only when its books are those of the file; an import that was cut off is begun again by the same
+    command.
     """
     from spool.transfer.archives import import_archive
 
@@ -194,7 +200,9 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 def _show_copied(done: CopiedStorage, as_json: bool) -> None:
     records = {topic: terms.get("accepted", 0) for topic, terms in done.topics.items()}
     _show(
-        {"records": records, "routes": len(done.routes)} if as_json else {**records, "routes": len(done.routes)},
+        {"records": records, "routes": len(done.routes)}
+        if as_json
+        else {**records, "routes": len(done.routes)},
         as_json,
     )
 
@@ -212,10 +220,15 @@ class _Progress:
             click.echo(f"{what}: {rows:,} rows" if rows else what, err=True)
 
 
-def _done(settings: Config, ask: Callable[[Administration], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:
+def _done(
+    settings: Config, ask: Callable[[Administration], Awaitable[Mapping[str, Any]]]
+) -> Mapping[str, Any]:
     shared = engine_of(settings.storage.engine).administration
     if shared is None:
-        fail('storage.engine is "sqlite": its files belong to one node, and a start of the server makes them', 2)
+        fail(
+            'storage.engine is "sqlite": its files belong to one node, and a start of the server makes them',
+            2,
+        )
 
     async def asked() -> Mapping[str, Any]:
         return await ask(shared)

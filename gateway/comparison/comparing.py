@@ -21,7 +21,9 @@ from spool.ledger.sums import OTHER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """`drivers` are the largest changes, the last of all others together: their parts are those of `total`."""
+    """
+    `drivers` are the largest changes, the last of all others together: their parts are those of `total`.
+    """
 
     drivers: Sequence[Driver]
     total: Driver
@@ -33,7 +35,9 @@ class AnswersCosts(Protocol):
     async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
 
-async def compare(ledger: AnswersCosts, query: CostQuery, baseline: CostQuery, *, top: int = DEFAULT_TOP) -> Comparison:
+async def compare(
+    ledger: AnswersCosts, query: CostQuery, baseline: CostQuery, *, top: int = DEFAULT_TOP
+) -> Comparison:
     """NotKept if one of the times divides a sum."""
     measures = (*needed(USAGE_AMOUNT, ()), "unpriced", "reported")
     before, now = [
@@ -44,7 +48,8 @@ async def compare(ledger: AnswersCosts, query: CostQuery, baseline: CostQuery, *
 
 def baseline_of(query: CostQuery, against: str, now: float) -> CostQuery:
     """
-    The same question of the time to compare with: PREVIOUS, a name of RANGES, or FIRST..LAST as days or times.
+    The same question of the time to compare with: PREVIOUS, a name of RANGES, or FIRST..LAST as days or
+    times.
 
     Invalid, or a Refusal, for anything else.
     """
@@ -65,7 +70,9 @@ def _given(against: str, zone: tzinfo) -> tuple[datetime, datetime]:
 
 
 def _comparison(before: Sequence[CostRow], now: Sequence[CostRow], top: int) -> Comparison:
-    """The ledger itself has a group OTHER where it was given too many values: it is one of the others here, too."""
+    """
+    The ledger itself has a group OTHER where it was given too many values: it is one of the others here, too.
+    """
     drivers = split(_by_group(before), _by_group(now))
     named = [each for each in drivers if set(each.group) != {OTHER}]
     largest = named[:top]

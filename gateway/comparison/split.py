@@ -1,9 +1,10 @@
 """
 The change of costs between two times, split into volume, price, mix, new and gone.
 
-Groups that were there both times are measured in tokens. Had all of them grown as their sum did, at their old prices,
-the change would be volume. That some grew more than others, at old prices, is mix. The rest is price: a token of the
-same group costs more or less. Costs are units (spool.ledger.money), and parts always add up to the change.
+Groups that were there both times are measured in tokens. Had all of them grown as their sum did, at their old
+prices, the change would be volume. That some grew more than others, at old prices, is mix. The rest is price:
+a token of the same group costs more or less. Costs are units (spool.ledger.money), and parts always add up to
+the change.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ Group = tuple[str | None, ...]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
     """
-    What a group came to in one time. `estimated` is the part of the cost that no source reported. `unpriced`: calls of
-    unknown cost, so that the truth is higher.
+    What a group came to in one time. `estimated` is the part of the cost that no source reported. `unpriced`:
+    calls of unknown cost, so that the truth is higher.
     """
 
     cost: int = 0
@@ -98,6 +99,7 @@ def _parts(old: Spending, new: Spending, *, grown: int, of: int) -> Parts:
         evenly = old.cost * grown // of
         at_old_price = old.cost * new.tokens // old.tokens
         return Parts(volume=evenly - old.cost, mix=at_old_price - evenly, price=new.cost - at_old_price)
-    # Images and the like have no tokens: such a group is measured by its own calls, and is no part of the mix.
+    # Images and the like have no tokens: such a group is measured by its own calls, and is no part of the
+    # mix.
     at_old_price = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
     return Parts(volume=at_old_price - old.cost, price=new.cost - at_old_price)

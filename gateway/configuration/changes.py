@@ -20,7 +20,10 @@ _TLS_FILES = ("tls_cert_file", "tls_key_file", "tls_client_ca_file")
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigChange:
-    """`config` is the new configuration with the running values of what needs a restart; both lists name settings."""
+    """
+    `config` is the new configuration with the running values of what needs a restart; both lists name
+    settings.
+    """
 
     config: Config
     changed: tuple[str, ...]

@@ -1,4 +1,6 @@
-"""Which sources count by an entry of their own: some counters repeat calls unless the operator knows better."""
+"""
+Which sources count by an entry of their own: some counters repeat calls unless the operator knows better.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """
-What several gateways on one storage are to have the same: a digest of each such setting, which shows no value.
+What several gateways on one storage are to have the same: a digest of each such setting, which shows no
+value.
 
 Addresses, files, memory and what is told of the process itself are of each gateway.
 """

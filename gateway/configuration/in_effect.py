@@ -29,8 +29,8 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S*", re.IGNORECASE)
 @dataclass(frozen=True, kw_only=True)
 class SettingInEffect:
     """
-    `value` is plain data, with sizes and durations as people write them. `source` is one of SOURCES; "configuration"
-    is one that is not the default, where it is not known who gave it.
+    `value` is plain data, with sizes and durations as people write them. `source` is one of SOURCES;
+    "configuration" is one that is not the default, where it is not known who gave it.
     """
 
     name: str
@@ -40,7 +40,10 @@ class SettingInEffect:
 
 
 def in_effect(config: Config, given: Mapping[str, str] | None = None) -> Iterator[SettingInEffect]:
-    """Every setting by its name in the file. `given`: where those that are given come from, see `reader.origins`."""
+    """
+    Every setting by its name in the file. `given`: where those that are given come from, see
+    `reader.origins`.
+    """
     for name, field, kind, value in settings_of(config):
         setting: Setting = field.metadata["setting"]
         unknown = DEFAULT if value == _default(field) else CHANGED

@@ -1,4 +1,7 @@
-"""The names of tags that the configuration speaks of. Their values may be long: an operator knows what they hold."""
+"""
+The names of tags that the configuration speaks of. Their values may be long: an operator knows what they
+hold.
+"""
 
 from __future__ import annotations
 

@@ -125,7 +125,8 @@ def missing(config: Config, given: Mapping[str, Any]) -> Iterator[str]:
     spool = given.get("spool", {})
     if config.storage.engine == POSTGRES and isinstance(spool, Mapping) and "max_bytes" not in spool:
         yield (
-            'spool.max_bytes is required with storage.engine = "postgres": at most 60 % of the disk of the database, '
+            'spool.max_bytes is required with storage.engine = "postgres": at most 60 % of the disk of the '
+            "database, "
             'such as "60GiB" of 100; PostgreSQL stops when its disk is full'
         )
 
@@ -137,8 +138,10 @@ def _server_problems(server: ServerSettings) -> Iterator[str]:
             yield f'{name} must be HOST:PORT, such as "127.0.0.1:4318"'
     if _is_public(server.operator_listen) and not (server.tls_cert_file or server.operator_plaintext):
         yield (
-            "server.operator_listen is public: passwords, sessions and /metrics would travel in the clear; set "
-            "server.tls_cert_file and server.tls_key_file, or server.operator_plaintext = true if a proxy encrypts"
+            "server.operator_listen is public: passwords, sessions and /metrics would travel in the clear; "
+            "set "
+            "server.tls_cert_file and server.tls_key_file, or server.operator_plaintext = true if a proxy "
+            "encrypts"
         )
     for place, name in enumerate(server.trusted_proxies):
         if not _is_network(name):

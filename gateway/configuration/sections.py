@@ -54,16 +54,22 @@ class ServerSettings:
     listen: str = setting("127.0.0.1:4318", "where HTTP listens; port 0 picks one and prints it")
     grpc_listen: str = setting("127.0.0.1:4317", "where OTLP over gRPC listens; empty switches it off")
     reuse_port: bool = setting(
-        False, "another process of this user may listen on `grpc_listen`, too: `tollhouse serve --take-over` needs it"
+        False,
+        "another process of this user may listen on `grpc_listen`, too: `tollhouse serve --take-over` needs "
+        "it",
     )
     operator_listen: str = setting(
-        "", "where `/metrics` and the operator API listen; empty: on `listen` if that is loopback, else 127.0.0.1:4319"
+        "",
+        "where `/metrics` and the operator API listen; empty: on `listen` if that is loopback, else "
+        "127.0.0.1:4319",
     )
     metrics_listen: str = setting(
-        "", "where `/metrics` and health alone listen, for whoever scrapes from elsewhere; empty: nowhere else"
+        "",
+        "where `/metrics` and health alone listen, for whoever scrapes from elsewhere; empty: nowhere else",
     )
     operator_plaintext: bool = setting(
-        False, "a public `operator_listen` may do without TLS: a proxy encrypts, so browsers get `Secure` cookies"
+        False,
+        "a public `operator_listen` may do without TLS: a proxy encrypts, so browsers get `Secure` cookies",
     )
     trusted_proxies: tuple[str, ...] = setting(
         (),
@@ -127,7 +133,10 @@ class ServerSettings:
         least=128 * MIB,
     )
     worker_timeout: Duration = setting(
-        30.0, "how long a worker with work may say nothing", edge="it is replaced, and its work is done again", least=1
+        30.0,
+        "how long a worker with work may say nothing",
+        edge="it is replaced, and its work is done again",
+        least=1,
     )
     max_event_streams: int = setting(
         50,
@@ -152,11 +161,15 @@ class ServerSettings:
     )
     chain_keys: tuple[str, ...] = setting(
         (),
-        "names of keys whose senders may be gateways, with records as they are; `*` stands for any ending. Keys that "
-        'are named by more than "*" may revoke and reset devices, too. Devices that `tollhouse agent` enrolled need no '
+        "names of keys whose senders may be gateways, with records as they are; `*` stands for any ending. "
+        "Keys that "
+        'are named by more than "*" may revoke and reset devices, too. Devices that `tollhouse agent` '
+        "enrolled need no "
         "name here",
     )
-    max_key_requests_per_s: int = setting(0, "requests of one key a second; 0: any", edge="429 with `Retry-After`")
+    max_key_requests_per_s: int = setting(
+        0, "requests of one key a second; 0: any", edge="429 with `Retry-After`"
+    )
     max_key_bytes_per_s: Size = setting(
         0,
         "bytes of bodies of one key a second, refused ones too; 0: any",
@@ -185,7 +198,9 @@ class Publication:
     stream: str = setting("", "the name of the stream")
     measure: str = setting("cost", "what is summed", choices=PUBLISHED_MEASURES)
     per: str = setting("", "divided by this measure; empty: not divided", choices=("", *PUBLISHED_MEASURES))
-    by: str = setting("team", "the dimension for whose values there are sums, such as team, model or `tag:NAME`")
+    by: str = setting(
+        "team", "the dimension for whose values there are sums, such as team, model or `tag:NAME`"
+    )
     granularity: str = setting("DAILY", "the time that one sum covers", choices=("HOURLY", "DAILY"))
     dimensions: Mapping[str, str] = setting({}, "name in the stream = dimension of the ledger; at most 5")
 
@@ -220,13 +235,17 @@ class ClusterSettings:
 
     max: int = setting(1000, "clusters that are known", edge="a report of one more: 503", least=1)
     report_interval: Duration = setting(
-        600.0, "how often the agent of a cluster reports; one without a report for three of them is silent", least=1
+        600.0,
+        "how often the agent of a cluster reports; one without a report for three of them is silent",
+        least=1,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """Read by `tollhouse agent` alone. A device without a key needs `enrolment_key_file` or `enrolment_key_env`."""
+    """
+    Read by `tollhouse agent` alone. A device without a key needs `enrolment_key_file` or `enrolment_key_env`.
+    """
 
     gateway: str = setting("", "the address of the gateway")
     enrolment_key_file: Path | None = setting(None, "the file with a key that may enrol devices")
@@ -242,10 +261,13 @@ class PrivacySettings:
 
     keep_attributes: tuple[str, ...] = setting(
         (),
-        "further attributes to keep as tags, and names of free tags whose text may be long or that may be content, "
+        "further attributes to keep as tags, and names of free tags whose text may be long or that may be "
+        "content, "
         "such as `note`; content cannot be listed",
     )
-    emails: str = setting("hash", "what becomes of ids that are e-mail addresses", choices=("hash", "keep", "drop"))
+    emails: str = setting(
+        "hash", "what becomes of ids that are e-mail addresses", choices=("hash", "keep", "drop")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,11 +326,17 @@ class AttributionRule:
 
 @dataclass(frozen=True, kw_only=True)
 class BillingSettings:
-    """Billing connections, and the rows of the drops that they took: [billing connections](billing-connections.md)."""
+    """
+    Billing connections, and the rows of the drops that they took: [billing
+    connections](billing-connections.md).
+    """
 
     max_connections: int = setting(1000, "billing connections", edge="one more: 409; delete one", least=1)
     max_month_rows: int = setting(
-        1_000_000, "rows of one month of a connection", edge="a drop that would add more: 409, and not kept", least=1
+        1_000_000,
+        "rows of one month of a connection",
+        edge="a drop that would add more: 409, and not kept",
+        least=1,
     )
     max_month_bytes: Size = setting(
         70 * MIB,
@@ -330,13 +358,17 @@ class LedgerSettings:
     """What costs can be grouped by."""
 
     tags: tuple[str, ...] = setting(
-        ("service",), "tags that costs can be grouped by, at most 8; a change holds for what is counted from then on"
+        ("service",),
+        "tags that costs can be grouped by, at most 8; a change holds for what is counted from then on",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSettings:
-    """How much one question about costs may take, and how many are worked on at once: [limits](limits.md#answers)."""
+    """
+    How much one question about costs may take, and how many are worked on at once:
+    [limits](limits.md#answers).
+    """
 
     max_rows: int = setting(
         10_000,
@@ -377,7 +409,9 @@ class RoleSettings:
 
     max: int = setting(200, "roles beside the built-in ones", edge="one more: 409; delete one", least=1)
     max_members: int = setting(1000, "members and groups of one role", edge="400; make another role", least=1)
-    max_filters: int = setting(20, "filters of one role", edge="400; publish a dimension of your own", least=1)
+    max_filters: int = setting(
+        20, "filters of one role", edge="400; publish a dimension of your own", least=1
+    )
     max_values: int = setting(1000, "values of all filters of one role", edge="400; use `except`", least=1)
 
 
@@ -398,11 +432,18 @@ class BudgetSettings:
 class AllocationSettings:
     """Dimensions of the organization's own, by definitions of rules: [allocation](allocation.md)."""
 
-    max_definition_bytes: Size = setting(128 * KIB, "bytes of a definition", edge="a larger one: 422", least=KIB)
-    max_dimensions: int = setting(100, "dimensions of all definitions together", edge="one more: 422", least=1)
+    max_definition_bytes: Size = setting(
+        128 * KIB, "bytes of a definition", edge="a larger one: 422", least=KIB
+    )
+    max_dimensions: int = setting(
+        100, "dimensions of all definitions together", edge="one more: 422", least=1
+    )
     max_rules: int = setting(2000, "rules of a definition", edge="one more: 422", least=1)
     max_versions: int = setting(
-        100, "versions kept of the definition of each namespace", edge="one more: the oldest is forgotten", least=1
+        100,
+        "versions kept of the definition of each namespace",
+        edge="one more: the oldest is forgotten",
+        least=1,
     )
     max_namespaces: int = setting(100, "namespaces", edge="one more: 409", least=1)
     max_jobs: int = setting(
@@ -416,7 +457,10 @@ class AllocationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyOwner:
-    """Whose calls a provider's key or account has: those with each of `api_key`, `team` and `source` that is set."""
+    """
+    Whose calls a provider's key or account has: those with each of `api_key`, `team` and `source` that is
+    set.
+    """
 
     provider: str = setting("", "as the report names it, such as openai")
     billed: str = setting("", "the key, project, workspace or account as the statement has it")
@@ -433,7 +477,9 @@ class StatementPullSettings:
     source: str = setting("", "the kind of report", choices=("", *PULLED_SOURCES))
     key_file: Path | None = setting(None, "the file with an admin key of the provider")
     base_url: str = setting("", "another address than the provider's own; that of LiteLLM, which has none")
-    account: str = setting("", "tells two organizations of one provider apart; of GitHub, the organization's name")
+    account: str = setting(
+        "", "tells two organizations of one provider apart; of GitHub, the organization's name"
+    )
     days: int = setting(31, "how many days are asked for each time, 1 to 31", least=1)
     every: Duration = setting(21_600.0, "how often, at most once an hour", least=3600)
 
@@ -444,12 +490,16 @@ class ReconciliationSettings:
 
     tolerance_money: Decimal = setting(
         Decimal("0.5"),
-        "percent of the billed money by which a settled day may differ, at least a cent beside what the bill rounds",
+        "percent of the billed money by which a settled day may differ, at least a cent beside what the bill "
+        "rounds",
     )
-    tolerance_tokens: Decimal = setting(Decimal(1), "percent of the billed tokens by which a settled day may differ")
+    tolerance_tokens: Decimal = setting(
+        Decimal(1), "percent of the billed tokens by which a settled day may differ"
+    )
     settle: Duration = setting(
         0.0,
-        "the least time until figures of a provider are final; each source has its own: [statements](statements.md)",
+        "the least time until figures of a provider are final; each source has its own: "
+        "[statements](statements.md)",
     )
     max_file_bytes: Size = setting(
         256 * MIB,
@@ -458,7 +508,10 @@ class ReconciliationSettings:
         least=KIB,
     )
     max_rows: int = setting(
-        200_000, "different cells of an imported report", edge="one more: refused; import a shorter span", least=1
+        200_000,
+        "different cells of an imported report",
+        edge="one more: refused; import a shorter span",
+        least=1,
     )
     pull_timeout: Duration = setting(
         60.0, "the longest time for one answer of a provider", edge="the pull asks again, then fails", least=1
@@ -485,7 +538,8 @@ class SellerSettings:
     base_url: str = setting("", "another address than the seller's own")
     providers: tuple[str, ...] = setting(
         (),
-        "providers that clients state for calls through the seller, such as openai; ids of any other form than the "
+        "providers that clients state for calls through the seller, such as openai; ids of any other form "
+        "than the "
         "seller's are asked for in no case",
     )
 
@@ -527,12 +581,14 @@ class McpSettings:
     )
     writes: bool = setting(
         False,
-        "whether assistants may write, too: log an insight, and set the notes on the organization that the first tool "
+        "whether assistants may write, too: log an insight, and set the notes on the organization that the "
+        "first tool "
         "gives back; each is in the audit list under the name of the key",
     )
     hosts: tuple[str, ...] = setting(
         (),
-        "names of this server, without port, beside loopback and bare addresses: requests to a loopback listener under "
+        "names of this server, without port, beside loopback and bare addresses: requests to a loopback "
+        "listener under "
         "another name, and pages of other origins, get 403",
     )
 
@@ -541,19 +597,25 @@ class McpSettings:
 class OidcSettings:
     """People sign in to the console with an OpenID provider, beside local accounts: [sign-in](sign-in.md)."""
 
-    issuer: str = setting("", "the provider, exactly as its discovery document names it; empty: local accounts alone")
+    issuer: str = setting(
+        "", "the provider, exactly as its discovery document names it; empty: local accounts alone"
+    )
     client_id: str = setting("", "of Tollhouse at the provider")
     client_secret_file: Path | None = setting(
         None, "the file with the secret of the client; read again when it changes; none for a public client"
     )
     console: str = setting(
         "",
-        'the address of the console in browsers, such as "https://tollhouse.example.com/console/"; the redirect '
-        "address at the provider is this and `api/oidc-callback`; links in notices and in answers to assistants begin "
+        'the address of the console in browsers, such as "https://tollhouse.example.com/console/"; the '
+        "redirect "
+        "address at the provider is this and `api/oidc-callback`; links in notices and in answers to "
+        "assistants begin "
         "with it",
     )
     name: str = setting("OpenID", "of the provider, on the button of the sign-in page")
-    scopes: tuple[str, ...] = setting(("openid", "email", "profile"), "what is asked for; `openid` must be among them")
+    scopes: tuple[str, ...] = setting(
+        ("openid", "email", "profile"), "what is asked for; `openid` must be among them"
+    )
     named_by: str = setting(
         "email",
         "what names an operator: the verified e-mail address, or the person's id at the provider",
@@ -569,23 +631,35 @@ class OidcSettings:
         "groups", "the claim of the ID token with the person's groups; a dot leads into an object"
     )
     allowed_groups: tuple[str, ...] = setting((), "only members of one of these sign in; empty: everybody")
-    allowed_domains: tuple[str, ...] = setting((), "only e-mail addresses of these domains sign in; empty: all")
+    allowed_domains: tuple[str, ...] = setting(
+        (), "only e-mail addresses of these domains sign in; empty: all"
+    )
     roles: Mapping[str, str] = setting(
         {},
-        "name of a group = none, viewer, operator or admin; the highest counts, at each sign-in. Else `default_role`",
+        "name of a group = none, viewer, operator or admin; the highest counts, at each sign-in. Else "
+        "`default_role`",
     )
     default_role: str = setting(
         "viewer",
-        "the role of who is in no group of `roles` and is named by no role document; without `roles` that of a new "
+        "the role of who is in no group of `roles` and is named by no role document; without `roles` that of "
+        "a new "
         "operator, for admins to change",
         choices=ROLES,
     )
-    clock_skew: Duration = setting(60.0, "by how much the clocks of the provider and of this machine may differ")
-    session: Duration = setting(12 * 3600.0, "how long a sign-in lasts; at most 12h, and 1h without use", least=60)
-    recheck: Duration = setting(
-        900.0, "how often the provider is asked whether a person may go on, if it gives refresh tokens", least=60
+    clock_skew: Duration = setting(
+        60.0, "by how much the clocks of the provider and of this machine may differ"
     )
-    timeout: Duration = setting(10.0, "how long an answer of the provider may take", edge="the sign-in fails", least=1)
+    session: Duration = setting(
+        12 * 3600.0, "how long a sign-in lasts; at most 12h, and 1h without use", least=60
+    )
+    recheck: Duration = setting(
+        900.0,
+        "how often the provider is asked whether a person may go on, if it gives refresh tokens",
+        least=60,
+    )
+    timeout: Duration = setting(
+        10.0, "how long an answer of the provider may take", edge="the sign-in fails", least=1
+    )
     ca_file: Path | None = setting(None, "certificates that sign the provider's; empty: those of the system")
     proxy: str = setting("", "an HTTP proxy on the way to the provider", secret=True)
 
@@ -661,7 +735,9 @@ class Config:
 
 
 def settings_of(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
-    """Every setting: its name in the file, field, type and value; a list or a table that the user fills is one."""
+    """
+    Every setting: its name in the file, field, type and value; a list or a table that the user fills is one.
+    """
     kinds = get_type_hints(Config, include_extras=True)
     for section in fields(config):
         value = getattr(config, section.name)
@@ -685,7 +761,10 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone. A name other than localhost may mean anything, so it counts as public."""
+    """
+    Whether a host is this machine alone. A name other than localhost may mean anything, so it counts as
+    public.
+    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

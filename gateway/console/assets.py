@@ -1,6 +1,6 @@
 """
-The console's files: read once, without comments and indentation, and served under a path that changes with their
-content.
+The console's files: read once, without comments and indentation, and served under a path that changes with
+their content.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _MEDIA = {
 _OWN = (".mjs", ".css")
 # Comments that stand on lines of their own. Their lines stay, so that an error names the line of the source.
 _COMMENT = re.compile(rb"^[ ]*(/\*.*?\*/|//[^\n]*)$", re.DOTALL | re.MULTILINE)
-_INDENTATION = re.compile(rb"^[ ]+", re.MULTILINE)  # no text of several lines depends on it: templates drop it, too
+_INDENTATION = re.compile(
+    rb"^[ ]+", re.MULTILINE
+)  # no text of several lines depends on it: templates drop it, too
 _INDEX = "index.html"
 _VERSION = "{version}"  # where the page names the folder of its files
 
@@ -36,7 +38,9 @@ class Asset:
 
 @dataclass(frozen=True)
 class Console:
-    """`version` is a hash over all files, so a browser keeps them for ever and still sees a new release at once."""
+    """
+    `version` is a hash over all files, so a browser keeps them for ever and still sees a new release at once.
+    """
 
     index: bytes
     version: str

@@ -1,4 +1,7 @@
-"""Serves the console: one page and its files, to anybody who reaches the operator's side; the data needs a sign-in."""
+"""
+Serves the console: one page and its files, to anybody who reaches the operator's side; the data needs a
+sign-in.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,17 @@ async def index(_: web.Request) -> web.Response:
 
 
 async def without_slash(_: web.Request) -> web.Response:
-    """Its files have relative addresses, which need the slash. Relative itself, for a proxy's path before it."""
+    """
+    Its files have relative addresses, which need the slash. Relative itself, for a proxy's path before it.
+    """
     location = CONSOLE.rpartition("/")[2] + "/"
     return web.Response(status=308, headers={"Location": location})
 
 
 async def file(request: web.Request) -> web.Response:
-    """A file of the page; kept for ever, as its path changes with its content. 404 for one of another release."""
+    """
+    A file of the page; kept for ever, as its path changes with its content. 404 for one of another release.
+    """
     found = console().assets.get(request.match_info["path"])
     if found is None or request.match_info["version"] != console().version:
         return web.Response(status=404, text="no such file", headers=_HEADERS)

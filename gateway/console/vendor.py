@@ -1,8 +1,8 @@
 """
 Makes static/vendor from the packages of npm: `make vendor`.
 
-Each archive must have the hash that static/vendor/SOURCES.json states. Bare module names become relative paths, so the
-page needs no import map, which a strict content security policy forbids.
+Each archive must have the hash that static/vendor/SOURCES.json states. Bare module names become relative
+paths, so the page needs no import map, which a strict content security policy forbids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def main() -> None:
         archive = _fetched(f"{source['name']}@{source['version']}")
         found = sha256(archive).hexdigest()
         if found != source["sha256"]:
-            sys.exit(f"{source['name']} {source['version']}: the archive's SHA-256 is {found}, not {source['sha256']}")
+            sys.exit(
+                f"{source['name']} {source['version']}: the archive's SHA-256 is {found}, not "
+                f"{source['sha256']}"
+            )
         with tarfile.open(fileobj=io.BytesIO(archive)) as members:
             for path, name in source["files"].items():
                 (VENDOR / name).write_bytes(_rewritten(_member(members, path)))
@@ -40,7 +43,9 @@ def main() -> None:
 def _fetched(package: str) -> bytes:
     with tempfile.TemporaryDirectory() as place:
         command = ["npm", "pack", "--silent", package]
-        name = subprocess.run(command, cwd=place, check=True, capture_output=True, text=True).stdout.split()[-1]
+        name = subprocess.run(command, cwd=place, check=True, capture_output=True, text=True).stdout.split()[
+            -1
+        ]
         return (Path(place) / name).read_bytes()
 
 
@@ -55,7 +60,10 @@ def _rewritten(text: bytes) -> bytes:
     for bare in _BARE:
         text = text.replace(bare, b'from"./preact.mjs"')
     # Maps are not shipped; a browser that asks for them would only find a 404.
-    return b"\n".join(line for line in text.splitlines() if not line.startswith(b"//# sourceMappingURL=")) + b"\n"
+    return (
+        b"\n".join(line for line in text.splitlines() if not line.startswith(b"//# sourceMappingURL="))
+        + b"\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """
-What the providers of a made-up month bill: the calls that they answered, by day, key and model, with what their reports
-leave out and add. OpenAI bills web searches too, which no call tells.
+What the providers of a made-up month bill: the calls that they answered, by day, key and model, with what
+their reports leave out and add. OpenAI bills web searches too, which no call tells.
 """
 
 from __future__ import annotations
@@ -72,7 +72,11 @@ class Bills:
         for provider, sources in REPORTS.items():
             for source in sources:
                 settled_until = end - SOURCES[source].settle_s
-                rows = self._usage(source, provider) if source.endswith("usage") else self._costs(source, provider)
+                rows = (
+                    self._usage(source, provider)
+                    if source.endswith("usage")
+                    else self._costs(source, provider)
+                )
                 statement = Statement(
                     source=source,
                     account="",
@@ -88,7 +92,9 @@ class Bills:
     def _add_silent_key(self, start: int, until: int) -> None:
         for day in range(start, until, DAY_S):
             used = sum(
-                tokens["input"] for use, tokens in self._tokens.items() if (use.day, use.provider) == (day, OPENAI)
+                tokens["input"]
+                for use, tokens in self._tokens.items()
+                if (use.day, use.provider) == (day, OPENAI)
             )
             self.add(
                 Inference(

@@ -1,6 +1,6 @@
 """
-What can be planted in a month, each for one detector or one type of recommendations: how the calls change. Keys,
-devices and routes: `samples.py`; what is billed: `bills.py`.
+What can be planted in a month, each for one detector or one type of recommendations: how the calls change.
+Keys, devices and routes: `samples.py`; what is billed: `bills.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from decimal import Decimal
 import msgspec
 
 from gateway.demo.savings import NIGHT, SAVINGS, change
-from gateway.demo.workloads import CLAUDE_CODE, INVOICES, SEARCH, SUMMARIES, SUPPORT, TUTOR, WORKLOADS, Workload
+from gateway.demo.workloads import (
+    CLAUDE_CODE,
+    INVOICES,
+    SEARCH,
+    SUMMARIES,
+    SUPPORT,
+    TUTOR,
+    WORKLOADS,
+    Workload,
+)
 from spool.record import NS, Inference
 
 DAY_S = 86400
@@ -62,7 +71,9 @@ NAMED = {"spike": "search"}  # what the title has, of plants whose detector othe
 
 
 def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> list[str]:
-    """The words, of those that were planted, that nothing found; `titles` of what was found, by who found it."""
+    """
+    The words, of those that were planted, that nothing found; `titles` of what was found, by who found it.
+    """
     return [
         word
         for word in words
@@ -72,21 +83,26 @@ def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastMonth:
-    """The smallest month in which a plant is found: its days, and its calls, of which there are `per_day` at least."""
+    """
+    The smallest month in which a plant is found: its days, and its calls, of which there are `per_day` at
+    least.
+    """
 
     days: int = 1
     records: int = 1
     per_day: int = 0
 
     def of(self, days: int, thinned: float = 1.0) -> tuple[int, int]:
-        """The days and records that a month of so many days has to have, if other plants thin its calls out."""
+        """
+        The days and records that a month of so many days has to have, if other plants thin its calls out.
+        """
         days = max(self.days, days)
         return days, math.ceil(max(self.records, self.per_day * days) * thinned)
 
 
-# What detectors hold against others needs calls to be held against; all that is not here is found in any month. With a
-# margin over what was measured for different seeds, weekdays and hours of the end, each word alone: words that add
-# calls of their own leave fewer of the month for the others.
+# What detectors hold against others needs calls to be held against; all that is not here is found in any
+# month. With a margin over what was measured for different seeds, weekdays and hours of the end, each word
+# alone: words that add calls of their own leave fewer of the month for the others.
 LEAST = {
     "spike": LeastMonth(days=14, records=10_000, per_day=500),
     "missing-price": LeastMonth(records=1_500, per_day=50),
@@ -102,12 +118,15 @@ LEAST = {
 }
 
 
-# The most records of a month: these are told by the newest records alone, which are a small part of a larger one.
+# The most records of a month: these are told by the newest records alone, which are a small part of a larger
+# one.
 MOST = dict.fromkeys(("paid-retries", "repeated-questions"), 150_000)
 
 
 def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
-    """The words that a month of this size does not show, all of them planted, each with the size that it needs."""
+    """
+    The words that a month of this size does not show, all of them planted, each with the size that it needs.
+    """
     together = _weight(words)
     needs = {word: LEAST.get(word, LeastMonth()).of(days, together / _weight([word])) for word in words}
     small = [
@@ -116,7 +135,10 @@ def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
         if days < least_days or records < least_records
     ]
     most = {word: int(MOST[word] / (together / _weight([word]))) for word in words if word in MOST}
-    return [*small, *(f"{word} needs --records {limit} or fewer" for word, limit in most.items() if records > limit)]
+    return [
+        *small,
+        *(f"{word} needs --records {limit} or fewer" for word, limit in most.items() if records > limit),
+    ]
 
 
 def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:

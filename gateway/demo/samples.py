@@ -128,5 +128,8 @@ def _sums(now: float) -> Submission:
         for number in range(1, SUMS + 1)
     ]
     return Submission(
-        topic=UNIT_COST, received=SUMS, records=operations, identities=[Identity(each.id) for each in operations]
+        topic=UNIT_COST,
+        received=SUMS,
+        records=operations,
+        identities=[Identity(each.id) for each in operations],
     )

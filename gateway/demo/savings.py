@@ -1,5 +1,6 @@
 """
-What can be planted for recommendations: a workload of its own for each type, in which every call could cost less.
+What can be planted for recommendations: a workload of its own for each type, in which every call could cost
+less.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ def _planted(
     )
 
 
-# word -> the workload that it adds. All of them together cost about as much as all else, so that each is worth telling
-# and what others plant still stands out. The prices of tiers and batches that are used here hold from any day on.
+# word -> the workload that it adds. All of them together cost about as much as all else, so that each is
+# worth telling and what others plant still stands out. The prices of tiers and batches that are used here
+# hold from any day on.
 SAVINGS = {
     "unread-cache": _planted("anthropic", "claude-sonnet-5-5", "digests", 6_500, 300),
     "priority-tier": _planted("openai", "gpt-6.1-terra", "checkout", 1_700, 140),

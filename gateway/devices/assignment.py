@@ -34,7 +34,9 @@ class _Verdict(NamedTuple):
 class DeviceAssignment:
     """`claimed` is called with the number of records that named a device but did not arrive under its key."""
 
-    def __init__(self, lifecycle: DeviceLifecycle, *, claimed: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self, lifecycle: DeviceLifecycle, *, claimed: Callable[[int], None] = lambda _: None
+    ) -> None:
         self._lifecycle = lifecycle
         self._table = lifecycle.table
         self._count_claims = claimed
@@ -43,8 +45,8 @@ class DeviceAssignment:
         """
         Sets `device` of every record and point, after enrolling new devices if the key may.
 
-        Items of a revoked device, and records of another Tollhouse under a key that may not chain, are rejected, and
-        the rest is kept; Refusal 410 if the header names a revoked device.
+        Items of a revoked device, and records of another Tollhouse under a key that may not chain, are
+        rejected, and the rest is kept; Refusal 410 if the header names a revoked device.
         """
         if not (
             bearer.device or bearer.named or outcome.named or outcome.named_points or outcome.forwarded
@@ -87,7 +89,11 @@ class DeviceAssignment:
         return {"user": known.user, **known.all_labels} if known.user else known.all_labels
 
     async def _meet(self, names: list[str], bearer: Bearer) -> None:
-        if bearer.named is not None and (known := self._table.find(bearer.named)) and _is_revoked(known, bearer):
+        if (
+            bearer.named is not None
+            and (known := self._table.find(bearer.named))
+            and _is_revoked(known, bearer)
+        ):
             raise self._lifecycle.refused(known, bearer)
         for name in names:
             if self._table.find(name) is None:
@@ -123,7 +129,9 @@ def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | N
 
 
 def _is_revoked(device: Device, bearer: Bearer) -> bool:
-    """Whether what names the device is refused. A Tollhouse that revoked it sends only what it took before."""
+    """
+    Whether what names the device is refused. A Tollhouse that revoked it sends only what it took before.
+    """
     return device.state == REVOKED and device.revoked_by != bearer.name
 
 

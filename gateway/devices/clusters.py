@@ -1,7 +1,9 @@
 """
-Clusters as keys and operators see them: what they reported, and whether they are silent, which follows from when.
+Clusters as keys and operators see them: what they reported, and whether they are silent, which follows from
+when.
 
-A device whose label `kind` is `cluster` reports for one: its labels `account`, `region` and `cluster` say for which.
+A device whose label `kind` is `cluster` reports for one: its labels `account`, `region` and `cluster` say for
+which.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ class Clusters:
         """
         Keep what a device reports of its cluster; nothing if it reports for none.
 
-        A heartbeat that says nothing new writes nothing: the device has its time. It is never refused for the cluster.
+        A heartbeat that says nothing new writes nothing: the device has its time. It is never refused for the
+        cluster.
         """
         if device.state != ENROLLED or device.all_labels.get(KIND) != CLUSTER:
             return
@@ -83,7 +86,10 @@ class Clusters:
         await self._note(reported, bearer)
 
     async def hear(self, account: str, region: str, name: str, bearer: Bearer) -> None:
-        """Note that a cluster sends. Refusal 403 if it was disabled here; it is not refused if it cannot be noted."""
+        """
+        Note that a cluster sends. Refusal 403 if it was disabled here; it is not refused if it cannot be
+        noted.
+        """
         known = self.table.named(account, region, name)
         if known is not None and not known.enabled:
             raise Refusal(403, "cluster_disabled", "this cluster was disabled; an operator can enable it")
@@ -100,7 +106,10 @@ class Clusters:
             _log.warning("a cluster was not kept: %s", error, extra=extra)
 
     def _may_report(self, cluster: Cluster, device: Device, bearer: Bearer) -> bool:
-        """Whether a device reports for the cluster. From one that has used its own key only an own key takes over."""
+        """
+        Whether a device reports for the cluster. From one that has used its own key only an own key takes
+        over.
+        """
         before = self._device_of(cluster)
         if before is None or before.id == device.id or not before.key_used:
             return True

@@ -38,8 +38,8 @@ class DeviceKeys:
 
     def find(self, secret: str) -> Bearer | None:
         """
-        Returns the bearer; None if the key is forged. Refusal 401 if it is no longer valid, 503 if it is so new that
-        this gateway has not heard of it.
+        Returns the bearer; None if the key is forged. Refusal 401 if it is no longer valid, 503 if it is so
+        new that this gateway has not heard of it.
         """
         id, _, rest = secret.removeprefix(PREFIX).rpartition("_")
         id, _, number = id.rpartition("_")
@@ -51,8 +51,15 @@ class DeviceKeys:
         if self._table.is_shared and self._is_newer(device, int(number)):
             message = "this key was given out by another gateway a moment ago; repeat"
             raise Refusal(503, "keys_unavailable", message, retry_after_s=1)
-        if device is None or device.state == REVOKED or not device.has_key or device.generation != int(number):
-            raise Refusal(401, "dead_device_key", "this device was revoked or reset, and its key is no longer good")
+        if (
+            device is None
+            or device.state == REVOKED
+            or not device.has_key
+            or device.generation != int(number)
+        ):
+            raise Refusal(
+                401, "dead_device_key", "this device was revoked or reset, and its key is no longer good"
+            )
         expects = (device_is_good(id, int(number)),) if self._table.is_shared else ()
         if not device.key_used:
             self._table.touch(id, lambda known: replace(known, key_used=True), expects=expects)

@@ -49,7 +49,13 @@ class DeviceLifecycle:
     """Applies every rule of the control plane to the device table."""
 
     def __init__(
-        self, table: DeviceTable, *, settings: DeviceSettings, clock: Clock, secret: bytes, emails: Emails | None = None
+        self,
+        table: DeviceTable,
+        *,
+        settings: DeviceSettings,
+        clock: Clock,
+        secret: bytes,
+        emails: Emails | None = None,
     ) -> None:
         self.table = table
         self.settings = settings
@@ -74,7 +80,7 @@ class DeviceLifecycle:
     def counts(self) -> Mapping[str, int]:
         return counts(self.table.all(), now=self._clock.now(), interval_s=self.interval_s)
 
-    # -- what devices ask ------------------------------------------------------------------------------------------
+    # -- what devices ask ------------------------------------------------------------------------------------
 
     async def enrol(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, str | None]:
         """Enrols; returns the device, and its key the one time that it may have it."""
@@ -83,7 +89,9 @@ class DeviceLifecycle:
         if bearer.is_gateway:
             known = await self._follow(known, report, bearer, address)
             if report.revoked:
-                return known or transitions.begun(report.id, self._clock.now(), bearer.name, state=REVOKED), None
+                return known or transitions.begun(
+                    report.id, self._clock.now(), bearer.name, state=REVOKED
+                ), None
         reported, audited = await self._contact(known, report, bearer, address)
         may_have_key = False
 
@@ -109,7 +117,9 @@ class DeviceLifecycle:
         def beaten(newest: Device | None) -> Device:
             device = reported(newest)
             offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
-            return device.updated(last_heartbeat=now, last_seen=now, heartbeat=report.heartbeat, clock_offset_s=offset)
+            return device.updated(
+                last_heartbeat=now, last_seen=now, heartbeat=report.heartbeat, clock_offset_s=offset
+            )
 
         return await self._keep(report.id, beaten, bearer, audited)
 
@@ -125,11 +135,15 @@ class DeviceLifecycle:
         return revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
-        """Notes that the device is alive. Refusal 404 if it is not enrolled, 403 if another key speaks for it."""
+        """
+        Notes that the device is alive. Refusal 404 if it is not enrolled, 403 if another key speaks for it.
+        """
         _own(bearer, id)
         device = self.table.find(id)
         if device is None:
-            raise Refusal(404, "unknown_device", "this device is not enrolled; enrol it or send a heartbeat first")
+            raise Refusal(
+                404, "unknown_device", "this device is not enrolled; enrol it or send a heartbeat first"
+            )
         if device.state == REVOKED:
             raise self.refused(device, bearer)
         now = self._clock.now()
@@ -147,25 +161,36 @@ class DeviceLifecycle:
                 device, audited = self._new(DeviceReport(id=id), bearer, "")
                 return await self._keep(id, lambda newest: newest or device, bearer, audited)
             except Refusal as refusal:
-                _log.warning("a device was not enrolled: %s", refusal.message, extra={"action": "device_not_enrolled"})
+                _log.warning(
+                    "a device was not enrolled: %s", refusal.message, extra={"action": "device_not_enrolled"}
+                )
         self.table.note_unenrolled(id, key=bearer.name, now=self._clock.now(), expects=bearer.expects)
         return None
 
     async def _keep(
         self, id: str, change: DeviceChange, bearer: Bearer, audited: AuditedChange | None = None
     ) -> Device:
-        """Changes a row, or adds one if there is room. KeyEnded if the bearer's key has ended at another gateway."""
+        """
+        Changes a row, or adds one if there is room. KeyEnded if the bearer's key has ended at another
+        gateway.
+        """
         try:
-            return await self.table.update(id, change, audited, expects=bearer.expects, most=self.settings.max)
+            return await self.table.update(
+                id, change, audited, expects=bearer.expects, most=self.settings.max
+            )
         except TooManyDevices as error:
             raise _full() from error
 
     def heard(self, device: Device, bearer: Bearer) -> None:
         """Notes that telemetry of the device arrived, at most once in HEARD_EVERY_S."""
         now = self._clock.now()
-        if device.last_telemetry is None or now - device.last_telemetry >= min(HEARD_EVERY_S, self.interval_s):
+        if device.last_telemetry is None or now - device.last_telemetry >= min(
+            HEARD_EVERY_S, self.interval_s
+        ):
             seen = transitions.seen(now)
-            self.table.touch(device.id, lambda known: replace(seen(known), last_telemetry=now), expects=bearer.expects)
+            self.table.touch(
+                device.id, lambda known: replace(seen(known), last_telemetry=now), expects=bearer.expects
+            )
 
     def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
@@ -184,14 +209,17 @@ class DeviceLifecycle:
         state = PENDING if policy == "approve" else ENROLLED
         device = transitions.begun(report.id, now, bearer.name, state=state, **report.facts())
         actor = Actor(f"key {bearer.name}", address)
-        return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after={"state": state})
+        return device, AuditedChange(
+            actor=actor, action="device.enrol", target=report.id, after={"state": state}
+        )
 
     async def _contact(
         self, known: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> tuple[DeviceChange, AuditedChange | None]:
         """
-        Returns what a report makes of its device, and the audit row if it is new. Refusal if it may not enrol, is
-        revoked or another machine's; what is returned refuses, too, where that is so of a newer row.
+        Returns what a report makes of its device, and the audit row if it is new. Refusal if it may not
+        enrol, is revoked or another machine's; what is returned refuses, too, where that is so of a newer
+        row.
         """
         if known is None:
             new, audited = self._new(report, bearer, address)
@@ -204,8 +232,8 @@ class DeviceLifecycle:
 
     def _reported(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
         """
-        Returns the device with new facts, if the report is from it; Refusal if it is revoked or another machine's, or
-        under another key than the own one that it has used.
+        Returns the device with new facts, if the report is from it; Refusal if it is revoked or another
+        machine's, or under another key than the own one that it has used.
 
         The fleet's key lies on every laptop: it alone does not move another device's spend to another team.
         """
@@ -215,7 +243,8 @@ class DeviceLifecycle:
             raise Refusal(
                 409,
                 "another_fingerprint",
-                "another device is enrolled under this id; if this one takes its place, an operator resets it: "
+                "another device is enrolled under this id; if this one takes its place, an operator resets "
+                "it: "
                 "tollhouse devices reset ID",
             )
         _speaks_for(device, bearer)
@@ -225,9 +254,12 @@ class DeviceLifecycle:
         facts = {name: value for name, value in report.facts().items() if getattr(device, name) != value}
         return device.updated(facts=True, **facts) if facts else device
 
-    async def _follow(self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str) -> Device | None:
+    async def _follow(
+        self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
+    ) -> Device | None:
         """
-        Returns the device after what the Tollhouse that it reports to did: revoked it, enrolled it again, or reset it.
+        Returns the device after what the Tollhouse that it reports to did: revoked it, enrolled it again, or
+        reset it.
 
         A revocation by an operator here is stronger.
         """
@@ -260,8 +292,8 @@ class DeviceLifecycle:
         Whether the key may be handed out: once, and until its first use again to the same fingerprint,
         because the answer may have been lost.
 
-        A device that was known for a while without a fingerprint gives its key to nobody until an operator resets it:
-        whoever asks first need not be the device.
+        A device that was known for a while without a fingerprint gives its key to nobody until an operator
+        resets it: whoever asks first need not be the device.
         """
         if device.state != ENROLLED:
             return False
@@ -269,7 +301,7 @@ class DeviceLifecycle:
             return report.fingerprint == device.fingerprint and not device.key_used
         return not device.has_key and self._clock.now() - device.enrolled_at < FIRST_KEY_S
 
-    # -- what operators ask ----------------------------------------------------------------------------------------
+    # -- what operators ask ----------------------------------------------------------------------------------
 
     async def admit(self, id: str, actor: Actor) -> Device:
         """Enrols a device before it reports, whatever the policy. It may ask for its key within an hour."""
@@ -316,7 +348,9 @@ class DeviceLifecycle:
             await asyncio.sleep(FORGET_EVERY_S)
             try:
                 if count := await self.forget_silent():
-                    _log.info("silent devices were deleted", extra={"action": "devices_forgotten", "count": count})
+                    _log.info(
+                        "silent devices were deleted", extra={"action": "devices_forgotten", "count": count}
+                    )
             except SpoolError as error:
                 extra = {"action": "devices_not_forgotten"}
                 _log.warning("silent devices could not be deleted: %s", error, extra=extra)
@@ -406,7 +440,8 @@ def _speaks_for(device: Device, bearer: Bearer) -> None:
         raise Refusal(
             403,
             "device_key_needed",
-            "this device has used a key of its own: send under that key; if it lost the key, an operator resets it: "
+            "this device has used a key of its own: send under that key; if it lost the key, an operator "
+            "resets it: "
             "tollhouse devices reset ID",
         )
 

@@ -1,9 +1,9 @@
 """
-Asks sellers for the final cost of calls that came without one. An answer while the record is open amends it; after
-that it is counted as late, because what is closed never changes.
+Asks sellers for the final cost of calls that came without one. An answer while the record is open amends it;
+after that it is counted as late, because what is closed never changes.
 
-What waits is kept: how far the log was looked through, and the calls that are still asked for. What was asked for since
-the newest time that this was kept is asked for once more after a crash.
+What waits is kept: how far the log was looked through, and the calls that are still asked for. What was asked
+for since the newest time that this was kept is asked for once more after a crash.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class NotKnownYet(Exception):
 
 
 class AskingFailed(Exception):
-    """No answer; no message holds the key. `retry_after_s`: when to ask again; None if it would say the same."""
+    """
+    No answer; no message holds the key. `retry_after_s`: when to ask again; None if it would say the same.
+    """
 
     def __init__(self, message: str, *, retry_after_s: float | None) -> None:
         super().__init__(message)
@@ -74,7 +76,9 @@ class SellerState:
 
 
 class FinalCostPuller:
-    """`settings` are asked before each look, so that a reload is taken over. Runs in one gateway at a time."""
+    """
+    `settings` are asked before each look, so that a reload is taken over. Runs in one gateway at a time.
+    """
 
     def __init__(
         self,
@@ -100,7 +104,9 @@ class FinalCostPuller:
         self._last_kept: dict[str, Any] | None = None
 
     async def run(self) -> None:
-        """Look and ask, again and again. Begins with what was kept: another gateway may have gone on meanwhile."""
+        """
+        Look and ask, again and again. Begins with what was kept: another gateway may have gone on meanwhile.
+        """
         try:
             while True:
                 try:
@@ -138,7 +144,10 @@ class FinalCostPuller:
 
     async def states(self) -> Sequence[SellerState]:
         sellers, now = self._sellers or _sellers(await self._kept()), self._clock.now()
-        return [_shown(seller.name, sellers.get(seller.name, Waiting()), now) for seller in self._settings().seller]
+        return [
+            _shown(seller.name, sellers.get(seller.name, Waiting()), now)
+            for seller in self._settings().seller
+        ]
 
     async def _begin(self) -> None:
         kept = await self._kept()
@@ -187,7 +196,9 @@ class FinalCostPuller:
 
     async def _ask_for(self, seller: SellerSettings, waiting: Waiting, number: int) -> None:
         sold, known = SELLERS[seller.name], await self._record(number)
-        if not isinstance(known, Inference) or not sold.sold(known, seller.providers):  # a report told it meanwhile
+        if not isinstance(known, Inference) or not sold.sold(
+            known, seller.providers
+        ):  # a report told it meanwhile
             waiting.drop(number)
             return
         try:
@@ -205,7 +216,11 @@ class FinalCostPuller:
         report, identity = found
         if self._log.whereabouts(known.id) is not None:  # else it would be a call of its own
             submission = Submission(
-                topic=AI_TELEMETRY, received=1, records=[report], identities=[identity], price=self._prices().price
+                topic=AI_TELEMETRY,
+                received=1,
+                records=[report],
+                identities=[identity],
+                price=self._prices().price,
             )
             await self._log.append(submission)
         waiting.drop(number)

@@ -24,8 +24,8 @@ class CallSeller:
     """
     Sells calls of many providers' models under ids of its own.
 
-    No id is asked for that may be another's: it has the form of the seller's ids, and the call was told by the seller,
-    or as a call through it.
+    No id is asked for that may be another's: it has the form of the seller's ids, and the call was told by
+    the seller, or as a call through it.
     """
 
     name: str
@@ -43,7 +43,12 @@ class CallSeller:
 
         `also`: providers that clients state who call through the seller, because its protocol is theirs.
         """
-        if not isinstance(record, Inference) or record.cost is not None or record.shadow or record.status == "cached":
+        if (
+            not isinstance(record, Inference)
+            or record.cost is not None
+            or record.shadow
+            or record.status == "cached"
+        ):
             return False
         if record.request_id is None or self.ids.fullmatch(record.request_id) is None:
             return False
@@ -78,7 +83,8 @@ class NoAnswer(Exception):
 
 def read_answer(body: bytes, known: Inference) -> tuple[Inference, Identity] | None:
     """
-    A further report of a call on record, with its cost, its counts and nothing of who called; None without a cost yet.
+    A further report of a call on record, with its cost, its counts and nothing of who called; None without a
+    cost yet.
 
     It is known as the call is, and the provider's own id is a further name of it.
     """

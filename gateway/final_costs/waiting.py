@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-# After the call was put on record. The first two are within `spool.hold`, so that the cost is that of the record; a
-# seller knows a call some seconds after its end, and one that was cancelled or is settled later after minutes.
+# After the call was put on record. The first two are within `spool.hold`, so that the cost is that of the
+# record; a seller knows a call some seconds after its end, and one that was cancelled or is settled later
+# after minutes.
 DELAYS_S = (4.0, 8.0, 30.0, 300.0, 3600.0, 86_400.0)
 LONGEST_S = DELAYS_S[-1]
 COUNTERS = ("in_time", "late", "unanswered", "left_out")
@@ -29,8 +30,8 @@ class Waiting:
     """
     The calls of one seller by their numbers in the log.
 
-    `late` are answers that came when the record was closed: `late_cost` is what they say, `late_estimate` what stands
-    on record in its place.
+    `late` are answers that came when the record was closed: `late_cost` is what they say, `late_estimate`
+    what stands on record in its place.
     """
 
     calls: dict[int, Wait] = field(default_factory=dict)

@@ -1,8 +1,9 @@
 """
 A row of the table of addresses: the whole declaration of one address.
 
-Router, 405 with Allow, admission, body reading, error answers, labels of metrics and `/openapi.json` are made from it.
-Bodies are named by the types that decode them and lists by the lists themselves, so that neither can drift.
+Router, 405 with Allow, admission, body reading, error answers, labels of metrics and `/openapi.json` are made
+from it. Bodies are named by the types that decode them and lists by the lists themselves, so that neither can
+drift.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ class Address:
     """
     One address: `methods` of one meaning (HEAD is answered as GET is) at one path in aiohttp's syntax.
 
-    The order of the checks: `guard`, content coding, method, `check`, key and `scope` (None: no key is required),
-    query, size, bytes in hand, body. Rows of one path share `endpoint` and `error_form`; those of the first row count.
+    The order of the checks: `guard`, content coding, method, `check`, key and `scope` (None: no key is
+    required), query, size, bytes in hand, body. Rows of one path share `endpoint` and `error_form`; those of
+    the first row count.
     """
 
     methods: tuple[str, ...]
@@ -103,7 +105,9 @@ class Address:
     required: tuple[str, ...] = ()  # query parameters that must be given
     optional: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()  # query parameters that may be given more than once
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of a parameter that matches any text
+    choices: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # of a parameter that matches any text
     lists: List[Any] | None = None  # the answer is a page of this list
     item: type | Schema = field(default_factory=lambda: OBJECT)  # a row of it
     takes_idempotency_key: bool = False  # the header, which everywhere else is ignored

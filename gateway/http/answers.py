@@ -1,8 +1,8 @@
 """
 Answers on the wire: successes and refusals, in the encoding of their endpoint.
 
-OTLP endpoints answer `google.rpc.Status` in the request's encoding, all others `{"error": {"type", "message"}}`.
-The three messages that OTLP needs have the same two fields, so they are written by hand.
+OTLP endpoints answer `google.rpc.Status` in the request's encoding, all others `{"error": {"type",
+"message"}}`. The three messages that OTLP needs have the same two fields, so they are written by hand.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ class Pieces:
 async def send_json(
     request: web.Request, value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
-    """A JSON answer. What is larger than a slice is encoded and sent in pieces, and the loop gets its turn between."""
+    """
+    A JSON answer. What is larger than a slice is encoded and sent in pieces, and the loop gets its turn
+    between.
+    """
     pieces = iter(json_pieces(value))
     first = next(pieces)
     second = next(pieces, None)
@@ -94,11 +97,14 @@ async def send_json(
     return await _send(request, chain((first, second), pieces), status=status, headers=headers)
 
 
-async def send_pieces(request: web.Request, pieces: Iterable[bytes], *, content_type: str) -> web.StreamResponse:
+async def send_pieces(
+    request: web.Request, pieces: Iterable[bytes], *, content_type: str
+) -> web.StreamResponse:
     """
     Send an answer that is never whole in memory; what the pieces hold may be given back when this returns.
 
-    A reader that stands still, or a piece that cannot be made, ends the connection without the end of the answer.
+    A reader that stands still, or a piece that cannot be made, ends the connection without the end of the
+    answer.
     """
     return await _send(request, pieces, status=200, headers={"Content-Type": content_type, **UNCACHED})
 
@@ -125,7 +131,10 @@ async def encoded(
     status: int,
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse | Mapping[str, object] | Pieces:
-    """A large answer as the bytes that `give` sends, made in a thread: while it is sent, nothing else of it is held."""
+    """
+    A large answer as the bytes that `give` sends, made in a thread: while it is sent, nothing else of it is
+    held.
+    """
     if isinstance(answer, web.StreamResponse):
         return answer
     if isinstance(answer, Pieces):
@@ -219,7 +228,9 @@ def status_details(error: Refusal, code: int) -> bytes:
 
 
 def _message(number: int, text: str) -> bytes:
-    """A protobuf message of an integer in field 1 and text in field 2: Status and every Export*PartialSuccess."""
+    """
+    A protobuf message of an integer in field 1 and text in field 2: Status and every Export*PartialSuccess.
+    """
     return b"\x08" + _varint(number) + b"\x12" + _sized(text.encode())
 
 

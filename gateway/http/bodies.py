@@ -1,8 +1,8 @@
 """
 Read a request's body: bounded while it streams, inflated by hand, or refused.
 
-aiohttp's own decompression is off, because it accepts a truncated gzip body as whole. A body is inflated once it has
-arrived: an upload that never ends holds what was sent, not what that would become.
+aiohttp's own decompression is off, because it accepts a truncated gzip body as whole. A body is inflated once
+it has arrived: an upload that never ends holds what was sent, not what that would become.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class _Deflated:
         while data:
             if self._member.eof:
                 if not self._several:
-                    raise BadPayload(f"Content-Encoding {self._name}: there are bytes after the end of the stream.")
+                    raise BadPayload(
+                        f"Content-Encoding {self._name}: there are bytes after the end of the stream."
+                    )
                 self._member = isal_zlib.decompressobj(31)
             self._begun = True
             try:
@@ -123,7 +125,9 @@ class _Zstd:
             try:
                 yield from self._pieces(data)
             except zstd.ZstdError as error:
-                raise BadPayload("Content-Encoding zstd: the body is not zstd, or its window is over 8 MiB.") from error
+                raise BadPayload(
+                    "Content-Encoding zstd: the body is not zstd, or its window is over 8 MiB."
+                ) from error
             data = self._frame.unused_data if self._frame.eof else b""
 
     def _pieces(self, data: bytes) -> Iterator[bytes]:
@@ -161,7 +165,10 @@ def _coding(request: web.Request) -> str:
 
 
 def check_encoding(request: web.Request, passed: Collection[str] = ()) -> None:
-    """Refusal 415 for a content coding that is neither supported nor passed on. It comes before every other check."""
+    """
+    Refusal 415 for a content coding that is neither supported nor passed on. It comes before every other
+    check.
+    """
     coding = _coding(request)
     if coding not in _INFLATERS and coding not in passed:
         message = f"This Content-Encoding is not supported; send {SUPPORTED} or none."
@@ -178,10 +185,10 @@ async def read(
     """
     The whole body, inflated. It counts against the lease until that is closed.
 
-    Refusal 400 when the body is not whole, 413 when it is too large, 503 when it is too slow or too much is in hand.
-    `setting` is the one that `max_bytes` comes from, empty if it is fixed. `min_rate` is in bytes a second, for large
-    bodies. A client that waits for `100 Continue` gets it here, after every
-    check that needs no body.
+    Refusal 400 when the body is not whole, 413 when it is too large, 503 when it is too slow or too much is
+    in hand. `setting` is the one that `max_bytes` comes from, empty if it is fixed. `min_rate` is in bytes a
+    second, for large bodies. A client that waits for `100 Continue` gets it here, after every check that
+    needs no body.
     """
     try:
         return await _read(request, lease, max_bytes, min_rate)
@@ -265,7 +272,9 @@ class _Blocks:
 
 
 class _Pace:
-    """How long the next bytes of a body may take: large ones must come at a rate, on the average of SLACK_S."""
+    """
+    How long the next bytes of a body may take: large ones must come at a rate, on the average of SLACK_S.
+    """
 
     def __init__(self, now: float, min_rate: int) -> None:
         self._last = now
@@ -339,7 +348,8 @@ async def _inflate(blocks: Iterable[bytes], inflater: Inflater, lease: Lease, ma
 
 async def inflate_message(message: bytes, lease: Lease, *, max_bytes: int) -> bytes:
     """
-    A gRPC message before its compression, which shows in its first bytes: no request of OTLP begins with them.
+    A gRPC message before its compression, which shows in its first bytes: no request of OTLP begins with
+    them.
 
     It counts against the lease as it comes in, and as it is when it is answered. Refusals as those of `read`.
     """

@@ -1,11 +1,12 @@
 """
-The memory of bodies, shared fairly: how many bytes the requests in hand may hold, and whose upload ends for whom.
+The memory of bodies, shared fairly: how many bytes the requests in hand may hold, and whose upload ends for
+whom.
 
-While there is room, a key may hold all of `server.max_inflight_bytes`. When a request finds none, each key is entitled
-to an equal share, half of it at most: what still arrives for the key that holds the most over its share is cut. A body
-that has arrived is never cut; it is answered and gives back what it holds. Small bodies that find no room are held in
-a reserve, of which no key gets more than it leaves free: so there is room in it for one key more, however many hold
-the rest.
+While there is room, a key may hold all of `server.max_inflight_bytes`. When a request finds none, each key is
+entitled to an equal share, half of it at most: what still arrives for the key that holds the most over its
+share is cut. A body that has arrived is never cut; it is answered and gives back what it holds. Small bodies
+that find no room are held in a reserve, of which no key gets more than it leaves free: so there is room in it
+for one key more, however many hold the rest.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Budget:
         return Lease(self, key)
 
     def pool_for(self, lease: Lease, n: int) -> Pool | None:
-        """The pool in which a lease may hold `n` bytes more; None if there is no room, and none could be made."""
+        """
+        The pool in which a lease may hold `n` bytes more; None if there is no room, and none could be made.
+        """
         general, reserve, total = self.general, self.reserve, lease.held + n
         more = n if lease.pool is general else total
         # A request that is alone may always use what max_body_bytes allows, or it could never pass.
@@ -68,7 +71,10 @@ class Budget:
         return general if self._make_room(lease.key, more) else None
 
     def _make_room(self, key: str, n: int) -> bool:
-        """Cut uploads of keys over their share until `n` bytes fit; False, and nothing is cut, if they would not."""
+        """
+        Cut uploads of keys over their share until `n` bytes fit; False, and nothing is cut, if they would
+        not.
+        """
         general = self.general
         share = general.limit // max(2, len(general.by_key.keys() | {key}))
         if general.of(key) + n > share:
@@ -130,7 +136,9 @@ class Lease:
 
     @contextmanager
     def upload(self, end: Callable[[], None]) -> Iterator[None]:
-        """While the body arrives: the upload may be cut, then `end` is called and nothing is held any more."""
+        """
+        While the body arrives: the upload may be cut, then `end` is called and nothing is held any more.
+        """
         self._end_upload = end
         self._budget.uploads.add(self)
         try:

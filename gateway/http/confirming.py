@@ -16,8 +16,8 @@ _OF_WHAT_IS_THERE = (404, 409)
 @asynccontextmanager
 async def confirmed(registry: Registry | None, *, asks_change: bool) -> AsyncIterator[None]:
     """
-    Around what somebody asks for. A change that is refused because of what is there, or is not, is refused when that
-    is with a standby: before, it is NotCertain, because a take-over may undo it.
+    Around what somebody asks for. A change that is refused because of what is there, or is not, is refused
+    when that is with a standby: before, it is NotCertain, because a take-over may undo it.
     """
     try:
         yield

@@ -1,8 +1,8 @@
 """
 JSON in pieces: a large answer is never encoded in one call, because the event loop stands still that long.
 
-A small value is one piece, written by orjson as a whole. Of a large one each list and each object is cut between its
-members.
+A small value is one piece, written by orjson as a whole. Of a large one each list and each object is cut
+between its members.
 """
 
 from __future__ import annotations

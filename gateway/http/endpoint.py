@@ -1,8 +1,8 @@
 """
 The request boundary: an aiohttp handler made from the rows of one path.
 
-The order is: content coding (415), method (405), media type (415), key and scope (401, 403, 429), size (413), bytes in
-hand (503), body (400). Nothing is read from a sender that may not send.
+The order is: content coding (415), method (405), media type (415), key and scope (401, 403, 429), size (413),
+bytes in hand (503), body (400). Nothing is read from a sender that may not send.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ _log = logging.getLogger(__name__)
 
 
 def endpoint(rows: Sequence[Address], services: Services) -> Handler:
-    """The handler of the path that `rows` share: every outcome becomes an answer that is counted and logged."""
+    """
+    The handler of the path that `rows` share: every outcome becomes an answer that is counted and logged.
+    """
     name, error_form, guard = rows[0].endpoint, rows[0].error_form, rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
     passed = {coding for row in rows for coding in row.passes}
@@ -108,7 +110,10 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
 
 
 def unguarded(row: Address, services: Services) -> Handler:
-    """The handler of an address that answers anybody, by any method, while Tollhouse stops too: health above all."""
+    """
+    The handler of an address that answers anybody, by any method, while Tollhouse stops too: health above
+    all.
+    """
 
     async def enter(request: web.Request) -> web.StreamResponse:
         lease = services.receivers.budget.lease()
@@ -149,7 +154,9 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
             except (Refusal, BadPayload):
                 receivers.access.count(bearer, bytes=lease.held)  # it cost as much as one that is taken
                 raise
-            if row.body is not bytes:  # what is sent in counts as of when it began; a change, as of when it is here
+            if (
+                row.body is not bytes
+            ):  # what is sent in counts as of when it began; a change, as of when it is here
                 check_still_open(row, request, receivers)
             receivers.access.charge(bearer, requests=0, bytes=len(body))
             admitted.body = _decode(row, body)
@@ -168,7 +175,9 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
             return await answers.encoded(await work(), status=row.status)
 
         if takes_turn:
-            return await services.operators.installation.questions.answer(f"key {bearer.name}", work_and_encode, send)
+            return await services.operators.installation.questions.answer(
+                f"key {bearer.name}", work_and_encode, send
+            )
         return await send(await work())
 
 
@@ -198,19 +207,28 @@ def _decode(row: Address, body: bytes) -> object:
 
 
 def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
-    """What the sender is told about an error. Only our own mistake is a 500, which reveals nothing of what was sent."""
+    """
+    What the sender is told about an error. Only our own mistake is a 500, which reveals nothing of what was
+    sent.
+    """
     match error:
         case Refusal():
             return error
         case SpoolFull():
-            return Refusal(503, "spool_full", f"Nothing was kept: {error}.", retry_after_s=error.retry_after_s)
+            return Refusal(
+                503, "spool_full", f"Nothing was kept: {error}.", retry_after_s=error.retry_after_s
+            )
         case KeyEnded():
             return key_ended()
         case NotCertain():
-            message = "Whether this is kept for good is not known: see whether it is there, then send it again."
+            message = (
+                "Whether this is kept for good is not known: see whether it is there, then send it again."
+            )
             return Refusal(503, "spool_unavailable", message, retry_after_s=1)
         case SpoolUnavailable():
-            return Refusal(503, "spool_unavailable", "Nothing was kept; send it again shortly.", retry_after_s=1)
+            return Refusal(
+                503, "spool_unavailable", "Nothing was kept; send it again shortly.", retry_after_s=1
+            )
         case RegistryDamaged():
             return registry_unavailable()
         case NotThere():
@@ -224,7 +242,9 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
     # The exception's text may hold what was sent, so its type and place have to do.
     extra = {"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__}
     _log.error("an endpoint failed", extra={**extra, "where": where(error)})
-    if isinstance(error, OSError):  # a disk or a lack of descriptors: that passes, and a sender drops what meets a 500
+    if isinstance(
+        error, OSError
+    ):  # a disk or a lack of descriptors: that passes, and a sender drops what meets a 500
         message = "The machine could not do this now; send it again shortly."
         return Refusal(503, "unavailable", message, retry_after_s=1)
     return Refusal(500, "internal", "Tollhouse made a mistake; the operator finds it in the log.")

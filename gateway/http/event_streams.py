@@ -1,9 +1,9 @@
 """
 Answers that go on: server-sent events, for as long as somebody listens and may.
 
-Their number is bounded, that of each person too: the oldest of whoever has the most ends for a new one. One ends when
-its reader is gone or reads nothing for SLOW_S, when it may no longer listen, and at a stop of the server, which it
-never holds up.
+Their number is bounded, that of each person too: the oldest of whoever has the most ends for a new one. One
+ends when its reader is gone or reads nothing for SLOW_S, when it may no longer listen, and at a stop of the
+server, which it never holds up.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class EventStreams:
         self, request: web.Request, news: News, may_listen: MayListen, *, person: str
     ) -> web.StreamResponse:
         """
-        Answer with events until the stream ends. It ends the person's oldest beyond `per_person`; beyond the limit,
-        the oldest of who has the most. Refusal 503 if nobody has more than the person would have.
+        Answer with events until the stream ends. It ends the person's oldest beyond `per_person`; beyond the
+        limit, the oldest of who has the most. Refusal 503 if nobody has more than the person would have.
         """
         self._make_room(person)
         ending = asyncio.Event()
@@ -83,7 +83,8 @@ class EventStreams:
                 most = person
             if not own and most == person:
                 message = (
-                    f"{self.limit} event streams are open (server.max_event_streams): close a page of the console or a"
+                    f"{self.limit} event streams are open (server.max_event_streams): close a page of the "
+                    "console or a"
                     " `tollhouse tail`"
                 )
                 raise Refusal(503, "too_many_event_streams", message, retry_after_s=RETRY_MS // 1000)
@@ -104,10 +105,15 @@ class EventStreams:
     async def _serve(
         self, request: web.Request, news: News, may_listen: MayListen, ending: asyncio.Event
     ) -> web.StreamResponse:
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"}
+        headers = {
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+            "X-Content-Type-Options": "nosniff",
+        }
         response = web.StreamResponse(headers={**headers, "Content-Type": EVENT_STREAM})
         await response.prepare(request)
-        # The reader is gone or stands still, or there is nothing to read from: it comes back, and is told why.
+        # The reader is gone or stands still, or there is nothing to read from: it comes back, and is told
+        # why.
         with contextlib.suppress(ConnectionError, TimeoutError, SpoolError):
             await self._write(response, b"retry: %d\n\n" % RETRY_MS)
             await self._follow(request, response, news, may_listen, ending)

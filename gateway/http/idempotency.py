@@ -1,8 +1,9 @@
 """
 The header by which a sender tells its requests apart: a key stands for one body.
 
-The same body again is answered as the first time and changes nothing; another body is refused, and nothing of it is
-kept. Keys are those of one API key and path, and are known as long as ids of calls are (spool.duplicate_window).
+The same body again is answered as the first time and changes nothing; another body is refused, and nothing of
+it is kept. Keys are those of one API key and path, and are known as long as ids of calls are
+(spool.duplicate_window).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def identities_of(
     return [_identity(request, names, place, id) for place, id in enumerate(given)]
 
 
-def _identity(request: KeyRequest[bytes], names: RequestNames | None, place: int, given: bytes | None) -> Identity:
+def _identity(
+    request: KeyRequest[bytes], names: RequestNames | None, place: int, given: bytes | None
+) -> Identity:
     if given is not None:
         return Identity(given)
     if names is None:

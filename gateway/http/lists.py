@@ -58,8 +58,8 @@ class List(Generic[Row]):
     """
     The declaration of a list. `identity` breaks ties and must be unique and of one type.
 
-    `beside` are root keys that its handler adds: they name the thing that the list belongs to. `at_times` are those
-    that it adds where there is something to say.
+    `beside` are root keys that its handler adds: they name the thing that the list belongs to. `at_times` are
+    those that it adds where there is something to say.
     """
 
     root: str
@@ -94,7 +94,9 @@ class Rows(Protocol[Row]):
 async def envelope(
     listed: List[Row], rows: Rows[Row], query: Sequence[tuple[str, str]], *, secret: bytes
 ) -> dict[str, Any]:
-    """The whole answer to a list request. Refusal 400 names the allowed values; `secret` signs the cursors."""
+    """
+    The whole answer to a list request. Refusal 400 names the allowed values; `secret` signs the cursors.
+    """
     wanted = _wanted(listed, query, secret)
     page = await rows.page(listed, wanted)
 

@@ -1,7 +1,8 @@
 """
 The OpenAPI 3.1 document, made from the table of addresses and the types that decode and answer requests.
 
-Bodies come from the structs that decode them and list parameters from the lists themselves, so neither can drift.
+Bodies come from the structs that decode them and list parameters from the lists themselves, so neither can
+drift.
 """
 
 from __future__ import annotations
@@ -152,7 +153,8 @@ def _ref(name: str) -> Schema:
 
 
 _ONE_BODY = (
-    "A text of your choice that stands for this body: the same body again is answered as the first time and changes "
+    "A text of your choice that stands for this body: the same body again is answered as the first time and "
+    "changes "
     "nothing, another one is refused with 422. It is known for spool.duplicate_window, to this key and path."
 )
 _CURSOR = {"type": ["string", "null"]}

@@ -1,8 +1,8 @@
 """
 How many messages are received at once over gRPC, where the size of a message is known only when it is whole.
 
-A call without a slot waits, and what its sender may send ahead is bounded by the transport. So the memory of messages
-that have not arrived is bounded, however many calls and connections there are.
+A call without a slot waits, and what its sender may send ahead is bounded by the transport. So the memory of
+messages that have not arrived is bounded, however many calls and connections there are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ MESSAGES = 4
 
 
 class ReceivingSlots:
-    """One process's slots; a key never has more of them than it leaves free, so two that hold theirs leave one."""
+    """
+    One process's slots; a key never has more of them than it leaves free, so two that hold theirs leave one.
+    """
 
     def __init__(self, limit: int = MESSAGES, *, wait_s: float = WAIT_S) -> None:
         self.limit = limit

@@ -101,4 +101,6 @@ class Services:
     exposition: Exposition
     background: Background
     # Of the running configuration: see gateway.assembly.reload.
-    reload: Callable[[Config, Callable[[], Config], Certificate | None, Actor], Awaitable[tuple[Config, Reloaded]]]
+    reload: Callable[
+        [Config, Callable[[], Config], Certificate | None, Actor], Awaitable[tuple[Config, Reloaded]]
+    ]

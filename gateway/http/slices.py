@@ -1,8 +1,8 @@
 """
 Long jobs run in slices, so that others get their turn in between; those of large bodies on a thread.
 
-Where a slice may be one long document, turns between slices are not enough. On a thread the loop has its turn within a
-slice, too: at the latest when the parser has passed over its window.
+Where a slice may be one long document, turns between slices are not enough. On a thread the loop has its turn
+within a slice, too: at the latest when the parser has passed over its window.
 """
 
 from __future__ import annotations
@@ -38,12 +38,17 @@ async def drive(work: Generator[None, None, T]) -> T:
 
 
 async def drive_aside(
-    make: Callable[[Callable[[int], None]], Generator[None, None, T]], take: Callable[[int], None], *, size: int
+    make: Callable[[Callable[[int], None]], Generator[None, None, T]],
+    take: Callable[[int], None],
+    *,
+    size: int,
 ) -> T:
     """
-    Run the job that `make` returns, of a body of so many bytes: on the thread if that is large or does not end soon.
+    Run the job that `make` returns, of a body of so many bytes: on the thread if that is large or does not
+    end soon.
 
-    What the job says that it holds, by calling what `make` is given, is taken by the event loop after each slice.
+    What the job says that it holds, by calling what `make` is given, is taken by the event loop after each
+    slice.
     """
     held: list[int] = []
     work = make(held.append)

@@ -53,7 +53,9 @@ class Spend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpend:
-    """What a view cost on each day (its start, epoch seconds), by the value of the view's principal dimension."""
+    """
+    What a view cost on each day (its start, epoch seconds), by the value of the view's principal dimension.
+    """
 
     view: View
     days: Mapping[float, Mapping[str | None, Decimal]]
@@ -101,7 +103,9 @@ class Facts:
     differing_periods: int = 0  # hours and days of the ledger that are not what the log keeps of them
     clock_step_s: float = 0.0  # by how much the wall clock is ahead of the time that is used
     node_settings: Sequence[NodeSettings] = ()  # of the gateways on one storage, if they differ
-    oldest_transaction_s: float | None = None  # of anybody in the database that they share; None: not known, or none
+    oldest_transaction_s: float | None = (
+        None  # of anybody in the database that they share; None: not known, or none
+    )
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()
     shares: Sequence[KeyShare] = ()  # of keys that hold nearly what they may of what is one for all

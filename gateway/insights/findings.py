@@ -38,7 +38,9 @@ def finding(
         effort=effort,
         cost_impact=dollars(impact),
     )
-    return Finding(key=f"{detector}:{digest}", draft=draft, newest=newest, channels=channels, concerns=concerns)
+    return Finding(
+        key=f"{detector}:{digest}", draft=draft, newest=newest, channels=channels, concerns=concerns
+    )
 
 
 def rows_of(rows: Sequence[str], most: int = MAX_ROWS) -> str:

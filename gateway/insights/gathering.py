@@ -81,7 +81,9 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         now=now,
         days=await ledger.rows(midnight - 42 * DAY_S, "daily", ("team", "model")),
         views=[
-            await ledger.of_view(view, midnight - 42 * DAY_S) for view in sources.views() if ledger.looks_into(view)
+            await ledger.of_view(view, midnight - 42 * DAY_S)
+            for view in sources.views()
+            if ledger.looks_into(view)
         ],
         week=await ledger.rows(midnight - 7 * DAY_S, "daily", (*_WHO, _SERVICE)),
         unpriced=await ledger.rows(
@@ -198,7 +200,9 @@ async def _dead(deliveries: Deliveries, now: float) -> list[RouteDeadLetters]:
 
 async def _dead_of(deliveries: Deliveries, route: str, count: int, now: float) -> RouteDeadLetters:
     if count > MAX_DEAD:
-        return RouteDeadLetters(route=route, count=count, recent=count, newest=None, words="", cost=Decimal(0))
+        return RouteDeadLetters(
+            route=route, count=count, recent=count, newest=None, words="", cost=Decimal(0)
+        )
     letters = await deliveries.dead(route=route)
     newest = max(letters, key=lambda letter: letter.at, default=None)
     records = [letter.record for letter in letters if isinstance(letter.record, Inference)]

@@ -26,7 +26,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorRun:
-    """What the detectors found, which of them ran, which may have found more than they tell, and which failed."""
+    """
+    What the detectors found, which of them ran, which may have found more than they tell, and which failed.
+    """
 
     findings: Sequence[Finding]
     looked_for: Sequence[str]
@@ -42,7 +44,9 @@ def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> De
         try:
             found = detector.find(facts)
         except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one detector must not stop the others
-            _log.exception("a detector failed", extra={"action": "detector_failed", "detector": detector.NAME})
+            _log.exception(
+                "a detector failed", extra={"action": "detector_failed", "detector": detector.NAME}
+            )
             failed.append(detector.NAME)
         else:
             looked_for.append(detector.NAME)
@@ -75,11 +79,15 @@ class Inspector:
             step_s, _ = doubts(self._clock)
             facts = await gather(self._sources, now=self._clock.now(), clock_step_s=step_s)
             run = await asyncio.to_thread(run_detectors, facts)
-            merged = await self._table.merge(run.findings, looked_for=[*run.looked_for, *RETIRED], cut=run.cut)
+            merged = await self._table.merge(
+                run.findings, looked_for=[*run.looked_for, *RETIRED], cut=run.cut
+            )
             return InspectionReport(merged=merged, failed=run.failed)
 
     async def has_ended(self) -> bool:
-        """Whether a state that an insight is about, of a route, a key or a device, is over. It reads no calls."""
+        """
+        Whether a state that an insight is about, of a route, a key or a device, is over. It reads no calls.
+        """
         present = {insight.finding for insight in await self._table.found() if insight.present}
         names = {detector.NAME for detector in OF_STATES}
         known = {finding for finding in present if finding is not None and finding.partition(":")[0] in names}

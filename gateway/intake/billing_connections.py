@@ -1,5 +1,6 @@
 """
-Which billing connections take drops: those that exist and are enabled, one request at a time, within their months.
+Which billing connections take drops: those that exist and are enabled, one request at a time, within their
+months.
 
 A drop to an unknown connection is refused with what to do. Rows of a connection go with it.
 """
@@ -49,7 +50,9 @@ class ShownConnection:
 
 
 class BillingConnections:
-    """The connections of a registry and the drops that they took. `configured` is `upstream.connection_id`."""
+    """
+    The connections of a registry and the drops that they took. `configured` is `upstream.connection_id`.
+    """
 
     def __init__(
         self,
@@ -78,7 +81,9 @@ class BillingConnections:
         if self._registry is None:
             return
         if self._configured:
-            draft = ConnectionDraft(name=f"upstream.connection_id {self._configured}"[:200], cloud_provider="Tollhouse")
+            draft = ConnectionDraft(
+                name=f"upstream.connection_id {self._configured}"[:200], cloud_provider="Tollhouse"
+            )
             await self.table.establish(self._configured, draft, actor=CONFIGURATION)
         with_rows = await self.drops.newest()
         known = await self.table.ids()
@@ -94,7 +99,9 @@ class BillingConnections:
         return self._registry.connections
 
     def id_upstream(self, drop: BillingDrop) -> str:
-        """Where a drop goes upstream: as its connection says now, or said when the drop came if it is gone."""
+        """
+        Where a drop goes upstream: as its connection says now, or said when the drop came if it is gone.
+        """
         connection = None if self._registry is None else self._registry.connections.find(drop.connection_id)
         return connection.id_upstream if connection else drop.upstream_id or drop.connection_id
 
@@ -152,7 +159,9 @@ class BillingConnections:
         raise Refusal(409, "month_full", message)
 
     async def trim(self) -> None:
-        """Remove months that ended longer ago than they are kept. Errors of the disk wait for the next time."""
+        """
+        Remove months that ended longer ago than they are kept. Errors of the disk wait for the next time.
+        """
         before = datetime.fromtimestamp(self._clock.now() - self._settings.retention, UTC)
         try:
             gone = await self.drops.trim(f"{before:%Y-%m}")
@@ -160,14 +169,20 @@ class BillingConnections:
             _log.error("months of billing drops stay: %s", error, extra={"action": "billing_months_kept"})
             return
         if gone:
-            _log.info("removed months of billing drops", extra={"action": "billing_months_removed", "months": gone})
+            _log.info(
+                "removed months of billing drops", extra={"action": "billing_months_removed", "months": gone}
+            )
 
     def _open(self, id: str) -> BillingConnection:
         connection = self.table.find(id)
         if connection is None:
-            raise Refusal(404, "unknown_connection", f"Nothing was kept: there is no such connection. {_CREATE}")
+            raise Refusal(
+                404, "unknown_connection", f"Nothing was kept: there is no such connection. {_CREATE}"
+            )
         if not connection.is_enabled:
-            raise Refusal(409, "connection_disabled", f"Nothing was kept: this connection is disabled. {_ENABLE}")
+            raise Refusal(
+                409, "connection_disabled", f"Nothing was kept: this connection is disabled. {_ENABLE}"
+            )
         return connection
 
     def _fits(self, kept: MonthSize, drop: BillingDrop) -> bool:

@@ -64,7 +64,9 @@ class Deposits:
     ) -> Receipt:
         """Without a `bearer` they are this program's own. Stale if what is expected is not so."""
         expected = [*_expected(bearer), *expects]
-        return await self._keep(UNIT_COST, records, identities, expected, request=request, is_repeat=is_repeat)
+        return await self._keep(
+            UNIT_COST, records, identities, expected, request=request, is_repeat=is_repeat
+        )
 
     async def drop(
         self,
@@ -77,7 +79,9 @@ class Deposits:
     ) -> Receipt:
         """`is_repeat`: the request was kept before; Stale if it is not known any more."""
         expected = _expected(bearer)
-        return await self._keep(BILLING_DATA, [record], [identity], expected, request=request, is_repeat=is_repeat)
+        return await self._keep(
+            BILLING_DATA, [record], [identity], expected, request=request, is_repeat=is_repeat
+        )
 
     async def _keep(
         self,

@@ -140,7 +140,9 @@ class Turns:
             self._end(turn, keys, [one for one in before if not one.done()])
 
     def _end(self, turn: _Turn, keys: Set[bytes], before: Sequence[_Turn]) -> None:
-        """End a turn. One that is given up while it waits ends with those before it: the next waits for them."""
+        """
+        End a turn. One that is given up while it waits ends with those before it: the next waits for them.
+        """
         if before:
             first, *others = before
             first.add_done_callback(lambda _: self._end(turn, keys, others))

@@ -9,7 +9,8 @@ Exact integers throughout, nothing is rounded. A price that is not known gives N
   request;
 - reasoning is part of the output and costs the same, unless the card says otherwise;
 - cache writes cost what the card says for the shortest-lived kind, but for those that the record tells to be
-  kept for an hour: these have a price of their own at a Claude model, and cost what other writes do elsewhere;
+  kept for an hour: these have a price of their own at a Claude model, and cost what other writes do
+  elsewhere;
 - cached tokens without a price of their own cost what other input costs, which is the rule of every
   provider but Anthropic: a Claude model without such a price has no estimate;
 - a batch or another way of processing that the card has no price for is not priced, nor is a model that
@@ -55,7 +56,9 @@ class Rate(NamedTuple):
 
 
 class Quote(NamedTuple):
-    """The rate from `low` until `high` (ns), and those of larger inputs, the largest first; None is unknown."""
+    """
+    The rate from `low` until `high` (ns), and those of larger inputs, the largest first; None is unknown.
+    """
 
     low: int
     high: int
@@ -64,7 +67,9 @@ class Quote(NamedTuple):
 
 
 class PriceLine(NamedTuple):
-    """One kind of tokens of a call, or the call itself: how many, dollars per million (a call: each), dollars."""
+    """
+    One kind of tokens of a call, or the call itself: how many, dollars per million (a call: each), dollars.
+    """
 
     of: str
     quantity: int
@@ -169,7 +174,11 @@ class PriceBook:
             place = lines.place_of(spelling)
             maker = self._providers.get(names.maker(spelling) or "")
             if place is not None and maker is not None:
-                others = [(other, each.id) for each in maker.models if (other := lines.place_of(each.id)) is not None]
+                others = [
+                    (other, each.id)
+                    for each in maker.models
+                    if (other := lines.place_of(each.id)) is not None
+                ]
                 later = [(other, id) for other, id in others if other.line == place.line and other > place]
                 return [id for _, id in sorted(later, reverse=True)]
         return []
@@ -243,8 +252,19 @@ def _cost(
     cache_write_1h_tokens: int,
     calls: int = 1,
 ) -> str | None:
-    """Decimal text; None if a price or count that it needs is unknown, or the counts contradict each other."""
-    input_price, output_price, read_price, write_price, write_1h_price, reasoning_price, per_request, digits = rate
+    """
+    Decimal text; None if a price or count that it needs is unknown, or the counts contradict each other.
+    """
+    (
+        input_price,
+        output_price,
+        read_price,
+        write_price,
+        write_1h_price,
+        reasoning_price,
+        per_request,
+        digits,
+    ) = rate
     if input_price is None:
         return None
     total = per_request * calls
@@ -294,7 +314,9 @@ def _lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
     for of, quantity, price in counts:
         if quantity and price is not None:
             amount = Decimal(quantity * price).scaleb(-rate.digits)
-            yield PriceLine(of, quantity, decimal_text(Decimal(price).scaleb(6 - rate.digits)), decimal_text(amount))
+            yield PriceLine(
+                of, quantity, decimal_text(Decimal(price).scaleb(6 - rate.digits)), decimal_text(amount)
+            )
     if rate.per_request:
         each = decimal_text(Decimal(rate.per_request).scaleb(-rate.digits))
         yield PriceLine("request", 1, each, each)

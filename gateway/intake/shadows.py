@@ -4,18 +4,19 @@ same source, service and session (or user) came in the hour before, or while the
 (`waiting_counters`). A metric that names neither session nor user (Codex's) is compared by its source and
 service alone: counted beside the events it would count twice.
 
-Calls and counters of one program may come from two libraries, which name themselves and it differently. So a call is
-also noted by its service and its models, whoever told it, and a counter of the conventions that names both is a shadow
-of such calls alone: a model of which no call was told counts. Calls of its own source that count tokens and name no
-model may be of any. Counters that a product made for itself go by its own calls, too. Where a service or a counter's
-model is missing, the sources have to agree (`_COUNTERS`).
+Calls and counters of one program may come from two libraries, which name themselves and it differently. So a
+call is also noted by its service and its models, whoever told it, and a counter of the conventions that names
+both is a shadow of such calls alone: a model of which no call was told counts. Calls of its own source that
+count tokens and name no model may be of any. Counters that a product made for itself go by its own calls,
+too. Where a service or a counter's model is missing, the sources have to agree (`_COUNTERS`).
 
-The span of an agent that sums up what a program below it tells is a shadow, too, when that program told calls or
-counters of the same session or trace.
+The span of an agent that sums up what a program below it tells is a shadow, too, when that program told calls
+or counters of the same session or trace.
 
-Where one process keeps the log it is in memory only, and rebuilt from the newest entries at start: what it forgets
-would make a shadow count, so it forgets by age and, far beyond any real fleet, by number. Where several share one, what
-each heard is kept in the commits of the calls (`spool.log.heard`), and looked up for whom the memory does not know.
+Where one process keeps the log it is in memory only, and rebuilt from the newest entries at start: what it
+forgets would make a shadow count, so it forgets by age and, far beyond any real fleet, by number. Where
+several share one, what each heard is kept in the commits of the calls (`spool.log.heard`), and looked up for
+whom the memory does not know.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ Reporter = tuple[str, str | None, str, str]  # source, service, kind of name, na
 def _reporters_beside(metric: UsageMetric) -> tuple[Reporter, ...]:
     """The names under which the calls beside a counter are noted."""
     service = metric.tags.get("service")
-    who = ("session", metric.session) if metric.session else ("user", metric.user) if metric.user else _ANYBODY
+    who = (
+        ("session", metric.session) if metric.session else ("user", metric.user) if metric.user else _ANYBODY
+    )
     of_source = (metric.source, service, *who)
     if service is None or metric.model is None:
         return (of_source,)
@@ -117,8 +120,12 @@ class Shadows:
     ) -> None:
         self._clock = clock
         self._default_user = default_user
-        self._last_reports: Shared[Reporter, float] = Shared(MAX_REPORTERS)  # shared by the keys that brought them
-        self._noted: set[tuple[str | None, ...]] = set()  # who told calls since `_noted_at`: senders repeat themselves
+        self._last_reports: Shared[Reporter, float] = Shared(
+            MAX_REPORTERS
+        )  # shared by the keys that brought them
+        self._noted: set[tuple[str | None, ...]] = (
+            set()
+        )  # who told calls since `_noted_at`: senders repeat themselves
         self._noted_at = 0.0
         self._heard = heard
         self._kept_at: dict[Reporter, float] = {}
@@ -131,8 +138,8 @@ class Shadows:
         """
         An inference record came in (at: epoch seconds, default now).
 
-        `default_user` is the user whom a report of the same sender is put down to when it names none itself; `key` is
-        the key that brought it, "" if that is not known any more.
+        `default_user` is the user whom a report of the same sender is put down to when it names none itself;
+        `key` is the key that brought it, "" if that is not known any more.
         """
         when = self._clock.now() if at is None else at
         if not 0 <= when - self._noted_at < NOTED_S:
@@ -143,7 +150,17 @@ class Shadows:
         trace_id = record.trace_id if source in _TELL_RUNS else None
         models = (record.request_model, record.response_model)
         counts_for_any = models == (None, None) and record.input_tokens is not None
-        sender = (source, service, session, record.user, default_user, device, trace_id, *models, str(counts_for_any))
+        sender = (
+            source,
+            service,
+            session,
+            record.user,
+            default_user,
+            device,
+            trace_id,
+            *models,
+            str(counts_for_any),
+        )
         if sender in self._noted:
             return
         self._noted.add(sender)
@@ -176,7 +193,9 @@ class Shadows:
         self._note((source, service, "session", session), self._clock.now() if at is None else at, key)
 
     def shade(self, record: AiRecord, at: float | None = None) -> None:
-        """Mark a record whose tokens others hold that came in the hour before it, or since (at: default now)."""
+        """
+        Mark a record whose tokens others hold that came in the hour before it, or since (at: default now).
+        """
         if self.have_heard(reporters_of(record), self._clock.now() if at is None else at):
             record.shadow = True
 
@@ -204,7 +223,9 @@ class Shadows:
                 self._hear(unknown[digest], at, "")
 
     def take_unkept(self) -> list[Reporter]:
-        """Whom the next submission is to keep (`digests_of`); after a failure they are given to `put_back`."""
+        """
+        Whom the next submission is to keep (`digests_of`); after a failure they are given to `put_back`.
+        """
         taken = list(self._unkept)
         self._kept_at.update(self._unkept)
         self._unkept.clear()
@@ -219,12 +240,16 @@ class Shadows:
             self._unkept[reporter] = self._clock.now() if at is None else at
 
     async def run(self) -> None:
-        """Where several processes hear calls: forget for all of them, for ever, whom nobody asks for any more."""
+        """
+        Where several processes hear calls: forget for all of them, for ever, whom nobody asks for any more.
+        """
         while self._heard is not None:
             try:
                 await self._heard.forget(self._clock.now() - KEPT_S)
             except SpoolError as error:
-                _log.warning("what was heard is forgotten later: %s", error, extra={"action": "forgetting_put_off"})
+                _log.warning(
+                    "what was heard is forgotten later: %s", error, extra={"action": "forgetting_put_off"}
+                )
             await asyncio.sleep(WINDOW_S)
 
     def now(self) -> float:

@@ -1,6 +1,6 @@
 """
-The merge window of several processes on one log: nothing of it is in memory. What a batch needs is read by its keys,
-and kept only if it is still as it was read; else the batch is merged again.
+The merge window of several processes on one log: nothing of it is in memory. What a batch needs is read by
+its keys, and kept only if it is still as it was read; else the batch is merged again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ _Found = Mapping[bytes, PartialReport]
 
 
 class SharedMergeWindow:
-    """See `gateway.intake.merge_window.MergeWindow`. One process releases at a time, though two do no harm."""
+    """
+    See `gateway.intake.merge_window.MergeWindow`. One process releases at a time, though two do no harm.
+    """
 
     def __init__(
         self,
@@ -67,7 +69,9 @@ class SharedMergeWindow:
         self._window_s = window_s
         self._max_reports = max_reports
         self._max_bytes = max_bytes
-        self._merger = partial(Merger, hold_s=hold_s, max_reports=max_reports, max_bytes=max_bytes, is_shared=True)
+        self._merger = partial(
+            Merger, hold_s=hold_s, max_reports=max_reports, max_bytes=max_bytes, is_shared=True
+        )
         self._turns = Turns()  # what this process merges of one call, it merges in order of arrival
         self.waiting = 0  # when it was last counted
         self.held = HeldByKey()  # then, if it was nearly full
@@ -91,7 +95,9 @@ class SharedMergeWindow:
             setattr(outcome, name, getattr(merged, name))
         return receipt
 
-    async def _merge(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender) -> Receipt:
+    async def _merge(
+        self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender
+    ) -> Receipt:
         keys, under = read_by(reports, sender)
         found = dict(await self._stored.find(keys, under=under))
         more = read_next(found.values(), sender) - keys
@@ -122,7 +128,9 @@ class SharedMergeWindow:
                 break
             count += done
             self.waiting, size = await self._stored.count(PARTS)
-        is_nearly_full = self.waiting >= NEARLY_FULL * self._max_reports or size >= NEARLY_FULL * self._max_bytes
+        is_nearly_full = (
+            self.waiting >= NEARLY_FULL * self._max_reports or size >= NEARLY_FULL * self._max_bytes
+        )
         self.held = await self._held_by_key(now) if is_nearly_full else HeldByKey()
         await self._forget(now - self._window_s)
         return count
@@ -139,7 +147,9 @@ class SharedMergeWindow:
         return HeldByKey(items, sizes)
 
     async def _over(self, waiting: Sequence[PartialReport]) -> list[PartialReport]:
-        """What must make room: of the key that has the most waiting the oldest; no key pushes out another's."""
+        """
+        What must make room: of the key that has the most waiting the oldest; no key pushes out another's.
+        """
         reports = {report.key: report for report in waiting}
         queues: dict[str, list[bytes]] = {}
         for place, report in enumerate(waiting, start=1):
@@ -183,7 +193,9 @@ class SharedMergeWindow:
                 released += len(one.reports.keys() & {report.key for report in due})
         if unreadable:  # they would be the oldest for ever
             damaged = [report for report in due if self._merger(window_s=window_s).load([report])]
-            _log.error("%d partial reports cannot be read", len(damaged), extra={"action": "partial_reports_damaged"})
+            _log.error(
+                "%d partial reports cannot be read", len(damaged), extra={"action": "partial_reports_damaged"}
+            )
             released += await self._drop(damaged)
         return released
 
@@ -199,7 +211,9 @@ class SharedMergeWindow:
         return True
 
     async def _forget(self, before: float) -> None:
-        """What was kept of generations on record, once no report of them is expected, or there are too many."""
+        """
+        What was kept of generations on record, once no report of them is expected, or there are too many.
+        """
         for kind in (TOLD, TOLD_OF):
             while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):
                 await self._drop(old)

@@ -2,9 +2,9 @@
 Takes back what counters added when a call of their reporter comes after they were put on record.
 
 A correction is a counter's record with the negative value, of the same series, time and dimensions: sums in
-the ledger, in archives and upstream come out as if the counter had been a shadow. What was counted in the last
-hour is known by ids, kept in the commit that counted it; the correction replaces that in its own commit. So it
-happens once, also over restarts.
+the ledger, in archives and upstream come out as if the counter had been a shadow. What was counted in the
+last hour is known by ids, kept in the commit that counted it; the correction replaces that in its own commit.
+So it happens once, also over restarts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Counted(msgspec.Struct, array_like=True):
 
 
 class _Members:
-    """Recognises the records of a group among others; the ids of points are made once for each span of time."""
+    """
+    Recognises the records of a group among others; the ids of points are made once for each span of time.
+    """
 
     def __init__(self, counted: Counted) -> None:
         self._ids = counted.ids
@@ -129,7 +131,9 @@ class TakeBacks:
         """Whose counters may be taken back."""
         return {reporter for kept in self._kept.values() for reporter in kept.counted.reporters}
 
-    def counted(self, key: str, records: Iterable[AiRecord], points: Iterable[CounterPoint]) -> Counted | None:
+    def counted(
+        self, key: str, records: Iterable[AiRecord], points: Iterable[CounterPoint]
+    ) -> Counted | None:
         """What will count of what is put on record next of one key; None when all are shadows."""
         counted = Counted(after=self._log.closed_below(AI_TELEMETRY), key=key)
         for record in records:
@@ -219,10 +223,14 @@ class TakeBacks:
             else:
                 self.drop([key])
         if corrected:
-            _log.info("%d counters that repeat calls were taken back", corrected, extra={"action": "taken_back"})
+            _log.info(
+                "%d counters that repeat calls were taken back", corrected, extra={"action": "taken_back"}
+            )
         return corrected
 
-    async def _corrections(self, counted: Counted, heard: set[Reporter], below: int) -> AsyncIterator[UsageMetric]:
+    async def _corrections(
+        self, counted: Counted, heard: set[Reporter], below: int
+    ) -> AsyncIterator[UsageMetric]:
         members = _Members(counted)
         last = counted.last or min(below - 1, counted.after + MOST_BEHIND)
         for first in range(counted.after, last + 1, STEP):

@@ -1,6 +1,6 @@
 """
-Counters that wait for the calls of their reporter, on disk and in the books, before it is decided whether they
-count.
+Counters that wait for the calls of their reporter, on disk and in the books, before it is decided whether
+they count.
 
 A coding assistant tells the same tokens as events and as counters, and flushes either first. So the counters
 of a reporter that has not told calls wait: they become shadows when a call of it comes meanwhile, and count
@@ -82,8 +82,8 @@ class WaitingCounters:
     """
     What waits, in order of arrival; nothing of a reporter overtakes what came of it before.
 
-    At most `max_items` counters and `max_bytes` of them wait: beyond, the oldest of the key that has the most are
-    decided early.
+    At most `max_items` counters and `max_bytes` of them wait: beyond, the oldest of the key that has the most
+    are decided early.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class WaitingCounters:
         """
         Take up what was waiting when the process ended.
 
-        Nothing is released for `hold_s`: until then `Shadows` does not know the calls that were open. Where other
-        processes keep what waits, too, nothing is taken up: whoever releases reads what there is.
+        Nothing is released for `hold_s`: until then `Shadows` does not know the calls that were open. Where
+        other processes keep what waits, too, nothing is taken up: whoever releases reads what there is.
         """
         if stored.is_shared:
             self._shared, self._hold_s = stored, hold_s
@@ -146,7 +146,9 @@ class WaitingCounters:
         if kept:
             self._not_before = self._clock.now() + hold_s
 
-    async def _take_up(self, kept: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float) -> None:
+    async def _take_up(
+        self, kept: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
+    ) -> None:
         damaged = await self._take_backs.load(counted, hold_s=hold_s)
         for report in sorted(kept):  # the keys are in order of arrival
             try:
@@ -163,12 +165,14 @@ class WaitingCounters:
             damage = {"action": "waiting_counters_damaged"}
             _log.error("%d groups of waiting counters cannot be read", damaged, extra=damage)
 
-    async def append(self, submission: Submission, undecided: Mapping[int, AiRecord], *, key: str = "") -> Receipt:
+    async def append(
+        self, submission: Submission, undecided: Mapping[int, AiRecord], *, key: str = ""
+    ) -> Receipt:
         """
         As `Log.append`, but counters and sums of agents that are not known to repeat calls wait.
 
-        `undecided` are those among the records that nobody has decided about, by their places. `key` is the name of the
-        sender's key.
+        `undecided` are those among the records that nobody has decided about, by their places. `key` is the
+        name of the sender's key.
         """
         groups, kept = self._sorted_out(submission, undecided)
         if not groups:
@@ -195,8 +199,8 @@ class WaitingCounters:
         """
         Put on record what waited long enough, or need not wait any more; how many counters there were.
 
-        What counted before is taken back if calls of its reporter came since. With `room` only the oldest go that are
-        beyond what may wait: to look through all of them takes too long for each request.
+        What counted before is taken back if calls of its reporter came since. With `room` only the oldest go
+        that are beyond what may wait: to look through all of them takes too long for each request.
         """
         released = 0
         async with self._one_at_a_time:
@@ -228,7 +232,9 @@ class WaitingCounters:
         self._items = self._bytes = 0
         now = self._clock.now()
         kept = await self._shared.oldest(COUNTERS, before=now, most=MOST_AT_ONCE)
-        counted = await self._shared.oldest(COUNTED, before=now, most=self._take_backs.max_items)  # all that are kept
+        counted = await self._shared.oldest(
+            COUNTED, before=now, most=self._take_backs.max_items
+        )  # all that are kept
         self._take_backs.forget_all()
         await self._take_up(kept, counted, hold_s=self._hold_s)
         named = (reporter for one in self._waiting.values() for reporter in one.reporters)

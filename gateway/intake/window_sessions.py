@@ -1,6 +1,6 @@
 """
-Sessions that are in no record, kept over a restart: a window of Copilot Chat holds many conversations, its calls
-name these, and its counters the window alone.
+Sessions that are in no record, kept over a restart: a window of Copilot Chat holds many conversations, its
+calls name these, and its counters the window alone.
 """
 
 from __future__ import annotations

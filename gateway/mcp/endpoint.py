@@ -24,4 +24,8 @@ async def ask_mcp(request: KeyRequest[bytes]) -> Result:
         told=request.receivers.metrics.tool_called,
     )
     reply = await answer(request.take_body(), asking, request.http.headers)
-    return web.Response(status=reply.status) if reply.body is None else answers.respond(reply.body, status=reply.status)
+    return (
+        web.Response(status=reply.status)
+        if reply.body is None
+        else answers.respond(reply.body, status=reply.status)
+    )

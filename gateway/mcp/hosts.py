@@ -1,8 +1,9 @@
 """
 Who may ask over HTTP beside having a key: programs, and pages of this server itself.
 
-A page in somebody's browser can be made to speak to a server on loopback under a foreign name (DNS rebinding). So a
-loopback listener answers only under names that are known to be its own, and no listener answers pages of other origins.
+A page in somebody's browser can be made to speak to a server on loopback under a foreign name (DNS
+rebinding). So a loopback listener answers only under names that are known to be its own, and no listener
+answers pages of other origins.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def check_host(request: web.Request, services: Services) -> None:
         host_name(host), operators.people.hosts | {name.lower() for name in operators.assistants.mcp().hosts}
     )
     if not is_own and _is_local(request):
-        raise Refusal(403, "foreign_host", "this host name is not known here; an operator may add it to mcp.hosts")
+        raise Refusal(
+            403, "foreign_host", "this host name is not known here; an operator may add it to mcp.hosts"
+        )
     origin = request.headers.get("Origin")
     if origin is not None and not (is_own and authority(origin) == host.lower()):
         message = "pages of this origin may not ask; an operator may add the name of this server to mcp.hosts"

@@ -1,4 +1,6 @@
-"""Pages of the console that show what an answer says, for the person who reads it. Whoever opens one signs in."""
+"""
+Pages of the console that show what an answer says, for the person who reads it. Whoever opens one signs in.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,16 @@ def opened_row(asking: Asking, path: str, id: str) -> str:
     return page(asking, path, {"open": [id]})
 
 
-def costs_page(asking: Asking, posed: Question, by: Sequence[str], more: Mapping[str, str] | None = None) -> str:
+def costs_page(
+    asking: Asking, posed: Question, by: Sequence[str], more: Mapping[str, str] | None = None
+) -> str:
     """The page Costs with the same time, filters and view."""
     query = posed.query
-    until = [] if query.until >= end_of_hour(asking.services.installation.clock.now()) else [last_day(query.until)]
+    until = (
+        []
+        if query.until >= end_of_hour(asking.services.installation.clock.now())
+        else [last_day(query.until)]
+    )
     asked: dict[str, Sequence[str]] = {"from": [first_day(query.since)], "to": until, "by": by[:_MOST_GROUPS]}
     asked |= {name: [value] for name, value in (more or {}).items() if value}
     asked |= {"view": [posed.view] if posed.view else []}

@@ -22,7 +22,10 @@ MessageId: TypeAlias = Annotated[int, msgspec.Meta(ge=-_SAFE, le=_SAFE)] | str
 
 
 class McpMessage(msgspec.Struct, kw_only=True):
-    """A request, or without an id a notification. Fields that are not known are ignored, as the protocol wants it."""
+    """
+    A request, or without an id a notification. Fields that are not known are ignored, as the protocol wants
+    it.
+    """
 
     jsonrpc: Literal["2.0"]
     method: str
@@ -71,7 +74,9 @@ class Opened(msgspec.Struct, kw_only=True):
 class McpError(Exception):
     """The request is answered with an error; `status` is that of the HTTP answer."""
 
-    def __init__(self, code: int, message: str, *, status: int = 200, data: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, code: int, message: str, *, status: int = 200, data: Mapping[str, object] | None = None
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -99,7 +104,9 @@ def decoded(text: bytes) -> McpMessage:
 
 
 def asks_tool(text: bytes) -> bool:
-    """Whether a message makes a tool work; False if it cannot be read. The other methods take next to no time."""
+    """
+    Whether a message makes a tool work; False if it cannot be read. The other methods take next to no time.
+    """
     try:
         return msgspec.json.decode(text, type=_Method).method in _TOOL_METHODS
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -114,4 +121,6 @@ def failure(id: MessageId | msgspec.UnsetType, error: McpError) -> Reply:
     data = {} if error.data is None else {"data": error.data}
     told = {"code": error.code, "message": error.message, **data}
     shown = None if id is msgspec.UNSET else id
-    return Reply(status=error.status, body=msgspec.json.encode({"jsonrpc": "2.0", "id": shown, "error": told}))
+    return Reply(
+        status=error.status, body=msgspec.json.encode({"jsonrpc": "2.0", "id": shown, "error": told})
+    )

@@ -15,7 +15,14 @@ from spool.ledger.ranges import Span, span
 
 ZONE = "UTC"
 RangeWord = Literal[
-    "today", "yesterday", "last_7_days", "last_30_days", "last_90_days", "month_to_date", "last_month", "year_to_date"
+    "today",
+    "yesterday",
+    "last_7_days",
+    "last_30_days",
+    "last_90_days",
+    "month_to_date",
+    "last_month",
+    "year_to_date",
 ]
 RANGES_OF_WORDS: Mapping[RangeWord, str] = {
     "last_7_days": "last_7d",
@@ -36,7 +43,9 @@ class Days(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 DateRange = Annotated[
     RangeWord | Days,
-    msgspec.Meta(description="A named range, or {start, end} as days of UTC; last_7_days and the like include today"),
+    msgspec.Meta(
+        description="A named range, or {start, end} as days of UTC; last_7_days and the like include today"
+    ),
 ]
 
 

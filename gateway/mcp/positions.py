@@ -32,7 +32,11 @@ def opened(asking: Asking, tool: str, arguments: msgspec.Struct, cursor: str | N
 
 def _seal(asking: Asking, tool: str, arguments: msgspec.Struct, shown: int) -> str:
     """`cursor` and `limit` of the arguments are left out: they may change from page to page."""
-    rest = {name: value for name, value in msgspec.structs.asdict(arguments).items() if name not in ("cursor", "limit")}
+    rest = {
+        name: value
+        for name, value in msgspec.structs.asdict(arguments).items()
+        if name not in ("cursor", "limit")
+    }
     text = msgspec.json.encode([asking.name, tool, shown, rest], order="deterministic")
     return blake2b(
         text, key=asking.services.installation.cursor_secret, digest_size=_DIGEST, person=b"mcp cursor"

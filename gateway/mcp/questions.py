@@ -28,8 +28,8 @@ Filters = Annotated[
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """
-    `notes` say what the reader of the answer has to know. `include` and `exclude` are what was asked beside the view,
-    `view` is its id, empty if there is none.
+    `notes` say what the reader of the answer has to know. `include` and `exclude` are what was asked beside
+    the view, `view` is its id, empty if there is none.
     """
 
     query: CostQuery
@@ -69,9 +69,16 @@ async def question(
         else:
             include[dimension] = tuple(each for each in found if each in include.get(dimension, found))
             if values and not include[dimension]:
-                raise Invalid(f"the two filters on {dimension} have no value in common: leave one of them out")
+                raise Invalid(
+                    f"the two filters on {dimension} have no value in common: leave one of them out"
+                )
     query = replace(
-        everything, granularity=granularity, group_by=tuple(group_by), include=include, exclude=exclude, measures=()
+        everything,
+        granularity=granularity,
+        group_by=tuple(group_by),
+        include=include,
+        exclude=exclude,
+        measures=(),
     )
     found_view = None if view is None else usable_view(services.money, view)
     if found_view is not None:
@@ -93,7 +100,9 @@ def _dimension(name: str) -> str:
 async def _containing(
     asking: Asking, query: CostQuery, asked: Sequence[str | None]
 ) -> tuple[tuple[str, ...], Sequence[str]]:
-    """The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none."""
+    """
+    The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none.
+    """
     ledger, (dimension,) = asking.services.money.ledger, query.group_by
     here = [row.group[0] for row in await ledger.costs(query) if row.group[0]]
     folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in here])
@@ -103,7 +112,9 @@ async def _containing(
     for each in asked:
         text = clean(each or "").casefold()
         if not text:
-            raise Invalid(f"& before {dimension} needs a text that values contain; null is for filters without &")
+            raise Invalid(
+                f"& before {dimension} needs a text that values contain; null is for filters without &"
+            )
         passing = [value for value, words in folded if text in words]
         if not passing:
             passing = [value for value in ever if text in clean(value).casefold()]

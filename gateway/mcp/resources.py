@@ -33,14 +33,22 @@ class _WholeList(msgspec.Struct, kw_only=True):
 
 
 def resource_list(asking: Asking, cursor: str | None) -> Mapping[str, object]:
-    """The page of resources after a cursor: the context first, then the views by name. McpError for a wrong cursor."""
+    """
+    The page of resources after a cursor: the context first, then the views by name. McpError for a wrong
+    cursor.
+    """
     try:
         first = opened(asking, "resources/list", _WholeList(), cursor)
     except Invalid as error:
         raise McpError(INVALID_PARAMS, str(error)) from None
-    listed = [_CONTEXT, *map(_of_view, sorted(_views(asking), key=lambda view: (view.name.casefold(), view.id)))]
+    listed = [
+        _CONTEXT,
+        *map(_of_view, sorted(_views(asking), key=lambda view: (view.name.casefold(), view.id))),
+    ]
     end = first + PAGE
-    following = {"nextCursor": sealed(asking, "resources/list", _WholeList(), end)} if end < len(listed) else {}
+    following = (
+        {"nextCursor": sealed(asking, "resources/list", _WholeList(), end)} if end < len(listed) else {}
+    )
     return {"resources": listed[first:end], **following}
 
 
@@ -85,7 +93,9 @@ def _question(view: View) -> cost_data.CostQuestion:
     """What a report of the view shows, less what tools do not take."""
     by = view.group_by or (view.principal_dimension,)
     return cost_data.CostQuestion(
-        date_range=next((word for word, span in RANGES_OF_WORDS.items() if span == view.range), "month_to_date"),
+        date_range=next(
+            (word for word, span in RANGES_OF_WORDS.items() if span == view.range), "month_to_date"
+        ),
         group_by=list(by[: cost_data.MAX_GROUPS]),
         view=view.id,
     )
@@ -113,4 +123,9 @@ _CONTEXT: Mapping[str, object] = {
 
 def _of_view(view: View) -> Mapping[str, object]:
     name = clean(view.name)
-    return {"uri": f"{VIEW_URI}{view.id}", "name": name, "title": f"Costs of the view {name}", "mimeType": _TEXT}
+    return {
+        "uri": f"{VIEW_URI}{view.id}",
+        "name": name,
+        "title": f"Costs of the view {name}",
+        "mimeType": _TEXT,
+    }

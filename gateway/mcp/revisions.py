@@ -1,8 +1,8 @@
 """
 The revisions of the protocol, and the rules of a request by its revision.
 
-A modern request stands alone and says its revision in `_meta`; HTTP headers repeat what is in the body. A legacy
-client begins with `initialize`, and says the revision in a header afterwards.
+A modern request stands alone and says its revision in `_meta`; HTTP headers repeat what is in the body. A
+legacy client begins with `initialize`, and says the revision in a header afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 def is_modern(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
     """
-    Whether a request follows MODERN; McpError if it breaks its rules, or names a revision that is not spoken here.
+    Whether a request follows MODERN; McpError if it breaks its rules, or names a revision that is not spoken
+    here.
 
     `headers` is None where there are none: on stdio.
     """
@@ -68,7 +69,10 @@ def _check_headers(message: McpMessage, version: object, headers: Mapping[str, s
 
 
 def _plain(value: str) -> str | None:
-    """The text of a header value, which is Base64 in a fixed form where it is not plain ASCII; None if malformed."""
+    """
+    The text of a header value, which is Base64 in a fixed form where it is not plain ASCII; None if
+    malformed.
+    """
     if not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     try:
@@ -79,4 +83,6 @@ def _plain(value: str) -> str | None:
 
 def _unsupported(version: str | None) -> McpError:
     data = {"supported": [MODERN, *LEGACY], "requested": version}
-    return McpError(UNSUPPORTED_VERSION, "this revision of the protocol is not spoken here", status=400, data=data)
+    return McpError(
+        UNSUPPORTED_VERSION, "this revision of the protocol is not spoken here", status=400, data=data
+    )

@@ -14,7 +14,9 @@ from spool.registry.operators import Actor
 
 MAX_BYTES = 40_000  # of an answer, text and structured content together
 ANSWERED, MISTAKEN = "answered", "mistaken"
-_DIMENSION = "dimension of the ledger"  # in place of the names, which are known only when the schema is asked for
+_DIMENSION = (
+    "dimension of the ledger"  # in place of the names, which are known only when the schema is asked for
+)
 
 # The name of a dimension: the schema lists those of the ledger.
 DimensionName = Annotated[str, msgspec.Meta(extra_json_schema={"$comment": _DIMENSION})]
@@ -33,9 +35,9 @@ class ToolOutput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
     """
-    Who asks, and what the tools read. `charge` counts one call of a tool, `count` any message; Refusal 429 over a
-    limit. `told` hears which tool answered, with ANSWERED, or with MISTAKEN where it could only say what is wrong with
-    the question. `may_write`: who asks may change something wherever mcp.writes allows it.
+    Who asks, and what the tools read. `charge` counts one call of a tool, `count` any message; Refusal 429
+    over a limit. `told` hears which tool answered, with ANSWERED, or with MISTAKEN where it could only say
+    what is wrong with the question. `may_write`: who asks may change something wherever mcp.writes allows it.
     """
 
     services: OperatorServices
@@ -54,8 +56,8 @@ class Asking:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAnswer:
     """
-    `text` is the answer for the model to read, `content` the same as exact values. `link` is the page of the console
-    that shows the same, empty if there is none.
+    `text` is the answer for the model to read, `content` the same as exact values. `link` is the page of the
+    console that shows the same, empty if there is none.
     """
 
     text: str
@@ -75,9 +77,9 @@ class ToolAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool(Generic[Input]):
     """
-    `run` raises Invalid, NotThere or a Refusal with words that say how to mend the question. A tool that `writes`
-    leaves the same behind when it is called again with the same arguments; one that `replaces` writes over what was
-    there.
+    `run` raises Invalid, NotThere or a Refusal with words that say how to mend the question. A tool that
+    `writes` leaves the same behind when it is called again with the same arguments; one that `replaces`
+    writes over what was there.
     """
 
     name: str
@@ -136,7 +138,10 @@ def _fill(node: Any, dimensions: Sequence[str]) -> None:
 
 
 def fitting(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
-    """The answer with as many rows as MAX_BYTES holds, of at most so many; `make` writes it with a number of rows."""
+    """
+    The answer with as many rows as MAX_BYTES holds, of at most so many; `make` writes it with a number of
+    rows.
+    """
     answer = make(rows)
     while answer.size > MAX_BYTES and rows > 1:
         rows = rows * 3 // 4

@@ -1,4 +1,6 @@
-"""Budgets as `/metrics` shows them: what the running period spent, what is planned, and what it will come to."""
+"""
+Budgets as `/metrics` shows them: what the running period spent, what is planned, and what it will come to.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetGauge:
     """
-    One owner of a budget, "" without owners, by the last evaluation. Dollars are None of budgets of tokens or calls,
-    and where there is no amount or no forecast.
+    One owner of a budget, "" without owners, by the last evaluation. Dollars are None of budgets of tokens or
+    calls, and where there is no amount or no forecast.
     """
 
     budget: str

@@ -24,11 +24,17 @@ def figures(health: DatabaseHealth) -> Iterator[DatabaseFigure]:
     if health.standbys is not None:
         yield from _standbys(health.standbys, needs_standby=health.needs_standby)
     yield _figure("postgres_standby_waits", "Commits that wait for a standby", health.standby_waits)
-    yield _figure("postgres_standby_wait_seconds", "How long the longest of them waits", health.standby_wait_s)
-    yield _figure("postgres_head_waits", "Gateways that wait until another one has committed", health.head_waits)
+    yield _figure(
+        "postgres_standby_wait_seconds", "How long the longest of them waits", health.standby_wait_s
+    )
+    yield _figure(
+        "postgres_head_waits", "Gateways that wait until another one has committed", health.head_waits
+    )
     yield _figure("postgres_head_wait_seconds", "How long the longest of them waits", health.head_wait_s)
     if (oldest_s := health.oldest_transaction_s) is not None:
-        yield _figure("postgres_oldest_transaction_seconds", "Age of the oldest transaction in the database", oldest_s)
+        yield _figure(
+            "postgres_oldest_transaction_seconds", "Age of the oldest transaction in the database", oldest_s
+        )
     yield _figure("postgres_connections", "Connections of all that use the server", health.connections)
     yield _figure("postgres_max_connections", "How many it takes", health.max_connections)
     yield DatabaseFigure(
@@ -49,7 +55,9 @@ def figures(health: DatabaseHealth) -> Iterator[DatabaseFigure]:
 def _standbys(standbys: Sequence[Standby], *, needs_standby: bool) -> Iterator[DatabaseFigure]:
     if needs_standby:
         synchronous = sum(one.is_synchronous for one in standbys)
-        yield _figure("postgres_synchronous_standbys", "Standbys that are there and confirm commits", synchronous)
+        yield _figure(
+            "postgres_synchronous_standbys", "Standbys that are there and confirm commits", synchronous
+        )
     yield DatabaseFigure(
         name="postgres_standby_lag_bytes",
         help="What it has not flushed",

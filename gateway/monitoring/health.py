@@ -1,8 +1,8 @@
 """
 `/livez` and `/readyz`: read from the last real commit, not from a flag.
 
-Ready means exactly that Tollhouse can accept and keep. Routes, keys, clocks and the ledger are reported beside it
-and never change it: a parked route is no reason to turn senders away.
+Ready means exactly that Tollhouse can accept and keep. Routes, keys, clocks and the ledger are reported
+beside it and never change it: a parked route is no reason to turn senders away.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class Health:
         return not self._obstacles(await self._read())
 
     async def report(self) -> dict[str, Any]:
-        """What the operator sees: why it is not ready, and the state of routes, keys, clock, space and ledger."""
+        """
+        What the operator sees: why it is not ready, and the state of routes, keys, clock, space and ledger.
+        """
         stats = await self._read()
         obstacles = self._obstacles(stats)
         routes = await self._routes() if stats else []
@@ -146,8 +148,8 @@ def _why_full(stats: LogStats) -> str:
 
 def kept_by(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
     """
-    The required routes whose records cannot be deleted, most of them first: all when the spool is nearly full, before
-    that those that nobody sends any more.
+    The required routes whose records cannot be deleted, most of them first: all when the spool is nearly
+    full, before that those that nobody sends any more.
     """
     is_nearly_full = stats.bytes >= NEARLY_FULL * stats.max_bytes
     keeping = [route for route in routes if route.required and route.queued]
@@ -159,7 +161,10 @@ def kept_by(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
 
 
 def _shown_mount(stats: LogStats) -> dict[str, object]:
-    """The file system of the data directory, and why it is no good place for it; a database tells what it waits for."""
+    """
+    The file system of the data directory, and why it is no good place for it; a database tells what it waits
+    for.
+    """
     if stats.mount is None:
         return {"mount": None, "durability": stats.durability, "warning": None}
     mount = stats.mount

@@ -29,7 +29,11 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def configure(
-    level: str, stream: TextIO | None = None, *, lines_per_minute: int = LINES_PER_MINUTE, clock: Clock | None = None
+    level: str,
+    stream: TextIO | None = None,
+    *,
+    lines_per_minute: int = LINES_PER_MINUTE,
+    clock: Clock | None = None,
 ) -> None:
     """Everything that is logged from now on goes to stderr as JSON."""
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -47,8 +51,8 @@ class RepeatedLines(logging.Filter):
     """
     Bounds the lines of one kind about one address, and asyncio's about what it cannot accept.
 
-    Whoever may not send could fill the disk with refusals. What was left out is counted in the next line that is
-    written of its kind, as `left_out`.
+    Whoever may not send could fill the disk with refusals. What was left out is counted in the next line that
+    is written of its kind, as `left_out`.
     """
 
     def __init__(self, clock: Clock, lines_per_minute: int) -> None:

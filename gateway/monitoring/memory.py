@@ -13,10 +13,11 @@ NEW_OBJECTS = 5000  # between two rounds of the collector; Python's own 700 cost
 
 def settle_after_start() -> None:
     """
-    Give back what the start used for a while; what is there now stays to the end, and no round looks at it again.
+    Give back what the start used for a while; what is there now stays to the end, and no round looks at it
+    again.
 
-    For a process that serves and does nothing else: both go through all that it holds. Requests leave few cycles
-    behind; what else they made is freed without the collector.
+    For a process that serves and does nothing else: both go through all that it holds. Requests leave few
+    cycles behind; what else they made is freed without the collector.
     """
     gc.collect()
     with suppress(OSError, AttributeError):  # only the C library of Linux can

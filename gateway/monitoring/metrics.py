@@ -28,7 +28,9 @@ ANSWER_S = 5.0  # of the storage; Prometheus waits for ten
 LAG_EVERY_S = 0.1
 LAG_WINDOW_S = 15.0  # longer than the usual scrape interval, so that no peak falls between two scrapes
 
-MAX_DETAILS = 500  # of each kind that have a series of their own: sources that senders name, pairs of sources, reasons
+MAX_DETAILS = (
+    500  # of each kind that have a series of their own: sources that senders name, pairs of sources, reasons
+)
 OTHER = "other"
 
 # term of a commit -> (metric, the label beside topic, help)
@@ -69,8 +71,8 @@ class Metrics:
     """
     Implements spool.log.protocols.Observer; every method returns at once.
 
-    `sources` gives those that Tollhouse itself names: they have their series whatever senders name. It is asked when
-    the first source is seen.
+    `sources` gives those that Tollhouse itself names: they have their series whatever senders name. It is
+    asked when the first source is seen.
     """
 
     def __init__(self, sources: Callable[[], Collection[str]] = tuple) -> None:
@@ -86,21 +88,33 @@ class Metrics:
             "Tags that were not kept: over a bound, or under a name of content or of a secret",
             ["topic"],
         )
-        self._commit = histogram("tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS)
-        self._flush = histogram("tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS)
+        self._commit = histogram(
+            "tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS
+        )
+        self._flush = histogram(
+            "tollhouse_flush_seconds", "Flushes to disk within a commit", buckets=_BUCKETS
+        )
         self._requests = counter("tollhouse_requests", "Answered requests", ["endpoint", "status"])
         self._telemetry_failures = counter(
             "tollhouse_telemetry_failures", "Exports of Tollhouse's own metrics or traces that did not arrive"
         )
-        self._tool_calls = counter("tollhouse_mcp_calls", "Calls of assistants' tools by keys", ["tool", "outcome"])
+        self._tool_calls = counter(
+            "tollhouse_mcp_calls", "Calls of assistants' tools by keys", ["tool", "outcome"]
+        )
         self._refused = counter(
             "tollhouse_refused_requests", "Requests that were refused, by the type of answer", ["type"]
         )
         self._request_children: dict[tuple[str, int | str], Counter] = {}
-        self._worker_deaths = counter("tollhouse_worker_deaths", "Worker processes that were replaced", ["reason"])
-        self._bodies = counter("tollhouse_decoded_bodies", "Bodies of AI telemetry by who decoded them", ["by"])
+        self._worker_deaths = counter(
+            "tollhouse_worker_deaths", "Worker processes that were replaced", ["reason"]
+        )
+        self._bodies = counter(
+            "tollhouse_decoded_bodies", "Bodies of AI telemetry by who decoded them", ["by"]
+        )
         self._body_children = {by: self._bodies.labels(by) for by in ("server", "worker")}
-        self._claimed = counter("tollhouse_records_claimed_device", "Records that named a device without its key")
+        self._claimed = counter(
+            "tollhouse_records_claimed_device", "Records that named a device without its key"
+        )
         self._sources = cache(lambda: frozenset(sources()))
         self._details: dict[str, set[str]] = {}  # by kind
         lag = Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=registry)
@@ -123,7 +137,9 @@ class Metrics:
 
     def watch_workers(self, ready: Callable[[], int]) -> None:
         """Show how many worker processes are there."""
-        Gauge("tollhouse_workers", "Worker processes that take work", registry=self.registry).set_function(ready)
+        Gauge("tollhouse_workers", "Worker processes that take work", registry=self.registry).set_function(
+            ready
+        )
 
     def worker_died(self, reason: str) -> None:
         """A worker process ended that should not have: one of the few words of gateway.workers.pool."""
@@ -135,7 +151,9 @@ class Metrics:
 
     def watch_certificate(self, ends_at: Callable[[], float]) -> None:
         """Show when the certificate in use ends."""
-        gauge = Gauge("tollhouse_certificate_end_timestamp_seconds", "When TLS stops to work", registry=self.registry)
+        gauge = Gauge(
+            "tollhouse_certificate_end_timestamp_seconds", "When TLS stops to work", registry=self.registry
+        )
         gauge.set_function(ends_at)
 
     def committed(self, commit: Commit) -> None:
@@ -147,7 +165,11 @@ class Metrics:
             counter = self._records.get(term)
             if counter is not None and n > 0:
                 label = _TERMS[term][1]
-                labels = (topic, self._bounded("pair" if term == CONFLICT else label, detail)) if label else (topic,)
+                labels = (
+                    (topic, self._bounded("pair" if term == CONFLICT else label, detail))
+                    if label
+                    else (topic,)
+                )
                 counter.labels(*labels).inc(n)
 
     def _bounded(self, kind: str, detail: str) -> str:

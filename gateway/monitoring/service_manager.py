@@ -1,4 +1,6 @@
-"""What a service manager such as systemd is told (its sd_notify protocol): ready, reloading, stopping, alive."""
+"""
+What a service manager such as systemd is told (its sd_notify protocol): ready, reloading, stopping, alive.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from collections.abc import Awaitable, Callable, Mapping
 _log = logging.getLogger(__name__)
 
 STARTING_EVERY_S = 10.0
-MORE_TIME = "EXTEND_TIMEOUT_USEC=60000000"  # counted from each message: a start that hangs is ended all the same
+MORE_TIME = (
+    "EXTEND_TIMEOUT_USEC=60000000"  # counted from each message: a start that hangs is ended all the same
+)
 
 
 class ServiceManager:
@@ -31,14 +35,19 @@ class ServiceManager:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
                 sender.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
-            _log.warning("the service manager was not told %s: %s", lines[0], error, extra={"action": "notify_failed"})
+            _log.warning(
+                "the service manager was not told %s: %s", lines[0], error, extra={"action": "notify_failed"}
+            )
 
     def reloading(self) -> None:
         """With the time, by which systemd tells this reload from one that it asks for later."""
         self.tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     async def start(self) -> None:
-        """Ask for more time until cancelled: opening a large or damaged spool, or waiting for room, is no failure."""
+        """
+        Ask for more time until cancelled: opening a large or damaged spool, or waiting for room, is no
+        failure.
+        """
         while True:
             await asyncio.sleep(STARTING_EVERY_S)
             self.tell(MORE_TIME)

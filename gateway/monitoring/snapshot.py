@@ -22,8 +22,8 @@ from spool.storage import DatabaseHealth
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """
-    What is read when the metrics are asked for. `installation` is the same for all gateways on one storage, `answers`
-    is False while it does not answer: the figures of what is kept are then those of before.
+    What is read when the metrics are asked for. `installation` is the same for all gateways on one storage,
+    `answers` is False while it does not answer: the figures of what is kept are then those of before.
     """
 
     stats: LogStats
@@ -58,32 +58,49 @@ class SnapshotCollector:
             return
         stats = self.snapshot.stats
         yield _installation(self.snapshot.installation)
-        yield _gauge("tollhouse_storage_answers", "0 while it does not: figures are old", float(self.snapshot.answers))
+        yield _gauge(
+            "tollhouse_storage_answers", "0 while it does not: figures are old", float(self.snapshot.answers)
+        )
         if self.snapshot.database is not None:
             yield from _database(self.snapshot.database)
         yield _gauge("tollhouse_spool_entries", "Rows of the log", stats.entries)
         yield _gauge("tollhouse_spool_bytes", "What the spool takes up on disk", stats.bytes)
         yield _gauge("tollhouse_spool_free_bytes", "What it may still take", stats.free_bytes)
         yield _gauge("tollhouse_spool_wal_bytes", "The log beside the spool's file", stats.wal_bytes)
-        yield _gauge("tollhouse_spool_cache_bytes", "Memory of the entries that were read last", stats.cache_bytes)
+        yield _gauge(
+            "tollhouse_spool_cache_bytes", "Memory of the entries that were read last", stats.cache_bytes
+        )
         stuck = float(bool(stats.wal_problem))
-        yield _gauge("tollhouse_spool_checkpoint_failed", "1 while that log cannot be moved into the file", stuck)
+        yield _gauge(
+            "tollhouse_spool_checkpoint_failed", "1 while that log cannot be moved into the file", stuck
+        )
         step_s, held_s = self.snapshot.clock_step_s, self.snapshot.clock_held_s
-        yield _gauge("tollhouse_clock_step_seconds", "How far the wall clock is ahead of the time used", step_s)
+        yield _gauge(
+            "tollhouse_clock_step_seconds", "How far the wall clock is ahead of the time used", step_s
+        )
         yield _gauge("tollhouse_clock_held_seconds", "For how long nothing is removed for its age", held_s)
-        yield _gauge("tollhouse_ledger_missed_records", "Numbers the ledger passed over: gone", self.snapshot.missed)
+        yield _gauge(
+            "tollhouse_ledger_missed_records", "Numbers the ledger passed over: gone", self.snapshot.missed
+        )
         differing = self.snapshot.differing
-        yield _gauge("tollhouse_ledger_differing_periods", "Hours and days unlike what is kept of them", differing)
+        yield _gauge(
+            "tollhouse_ledger_differing_periods", "Hours and days unlike what is kept of them", differing
+        )
         yield from _storage(stats)
-        yield _gauge("tollhouse_commit_in_hand_seconds", "How long the commit in hand has taken", stats.commit_s)
-        yield _gauge("tollhouse_submissions_waiting", "Submissions that wait for the next commit", stats.waiting)
+        yield _gauge(
+            "tollhouse_commit_in_hand_seconds", "How long the commit in hand has taken", stats.commit_s
+        )
+        yield _gauge(
+            "tollhouse_submissions_waiting", "Submissions that wait for the next commit", stats.waiting
+        )
         window_s = stats.duplicate_window_s
         yield _gauge("tollhouse_duplicate_window_seconds", "How far back repeats are known", window_s)
         failed = CounterMetricFamily("tollhouse_failed_attempts", "Requests without a valid key")
         failed.add_metric([], self.snapshot.failed_attempts)
         yield failed
         fenced = CounterMetricFamily(
-            "tollhouse_deliveries_fenced", "Outcomes of deliveries that came after somebody else had taken them"
+            "tollhouse_deliveries_fenced",
+            "Outcomes of deliveries that came after somebody else had taken them",
         )
         fenced.add_metric([], self.snapshot.fenced)
         yield fenced
@@ -94,7 +111,9 @@ class SnapshotCollector:
             yield from _container_files(self.snapshot.waiting_files, self.snapshot.now)
         yield from self._limits(self.snapshot.limits)
         held = GaugeMetricFamily(
-            "tollhouse_limit_held_by_key", "What a key holds, if it is 80 % of what it may", labels=["name", "key"]
+            "tollhouse_limit_held_by_key",
+            "What a key holds, if it is 80 % of what it may",
+            labels=["name", "key"],
         )
         for share in self.snapshot.shares:
             held.add_metric([share.limit, share.key], share.held)
@@ -117,7 +136,9 @@ class SnapshotCollector:
         delivered = _route_counter("delivered", "Records that arrived")
         dead = _route_counter("dead", "Records set aside")
         refused = _route_counter("refused", "Records a partial success refused")
-        ambiguous = _route_counter("ambiguous", "Records sent without a clear answer, and again under the same key")
+        ambiguous = _route_counter(
+            "ambiguous", "Records sent without a clear answer, and again under the same key"
+        )
         queued = _route_gauge("queued_records", "Records on their way")
         oldest = _route_gauge("oldest_age_seconds", "Age of the oldest of them")
         unknown = _route_gauge("unknown", "Records whose arrival is not known: settle them by hand")
@@ -137,11 +158,19 @@ class SnapshotCollector:
 
 def _notifications(channels: Sequence[ChannelState], now: float) -> Iterator[Metric]:
     """Of each channel of [[notify]]."""
-    ended = CounterMetricFamily("tollhouse_notifications", "Notifications that ended", labels=["channel", "state"])
-    waiting = GaugeMetricFamily("tollhouse_notifications_waiting", "Notifications on their way", labels=["channel"])
-    oldest = GaugeMetricFamily("tollhouse_notification_oldest_age_seconds", "Age of the oldest", labels=["channel"])
+    ended = CounterMetricFamily(
+        "tollhouse_notifications", "Notifications that ended", labels=["channel", "state"]
+    )
+    waiting = GaugeMetricFamily(
+        "tollhouse_notifications_waiting", "Notifications on their way", labels=["channel"]
+    )
+    oldest = GaugeMetricFamily(
+        "tollhouse_notification_oldest_age_seconds", "Age of the oldest", labels=["channel"]
+    )
     states = ["channel", "state"]
-    state = GaugeMetricFamily("tollhouse_notification_channel_state", "1 for the state it is in", labels=states)
+    state = GaugeMetricFamily(
+        "tollhouse_notification_channel_state", "1 for the state it is in", labels=states
+    )
     for channel in channels:
         ended.add_metric([channel.name, SENT], channel.counts.sent)
         ended.add_metric([channel.name, FAILED], channel.counts.failed)
@@ -155,8 +184,12 @@ def _notifications(channels: Sequence[ChannelState], now: float) -> Iterator[Met
 def _budgets(gauges: Sequence[BudgetGauge]) -> Iterator[Metric]:
     labels = ["budget", "view", "owner"]
     spent = GaugeMetricFamily("tollhouse_budget_spent_dollars", "Spent in the running period", labels=labels)
-    limit = GaugeMetricFamily("tollhouse_budget_limit_dollars", "Planned for the running period", labels=labels)
-    forecast = GaugeMetricFamily("tollhouse_budget_forecast_dollars", "What the period will come to", labels=labels)
+    limit = GaugeMetricFamily(
+        "tollhouse_budget_limit_dollars", "Planned for the running period", labels=labels
+    )
+    forecast = GaugeMetricFamily(
+        "tollhouse_budget_forecast_dollars", "What the period will come to", labels=labels
+    )
     ratio = GaugeMetricFamily("tollhouse_budget_ratio", "Spent, of what is planned", labels=labels)
     for each in gauges:
         pairs = ((spent, each.spent), (limit, each.limit), (forecast, each.forecast), (ratio, each.ratio))
@@ -185,7 +218,9 @@ def _by_state(name: str, help: str, counts: Mapping[str, int]) -> Metric:
 def _container_files(waiting: WaitingFiles, now: float) -> Iterator[Metric]:
     """What of container metrics waits for the upstream."""
     age_s = 0.0 if waiting.oldest is None else max(0.0, now - waiting.oldest)
-    yield _gauge("tollhouse_container_waiting_files", "Container files that wait for the upstream", waiting.files)
+    yield _gauge(
+        "tollhouse_container_waiting_files", "Container files that wait for the upstream", waiting.files
+    )
     yield _gauge("tollhouse_container_waiting_bytes", "Their bytes", waiting.bytes)
     yield _gauge("tollhouse_container_oldest_age_seconds", "Age of the oldest of them", age_s)
 
@@ -194,7 +229,9 @@ def _storage(stats: LogStats) -> Iterator[Metric]:
     """The file system of the data directory, as the labels of a 1."""
     if stats.mount is not None:
         labels = ["mount", "durability"]
-        family = GaugeMetricFamily("tollhouse_storage", "The file system of the data directory", labels=labels)
+        family = GaugeMetricFamily(
+            "tollhouse_storage", "The file system of the data directory", labels=labels
+        )
         family.add_metric([stats.mount.kind, stats.mount.durability], 1.0)
         yield family
 

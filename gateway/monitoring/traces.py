@@ -1,8 +1,8 @@
 """
 Traces of single requests and deliveries: names, times and statuses, never what was sent and never a key.
 
-Somebody else sends them on (exporters.own_telemetry). Off until `is_on`. Memory is bounded: of each name one trace a
-second is kept, and the newest MOST_STEPS steps until they are taken.
+Somebody else sends them on (exporters.own_telemetry). Off until `is_on`. Memory is bounded: of each name one
+trace a second is kept, and the newest MOST_STEPS steps until they are taken.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class Traces:
     def keep(self, name: str, kind: int, *, trace_id: bytes, parent_id: bytes) -> Iterator[TracedStep]:
         """One step; what it ends with is noted and rises."""
         start, began = int(self._clock.now() * NS), self._clock.monotonic()
-        begun = TracedStep(traces=self, name=name, kind=kind, trace_id=trace_id, parent_id=parent_id, start=start)
+        begun = TracedStep(
+            traces=self, name=name, kind=kind, trace_id=trace_id, parent_id=parent_id, start=start
+        )
         outer = _current.set(begun)
         try:
             yield begun

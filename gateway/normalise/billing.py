@@ -40,7 +40,9 @@ _body = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """What a drop says of itself, and why it cannot be taken: errors name a row and a column, never a value."""
+    """
+    What a drop says of itself, and why it cannot be taken: errors name a row and a column, never a value.
+    """
 
     month: str | None
     operation: str | None
@@ -56,7 +58,9 @@ def read(body: bytes) -> Drop:
     except UNREADABLE as error:
         raise BadPayload("The body is not a JSON object.") from error
     errors: list[str] = []
-    errors += [f"unknown field {name[:64]!r}; a drop has month, operation and data" for name in _unknown(said)]
+    errors += [
+        f"unknown field {name[:64]!r}; a drop has month, operation and data" for name in _unknown(said)
+    ]
     operation = said.get("operation")
     if operation is not None and operation not in OPERATIONS:
         errors.append(f"operation must be one of {', '.join(OPERATIONS)}")
@@ -76,7 +80,9 @@ def read(body: bytes) -> Drop:
         if start is not None:
             months.setdefault(start.strftime("%Y-%m"), place)
     if len(months) > 1:
-        errors.append(f"row {max(months.values())}: all rows of a drop belong to one month (UTC), that of the drop")
+        errors.append(
+            f"row {max(months.values())}: all rows of a drop belong to one month (UTC), that of the drop"
+        )
     return Drop(
         month=month or next(iter(months), None),
         operation=operation if isinstance(operation, str) else None,

@@ -1,4 +1,6 @@
-"""What a container agent says of its cluster: the messages ClusterStatus and ClusterConfig, read from protobuf."""
+"""
+What a container agent says of its cluster: the messages ClusterStatus and ClusterConfig, read from protobuf.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _COMMON = tuple(name for name in _CONFIG if name in _STATUS)
 def read_status(body: bytes) -> ReportedCluster:
     """BadPayload if it is no ClusterStatus, or names no cluster."""
     message = _read(ClusterStatus, body, "ClusterStatus")
-    checks = tuple(ClusterCheck(name=one.name, passing=one.passing, error=one.error) for one in message.checks)
+    checks = tuple(
+        ClusterCheck(name=one.name, passing=one.passing, error=one.error) for one in message.checks
+    )
     state = _STATES[message.state] if 0 <= message.state < len(_STATES) else ""
     facts = {name: getattr(message, name) for name in _COMMON}
     return ReportedCluster(**facts, state=state, validator_version=message.validator_version, checks=checks)
@@ -53,7 +57,9 @@ def _read(type: Any, body: bytes, name: str) -> Any:
 
 
 def _message_types() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="container_agent.proto", package="container", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="container_agent.proto", package="container", syntax="proto3"
+    )
     for message_name, fields in (("Check", _CHECK), ("Status", _STATUS), ("Config", _CONFIG)):
         message = file.message_type.add(name=message_name)
         for name, number in fields.items():
@@ -64,7 +70,10 @@ def _message_types() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     names = ("Status", "Config")
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"container.{name}")) for name in names}
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"container.{name}"))
+        for name in names
+    }
 
 
 _TYPES_BY_NAME = _message_types()

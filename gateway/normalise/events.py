@@ -1,8 +1,9 @@
 """
-Usage events as they are sent: one, an array, lines, and CloudEvents 1.0 in its structured, batched and binary modes.
+Usage events as they are sent: one, an array, lines, and CloudEvents 1.0 in its structured, batched and binary
+modes.
 
-An event is bounded metadata like a tag: scalars only, never under a content name. What is left out is counted. A bad
-event is refused alone.
+An event is bounded metadata like a tag: scalars only, never under a content name. What is left out is
+counted. A bad event is refused alone.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ def read_binary(
 def read(
     body: bytes, allowance: Allowance, *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Generator[None, None, Events]:
-    """Every event of a JSON body; each `next` works through a slice of them. BadPayload when it is no JSON."""
+    """
+    Every event of a JSON body; each `next` works through a slice of them. BadPayload when it is no JSON.
+    """
     events = Events(takes_ids, keep_tags=keep_tags)
     yield from check_count(body, partial(payload.items, body), allowance)
     for item in payload.items(body):
@@ -132,7 +135,9 @@ def _decoded(item: payload.Raw) -> dict[str, Any]:
     return attributes
 
 
-def _event(attributes: Mapping[str, Any], *, takes_id: bool, keep: frozenset[str]) -> tuple[UsageEvent, Identity, int]:
+def _event(
+    attributes: Mapping[str, Any], *, takes_id: bool, keep: frozenset[str]
+) -> tuple[UsageEvent, Identity, int]:
     is_cloud_event = "specversion" in attributes
     if is_cloud_event and attributes["specversion"] != "1.0":
         raise BadEvent("specversion must be 1.0")
@@ -221,7 +226,9 @@ class _Bounded:
         self.left_out += not tags.put_free(self.tags, name, value, self._keep)
 
     def add_data(self, data: Any) -> None:
-        """An object's members, and those of objects in it under dotted names; a lone number is its `value`."""
+        """
+        An object's members, and those of objects in it under dotted names; a lone number is its `value`.
+        """
         if data is None:
             return
         if not isinstance(data, dict):

@@ -32,8 +32,8 @@ def names_of(
     """
     Further names of a call that some of LiteLLM's reports tell without its id, or with another.
 
-    By its traces and by its call id, which several attempts share, with its moment; an answer by its call id also
-    without the moment, because what the integration for OpenMeter sends has the end alone.
+    By its traces and by its call id, which several attempts share, with its moment; an answer by its call id
+    also without the moment, because what the integration for OpenMeter sends has the end alone.
     """
     if not _needs_names(record, call_type):
         return ()
@@ -50,8 +50,8 @@ def _needs_names(record: Inference, call_type: Any) -> bool:
     """
     Whether reports of a call may not know its id.
 
-    A failure has no id, nor has an answer of some kinds; a streamed answer of the Responses API has one in the log
-    and another in the spans.
+    A failure has no id, nor has an answer of some kinds; a streamed answer of the Responses API has one in
+    the log and another in the spans.
     """
     if record.status == "ok" and record.operation not in _ANSWERED_WITHOUT_ID:
         return call_type is not None and "responses" in str(call_type)

@@ -110,7 +110,8 @@ class Outcome(msgspec.Struct):
 
     def note_session(self, record: AiRecord, session: str | None, *, device: str | None = None) -> None:
         """
-        Keep the session of a record's resource where the record names another one, and the device that it names.
+        Keep the session of a record's resource where the record names another one, and the device that it
+        names.
 
         A window of Copilot Chat holds many conversations: its calls name these, its counters name the
         window alone.
@@ -122,7 +123,10 @@ class Outcome(msgspec.Struct):
         self.rejects.append(Reject(item, reason, message))
 
     def drop(self, item: str, because: str) -> None:
-        """Say why an item that was counted as ignored gave no record; nothing is kept unless reasons are asked for."""
+        """
+        Say why an item that was counted as ignored gave no record; nothing is kept unless reasons are asked
+        for.
+        """
         if self.why is not None:
             self.dropped.append(Dropped(item, f"dropped: {because}"))
 
@@ -164,8 +168,8 @@ class Outcome(msgspec.Struct):
         """
         What is to be kept together, in order, at most so many records; their books add up to this one's.
 
-        Parts are unpacked one at a time. The last holds everything that was not packed and may not be kept while a
-        later part may still fail (see `pack`); a small payload is its own only part.
+        Parts are unpacked one at a time. The last holds everything that was not packed and may not be kept
+        while a later part may still fail (see `pack`); a small payload is its own only part.
         """
         self.packed.reverse()
         while self.packed:
@@ -209,5 +213,7 @@ def _pieces(part: _Part, most: int) -> Iterator[_Part]:
         end = begin + most
         yield _Part(
             points=part.points[begin:end],
-            named_points={place - begin: name for place, name in part.named_points.items() if begin <= place < end},
+            named_points={
+                place - begin: name for place, name in part.named_points.items() if begin <= place < end
+            },
         )

@@ -1,8 +1,9 @@
 """
-Unit-cost records as they are sent, under the service's rules: one bad record refuses the whole request, as there.
+Unit-cost records as they are sent, under the service's rules: one bad record refuses the whole request, as
+there.
 
-Pure: what a stream is already known to be comes in as a value. Names old and new are taken (`element-name` and
-`element_name`); every refusal names the record, the field and what it must be.
+Pure: what a stream is already known to be comes in as a value. Names old and new are taken (`element-name`
+and `element_name`); every refusal names the record, the field and what it must be.
 """
 
 from __future__ import annotations
@@ -20,7 +21,17 @@ from gateway.errors import BadPayload, Refusal
 from gateway.normalise.payload.items import UNREADABLE, check_containers
 from gateway.normalise.reading.values import exact
 from spool.record import NS, UnitCostOperation
-from spool.streams import ALLOCATION, CREATE, DAILY, DELETE, GRANULARITIES, Stream, merged, rounded_text, stream_of
+from spool.streams import (
+    ALLOCATION,
+    CREATE,
+    DAILY,
+    DELETE,
+    GRANULARITIES,
+    Stream,
+    merged,
+    rounded_text,
+    stream_of,
+)
 
 MAX_BYTES: Final = 5 * 1024**2
 MAX_RECORDS: Final = 3000
@@ -71,9 +82,12 @@ def stream_name(name: str) -> str:
     return name
 
 
-def read(body: bytes, *, type: str | None, stream: str | None, operation: str, find: Find, now: float) -> Operations:
+def read(
+    body: bytes, *, type: str | None, stream: str | None, operation: str, find: Find, now: float
+) -> Operations:
     """
-    The operations of a request. `stream` and `type` None: the oldest form, where each record names its stream.
+    The operations of a request. `stream` and `type` None: the oldest form, where each record names its
+    stream.
 
     `find` says what a stream is known to be. Refusal when the request, or any record in it, breaks a rule.
     """
@@ -100,11 +114,15 @@ def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCos
     said = _object(body) if body.strip() else {}
     for name in said.keys() - {"granularity", "filter", "associated_cost"}:
         raise Refusal(
-            400, "invalid_stream", f"A stream takes granularity and filter or associated_cost, not {name[:64]!r}."
+            400,
+            "invalid_stream",
+            f"A stream takes granularity and filter or associated_cost, not {name[:64]!r}.",
         )
     keys = said.get("filter" if type == ALLOCATION else "associated_cost") or []
     if not isinstance(keys, list) or len(keys) > MAX_KEYS or not all(map(_is_text, keys)):
-        raise Refusal(400, "invalid_stream", f"The dimensions of a stream are a list of at most {MAX_KEYS} names.")
+        raise Refusal(
+            400, "invalid_stream", f"The dimensions of a stream are a list of at most {MAX_KEYS} names."
+        )
     try:
         granularity = _granularity(said, type, required=False)
     except _Bad as error:
@@ -146,7 +164,9 @@ def _items(body: bytes) -> Sequence[Any]:
     if not isinstance(items, list) or not items:
         raise BadPayload('The body is {"records": [...]}, with at least one record.')
     if len(items) > MAX_RECORDS:
-        raise Refusal(413, "too_many_records", f"A request holds at most {MAX_RECORDS} records; send smaller batches.")
+        raise Refusal(
+            413, "too_many_records", f"A request holds at most {MAX_RECORDS} records; send smaller batches."
+        )
     return items
 
 
@@ -158,7 +178,14 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _take(
-    said: Operations, item: Any, *, type: str | None, stream: str | None, operation: str, find: Find, now: float
+    said: Operations,
+    item: Any,
+    *,
+    type: str | None,
+    stream: str | None,
+    operation: str,
+    find: Find,
+    now: float,
 ) -> None:
     if not isinstance(item, dict):
         raise _Bad("must be an object")
@@ -206,7 +233,9 @@ def _type_of(record: Mapping[str, Any]) -> str:
     return ALLOCATION if "element_name" in record or "filter" in record else "metric"
 
 
-def _operation(record: Mapping[str, Any], kind: str, stream: str, operation: str, now: float) -> UnitCostOperation:
+def _operation(
+    record: Mapping[str, Any], kind: str, stream: str, operation: str, now: float
+) -> UnitCostOperation:
     is_delete = operation == DELETE
     is_allocation = kind == ALLOCATION
     if is_delete and "value" in record:
@@ -222,7 +251,9 @@ def _operation(record: Mapping[str, Any], kind: str, stream: str, operation: str
         start_time=_time(record.get("timestamp"), now),
         granularity=_granularity(record, kind, required=True),
         element_name=element,
-        dimensions=_filter(record.get("filter")) if is_allocation else _associated(record.get("associated_cost")),
+        dimensions=_filter(record.get("filter"))
+        if is_allocation
+        else _associated(record.get("associated_cost")),
         value=None if is_delete else _value(record.get("value")),
     )
 

@@ -16,7 +16,8 @@ OPENED: web.AppKey[Callable[[], Mapping[str, tuple[str, ...]]]] = web.AppKey("OP
 ALL_ROWS: web.AppKey[Callable[[], Sequence[OperatorAddress]]] = web.AppKey("ALL_ROWS")  # of the operator API
 
 SIGNED_IN = ""  # needed: nothing but to be signed in
-# What a call shows of the calls to models, and what is made of them: all, what the person may see, or nothing.
+# What a call shows of the calls to models, and what is made of them: all, what the person may see, or
+# nothing.
 WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
 
 _NOTES = {
@@ -43,8 +44,8 @@ OPERATOR_REFUSALS: Mapping[int, str] = {
 @dataclass(frozen=True, kw_only=True)
 class OperatorAddress(Address):
     """
-    `needs` is the id of a permission set, or SIGNED_IN; None: the call is how one signs in. `shows` WHOLE is refused to
-    people who may see a part of the calls alone; with SLICED the handler leaves the rest out.
+    `needs` is the id of a permission set, or SIGNED_IN; None: the call is how one signs in. `shows` WHOLE is
+    refused to people who may see a part of the calls alone; with SLICED the handler leaves the rest out.
 
     A call that is not GET changes something and needs the CSRF token.
     """

@@ -1,8 +1,10 @@
 """
-Who speaks to the operator API: sessions, CSRF_HEADER, Host, Origin and permission sets, before any handler runs.
+Who speaks to the operator API: sessions, CSRF_HEADER, Host, Origin and permission sets, before any handler
+runs.
 
-On the operator socket the file mode is the sign-in and a header names the actor. Over HTTP a session cookie signs in,
-every change carries the session's CSRF token, and a request under a foreign Host or from a foreign page is refused.
+On the operator socket the file mode is the sign-in and a header names the actor. Over HTTP a session cookie
+signs in, every change carries the session's CSRF token, and a request under a foreign Host or from a foreign
+page is refused.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import EVERYTHING, Rights
 
 MAX_ACTOR = 200
-# Without a path a cookie is for the folder of the call that sets it, which is the API's: also where a proxy put a path
-# before it.
+# Without a path a cookie is for the folder of the call that sets it, which is the API's: also where a proxy
+# put a path before it.
 FOLDER = ""
 
 LOCAL = web.RequestKey("LOCAL", bool)  # set by the operator socket, and only there
@@ -78,7 +80,9 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             return await encoded(await work(), status=row.status, headers=UNCACHED)
 
         if row.takes_turn(admitted.body):
-            return await services.installation.questions.answer(f"person {admitted.actor.name}", work_and_encode, send)
+            return await services.installation.questions.answer(
+                f"person {admitted.actor.name}", work_and_encode, send
+            )
         return await send(await work())
 
     return handle
@@ -89,7 +93,9 @@ def _admit_on_socket(request: web.Request, services: OperatorServices) -> Operat
     if not name or len(name) > MAX_ACTOR or not name.isprintable():
         raise Refusal(400, "actor", f"the header {AS} names who asks: 1 to {MAX_ACTOR} printable characters")
     actor = Actor(name, "operator socket")
-    return OperatorRequest(http=request, body=None, services=services, actor=actor, role=ADMIN, rights=EVERYTHING)
+    return OperatorRequest(
+        http=request, body=None, services=services, actor=actor, role=ADMIN, rights=EVERYTHING
+    )
 
 
 async def _admit_over_http(
@@ -98,7 +104,9 @@ async def _admit_over_http(
     address = request.remote or "unknown"
     if row.needs is None:
         actor = Actor("", address)
-        return OperatorRequest(http=request, body=None, services=services, actor=actor, role="", rights=Rights())
+        return OperatorRequest(
+            http=request, body=None, services=services, actor=actor, role="", rights=Rights()
+        )
     secret = request.cookies.get(cookie_name(request, services.people))
     session = await services.installation.require_registry().operators.session(secret) if secret else None
     if session is None:
@@ -145,7 +153,8 @@ def _check_data(row: OperatorAddress, admitted: OperatorRequest[object]) -> None
     if row.shows == WHOLE and admitted.is_limited:
         roles = ", ".join(admitted.rights.roles) or "you have no role"
         message = (
-            f"this is about all calls, and you may see some of them alone ({roles}); an Organizer can give you a role"
+            f"this is about all calls, and you may see some of them alone ({roles}); an Organizer can give "
+            "you a role"
             " with full data access"
         )
         raise Refusal(403, "limited_data", message)
@@ -164,7 +173,9 @@ def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
         raise Refusal(403, "foreign_origin", "changes come from the console's own pages only")
 
 
-def set_session_cookie(request: OperatorRequest[Any], response: web.Response, secret: str, life_s: float) -> None:
+def set_session_cookie(
+    request: OperatorRequest[Any], response: web.Response, secret: str, life_s: float
+) -> None:
     response.set_cookie(
         cookie_name(request.http, request.services.people),
         secret,
@@ -187,7 +198,9 @@ def speaks_https(request: web.Request, people: PeopleServices) -> bool:
 
     Who opens a loopback address is on this machine and asks past every proxy.
     """
-    return request.secure or (people.is_behind_tls and not is_loopback(host_name(request.headers.get("Host", ""))))
+    return request.secure or (
+        people.is_behind_tls and not is_loopback(host_name(request.headers.get("Host", "")))
+    )
 
 
 def tries_from(request: OperatorRequest[Any], what: str) -> tuple[Buckets, str]:

@@ -54,7 +54,9 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(await read_bounded(request), type=kind)
     except UnicodeDecodeError:
-        raise Refusal(400, "bad_payload", "the body is not what this address takes: it is not UTF-8") from None
+        raise Refusal(
+            400, "bad_payload", "the body is not what this address takes: it is not UTF-8"
+        ) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise Refusal(400, "bad_payload", f"the body is not what this address takes: {error}") from None
 
@@ -71,7 +73,9 @@ async def read_bounded(request: web.Request) -> bytes:
 
 @web.middleware
 async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every failure as {"error": {"type", "message"}}; an unexpected one is logged and answered 500."""
+    """
+    Answer every failure as {"error": {"type", "message"}}; an unexpected one is logged and answered 500.
+    """
     try:
         return await handler(request)
     except Refusal as refusal:
@@ -100,7 +104,11 @@ _HTTP = {
 
 
 def _error(
-    status: int, type: str, message: str, retry_after_s: int | None = None, headers: dict[str, Any] | None = None
+    status: int,
+    type: str,
+    message: str,
+    retry_after_s: int | None = None,
+    headers: dict[str, Any] | None = None,
 ) -> web.Response:
     extra = {name: text for name, text in (headers or {}).items() if text}
     if retry_after_s is not None:

@@ -1,4 +1,7 @@
-"""The calls of the operator API for what upstreams refused: dead letters, and records named by partial successes."""
+"""
+The calls of the operator API for what upstreams refused: dead letters, and records named by partial
+successes.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,9 @@ async def retry_dead(request: OperatorRequest[Letters]) -> Result:
 
 
 async def edit_dead(request: OperatorRequest[Edit]) -> Result:
-    """Send a dead letter again with other values. The audit row has the fields, and a hash of either record."""
+    """
+    Send a dead letter again with other values. The audit row has the fields, and a hash of either record.
+    """
     services, id = request.services, request.number("id")
     letter = await _letter(request, id)
     record, names = edited(letter.record, request.body.record)
@@ -141,7 +146,9 @@ async def discard_dead(request: OperatorRequest[Letters]) -> Result:
 
 
 async def list_refusals(request: OperatorRequest[None]) -> Result:
-    return await request.list(REFUSALS, MemoryRows(await request.services.spool.deliveries.partial_refusals()))
+    return await request.list(
+        REFUSALS, MemoryRows(await request.services.spool.deliveries.partial_refusals())
+    )
 
 
 async def _letters(request: OperatorRequest[Letters]) -> list[DeadLetter]:

@@ -7,7 +7,14 @@ from decimal import Decimal
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.operator.log.newest import LOOKED_THROUGH_SCHEMA, STATES, KeptRecord, looked_through, newest, shown
+from gateway.operator.log.newest import (
+    LOOKED_THROUGH_SCHEMA,
+    STATES,
+    KeptRecord,
+    looked_through,
+    newest,
+    shown,
+)
 from gateway.operator.requests import OperatorRequest
 from spool.log.event_types import EventType
 from spool.record import USAGE_EVENTS, UsageEvent, decimal_text, moment
@@ -64,7 +71,9 @@ TYPES: List[_SentType] = List(
     default_sort=("type", "asc"),
     filters={
         "type": Filter(values=lambda type: (type.seen.type,)),
-        "sent": Filter(values=lambda type: ("no" if type.sent_as is None else "yes",), valid_values=("yes", "no")),
+        "sent": Filter(
+            values=lambda type: ("no" if type.sent_as is None else "yes",), valid_values=("yes", "no")
+        ),
     },
 )
 

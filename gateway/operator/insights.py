@@ -1,4 +1,6 @@
-"""The calls of the operator API on insights: list them, change their status, comment, and run the detectors."""
+"""
+The calls of the operator API on insights: list them, change their status, comment, and run the detectors.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,20 @@ class Inspection(RequestBody):
 
 
 def inspector(services: OperatorServices) -> Inspector:
-    """The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged."""
+    """
+    The inspector over all services. Refusal 503 while the registry, which keeps the findings, is damaged.
+    """
     registry, devices = services.installation.require_registry(), services.senders.devices
 
     async def arrived() -> Sequence[Arrival]:
         pulls = await services.money.statement_puller().states() if services.money.statement_puller else ()
-        return arrivals(await registry.statements.statements(), pulls, settle_s=services.money.reconciliation().settle)
+        return arrivals(
+            await registry.statements.statements(), pulls, settle_s=services.money.reconciliation().settle
+        )
 
-    optional: dict[str, Any] = {"reconciled": services.money.reconciler().look} if services.money.reconciler else {}
+    optional: dict[str, Any] = (
+        {"reconciled": services.money.reconciler().look} if services.money.reconciler else {}
+    )
     sources = FactSources(
         ledger=services.money.ledger,
         log=services.spool.log,
@@ -76,7 +84,9 @@ async def list_insights(request: OperatorRequest[None]) -> Result:
         return await request.list(INSIGHTS_OF_PEOPLE, insight_rows(request.registry))
     visible = await visible_to(request)
     found = await request.registry.insights.found()
-    return await request.list(INSIGHTS_OF_PEOPLE, MemoryRows([each for each in found if visible.insight(each)]))
+    return await request.list(
+        INSIGHTS_OF_PEOPLE, MemoryRows([each for each in found if visible.insight(each)])
+    )
 
 
 async def show_insight(request: OperatorRequest[None]) -> Result:
@@ -90,7 +100,10 @@ async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
     if given.status is not None:  # what is wrong with the request is said first, whatever the insight is
         checked_status(given.status)
     changes: dict[str, Any] = {} if given.effort is None else {"effort": checked_effort(given.effort)}
-    id, table = (await insight_of(request, await visible_to(request), request.word("id"))).id, request.registry.insights
+    id, table = (
+        (await insight_of(request, await visible_to(request), request.word("id"))).id,
+        request.registry.insights,
+    )
     insight = await table.change(id, status=given.status, fields=changes, actor=request.actor)
     return {"insight": shown_to_people(insight)}
 
@@ -103,7 +116,10 @@ async def list_comments(request: OperatorRequest[None]) -> Result:
 
 async def comment_insight(request: OperatorRequest[InsightComment]) -> Result:
     given = request.body
-    insight, table = await insight_of(request, await visible_to(request), request.word("id")), request.registry.insights
+    insight, table = (
+        await insight_of(request, await visible_to(request), request.word("id")),
+        request.registry.insights,
+    )
     comment = await table.comment(insight.id, given.message, actor=request.actor)
     return {"comment": shown_comment(comment)}
 

@@ -33,7 +33,10 @@ class NewKey(RequestBody):
 
 
 class KeyChanges(RequestBody):
-    """What is left out stays as it is. With the `version` that was read, it is refused if the key was changed since."""
+    """
+    What is left out stays as it is. With the `version` that was read, it is refused if the key was changed
+    since.
+    """
 
     version: str | None = None
     name: str | None = None
@@ -92,7 +95,8 @@ KEYS: List[Key] = List(
 
 
 async def list_keys(request: OperatorRequest[None]) -> Result:
-    request.services.installation.require_registry()  # the keys of a damaged registry must not seem not to exist
+    # the keys of a damaged registry must not seem not to exist
+    request.services.installation.require_registry()
     return await request.list(KEYS, MemoryRows(request.services.senders.access.keys()))
 
 
@@ -184,6 +188,8 @@ def _now(request: OperatorRequest[Any], key: Key) -> dict[str, object]:
 
 
 def _told_of_empty(request: OperatorRequest[Any], key: Key) -> dict[str, object]:
-    """`opens_nothing` names the key's scopes that no operation asks for; nothing is said where there are none."""
+    """
+    `opens_nothing` names the key's scopes that no operation asks for; nothing is said where there are none.
+    """
     empty = empty_scopes(request, key.scopes)
     return {"opens_nothing": empty} if empty else {}

@@ -1,4 +1,6 @@
-"""What an operator may change of a refused record, under the rules of records that come from senders. Pure."""
+"""
+What an operator may change of a refused record, under the rules of records that come from senders. Pure.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def edited(record: Record, given: Mapping[str, Any]) -> tuple[Record, Sequence[s
     Invalid names the field that is wrong. A cost that is given counts as reported.
     """
     if isinstance(record, UnitCostOperation):
-        raise NotAllowed("a unit-cost record is part of the totals of its stream: discard it and send a correction")
+        raise NotAllowed(
+            "a unit-cost record is part of the totals of its stream: discard it and send a correction"
+        )
     shown = as_json(record)
     names = [name for name, value in given.items() if name not in shown or shown[name] != value]
     if not names:
@@ -71,7 +75,9 @@ def _tokens(name: str, value: Any) -> int | None:
 
 
 def _cost(name: str, value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or len(value) > MAX_COST_DIGITS or not _COST.fullmatch(value)):
+    if value is not None and (
+        not isinstance(value, str) or len(value) > MAX_COST_DIGITS or not _COST.fullmatch(value)
+    ):
         raise Invalid(f'{name} is decimal text such as "0.0125", or null')
     return value
 
@@ -98,7 +104,9 @@ def _tags(name: str, value: Any) -> dict[str, str]:
             or tags.is_secret(text)
             or not tags.put(found, key, text)
         ):
-            raise Invalid(f"{name}.{key[:64]}: text under a short name, neither content nor a secret, and not too many")
+            raise Invalid(
+                f"{name}.{key[:64]}: text under a short name, neither content nor a secret, and not too many"
+            )
     return found
 
 
@@ -106,7 +114,9 @@ def _data(name: str, value: Any) -> dict[str, Any]:
     kept: dict[str, str] = {}
     for key, each in value.items() if isinstance(value, dict) else [("", None)]:
         if not tags.put(kept, key, each):
-            raise Invalid(f"{name}.{key[:64]}: a number, a text or a truth value that is not content, and not too many")
+            raise Invalid(
+                f"{name}.{key[:64]}: a number, a text or a truth value that is not content, and not too many"
+            )
     return dict(value)
 
 

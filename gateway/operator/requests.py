@@ -67,8 +67,8 @@ class OperatorRequest(AdmittedRequest[Body]):
         """
         Around a change of the spool: its audit row.
 
-        The row comes first, because the two lie in different files: a crash in between leaves a row without a change,
-        never a change without a row. A failure gets a row of its own.
+        The row comes first, because the two lie in different files: a crash in between leaves a row without a
+        change, never a change without a row. A failure gets a row of its own.
         """
         registry = self.registry
         await registry.note(self.actor, action, target, after=after)
@@ -89,7 +89,9 @@ def holder(people: PeopleServices, session: Session) -> Holder:
 
 
 def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> bool:
-    """Whether the role of a provider's person with these groups is the default one, by the settings of now."""
+    """
+    Whether the role of a provider's person with these groups is the default one, by the settings of now.
+    """
     oidc = people.oidc
     if oidc is None or not issuer:
         return False

@@ -38,7 +38,9 @@ SCOPE_LIST: List[PublishedScope] = List(
     filters={
         "scope": Filter(values=lambda each: (each.scope,)),
         "category": Filter(values=lambda each: (each.category,), valid_values=tuple(GROUPS)),
-        "opens_nothing": Filter(values=lambda each: ("no" if each.opens else "yes",), valid_values=("yes", "no")),
+        "opens_nothing": Filter(
+            values=lambda each: ("no" if each.opens else "yes",), valid_values=("yes", "no")
+        ),
     },
     default_limit=100,
 )
@@ -62,7 +64,9 @@ def empty_scopes(request: OperatorRequest[Any], scopes: Iterable[str]) -> list[s
 async def list_scopes(request: OperatorRequest[None]) -> Result:
     opened = request.http.app[OPENED]()
     rows = [
-        PublishedScope(scope=scope, category=category, use_case=granting_use_case(scope), opens=opened.get(scope, ()))
+        PublishedScope(
+            scope=scope, category=category, use_case=granting_use_case(scope), opens=opened.get(scope, ())
+        )
         for category, scopes in GROUPS.items()
         for scope in scopes
     ]

@@ -1,8 +1,8 @@
 """
 The operator API on a unix socket in the data directory, for the command line. Its file mode is the sign-in.
 
-A path of more than 100 bytes does not fit into a socket address: then the socket lies in the system's temporary
-directory and `operator.path` in the data directory says where.
+A path of more than 100 bytes does not fit into a socket address: then the socket lies in the system's
+temporary directory and `operator.path` in the data directory says where.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ STOP_S = 2.0  # twice at most: the time that commands in hand get to finish at a
 
 
 class OperatorSocket:
-    """Serves the operator application to every process that may open the socket. The directory's lock must be held."""
+    """
+    Serves the operator application to every process that may open the socket. The directory's lock must be
+    held.
+    """
 
     def __init__(self, directory: Path, application: web.Application) -> None:
         self._directory = directory

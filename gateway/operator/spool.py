@@ -65,7 +65,11 @@ ROUTES: List[RouteState] = List(
 
 async def status(request: OperatorRequest[None]) -> Result:
     services = request.services
-    books, stats, routes = await services.spool.log.books(), await services.spool.log.stats(), await _routes(request)
+    books, stats, routes = (
+        await services.spool.log.books(),
+        await services.spool.log.stats(),
+        await _routes(request),
+    )
     topics = [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())]
     return {
         "topics": topics,
@@ -112,7 +116,9 @@ async def replay(request: OperatorRequest[Replay]) -> Result:
     else:
         span = {"since": moment(since), "until": moment(until)}
         async with request.audited("route.replay", given.route, span):
-            records = await services.spool.deliveries.replay(given.route, since=since, until=until, dry_run=False)
+            records = await services.spool.deliveries.replay(
+                given.route, since=since, until=until, dry_run=False
+            )
         services.spool.wake(given.route)
     return {
         "replay": {
@@ -124,7 +130,13 @@ async def replay(request: OperatorRequest[Replay]) -> Result:
 
 async def show_clock(request: OperatorRequest[None]) -> Result:
     step_s, held_s = doubts(request.services.installation.clock)
-    return {"clock": {"now": moment(request.services.installation.clock.now()), "step_s": step_s, "held_s": held_s}}
+    return {
+        "clock": {
+            "now": moment(request.services.installation.clock.now()),
+            "step_s": step_s,
+            "held_s": held_s,
+        }
+    }
 
 
 async def accept_clock(request: OperatorRequest[AcceptClock]) -> Result:
@@ -150,8 +162,8 @@ async def show_running_books(request: OperatorRequest[None]) -> Result:
 
 async def verify(request: OperatorRequest[None]) -> Result:
     """
-    Recounted from commit rows and entries; the running counters are not trusted. The ledger's calls are compared with
-    those that are kept.
+    Recounted from commit rows and entries; the running counters are not trusted. The ledger's calls are
+    compared with those that are kept.
     """
     services = request.services
 

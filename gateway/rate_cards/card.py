@@ -31,8 +31,8 @@ class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
     What each kind of token costs.
 
-    Reasoning is given only where its price differs from the output's, writes kept for an hour where theirs does
-    from that of other writes.
+    Reasoning is given only where its price differs from the output's, writes kept for an hour where theirs
+    does from that of other writes.
     """
 
     input: Decimal | None = None
@@ -54,7 +54,8 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
     """
     One row of a model's price history. `hours` is a daily window in UTC, `mode` a way of processing.
 
-    `since` is the day on which the price changed; that of a mode's first row is the day on which the mode began.
+    `since` is the day on which the price changed; that of a mode's first row is the day on which the mode
+    began.
     """
 
     mode: str = ""

@@ -76,7 +76,9 @@ def _model(model: Any) -> Model:
         media=not priced.isdisjoint(_MEDIA) or any(word in model.id for word in _SOUND),
         prices=tuple(
             _price(amounts, since=since, hours=hours, mode=mode)
-            for amounts, since, hours, mode in _known([*standard, *sorted(_variants(model, standard), key=_start)])
+            for amounts, since, hours, mode in _known(
+                [*standard, *sorted(_variants(model, standard), key=_start)]
+            )
         ),
     )
 
@@ -127,7 +129,8 @@ def _known(rows: list[_Row]) -> Iterator[_Row]:
     """
     The rows, the first of each mode without a day: a price changed on the days of the others.
 
-    The source's day of a first price is the day on which the source learned it, and the provider charged it before.
+    The source's day of a first price is the day on which the source learned it, and the provider charged it
+    before.
     """
     modes: set[str] = set()
     for amounts, since, hours, mode in rows:

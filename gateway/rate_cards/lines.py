@@ -19,12 +19,16 @@ class Place(NamedTuple):
 
 _CLAUDE = re.compile(r"claude-(?P<rank>opus|sonnet|haiku|fable|mythos)-(?P<version>\d{1,2}(?:[-.]\d{1,2})?)")
 _OLD_CLAUDE = re.compile(r"claude-(?P<version>\d(?:[-.]\d)?)-(?P<rank>opus|sonnet|haiku)(?:-latest)?")
-_GPT = re.compile(r"gpt-(?P<version>\d+(?:\.\d+)?)(?P<omni>o?)(?:-(?P<rank>mini|nano|luna|terra|sol|astra|pro))?")
+_GPT = re.compile(
+    r"gpt-(?P<version>\d+(?:\.\d+)?)(?P<omni>o?)(?:-(?P<rank>mini|nano|luna|terra|sol|astra|pro))?"
+)
 _GEMINI = re.compile(r"gemini-(?P<version>\d+(?:\.\d+)?)-(?P<rank>pro|flash|flash-lite)")
 
 
 def place_of(model: str) -> Place | None:
-    """The place of a model by the name that its maker gave it, without a date; None if it belongs to no line."""
+    """
+    The place of a model by the name that its maker gave it, without a date; None if it belongs to no line.
+    """
     for maker, pattern in (("claude", _CLAUDE), ("claude", _OLD_CLAUDE), ("gpt", _GPT), ("gemini", _GEMINI)):
         found = pattern.fullmatch(model)
         if found is not None:

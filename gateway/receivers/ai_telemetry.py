@@ -34,7 +34,9 @@ async def ingest(request: KeyRequest[bytes], *, format: str | None = None) -> we
     size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
     if format is None:
         format = await aside(partial(recognised, body, how=how), is_large=size > LARGE)
-    outcome, reports = await decoded(receivers, SentBody.of_format(format, body), request.lease, aside_above=0)
+    outcome, reports = await decoded(
+        receivers, SentBody.of_format(format, body), request.lease, aside_above=0
+    )
     receipt = await receivers.intake.take(outcome, request.bearer, reports)
     answering = answer_to(format, body, outcome, now=receivers.clock.now())
     answer = await drive_aside(lambda _: answering, request.lease.take, size=size)

@@ -1,7 +1,8 @@
 """
 Billing drops: kept, or only validated.
 
-A drop is kept whole and leaves as it came. Both names of the segment are accepted, independent of the upstream's.
+A drop is kept whole and leaves as it came. Both names of the segment are accepted, independent of the
+upstream's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from spool.record import BillingDrop
 
 
 async def create_billing_drop(request: KeyRequest[bytes]) -> web.Response:
-    connections, id, names = request.services.billing_connections, request.word("connection_id"), names_of(request)
+    connections, id, names = (
+        request.services.billing_connections,
+        request.word("connection_id"),
+        names_of(request),
+    )
     if names is not None and request.services.deposits.has(names):  # whatever became of the connection since
         return await _keep(request, id, names, is_repeat=True)
     async with connections.taking(id) as connection:
@@ -65,9 +70,11 @@ def _answer(record: BillingDrop, receipt: Receipt) -> web.Response:
 
 async def validate_billing_drop(request: KeyRequest[bytes]) -> Result:
     """
-    Apply the same rules and keep nothing. What passes them is shown to the upstream, if there is one that answers.
+    Apply the same rules and keep nothing. What passes them is shown to the upstream, if there is one that
+    answers.
 
-    What breaks a rule of ours would not be taken here, whatever the upstream says; it may hold message content.
+    What breaks a rule of ours would not be taken here, whatever the upstream says; it may hold message
+    content.
     """
     found, answered_by = list((await _read(request.body)).errors), "tollhouse"
     validate = request.services.billing_connections.validate

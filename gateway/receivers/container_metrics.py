@@ -1,8 +1,9 @@
 """
-Container metrics of a cluster's agent: files behind addresses that are given out, bodies of remote write, statuses.
+Container metrics of a cluster's agent: files behind addresses that are given out, bodies of remote write,
+statuses.
 
-Whoever sends hears whether it was taken, and nothing of the organization. A 200 leaves after the bytes and their row
-are on disk.
+Whoever sends hears whether it was taken, and nothing of the organization. A 200 leaves after the bytes and
+their row are on disk.
 """
 
 from __future__ import annotations
@@ -74,20 +75,28 @@ async def announce_files(request: KeyRequest[UploadAnnouncement]) -> Result:
     lasts_s = _count(request.http, "expiration", default=EXPIRATION_S, most=LONGEST_EXPIRATION_S)
     files, expires_at = _files(request), request.receivers.clock.now() + max(1, lasts_s)
     announced = [
-        AnnouncedFile(reference=file.reference_id, size=file.size, sha256=file.sha_256) for file in request.body.files
+        AnnouncedFile(reference=file.reference_id, size=file.size, sha256=file.sha_256)
+        for file in request.body.files
     ]
     rows = await files.announce(identity, announced, by, expires_at=expires_at)
     response = json_response({row.reference: _address(request, row, expires_at) for row in rows})
     given = {row.id for row in rows}
-    missing = [one for one in await files.missing(identity, key=by.key, limit=MAX_FILES) if one.id not in given]
+    missing = [
+        one for one in await files.missing(identity, key=by.key, limit=MAX_FILES) if one.id not in given
+    ]
     if replay := _replay(request, missing, expires_at):
         response.headers[REPLAY] = replay
     return response
 
 
 async def put_file(request: KeyRequest[None]) -> Result:
-    """The bytes of an announced file; without a key, because the address is one. It ends with the key it was given."""
-    address = upload_addresses.opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
+    """
+    The bytes of an announced file; without a key, because the address is one. It ends with the key it was
+    given.
+    """
+    address = upload_addresses.opened(
+        _secret(request), request.word("token"), now=request.receivers.clock.now()
+    )
     try:
         expects = () if address.key is None else await request.receivers.access.expects_of(address.key)
         await _keep(request, await _files(request).begin(address.file, expects))
@@ -111,7 +120,9 @@ async def report_status(request: KeyRequest[bytes]) -> Result:
     is_config = type is not None or CONFIG_STATUS in http.headers
     read = cluster_reports.read_config if is_config else cluster_reports.read_status
     cluster = read(request.body)
-    await request.services.storage.clusters.report(cluster, expects=request.bearer.expects, key=request.bearer.name)
+    await request.services.storage.clusters.report(
+        cluster, expects=request.bearer.expects, key=request.bearer.name
+    )
     identity = ClusterIdentity(cluster.account, cluster.region, cluster.name)
     kind = "config" if is_config else "status"
     await _files(request).put_status(identity, kind, _sender(request, ""), request="", body=request.body)
@@ -127,7 +138,9 @@ async def write_remote(request: KeyRequest[None]) -> Result:
     """A body of Prometheus remote write, which leaves as it came."""
     http = request.http
     if http.headers.get("Content-Encoding", "").strip().lower() != SNAPPY:
-        raise Refusal(415, "unsupported_encoding", "Remote write is compressed: send Content-Encoding snappy.")
+        raise Refusal(
+            415, "unsupported_encoding", "Remote write is compressed: send Content-Encoding snappy."
+        )
     headers = {name: http.headers[name] for name in ("Content-Type", "X-Prometheus-Remote-Write-Version")
                if name in http.headers}  # fmt: skip
     told = msgspec.json.encode(headers).decode()
@@ -148,7 +161,9 @@ def check_protobuf(request: web.Request) -> None:
         raise Refusal(415, "unsupported_media_type", f"This address takes {PROTOBUF}.")
 
 
-async def _keep(request: KeyRequest[None], upload: ContainerUpload | RepeatedUpload, *, least: int = 0) -> None:
+async def _keep(
+    request: KeyRequest[None], upload: ContainerUpload | RepeatedUpload, *, least: int = 0
+) -> None:
     """Receive an upload and keep it, if it is new; whatever ends it early leaves nothing behind."""
     try:
         await _receive(request, upload)
@@ -196,7 +211,9 @@ def _cluster(request: KeyRequest[Any]) -> ClusterIdentity:
         raise Refusal(400, "missing_parameter", f"the query lacks {', '.join(missing)}")
     name, account, region = (query[name] for name in CLUSTER_PARAMETERS)
     if max(map(len, (name, account, region))) > MAX_TEXT:
-        raise Refusal(400, "invalid_parameter", f"{', '.join(CLUSTER_PARAMETERS)} have at most {MAX_TEXT} characters")
+        raise Refusal(
+            400, "invalid_parameter", f"{', '.join(CLUSTER_PARAMETERS)} have at most {MAX_TEXT} characters"
+        )
     return ClusterIdentity(account, region, name)
 
 
@@ -227,7 +244,9 @@ def _count(http: web.Request, name: str, *, default: int, most: int) -> int:
 
 
 def _address(request: KeyRequest[Any], file: ContainerFile, expires_at: float) -> str:
-    """Beside the address that was asked, under the host by which the agent came or the one that is configured."""
+    """
+    Beside the address that was asked, under the host by which the agent came or the one that is configured.
+    """
     token = upload_addresses.signed(_secret(request), file.id, expires_at, key=request.bearer.number)
     base = _files(request).settings.upload_url or str(_origin(request.http))
     path = request.http.path.rpartition("/")[0]
@@ -242,7 +261,9 @@ def _origin(http: web.Request) -> URL:
 
 
 def _replay(request: KeyRequest[Any], missing: Sequence[ContainerFile], expires_at: float) -> str:
-    """As many of the files that are wanted again as the header may hold; the others come with the next answer."""
+    """
+    As many of the files that are wanted again as the header may hold; the others come with the next answer.
+    """
     wanted: list[dict[str, str]] = []
     size = 2
     for file in missing:

@@ -16,12 +16,14 @@ from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.workers.jobs import SentBody
 from gateway.workers.pool import NotDone
 
-# Bytes of a body that is worth the way to a worker. Where single spans leave together it saves half of their decoding,
-# but they come back one after the other: fewer of them share a commit, which costs as much.
+# Bytes of a body that is worth the way to a worker. Where single spans leave together it saves half of their
+# decoding, but they come back one after the other: fewer of them share a commit, which costs as much.
 WORTH_A_WAY: Final = 4 * 1024
 
 
-async def decoded(receivers: ReceiverServices, body: SentBody, lease: Lease, *, aside_above: int = LARGE) -> Normalised:
+async def decoded(
+    receivers: ReceiverServices, body: SentBody, lease: Lease, *, aside_above: int = LARGE
+) -> Normalised:
     """
     Normalise a body. What its items take is held by the lease. BadPayload and Refusal as of the normaliser.
 

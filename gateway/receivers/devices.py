@@ -98,7 +98,9 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
         raise BadPayload(f"labels: {error}.") from error
     for name in labels:
         if may_hold_content(name):
-            raise BadPayload(f"labels: {name} is a name of message content, which is never kept; choose another name.")
+            raise BadPayload(
+                f"labels: {name} is a name of message content, which is never kept; choose another name."
+            )
     return DeviceReport(
         id=_id(report, bearer),
         hostname=report.hostname or "",

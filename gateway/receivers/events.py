@@ -26,11 +26,14 @@ async def create_events(request: KeyRequest[bytes]) -> web.Response:
     takes_ids, keep_tags = request.bearer.may_chain, options.keep_tags
     if is_binary(headers):
         events = await aside(
-            lambda: read_binary(body, headers, takes_ids=takes_ids, keep_tags=keep_tags), is_large=len(body) > LARGE
+            lambda: read_binary(body, headers, takes_ids=takes_ids, keep_tags=keep_tags),
+            is_large=len(body) > LARGE,
         )
     else:
         events = await drive_aside(
-            lambda hold: read(body, Allowance(options.max_items, hold), takes_ids=takes_ids, keep_tags=keep_tags),
+            lambda hold: read(
+                body, Allowance(options.max_items, hold), takes_ids=takes_ids, keep_tags=keep_tags
+            ),
             request.lease.take,
             size=len(body),
         )
@@ -39,7 +42,11 @@ async def create_events(request: KeyRequest[bytes]) -> web.Response:
     names = names_of(request, *_told_in_headers(headers))
     receipt = await request.services.deposits.events(events, request.bearer, request=names)
     fates = await drive(long_lists.encoded(_fates(events)))
-    said = {"accepted": len(events.records), "rejected": len(events.rejects), "events": orjson.Fragment(fates)}
+    said = {
+        "accepted": len(events.records),
+        "rejected": len(events.rejects),
+        "events": orjson.Fragment(fates),
+    }
     return answers.json_response(said, receipt=receipt)
 
 
@@ -52,7 +59,9 @@ def _told_in_headers(headers: Mapping[str, str]) -> Iterator[bytes]:
 
 
 def check_media_type(request: web.Request) -> None:
-    """Refusal 415 for a media type that cannot be JSON. Which JSON it is shows in the first bytes of the body."""
+    """
+    Refusal 415 for a media type that cannot be JSON. Which JSON it is shows in the first bytes of the body.
+    """
     if is_binary(request.headers):
         return
     media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()

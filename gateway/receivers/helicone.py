@@ -1,8 +1,8 @@
 """
 Helicone's webhook, which can set no header: the key is the last part of the address.
 
-Addresses end up in other people's logs, so this one takes only keys that can send AI telemetry and nothing else, and
-its path is never logged here. Helicone also signs its bodies.
+Addresses end up in other people's logs, so this one takes only keys that can send AI telemetry and nothing
+else, and its path is never logged here. Helicone also signs its bodies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ SIGNATURE = "Helicone-Signature"
 
 
 async def helicone_webhook(request: KeyRequest[bytes]) -> web.Response:
-    """Take a webhook's payload. Where a signing secret is set, the body must be signed: others may know the address."""
+    """
+    Take a webhook's payload. Where a signing secret is set, the body must be signed: others may know the
+    address.
+    """
     secret = request.receivers.signing_secret
     if secret is not None:
         signature, body = request.http.headers.get(SIGNATURE, ""), request.body

@@ -1,8 +1,9 @@
 """
 OTLP over gRPC: the same decode path, keys, bounds and receipts as HTTP, behind generic bytes handlers.
 
-No stubs: a handler is given the message as bytes, and the answer's bytes are those of OTLP over HTTP. On the wire a
-unary call is a stream of one message; taken as a stream, its key is checked before its message is received.
+No stubs: a handler is given the message as bytes, and the answer's bytes are those of OTLP over HTTP. On the
+wire a unary call is a stream of one message; taken as a stream, its key is checked before its message is
+received.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class GrpcServer:
         self, exports: Mapping[str, Export], *, max_bytes: int, max_connections: int, reuse_port: bool = False
     ) -> None:
         """
-        `exports` are the services by name: see the functions `exports`, `waiting` and `refusals`. `reuse_port`: another
-        process of this user that says so, too, may listen on the same address.
+        `exports` are the services by name: see the functions `exports`, `waiting` and `refusals`.
+        `reuse_port`: another process of this user that says so, too, may listen on the same address.
         """
         self._exports = exports
         self._reuse_port = reuse_port
@@ -118,7 +119,8 @@ def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tup
         # Of a message as it comes; over it RESOURCE_EXHAUSTED without RetryInfo.
         ("grpc.max_receive_message_length", max_bytes),
         ("grpc.per_message_decompression", 0),  # it would inflate what our budget has not seen
-        # What is taken in for a call that does not receive yet; by itself it would guess up to megabytes for each.
+        # What is taken in for a call that does not receive yet; by itself it would guess up to megabytes for
+        # each.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
         # Unless it was asked for, a port in use is an error, not a second server that gets half of the calls.
@@ -143,7 +145,9 @@ def exports(services: ReceiverServices, table: Mapping[str, Signal | None]) -> M
     }
 
 
-def waiting(table: Mapping[str, object], ready: Callable[[], Awaitable[Mapping[str, Export]]]) -> Mapping[str, Export]:
+def waiting(
+    table: Mapping[str, object], ready: Callable[[], Awaitable[Mapping[str, Export]]]
+) -> Mapping[str, Export]:
     """The services of a table, whose calls wait until their handlers are there."""
 
     def later(name: str) -> Export:
@@ -216,7 +220,10 @@ async def _receive(services: ReceiverServices, lease: Lease, bearer: Bearer, con
 
 
 def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
-    """The request boundary: admit the call, receive its message, let `take` answer it; count and log the outcome."""
+    """
+    The request boundary: admit the call, receive its message, let `take` answer it; count and log the
+    outcome.
+    """
     services.metrics.expect(name, grpc.StatusCode.OK.name)
 
     async def enter(context: Context) -> bytes:
@@ -225,7 +232,9 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
                 bearer = await _admit(services, context)
                 await begin_work(key_party(bearer.name))
                 with services.budget.lease(bearer.name) as lease:
-                    answer = await take(await _receive(services, lease, bearer, context), bearer, lease, context)
+                    answer = await take(
+                        await _receive(services, lease, bearer, context), bearer, lease, context
+                    )
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
@@ -239,7 +248,8 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
             services.metrics.requests(name, grpc.StatusCode.OK.name)
             return answer
         await begin_work()
-        # Outside of the handler above: abort raises, and the error's text must not travel along as its context.
+        # Outside of the handler above: abort raises, and the error's text must not travel along as its
+        # context.
         return await _abort(context, refusal)
 
     async def traced(_: Messages, context: Context) -> bytes:
@@ -253,7 +263,9 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
 
 
 def _without_frames(refusal: Refusal) -> Refusal:
-    """The refusal alone: the frames in which it was raised hold the message, and one of them holds the refusal."""
+    """
+    The refusal alone: the frames in which it was raised hold the message, and one of them holds the refusal.
+    """
     refusal.__traceback__ = refusal.__cause__ = refusal.__context__ = None
     return refusal
 
@@ -284,7 +296,8 @@ def _metadatum(context: Context, name: str) -> str | None:
 
 def _address(services: ReceiverServices, context: Context) -> str:
     """
-    `ipv4:127.0.0.1:50312` or `ipv6:%5B::1%5D:50312` as the address alone; of what a named proxy forwards, the sender's.
+    `ipv4:127.0.0.1:50312` or `ipv6:%5B::1%5D:50312` as the address alone; of what a named proxy forwards, the
+    sender's.
     """
     family, _, rest = context.peer().partition(":")
     peer = unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family

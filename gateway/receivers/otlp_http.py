@@ -32,14 +32,18 @@ async def export(signal: Signal, request: KeyRequest[bytes]) -> web.Response:
     """Normalise and keep the items of one signal; those that are malformed are a partial success."""
     receivers, json = request.receivers, is_json(request.http) is True
     # Nobody holds the body afterwards: the records are out of it, and the commit may take a while.
-    outcome = await read_export(signal, request.take_body(), json=json, receivers=receivers, lease=request.lease)
+    outcome = await read_export(
+        signal, request.take_body(), json=json, receivers=receivers, lease=request.lease
+    )
     receipt = await receivers.intake.take(outcome, request.bearer)
     refuse_when_all_malformed(outcome)
     answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
     return answers.respond(answer, content_type=answers.JSON if json else answers.PROTOBUF, receipt=receipt)
 
 
-async def read_export(signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, lease: Lease) -> Outcome:
+async def read_export(
+    signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, lease: Lease
+) -> Outcome:
     """The outcome of a request; of one with more than a few items on the thread."""
     sent = SentBody.of_export(signal, body, json=json)
     del body
@@ -54,7 +58,10 @@ async def drop_profiles(request: KeyRequest[bytes]) -> web.Response:
 
 
 def is_json(request: web.Request) -> bool | None:
-    """Whether the body says it is JSON (True), protobuf (False) or neither (None), whatever the case and parameters."""
+    """
+    Whether the body says it is JSON (True), protobuf (False) or neither (None), whatever the case and
+    parameters.
+    """
     said = _IS_JSON.get(request.headers.get("Content-Type", ""))  # nearly always as it stands there
     return _IS_JSON.get(request.content_type.lower()) if said is None else said
 

@@ -1,8 +1,8 @@
 """
 Unit-cost streams are created, summed into, replaced, deleted from, read and dropped.
 
-The answers are the service's: 200 (201 when records of an allocation stream were deleted), 400 for the whole request
-when one record in it is wrong.
+The answers are the service's: 200 (201 when records of an allocation stream were deleted), 400 for the whole
+request when one record in it is wrong.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ STREAMS: List[Stream] = List(
 
 
 async def sum_records(request: KeyRequest[bytes]) -> web.Response:
-    """Add records to their streams: to the stream of the path, or without one to those that the records name."""
+    """
+    Add records to their streams: to the stream of the path, or without one to those that the records name.
+    """
     return await _operate(request, SUM)
 
 
@@ -83,7 +85,9 @@ async def _create(request: KeyRequest[bytes]) -> web.Response:
     is_new = book.find(name) is None
     operation, stream = unit_cost.created(request.body, type=type, stream=name, find=book.find)
     receipt = await _keep(request, [operation], [None], {name: stream})
-    return answers.json_response({"stream": shown_stream(stream)}, status=201 if is_new else 200, receipt=receipt)
+    return answers.json_response(
+        {"stream": shown_stream(stream)}, status=201 if is_new else 200, receipt=receipt
+    )
 
 
 async def list_streams(request: KeyRequest[None]) -> Result:
@@ -94,8 +98,8 @@ async def read_records(request: KeyRequest[None]) -> Result:
     """
     The page of a stream's records, each with its present total.
 
-    `start_time` is part of the range and `end_time` is not; `dimension=NAME=VALUE` may repeat, and one of the values of
-    each name must be there.
+    `start_time` is part of the range and `end_time` is not; `dimension=NAME=VALUE` may repeat, and one of the
+    values of each name must be there.
     """
     name = unit_cost.stream_name(request.word("stream"))
     stream = _known(request, name)
@@ -179,8 +183,12 @@ def shown(total: Total) -> Mapping[str, object]:
     return record | {"value": total.value}
 
 
-async def _as_they_are(request: KeyRequest[Any], answer: Callable[[], Awaitable[web.Response]]) -> web.Response:
-    """Answer once more, by what is there, where another gateway has just defined a stream or taken the room."""
+async def _as_they_are(
+    request: KeyRequest[Any], answer: Callable[[], Awaitable[web.Response]]
+) -> web.Response:
+    """
+    Answer once more, by what is there, where another gateway has just defined a stream or taken the room.
+    """
     try:
         return await answer()
     except Stale:
@@ -197,7 +205,9 @@ async def _operate(request: KeyRequest[bytes], operation: str) -> web.Response:
 async def _operate_once(request: KeyRequest[bytes], operation: str) -> web.Response:
     words, names = request.http.match_info, names_of(request)
     type, stream = words.get("type"), words.get("stream")
-    is_repeat = names is not None and request.services.deposits.has(names)  # whatever became of the streams since
+    is_repeat = names is not None and request.services.deposits.has(
+        names
+    )  # whatever became of the streams since
     operations = unit_cost.read(
         request.body,
         type=type,

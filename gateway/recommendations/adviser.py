@@ -1,4 +1,6 @@
-"""Looks for savings and keeps what is found: in the background, when an operator asks, and without keeping it."""
+"""
+Looks for savings and keeps what is found: in the background, when an operator asks, and without keeping it.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +77,8 @@ class Adviser:
         may_see: Chosen = lambda _: True,
     ) -> Check:
         """
-        What would be found now of one type, or of all, among the calls that pass the filters and that one may see;
-        nothing is kept.
+        What would be found now of one type, or of all, among the calls that pass the filters and that one may
+        see; nothing is kept.
         """
         async with self._turn:
             known = await self._known()

@@ -12,7 +12,9 @@ from spool.ledger.repricing import TokenSum
 
 @dataclass(slots=True, kw_only=True)
 class PricedWork:
-    """The uses of one work with a price in another way; what they cost, and what they would have cost less."""
+    """
+    The uses of one work with a price in another way; what they cost, and what they would have cost less.
+    """
 
     uses: list[Use] = field(default_factory=list)
     claims: dict[int, int] = field(default_factory=dict)
@@ -31,8 +33,12 @@ class PricedWork:
         return sum(getattr(use.tokens, count) for use in self.uses)
 
 
-def repriced(facts: SavingFacts, instead: Callable[[Use], TokenSum | None]) -> Iterator[tuple[Work, PricedWork]]:
-    """The works that would have cost less with the tokens or names that `instead` gives; None leaves a use out."""
+def repriced(
+    facts: SavingFacts, instead: Callable[[Use], TokenSum | None]
+) -> Iterator[tuple[Work, PricedWork]]:
+    """
+    The works that would have cost less with the tokens or names that `instead` gives; None leaves a use out.
+    """
     works: dict[Work, PricedWork] = defaultdict(PricedWork)
     for place, use in enumerate(facts.uses):
         tokens = instead(use)

@@ -1,4 +1,6 @@
-"""Runs every type over the facts and settles what they find into savings, ready to be kept. Pure, and slow."""
+"""
+Runs every type over the facts and settles what they find into savings, ready to be kept. Pure, and slow.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from spool.registry.recommendations import Recommendation, Saving, TypeSettings
 
 MOST = 20  # of one type: the largest
 MOST_VALUES = 50  # of one dimension of a recommendation: those that save most
-# What was addressed is told again for what happens later than this: a change needs some time until it is in force.
+# What was addressed is told again for what happens later than this: a change needs some time until it is in
+# force.
 GRACE_S = 3 * 86400.0
 
 _log = logging.getLogger(__name__)
@@ -82,7 +85,9 @@ def key_of(type: str, opportunity: Opportunity) -> str:
     return f"{type}:{digest}"
 
 
-def savings(facts: SavingFacts, evaluation: Evaluation, *, dimensions: Sequence[str], price_book: str) -> list[Saving]:
+def savings(
+    facts: SavingFacts, evaluation: Evaluation, *, dimensions: Sequence[str], price_book: str
+) -> list[Saving]:
     """What was found as it is kept and shown."""
     return [_saving(facts, each, dimensions, price_book) for each in evaluation.settled]
 

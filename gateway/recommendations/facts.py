@@ -1,5 +1,6 @@
 """
-What types of recommendations read: the priced tokens of a month, and the newest calls, as values of one moment.
+What types of recommendations read: the priced tokens of a month, and the newest calls, as values of one
+moment.
 
 Amounts are integers in units of `spool.ledger.money`, so that every sum is exact.
 """
@@ -24,7 +25,9 @@ DAYS = 30  # a month, of which savings are told
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """Calls of one day and one set of dimensions: what they cost, and what the price book says they should."""
+    """
+    Calls of one day and one set of dimensions: what they cost, and what the price book says they should.
+    """
 
     day: int  # epoch seconds
     dimensions: Dimensions
@@ -86,9 +89,11 @@ class SavingFacts:
 
     def saving(self, use: Use, instead: TokenSum) -> int | None:
         """
-        What a use would have cost less with other tokens or prices; negative if more, None if a price is unknown.
+        What a use would have cost less with other tokens or prices; negative if more, None if a price is
+        unknown.
 
-        A source that reports less than the price book says saves as much less; one that reports more saves no more.
+        A source that reports less than the price book says saves as much less; one that reports more saves no
+        more.
         """
         price = self.estimate(instead)
         if price is None or not use.estimate:
@@ -99,10 +104,11 @@ class SavingFacts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opportunity:
     """
-    What one type found. `subject` identifies it among those of its type; `claims` are the savings by place of a use.
+    What one type found. `subject` identifies it among those of its type; `claims` are the savings by place of
+    a use.
 
-    `formula` says how the sum of the claims was reached, with its numbers. `work` is the one that all texts and numbers
-    are of, None if they are of others, too.
+    `formula` says how the sum of the claims was reached, with its numbers. `work` is the one that all texts
+    and numbers are of, None if they are of others, too.
     """
 
     subject: Sequence[str]
@@ -142,7 +148,9 @@ def share_of(amount: int, cost: int, estimate: int) -> int:
 
 
 def concerned(dimensions: Iterable[str]) -> list[str]:
-    """The dimensions of the ledger that recommendations have: all that say whose calls of what they are about."""
+    """
+    The dimensions of the ledger that recommendations have: all that say whose calls of what they are about.
+    """
     return [name for name in dimensions if name not in ("status", "cost_source")]
 
 

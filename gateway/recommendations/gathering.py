@@ -26,7 +26,9 @@ from spool.registry.views import EXCLUDES
 
 RECENT_DAYS = 7
 _WORK = ("source", "provider", "model", "team", f"{TAG}service")  # the fields of Work
-MOST_A_DAY = 2_000  # the most costly sums of each day: what is left out is not advised on, and counts as no saving
+MOST_A_DAY = (
+    2_000  # the most costly sums of each day: what is left out is not advised on, and counts as no saving
+)
 
 Chosen = Callable[[Dimensions], bool]
 
@@ -40,8 +42,13 @@ class Sources:
     prices: Callable[[], PriceBook]
 
 
-async def gather(sources: Sources, *, now: float, chosen: Chosen = lambda _: True) -> tuple[SavingFacts, PriceBook]:
-    """The facts of the last thirty days, of the uses that are chosen, and the price book that they are priced with."""
+async def gather(
+    sources: Sources, *, now: float, chosen: Chosen = lambda _: True
+) -> tuple[SavingFacts, PriceBook]:
+    """
+    The facts of the last thirty days, of the uses that are chosen, and the price book that they are priced
+    with.
+    """
     await sources.ledger.catch_up(sources.log)
     book = await asyncio.to_thread(sources.prices)
     today = int(now) // DAY_S * DAY_S
@@ -49,7 +56,9 @@ async def gather(sources: Sources, *, now: float, chosen: Chosen = lambda _: Tru
     known: dict[Dimensions, Dimensions] = {}
     for day in range(today - (DAYS - 1) * DAY_S, today + DAY_S, DAY_S):
         sums = await sources.ledger.sums_of_day(day, most=MOST_A_DAY)
-        uses += await asyncio.to_thread(_uses, [each for each in sums if chosen(each.dimensions)], known, book)
+        uses += await asyncio.to_thread(
+            _uses, [each for each in sums if chosen(each.dimensions)], known, book
+        )
     calls = await recent_calls(sources.log, now - RECENT_DAYS * DAY_S)
     facts = SavingFacts(
         now=now,

@@ -1,7 +1,8 @@
 """
 What an addressed recommendation has saved: the cost of an answered call before and after, on the calls after.
 
-Measured on the work as a whole, whatever its model is now, and never more than what was promised for as many calls.
+Measured on the work as a whole, whatever its model is now, and never more than what was promised for as many
+calls.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ async def realized_by(ledger: Ledger, each: Recommendation, now: float) -> Reali
 
 
 def saved(before: CostRow | None, after: CostRow | None, *, promised: int) -> int:
-    """In units of money; 0 where there is nothing to compare, or where an answered call costs more than before."""
+    """
+    In units of money; 0 where there is nothing to compare, or where an answered call costs more than before.
+    """
     if before is None or after is None:
         return 0
     answered_before, answered_after = (row.calls - row.errors for row in (before, after))

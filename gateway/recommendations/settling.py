@@ -1,8 +1,8 @@
 """
 Each token is saved once: recommendations on the same tokens are taken one after the other, the largest first.
 
-What one leaves of a use's cost is what the next can take its share of, so that all of them together never save more
-than was spent.
+What one leaves of a use's cost is what the next can take its share of, so that all of them together never
+save more than was spent.
 """
 
 from __future__ import annotations
@@ -37,13 +37,16 @@ def settle(
     """
     left = [use.cost for use in uses]
     settled = []
-    for type, opportunity in sorted(found, key=lambda each: (is_last(*each), -each[1].gross, each[0], *_words(each))):
+    for type, opportunity in sorted(
+        found, key=lambda each: (is_last(*each), -each[1].gross, each[0], *_words(each))
+    ):
         taken = {
             place: claim * left[place] // uses[place].cost
             for place, claim in opportunity.claims.items()
             if uses[place].cost
         }
-        # A use that costs more in the other way may be taken already: what it saved elsewhere is no gain here.
+        # A use that costs more in the other way may be taken already: what it saved elsewhere is no gain
+        # here.
         saving = min(opportunity.gross, sum(taken.values()))
         if saving <= 0 or saving < least(type):
             continue

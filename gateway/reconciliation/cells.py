@@ -1,10 +1,11 @@
 """
 The exact split of a difference: billed = counted + volume + rate + other + own, to the last digit. Pure.
 
-For tokens L that the ledger counted at prices p, tokens P of a statement, and its money S: volume is (P - L) * p, rate
-is S - P * p, own is L * p - M where M is the ledger's cost. Prices of a cell are what its own counted tokens came to,
-so that tiers of size and prices of hours are in them; what only the statement has is valued at list prices. Tokens are
-compared in fine cells; money in coarser ones where the statement of money tells less.
+For tokens L that the ledger counted at prices p, tokens P of a statement, and its money S: volume is (P - L)
+* p, rate is S - P * p, own is L * p - M where M is the ledger's cost. Prices of a cell are what its own
+counted tokens came to, so that tiers of size and prices of hours are in them; what only the statement has is
+valued at list prices. Tokens are compared in fine cells; money in coarser ones where the statement of money
+tells less.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Levels:
     money_tier: bool = False
 
     def fine(self, day: int, key: str, model: str, tier: str | None) -> Cell:
-        return Cell(day, key if self.key else "", model if self.model else "", _tier(tier) if self.tier else STANDARD)
+        return Cell(
+            day, key if self.key else "", model if self.model else "", _tier(tier) if self.tier else STANDARD
+        )
 
     def coarse(self, cell: Cell) -> Cell:
         return Cell(
@@ -75,7 +78,11 @@ class Levels:
     @property
     def finest(self) -> str:
         """The finest level that is compared, in words."""
-        told = [name for name, is_told in (("model", self.model), ("key", self.key), ("tier", self.tier)) if is_told]
+        told = [
+            name
+            for name, is_told in (("model", self.model), ("key", self.key), ("tier", self.tier))
+            if is_told
+        ]
         return ", ".join(["day", *told])
 
 
@@ -84,9 +91,10 @@ class Split:
     """
     Both sides of all cells, and the parts of the difference.
 
-    `sold` are the billed tokens of a cell of money by meter, `worth` the same at our prices, `paid` what was billed for
-    them, and `lines` in how many amounts; what was billed without telling meters apart is WHOLE in all. Of `worth`,
-    `counted_in` is of each region that the ledger tells, `billed_in` of each that the statement does.
+    `sold` are the billed tokens of a cell of money by meter, `worth` the same at our prices, `paid` what was
+    billed for them, and `lines` in how many amounts; what was billed without telling meters apart is WHOLE in
+    all. Of `worth`, `counted_in` is of each region that the ledger tells, `billed_in` of each that the
+    statement does.
     """
 
     levels: Levels
@@ -102,7 +110,9 @@ class Split:
     billed_money: dict[Cell, int] = field(default_factory=lambda: defaultdict(int))
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
-    varying: set[str] = field(default_factory=set)  # models some of whose calls have another price than the listed one
+    varying: set[str] = field(
+        default_factory=set
+    )  # models some of whose calls have another price than the listed one
 
     @property
     def billed_total(self) -> int:
@@ -127,8 +137,8 @@ def split(
     imputed: bool = False,
 ) -> Split:
     """
-    The parts of the difference of the rows given. Days without tokens in a statement have no volume, unless they are
-    among the `metered`, of which a statement tells that nothing was used.
+    The parts of the difference of the rows given. Days without tokens in a statement have no volume, unless
+    they are among the `metered`, of which a statement tells that nothing was used.
 
     `imputed`: no statement tells money, and the billed tokens count at our prices.
     """
@@ -159,7 +169,9 @@ def split(
             value = ours.values.get(meter, 0) + (have - ours.valued.get(meter, 0)) * price
             own += value
             volume = (said - have) * price if said else -value
-            volume += sum(int(each.tokens * (each.target_price - price)) for each in arrived.get((cell, meter), ()))
+            volume += sum(
+                int(each.tokens * (each.target_price - price)) for each in arrived.get((cell, meter), ())
+            )
             if said != have:
                 found.extra[cell, meter] = said - have
             if volume:
@@ -216,9 +228,15 @@ def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
 
 
 def _told(found: Split, cell: Cell) -> dict[str, int]:
-    """Billed tokens of a cell by METERS; those that were counted where no statement tells tokens of the day."""
+    """
+    Billed tokens of a cell by METERS; those that were counted where no statement tells tokens of the day.
+    """
     ours = found.counted.get(cell, CountedSums()).tokens
-    return _metered(found.billed.get(cell, BilledSums()).tokens, ours) if cell.day in found.metered else dict(ours)
+    return (
+        _metered(found.billed.get(cell, BilledSums()).tokens, ours)
+        if cell.day in found.metered
+        else dict(ours)
+    )
 
 
 def _metered(told: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
@@ -231,8 +249,12 @@ def _metered(told: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]
     return found
 
 
-def _add_regions(sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, said: int, worth: int) -> None:
-    """Of what a meter's tokens are worth, what is of each region: by our values, and by the statement's tokens."""
+def _add_regions(
+    sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, said: int, worth: int
+) -> None:
+    """
+    Of what a meter's tokens are worth, what is of each region: by our values, and by the statement's tokens.
+    """
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)
     times = said // have if have and said % have == 0 else 1  # rows that came again are of the same regions
@@ -247,7 +269,10 @@ def _add_regions(sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str
 
 
 def _level(found: Split, at_our_prices: _AtOurPrices, moved: list[Move]) -> None:
-    """Values of tokens that the statement has elsewhere, so that both places are billed at one share of our price."""
+    """
+    Values of tokens that the statement has elsewhere, so that both places are billed at one share of our
+    price.
+    """
     coarse = found.levels.coarse
     for move, less, more in levelled(
         moved,
@@ -269,7 +294,10 @@ def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
 
 
 def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
-    """What was billed for tokens, less the same tokens at our prices, by the meters that the statement tells apart."""
+    """
+    What was billed for tokens, less the same tokens at our prices, by the meters that the statement tells
+    apart.
+    """
     for (cell, meter), amount in found.paid.items():
         found.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():

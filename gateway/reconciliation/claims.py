@@ -1,4 +1,7 @@
-"""What explains a difference, and what is left of it: each claim takes its exact share before the next test. Pure."""
+"""
+What explains a difference, and what is left of it: each claim takes its exact share before the next test.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from gateway.reconciliation.rate_series import of_model
 from gateway.reconciliation.sides import Cell
 from gateway.reconciliation.wording import dollars
 
-# How sure a claim is: an identity or an id; two independent numbers that agree; the shape of the difference alone.
+# How sure a claim is: an identity or an id; two independent numbers that agree; the shape of the difference
+# alone.
 EXACT, STRONG, WEAK = "exact", "strong", "weak"
 APART = 50  # one in so many dollars of a claim about tokens may be of their price without a word
 MOST_NAMES = 20  # of models, keys or regions that a claim lists
@@ -21,9 +25,9 @@ MOST_NAMES = 20  # of models, keys or regions that a claim lists
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """
-    A cause and its share of the difference. `amount` and `tokens` are billed less counted; `moved` is the same without
-    regard to sign, day by day, and halved where days only exchange: the size of the cause. `is_of_tokens`: it is
-    about tokens or their prices, and not about other lines of a bill.
+    A cause and its share of the difference. `amount` and `tokens` are billed less counted; `moved` is the
+    same without regard to sign, day by day, and halved where days only exchange: the size of the cause.
+    `is_of_tokens`: it is about tokens or their prices, and not about other lines of a bill.
     """
 
     cause: str
@@ -45,9 +49,10 @@ class Claim:
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """
-    What the tests look at. `key_tokens`: billed tokens by key, and by day and model, of keys that no key of ours is
-    known for; `own_keys`: tokens by day of our keys that none of the provider is known for. `hours`: counted tokens by
-    hour, also of a day before and after. `precision`: by day, the last digit in which the statement writes amounts.
+    What the tests look at. `key_tokens`: billed tokens by key, and by day and model, of keys that no key of
+    ours is known for; `own_keys`: tokens by day of our keys that none of the provider is known for. `hours`:
+    counted tokens by hour, also of a day before and after. `precision`: by day, the last digit in which the
+    statement writes amounts.
     """
 
     split: Split
@@ -62,10 +67,14 @@ class Case:
         """Whether what is left of a rate is at most half of the last digit of each of its lines."""
         _, cell, meter = entry
         digit = self.precision.get(cell.day, 0)
-        return 2 * abs(self.left.amounts.get(entry, 0)) <= digit * max(1, self.split.lines.get((cell, meter), 0))
+        return 2 * abs(self.left.amounts.get(entry, 0)) <= digit * max(
+            1, self.split.lines.get((cell, meter), 0)
+        )
 
     def models(self) -> list[str]:
-        return sorted({cell.model for cell in (*self.split.billed, *self.split.counted, *self.split.billed_money)})
+        return sorted(
+            {cell.model for cell in (*self.split.billed, *self.split.counted, *self.split.billed_money)}
+        )
 
 
 class Left:
@@ -76,7 +85,9 @@ class Left:
         self.amounts: dict[Entry, int] = dict(split.parts)
         self.extra: dict[tuple[Cell, str], int] = dict(split.extra)
         self.told: set[Cell] = set()  # whose calls are explained: those of one side alone
-        self.untold_tiers: set[tuple[str, str]] = set()  # keys and models some calls of which name another tier
+        self.untold_tiers: set[tuple[str, str]] = (
+            set()
+        )  # keys and models some calls of which name another tier
         self._priced: set[tuple[Cell, str]] = set()  # whose rate was claimed as a whole
 
     @property
@@ -84,7 +95,9 @@ class Left:
         return sum(self.amounts.values())
 
     def paid(self, cell: Cell, meter: str) -> int | None:
-        """What was billed for tokens, less the portions that were claimed of their rate; None if all of it was."""
+        """
+        What was billed for tokens, less the portions that were claimed of their rate; None if all of it was.
+        """
         if (cell, meter) in self._priced:
             return None
         entry = (RATE, cell, meter)
@@ -98,9 +111,10 @@ class Left:
         """
         Entries of volume, and those of the rates in their cells that no price explains.
 
-        Calls that one side has alone may be larger than the others, or of a tier that is not told: their price then
-        shows as a rate that comes and goes with them, while a price that differs is the same from day to day. Where
-        every call of a model has the listed price, it is theirs only if it is one share of what they are worth.
+        Calls that one side has alone may be larger than the others, or of a tier that is not told: their
+        price then shows as a rate that comes and goes with them, while a price that differs is the same from
+        day to day. Where every call of a model has the listed price, it is theirs only if it is one share of
+        what they are worth.
         """
         entries = list(volume)
         coarse = {self._split.levels.coarse(cell) for _, cell, _ in entries}
@@ -109,7 +123,11 @@ class Left:
             series = of_model(self._split, model, {meter for _, _, meter in rates}, self.paid)
             unsteady = {meter for meter, each in series.items() if each.steps() is None}
             of_calls = [entry for entry in rates if entry[2] in unsteady or entry[2] not in series]
-            if model in self._split.varying or not self._split.levels.tier or self._is_one_share(entries, of_calls):
+            if (
+                model in self._split.varying
+                or not self._split.levels.tier
+                or self._is_one_share(entries, of_calls)
+            ):
                 entries += of_calls
         return entries
 
@@ -146,7 +164,8 @@ class Left:
         """
         Claim these entries as a whole, or the `portions` given of some; None if nothing of them is left.
 
-        `tells_calls`: all calls of their cells are of one side, so that no number of calls is compared there any more.
+        `tells_calls`: all calls of their cells are of one side, so that no number of calls is compared there
+        any more.
         """
         amount = tokens = priced = 0
         by_cell: dict[Cell, int] = defaultdict(int)
@@ -178,7 +197,9 @@ class Left:
             self._priced |= priced_whole
         moved = sum(map(abs, by_day.values()))
         if VOLUME in parts and abs(priced) * APART > abs(amount):
-            evidence += f"; {dollars(priced)} of it is another price, which cannot be told apart from these tokens"
+            evidence += (
+                f"; {dollars(priced)} of it is another price, which cannot be told apart from these tokens"
+            )
         return Claim(
             cause=cause,
             amount=amount,

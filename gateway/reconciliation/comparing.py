@@ -1,4 +1,7 @@
-"""Compares the statements of one provider with the ledger, day by day: settled days alone, and with a cause. Pure."""
+"""
+Compares the statements of one provider with the ledger, day by day: settled days alone, and with a cause.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ class Tolerance:
     tokens: Decimal = Decimal(1)
 
     def holds(self, line: Line, claimed: int) -> bool:
-        """`claimed`: the largest amount that a cause has of the line's tokens or prices. It has no cent beside."""
+        """
+        `claimed`: the largest amount that a cause has of the line's tokens or prices. It has no cent beside.
+        """
         share = abs(line.billed) * self.money / 100
         of_tokens = line.billed_tokens * self.tokens / 100
         difference = abs(line.difference - line.causes.get("rounding", 0))
@@ -45,8 +50,8 @@ class Tolerance:
 @dataclass(slots=True, kw_only=True)
 class Line:
     """
-    One day, model or key, or all: billed is counted and the four parts, to the last digit. `captured`: tokens that are
-    in both. `causes` are what was claimed of the difference; the rest of it is unexplained.
+    One day, model or key, or all: billed is counted and the four parts, to the last digit. `captured`: tokens
+    that are in both. `causes` are what was claimed of the difference; the rest of it is unexplained.
     """
 
     name: str = ""
@@ -113,9 +118,9 @@ class Reconciliation:
 @dataclass(frozen=True, kw_only=True)
 class BothSides:
     """
-    What is compared. `days` begin at midnight (UTC); those from `open_from` on are not over, or not settled. `covered`:
-    the days that the statements of a source are about, also those without a row; `unsettled`: those of them that it may
-    tell anew. `hours`: tokens of the ledger by hour.
+    What is compared. `days` begin at midnight (UTC); those from `open_from` on are not over, or not settled.
+    `covered`: the days that the statements of a source are about, also those without a row; `unsettled`:
+    those of them that it may tell anew. `hours`: tokens of the ledger by hour.
     """
 
     provider: str
@@ -149,7 +154,9 @@ def compare(facts: BothSides) -> Reconciliation:
     for name, use in zip(names, counted, strict=True):
         spelled[use.model].add(name)
     owners = [owner for owner in facts.owners if owner.provider == facts.provider]
-    keys = Keys(owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted})
+    keys = Keys(
+        owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted}
+    )
     key_tokens, own_keys = _by_key(tokens, counted, keys)
     tokens = [replace(row, key=keys.of_billed(row)) for row in tokens]
     amounts = [replace(row, key=keys.of_billed(row)) for row in amounts]

@@ -1,4 +1,7 @@
-"""What the ledger counted, as a provider meters it: by seller, tier and kind of token, with the value of each. Pure."""
+"""
+What the ledger counted, as a provider meters it: by seller, tier and kind of token, with the value of each.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +43,18 @@ class _Priced(NamedTuple):
 
 
 class TokenPrices:
-    """What one token of each kind costs by a price book, in units; kinds without a known price are left out."""
+    """
+    What one token of each kind costs by a price book, in units; kinds without a known price are left out.
+    """
 
     def __init__(self, book: PriceBook) -> None:
         self._book = book
         self._known: dict[_Priced, Mapping[str, int]] = {}
 
     def of_sum(self, total: TokenSum) -> Mapping[str, int]:
-        place = _Priced(total.provider, total.response_model, total.request_model, total.mode, total.time, total.beyond)
+        place = _Priced(
+            total.provider, total.response_model, total.request_model, total.mode, total.time, total.beyond
+        )
         found = self._known.get(place)
         if found is None:
             found = self._known[place] = {
@@ -78,7 +85,9 @@ def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[Cou
     """Sums of the ledger by the provider that sold them, "" if unknown."""
     found: dict[str, list[CountedUse]] = {}
     for each in sums:
-        found.setdefault(seller(each.dimensions.provider, each.dimensions.model), []).append(_counted(each, prices))
+        found.setdefault(seller(each.dimensions.provider, each.dimensions.model), []).append(
+            _counted(each, prices)
+        )
     return found
 
 
@@ -95,7 +104,11 @@ def _counted(each: UsageSum, prices: TokenPrices) -> CountedUse:
     read, written, written_1h = total.cache_read_tokens, total.cache_write_tokens, total.cache_write_1h_tokens
     made = total.output_tokens or 0
     tokens = dict(
-        zip(METERS, (total.input_tokens - read - written, read, written - written_1h, written_1h, made), strict=True)
+        zip(
+            METERS,
+            (total.input_tokens - read - written, read, written - written_1h, written_1h, made),
+            strict=True,
+        )
     )
     price = prices.of_sum(total)
     values = {meter: tokens[meter] * price[meter] for meter in METERS if meter in price}

@@ -98,7 +98,9 @@ async def gather(
         if name not in told and provider in (None, name)
     }
     sides = [
-        await _sides(sources, month, now, name, [info for info in infos if info.provider == name], by_provider, prices)
+        await _sides(
+            sources, month, now, name, [info for info in infos if info.provider == name], by_provider, prices
+        )
         for name in told
     ]
     return Gathered(sides=sides, without=without)

@@ -1,4 +1,7 @@
-"""Brings statements and ledger to the same words: one source a day, days, tiers, families of models, and keys. Pure."""
+"""
+Brings statements and ledger to the same words: one source a day, days, tiers, families of models, and keys.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ LEAST_DAYS = 3  # with tokens, before their series says that two names are one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A provider's key or account, and what its calls have in the ledger: one of `api_key`, `team` and `source`."""
+    """
+    A provider's key or account, and what its calls have in the ledger: one of `api_key`, `team` and `source`.
+    """
 
     provider: str
     billed: str
@@ -138,7 +143,12 @@ def one_source(
 
 
 def _detail(rows: Sequence[BilledTokens | BilledMoney]) -> int:
-    return sum(map(bool, (any(r.key for r in rows), any(r.model for r in rows), any(r.tier is not None for r in rows))))
+    return sum(
+        map(
+            bool,
+            (any(r.key for r in rows), any(r.model for r in rows), any(r.tier is not None for r in rows)),
+        )
+    )
 
 
 def levels_of(tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], *, keys: bool) -> Levels:
@@ -159,7 +169,9 @@ def levels_of(tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], *,
 
 
 class Keys:
-    """Which keys of a provider are which of ours: by an owner that the operator named, or by the same name."""
+    """
+    Which keys of a provider are which of ours: by an owner that the operator named, or by the same name.
+    """
 
     def __init__(self, owners: Sequence[Owner], theirs: Iterable[str], ours: Iterable[str]) -> None:
         self._owners = owners
@@ -187,7 +199,10 @@ class Keys:
         return UNMATCHED if self._ours else row.key
 
     def where(self, key: str) -> dict[str, list[str]]:
-        """Which calls of ours a key of the comparison has, as a filter of costs; empty if it cannot be said by one."""
+        """
+        Which calls of ours a key of the comparison has, as a filter of costs; empty if it cannot be said by
+        one.
+        """
         for owner in self._owners:
             if owner.billed == key:
                 pairs = (("api_key", owner.api_key), ("team", owner.team), ("source", owner.source))
@@ -205,10 +220,12 @@ class Keys:
 
 def named_alike(
     tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[CountedUse]
-) -> tuple[list[BilledTokens], list[BilledMoney], list[CountedUse], Callable[[str], str], list[tuple[str, str]]]:
+) -> tuple[
+    list[BilledTokens], list[BilledMoney], list[CountedUse], Callable[[str], str], list[tuple[str, str]]
+]:
     """
-    All three under families of models. With them: the name to price a family by, and pairs of names (billed, counted)
-    that are one family and are written differently.
+    All three under families of models. With them: the name to price a family by, and pairs of names (billed,
+    counted) that are one family and are written differently.
     """
     theirs: dict[str, set[str]] = defaultdict(set)
     ours: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -241,8 +258,8 @@ def _families(
     tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[CountedUse]
 ) -> dict[str, str]:
     """
-    The family of every name of both sides. Those of one side alone are joined with one of the other where their letters
-    agree, or else their tokens day by day, and there is no second that would do.
+    The family of every name of both sides. Those of one side alone are joined with one of the other where
+    their letters agree, or else their tokens day by day, and there is no second that would do.
     """
     billed_names = {*(row.model for row in tokens), *(row.model for row in amounts)}
     found = {name: family(name) if name else "" for name in {*billed_names, *(row.model for row in counted)}}

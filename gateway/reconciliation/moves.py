@@ -1,5 +1,6 @@
 """
-Tokens that the ledger has under one tier or kind, and the statement under another, and what they are worth there. Pure.
+Tokens that the ledger has under one tier or kind, and the statement under another, and what they are worth
+there. Pure.
 
 They are as dear as the ledger's own were, by the list prices of both places: large inputs stay large inputs.
 """
@@ -35,13 +36,17 @@ class Move:
 def moves(
     told: Mapping[Cell, Mapping[str, int]], counted: Mapping[Cell, CountedSums], prices: Prices
 ) -> Iterator[Move]:
-    """Those between the tiers of a model, and then between kinds of its input; `told` are billed tokens by METERS."""
+    """
+    Those between the tiers of a model, and then between kinds of its input; `told` are billed tokens by
+    METERS.
+    """
     groups: dict[Cell, list[Cell]] = defaultdict(list)
     for cell in sorted(told):
         groups[cell._replace(tier=STANDARD)].append(cell)
     for cells in groups.values():
         extras = {
-            (cell, meter): told[cell].get(meter, 0) - (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
+            (cell, meter): told[cell].get(meter, 0)
+            - (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
             for cell in cells
             for meter in METERS
         }
@@ -58,7 +63,10 @@ def _matched(
         return
     for source in (place for place, extra in chosen.items() if extra < 0):
         cell, meter = source
-        valued, listed = counted[cell].valued.get(meter, 0), prices(cell.model, cell.tier, cell.day).get(meter, 0)
+        valued, listed = (
+            counted[cell].valued.get(meter, 0),
+            prices(cell.model, cell.tier, cell.day).get(meter, 0),
+        )
         for target in (place for place, extra in chosen.items() if extra > 0) if valued and listed else ():
             tokens = min(-left[source], left[target])
             there = prices(target[0].model, target[0].tier, target[0].day).get(target[1], 0)
@@ -69,7 +77,12 @@ def _matched(
             price = Fraction(counted[cell].values[meter], valued)
             target_price = price * there / listed
             yield Move(
-                source=source, target=target, tokens=tokens, price=price, target_price=target_price, listed=listed
+                source=source,
+                target=target,
+                tokens=tokens,
+                price=price,
+                target_price=target_price,
+                listed=listed,
             )
 
 
@@ -81,10 +94,12 @@ def levelled(
     paid: Callable[[Place], int | None],
 ) -> Iterator[tuple[Move, int, int]]:
     """
-    By how much each move is worth more than its prices say, at both ends: for the large inputs that are in it.
+    By how much each move is worth more than its prices say, at both ends: for the large inputs that are in
+    it.
 
-    Where both ends are billed by themselves, it is what makes them billed at one share of our price, as far as no
-    token becomes cheaper than its list price. `worth` and `sold` are of billed tokens of a place of money.
+    Where both ends are billed by themselves, it is what makes them billed at one share of our price, as far
+    as no token becomes cheaper than its list price. `worth` and `sold` are of billed tokens of a place of
+    money.
     """
     between: dict[tuple[Place, Place], list[Move]] = defaultdict(list)
     for move in found:
@@ -94,7 +109,13 @@ def levelled(
     for (source, target), group in between.items():
         paid_source, paid_target = paid(source), paid(target)
         is_alone = ends.count(source) == ends.count(target) == 1
-        if source == target or not is_alone or paid_source is None or paid_target is None or worth(source) <= 0:
+        if (
+            source == target
+            or not is_alone
+            or paid_source is None
+            or paid_target is None
+            or worth(source) <= 0
+        ):
             continue
         moved = sum((move.worth for move in group), Fraction(0))
         ratio = sum((move.tokens * move.target_price for move in group), Fraction(0)) / moved

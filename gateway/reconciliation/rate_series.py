@@ -25,7 +25,9 @@ class RateSeries:
     def ratio(self, days: set[int] | None = None) -> Decimal:
         """Paid, of what it is worth; of all days unless some are given."""
         chosen = set(self.worth) if days is None else days
-        return Decimal(sum(self.paid.get(day, 0) for day in chosen)) / sum(self.worth.get(day, 0) for day in chosen)
+        return Decimal(sum(self.paid.get(day, 0) for day in chosen)) / sum(
+            self.worth.get(day, 0) for day in chosen
+        )
 
     def steps(self) -> list[tuple[int, Decimal]] | None:
         """The first days of constant ratios, two at most; None if it changes more often."""
@@ -37,10 +39,14 @@ class RateSeries:
         return found if len(found) <= 2 else None
 
 
-Paid = Callable[[Cell, str], int | None]  # what is left of what was billed for tokens at their prices; None: nothing
+Paid = Callable[
+    [Cell, str], int | None
+]  # what is left of what was billed for tokens at their prices; None: nothing
 
 
-def of_model(split: Split, model: str, meters: Collection[str], paid_of: Paid | None = None) -> dict[str, RateSeries]:
+def of_model(
+    split: Split, model: str, meters: Collection[str], paid_of: Paid | None = None
+) -> dict[str, RateSeries]:
     """The series of some meters of a model, those that a statement bills."""
     return of_cells(split, {cell for cell, _ in split.worth if cell.model == model}, meters, paid_of)
 
@@ -48,7 +54,10 @@ def of_model(split: Split, model: str, meters: Collection[str], paid_of: Paid | 
 def of_cells(
     split: Split, cells: Collection[Cell], meters: Collection[str], paid_of: Paid | None = None
 ) -> dict[str, RateSeries]:
-    """The series of some meters over some cells, those that a statement bills: all of it unless `paid_of` says less."""
+    """
+    The series of some meters over some cells, those that a statement bills: all of it unless `paid_of` says
+    less.
+    """
     sums: dict[str, tuple[dict[int, int], dict[int, int], dict[int, int]]] = {}
     for (cell, meter), worth in split.worth.items():
         if cell not in cells or meter not in meters or worth <= 0 or (cell, meter) not in split.paid:
@@ -65,7 +74,8 @@ def of_cells(
 
 def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict[str, Decimal]]]:
     """
-    Days at the same ratios, whatever their order, with the ratios that are none of our price; a few sets at most.
+    Days at the same ratios, whatever their order, with the ratios that are none of our price; a few sets at
+    most.
 
     Empty if the days are of more kinds, or if a set is one day that one kind of token alone sets apart.
     """
@@ -80,6 +90,8 @@ def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict
                 break
         else:
             found.append(([day], ratios))
-    sets = [(days, {m: ratio for m, ratio in ratios.items() if abs(ratio - 1) > SAME}) for days, ratios in found]
+    sets = [
+        (days, {m: ratio for m, ratio in ratios.items() if abs(ratio - 1) > SAME}) for days, ratios in found
+    ]
     is_chance = any(off and len(days) < 2 and len(off) < 2 for days, off in sets)
     return [] if len(sets) > MOST_SETS or is_chance else [(days, off) for days, off in sets if off]

@@ -15,7 +15,9 @@ EVERY_S = 3600
 
 @dataclass(frozen=True, kw_only=True)
 class ReconciledMonth:
-    """A month of every provider with a statement; `without`: what was counted of the others, in units of money."""
+    """
+    A month of every provider with a statement; `without`: what was counted of the others, in units of money.
+    """
 
     month: CalendarMonth
     providers: Sequence[Reconciliation]
@@ -31,16 +33,21 @@ class Reconciler:
         self._turn = asyncio.Lock()
         self._mark: object = None
         self._months: Sequence[ReconciledMonth] = ()
-        self.newest: Mapping[str, Reconciliation] = {}  # by provider, of the newest month that has compared days
+        self.newest: Mapping[
+            str, Reconciliation
+        ] = {}  # by provider, of the newest month that has compared days
 
-    async def reconcile(self, month: CalendarMonth | None = None, provider: str | None = None) -> ReconciledMonth:
+    async def reconcile(
+        self, month: CalendarMonth | None = None, provider: str | None = None
+    ) -> ReconciledMonth:
         """The month of today unless one is given."""
         async with self._turn:
             return await self._reconcile(month or CalendarMonth.at(self._clock.now()), provider)
 
     async def look(self) -> Sequence[ReconciledMonth]:
         """
-        This month and the one before it, once an hour and whenever a statement came; remembers the newest figures.
+        This month and the one before it, once an hour and whenever a statement came; remembers the newest
+        figures.
         """
         async with self._turn:
             now = self._clock.now()

@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 DAY_S = 86400
 
-INPUT, CACHE_READ, WRITE_5M, WRITE_1H, OUTPUT = "input", "cache_read", "cache_write_5m", "cache_write_1h", "output"
+INPUT, CACHE_READ, WRITE_5M, WRITE_1H, OUTPUT = (
+    "input",
+    "cache_read",
+    "cache_write_5m",
+    "cache_write_1h",
+    "output",
+)
 INPUT_METERS = (INPUT, CACHE_READ, WRITE_5M, WRITE_1H)
 METERS = (*INPUT_METERS, OUTPUT)
 # Meters of statements that do not tell some of these apart: they are divided as the ledger's own counts are.
@@ -21,11 +27,15 @@ POOLED: Mapping[str, tuple[str, ...]] = {"cache_write": (WRITE_5M, WRITE_1H), "i
 WHOLE = "cost"  # money of all the tokens of a cell, not told apart
 
 STANDARD = ""
-Prices = Callable[[str, str, int], Mapping[str, int]]  # list prices of a token by meter: of a model, tier and day
+Prices = Callable[
+    [str, str, int], Mapping[str, int]
+]  # list prices of a token by meter: of a model, tier and day
 
 
 class Cell(NamedTuple):
-    """What is compared: a day (epoch seconds), and "" where a side does not tell the key, the model or the tier."""
+    """
+    What is compared: a day (epoch seconds), and "" where a side does not tell the key, the model or the tier.
+    """
 
     day: int
     key: str = ""
@@ -50,7 +60,9 @@ class BilledTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledMoney:
-    """An amount of a statement. `meter`: METERS, POOLED or WHOLE for tokens, any other word for what is none."""
+    """
+    An amount of a statement. `meter`: METERS, POOLED or WHOLE for tokens, any other word for what is none.
+    """
 
     source: str
     day: int
@@ -71,8 +83,8 @@ class CountedUse:
     """
     Calls of one day of the ledger that a provider answered, of one price.
 
-    `values` are the tokens of each meter at the price book of the time; a meter without a known price is left out.
-    `unsized`: calls whose tokens are not known in full. `cost` is what counts of all of them.
+    `values` are the tokens of each meter at the price book of the time; a meter without a known price is left
+    out. `unsized`: calls whose tokens are not known in full. `cost` is what counts of all of them.
     """
 
     day: int
@@ -101,7 +113,10 @@ class BilledSums:
 
 @dataclass(slots=True)
 class CountedSums:
-    """One cell of what was counted; `values` are of the tokens in `valued`, `regional` those of a region and meter."""
+    """
+    One cell of what was counted; `values` are of the tokens in `valued`, `regional` those of a region and
+    meter.
+    """
 
     tokens: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     valued: dict[str, int] = field(default_factory=lambda: defaultdict(int))

@@ -1,4 +1,6 @@
-"""What the operator may take over, with its evidence: prices of a bill, and who owns a provider's key. Pure."""
+"""
+What the operator may take over, with its evidence: prices of a bill, and who owns a provider's key. Pure.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ def overrides(
     """
     The prices that claims about prices rest on: list prices, by as much dearer or cheaper as was billed.
 
-    Large inputs and batches have prices of their own, so what was billed for a million tokens is none for one kind.
+    Large inputs and batches have prices of their own, so what was billed for a million tokens is none for one
+    kind.
     """
     made = []
     for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):
@@ -71,7 +74,9 @@ def overrides(
                 continue
             if listed is not None:
                 worth = sum(days.worth[day] for day in later)
-                named[_PRICES[meter]] = per_million(listed * sum(days.paid.get(day, 0) for day in later), worth)
+                named[_PRICES[meter]] = per_million(
+                    listed * sum(days.paid.get(day, 0) for day in later), worth
+                )
             else:
                 sold = sum(days.sold[day] for day in later)
                 named[_PRICES[meter]] = per_million(sum(days.paid.get(day, 0) for day in later), sold)

@@ -1,8 +1,8 @@
 """
 A budget: what the calls of a view may cost.
 
-`name`, `view`, `planned_limits`, `alerts`, `cost_type`, `granularity` and the expansions are the published interface's;
-the other fields are Tollhouse's own, and may be left out.
+`name`, `view`, `planned_limits`, `alerts`, `cost_type`, `granularity` and the expansions are the published
+interface's; the other fields are Tollhouse's own, and may be left out.
 """
 
 from __future__ import annotations
@@ -45,18 +45,23 @@ PlannedLimits = dict[str, dict[str, PlannedAmount]]  # by granularity and first 
 
 class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    `planned_limits` has the periods of the granularity; `default_amount` is for those that it does not name. `per` is a
-    dimension: each of its values has the amount of its own. No `channels`: those of the view, else all.
+    `planned_limits` has the periods of the granularity; `default_amount` is for those that it does not name.
+    `per` is a dimension: each of its values has the amount of its own. No `channels`: those of the view, else
+    all.
     """
 
-    name: Annotated[str, words(f"Unique within its view, whatever the case: 1 to {MAX_NAME} printable characters.")]
+    name: Annotated[
+        str, words(f"Unique within its view, whatever the case: 1 to {MAX_NAME} printable characters.")
+    ]
     view: Annotated[ViewName, words("The view whose calls count.")]
     planned_limits: Annotated[
         PlannedLimits, words(f"Amounts by granularity and first day, of at most {MAX_PLANNED} periods.")
     ] = {}
     alerts: Annotated[
         dict[str, YesNo],
-        words(f"Thresholds by what was spent: at most {MAX_ALERTS} percents of the amount, up to {MAX_PERCENT}."),
+        words(
+            f"Thresholds by what was spent: at most {MAX_ALERTS} percents of the amount, up to {MAX_PERCENT}."
+        ),
     ] = {}
     cost_type: Annotated[
         Literal["real_cost"], words("What the calls cost; there is no other."), Option(is_by_hand=True)
@@ -76,7 +81,9 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = "UTC"
     measure: Annotated[Measure, words("What counts; cost by default.")] = "cost"
     per: Annotated[
-        str | None, words("A dimension: each of its values has the whole amount."), Option(metavar="DIMENSION")
+        str | None,
+        words("A dimension: each of its values has the whole amount."),
+        Option(metavar="DIMENSION"),
     ] = None
     forecast_alerts: Annotated[
         dict[str, YesNo], words(f"Thresholds by what the period will come to; at most {MAX_ALERTS} percents.")
@@ -111,7 +118,8 @@ BudgetItem = item_of(
         "per_label": Annotated[str | None, words("How people read `per`.")],
         "problem": Annotated[str | None, words("Why it is not evaluated.")],
         "percent": Annotated[
-            int | None, words("Of the amount, of the owner that is furthest, by the last evaluation of these rules.")
+            int | None,
+            words("Of the amount, of the owner that is furthest, by the last evaluation of these rules."),
         ],
         "created": str,
         "last_updated": str,

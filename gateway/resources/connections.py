@@ -17,9 +17,13 @@ class BucketInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`connection_id` makes the id one that senders have already; `upstream_connection_id` is its id upstream."""
+    """
+    `connection_id` makes the id one that senders have already; `upstream_connection_id` is its id upstream.
+    """
 
-    name: Annotated[str, words(f"Unique among connections, whatever the case: 1 to {MAX_NAME} printable characters.")]
+    name: Annotated[
+        str, words(f"Unique among connections, whatever the case: 1 to {MAX_NAME} printable characters.")
+    ]
     cloud_provider: Annotated[
         str,
         words(f"Whose billing data it takes: 1 to {MAX_TEXT} printable characters."),
@@ -33,7 +37,9 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         BucketInfo | None, words("Where the provider leaves its files; kept and shown, and not read.")
     ] = None
     connection_id: Annotated[
-        str | None, words("An id that senders have already; a new one, unless given."), Option(is_by_hand=True)
+        str | None,
+        words("An id that senders have already; a new one, unless given."),
+        Option(is_by_hand=True),
     ] = None
     upstream_connection_id: Annotated[
         str, words("The id that it has upstream; its own, unless given."), Option("--upstream-id")

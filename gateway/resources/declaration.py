@@ -1,8 +1,8 @@
 """
 From what is stated of a new resource follow what may be changed of it and what is answered about it.
 
-A field stands once, with its type and its words: they are in `/openapi.json`, in the page of fields and in the help of
-the command. An answer has the declared fields and no others.
+A field stands once, with its type and its words: they are in `/openapi.json`, in the page of fields and in
+the help of the command. An answer has the declared fields and no others.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def changes_of(
     for each in msgspec.structs.fields(new):
         if each.name not in once:
             fields.append((each.name, (types or {}).get(each.name, each.type) | UnsetType, UNSET))
-    return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": about})
+    return msgspec.defstruct(
+        name, fields, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": about}
+    )
 
 
 def item_of(
@@ -74,13 +76,17 @@ def item_of(
     """
     stated = {each.name: each.type for each in msgspec.structs.fields(new) if each.name not in without}
     kinds = {"id": str, **stated, **(types or {}), **answered}
-    fields = [(field, kind, UNSET) if _may_be_left_out(kind) else (field, kind) for field, kind in kinds.items()]
+    fields = [
+        (field, kind, UNSET) if _may_be_left_out(kind) else (field, kind) for field, kind in kinds.items()
+    ]
     return msgspec.defstruct(name, fields, kw_only=True, namespace={"__doc__": about})
 
 
 def one_of(name: str, about: str = "", **members: Any) -> Any:
     """The struct of an answer about one: the resource under its name, and what is told beside it."""
-    fields = [(field, kind, UNSET) if _may_be_left_out(kind) else (field, kind) for field, kind in members.items()]
+    fields = [
+        (field, kind, UNSET) if _may_be_left_out(kind) else (field, kind) for field, kind in members.items()
+    ]
     return msgspec.defstruct(name, fields, kw_only=True, namespace={"__doc__": about} if about else None)
 
 

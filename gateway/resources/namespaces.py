@@ -13,8 +13,12 @@ from spool.registry.allocation import MAX_DESCRIPTION, MAX_NAME
 class NewNamespace(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`name` is the id where none is given."""
 
-    name: Annotated[str | None, words(f"What it is called, the id if null: 1 to {MAX_NAME} characters.")] = None
-    description: Annotated[str, words(f"What it is for: at most {MAX_DESCRIPTION} printable characters.")] = ""
+    name: Annotated[str | None, words(f"What it is called, the id if null: 1 to {MAX_NAME} characters.")] = (
+        None
+    )
+    description: Annotated[str, words(f"What it is for: at most {MAX_DESCRIPTION} printable characters.")] = (
+        ""
+    )
 
 
 class NewNamespaceOfId(NewNamespace):
@@ -22,7 +26,11 @@ class NewNamespaceOfId(NewNamespace):
 
 
 NamespaceChanges = changes_of(
-    NewNamespace, "NamespaceChanges", "What is left out stays as it is.", types={"name": str}, has_version=False
+    NewNamespace,
+    "NamespaceChanges",
+    "What is left out stays as it is.",
+    types={"name": str},
+    has_version=False,
 )
 NamespaceItem = item_of(
     NewNamespace,
@@ -35,7 +43,9 @@ NamespaceItem = item_of(
         "broken": Annotated[str | None, words("Why its newest version is not in force.")],
         "created": str,
         "last_updated": str,
-        "definition": Annotated[str | msgspec.UnsetType | None, words("The text of its newest version, when read.")],
+        "definition": Annotated[
+            str | msgspec.UnsetType | None, words("The text of its newest version, when read.")
+        ],
     },
 )
 OneNamespace = one_of("OneNamespace", namespace=NamespaceItem)

@@ -26,18 +26,24 @@ class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     `members` are e-mail addresses, `groups` those of the OpenID provider. Without `cost_types` all are shown.
     """
 
-    name: Annotated[str, words(f"Unique among roles, whatever the case: 1 to {MAX_NAME} printable characters.")]
+    name: Annotated[
+        str, words(f"Unique among roles, whatever the case: 1 to {MAX_NAME} printable characters.")
+    ]
     data_access: Annotated[
         str,
         words("Which calls its members see: `full`, `limited` or `none`."),
         Option(choices=DATA_ACCESS, help="Which calls it shows; limited by --where."),
     ]
-    description: Annotated[str, words(f"What it is for: at most {MAX_DESCRIPTION} printable characters.")] = ""
+    description: Annotated[str, words(f"What it is for: at most {MAX_DESCRIPTION} printable characters.")] = (
+        ""
+    )
     filters: Annotated[
         list[FilterOfRole],
         words("What a call must have, all of them; `roles.max_filters` and `roles.max_values` bound them."),
     ] = []
-    cost_types: Annotated[list[str], words("Empty: a role shows every cost type."), Option(is_by_hand=True)] = []
+    cost_types: Annotated[
+        list[str], words("Empty: a role shows every cost type."), Option(is_by_hand=True)
+    ] = []
     permission_sets: Annotated[
         list[str],
         words("What its members may do, by the ids of permission sets."),

@@ -43,11 +43,14 @@ class AnomalySettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`!` before a dimension of the filter excludes its values."""
 
-    name: Annotated[str, words(f"Unique among views, whatever the case: 1 to {MAX_NAME} printable characters.")]
+    name: Annotated[
+        str, words(f"Unique among views, whatever the case: 1 to {MAX_NAME} printable characters.")
+    ]
     filter: Annotated[
         dict[str, Values],
         words(
-            f"The values that pass, by dimension; null is the unknown one. At most {MAX_VALUES} values of at most"
+            f"The values that pass, by dimension; null is the unknown one. At most {MAX_VALUES} values of at "
+            "most"
             f" {MAX_VALUE} characters; an empty filter lets everything pass."
         ),
     ]
@@ -55,11 +58,15 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         str, words("The dimension that the view is mainly about."), Option("--principal", "DIMENSION")
     ]
     connections: Annotated[
-        Notified, words("Where its news goes. `notify` names channels of the configuration; the rest is kept.")
+        Notified,
+        words("Where its news goes. `notify` names channels of the configuration; the rest is kept."),
     ] = msgspec.field(default_factory=Notified)
     anomalies: Annotated[
         AnomalySettings,
-        words(f"Whether days that cost far more are reported, and from which growth on: 1 to {MAX_PERCENT} percent."),
+        words(
+            f"Whether days that cost far more are reported, and from which growth on: 1 to {MAX_PERCENT} "
+            "percent."
+        ),
     ] = msgspec.field(default_factory=AnomalySettings)
     granularity: Annotated[
         str,
@@ -67,11 +74,13 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Option("--per", choices=(TOTAL, *GRANULARITIES), help="A line of its reports for each period."),
     ] = TOTAL
     group_by: Annotated[
-        list[str], words(f"At most {MAX_GROUPS} dimensions that its reports group by."), Option("--by", "DIMENSION")
+        list[str],
+        words(f"At most {MAX_GROUPS} dimensions that its reports group by."),
+        Option("--by", "DIMENSION"),
     ] = []
-    cost_type: Annotated[str, words("The money that its reports show."), Option(choices=tuple(COST_TYPES))] = (
-        "real_cost"
-    )
+    cost_type: Annotated[
+        str, words("The money that its reports show."), Option(choices=tuple(COST_TYPES))
+    ] = "real_cost"
     range: Annotated[str, words("The time that its reports cover."), Option(choices=tuple(RANGES))] = "mtd"
 
 

@@ -1,4 +1,6 @@
-"""Until which day reports have come, of each kind and account: pulled ones, and those that are imported. Pure."""
+"""
+Until which day reports have come, of each kind and account: pulled ones, and those that are imported. Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ from spool.statements.values import DAY_S, StatementInfo
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
     """
-    A kind of report of one account. `until` is the end of the newest day that it covers, None if there is none.
+    A kind of report of one account. `until` is the end of the newest day that it covers, None if there is
+    none.
 
-    `pull` is the name of its pull and `every` how often that is; "" if it is imported. `months` (such as 2026-10) are
-    those of which days were imported. `failure` is why the pull failed last.
+    `pull` is the name of its pull and `every` how often that is; "" if it is imported. `months` (such as
+    2026-10) are those of which days were imported. `failure` is why the pull failed last.
     """
 
     source: str
@@ -32,7 +35,9 @@ class Arrival:
     months: Sequence[str] = ()
 
 
-def arrivals(infos: Sequence[StatementInfo], pulls: Sequence[PullState], *, settle_s: float = 0) -> Sequence[Arrival]:
+def arrivals(
+    infos: Sequence[StatementInfo], pulls: Sequence[PullState], *, settle_s: float = 0
+) -> Sequence[Arrival]:
     """What is pulled, and what else was imported once."""
     return [*_pulled(infos, pulls, settle_s), *_imported(infos, pulls, settle_s)]
 
@@ -54,7 +59,9 @@ def _pulled(infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s
         )
 
 
-def _imported(infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s: float) -> Iterator[Arrival]:
+def _imported(
+    infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s: float
+) -> Iterator[Arrival]:
     days: dict[tuple[str, str], set[int]] = defaultdict(set)
     for info in infos:
         if not any(_is_of(info, pull) for pull in pulls):

@@ -24,11 +24,15 @@ def any_results(document: Document) -> Iterator[tuple[Mapping[str, Any], Mapping
     for page in document.pages():
         for bucket in page.get("data") or ():
             if isinstance(bucket, dict):
-                yield from ((bucket, result) for result in bucket.get("results") or () if isinstance(result, dict))
+                yield from (
+                    (bucket, result) for result in bucket.get("results") or () if isinstance(result, dict)
+                )
 
 
 def read_results(document: Document, edges: Edges, cells: Cells, add: Add) -> None:
-    """Add every result. A bucket without any is covered all the same; a damaged one or result is left out alone."""
+    """
+    Add every result. A bucket without any is covered all the same; a damaged one or result is left out alone.
+    """
     for number, page in enumerate(document.pages(), start=1):
         for place, bucket in enumerate(objects(page.get("data"), "data"), start=1):
             where = f"page {number}, bucket {place}"

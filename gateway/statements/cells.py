@@ -44,9 +44,10 @@ class Cells:
     """
     `start` and `end` are what the report covers; `account` and `refreshed_at` are said in it, if at all.
 
-    `most` bounds the different cells, Invalid beyond it. `asked` is the span that a provider was asked for: what is of
-    another time is left out, so that an answer never replaces days that it was not asked about. `repeated` rows came
-    again and are counted once; `equal` ones are as others are, count as well, and nothing tells whether they may.
+    `most` bounds the different cells, Invalid beyond it. `asked` is the span that a provider was asked for:
+    what is of another time is left out, so that an answer never replaces days that it was not asked about.
+    `repeated` rows came again and are counted once; `equal` ones are as others are, count as well, and
+    nothing tells whether they may.
     """
 
     most: int
@@ -70,8 +71,8 @@ class Cells:
         """
         Around one row: what is added within is kept if the row can be read to its end.
 
-        `said` is all that tells it, None for what is no row of amounts. `once`: it has an id, or is the one of its
-        bucket and group, so that an equal one is the same.
+        `said` is all that tells it, None for what is no row of amounts. `once`: it has an id, or is the one
+        of its bucket and group, so that an equal one is the same.
         """
         self._row = []
         try:
@@ -93,7 +94,8 @@ class Cells:
             self._cells[cell] = EXACT.add(self._cells.get(cell, Decimal(0)), amount)
         if len(self._cells) > self.most:
             raise Invalid(
-                f"the report has more than {self.most} different cells (reconciliation.max_rows): import a shorter span"
+                f"the report has more than {self.most} different cells (reconciliation.max_rows): import a "
+                "shorter span"
             )
 
     def _is_known(self, said: object) -> bool:
@@ -148,7 +150,9 @@ class Cells:
             for (bucket, unit, kind, currency), amount in self._cells.items()
         )
 
-    def _add(self, bucket: Bucket, unit: str, kind: str, currency: str | None, amount: Decimal | None) -> None:
+    def _add(
+        self, bucket: Bucket, unit: str, kind: str, currency: str | None, amount: Decimal | None
+    ) -> None:
         if bucket.start >= bucket.end:
             raise Damaged("a bucket ends before it starts")
         if self.asked is not None:

@@ -30,7 +30,13 @@ def token_kind(said: list[str]) -> str | None:
     known = set(said)
     is_cached = bool(known & _CACHED)
     if is_cached and known & {"write", "creation", "wr"}:
-        return "cache_write_1h" if known & {"1h", "1hour"} else "cache_write_5m" if "5m" in known else "cache_write"
+        return (
+            "cache_write_1h"
+            if known & {"1h", "1hour"}
+            else "cache_write_5m"
+            if "5m" in known
+            else "cache_write"
+        )
     if is_cached and known & {"read", *_INPUT, "cchd", "cached"}:
         return "cache_read"
     medium = next((_MEDIA[word] for word in said if word in _MEDIA), None)
@@ -59,5 +65,7 @@ def tokens_of(quantity: Decimal, size: int, cost: Decimal, name: str) -> Decimal
     """A quantity as tokens. Damaged if a token would cost what none costs: the unit is another one."""
     found = EXACT.multiply(quantity, Decimal(size))
     if found and cost and found * cost > 0 and not LEAST_PRICE <= abs(cost / found) <= MOST_PRICE:
-        raise Damaged(f"{name}: in units of {size} tokens, a token would cost {abs(cost / found):.1e}; check the unit")
+        raise Damaged(
+            f"{name}: in units of {size} tokens, a token would cost {abs(cost / found):.1e}; check the unit"
+        )
     return found.quantize(Decimal(1)) if abs(found - found.to_integral_value()) < Decimal("1E-6") else found

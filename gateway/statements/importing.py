@@ -1,7 +1,8 @@
 """
 Files of reports become statements: read with bounds, recognised by what is in them, and grouped.
 
-A file that cannot be read is Invalid with what to do; a damaged row is named, counted, and costs no other row.
+A file that cannot be read is Invalid with what to do; a damaged row is named, counted, and costs no other
+row.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class ReportReader:
     """
     Reads the parts of one report, one after the other, into one statement.
 
-    With `asked`, nothing of another time is read. Invalid if a part is no report of the source, or there is too much.
+    With `asked`, nothing of another time is read. Invalid if a part is no report of the source, or there is
+    too much.
     """
 
     def __init__(self, source: ReportSource, *, most: int, asked: tuple[int, int] | None = None) -> None:
@@ -120,7 +122,9 @@ class ReportReader:
 
 
 def open_report(path: Path, *, most: int, now: float) -> ReportFile:
-    """A file, inflated if it is packed with gzip. Invalid if it cannot be read or is larger than `most` bytes."""
+    """
+    A file, inflated if it is packed with gzip. Invalid if it cannot be read or is larger than `most` bytes.
+    """
     try:
         with path.open("rb") as file:
             is_packed = file.peek(2)[:2] == b"\x1f\x8b"
@@ -130,7 +134,9 @@ def open_report(path: Path, *, most: int, now: float) -> ReportFile:
         words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise Invalid(f"{path} cannot be read: {words}") from error
     if len(content) > most:
-        raise Invalid(f"{path} has more than {most} bytes (reconciliation.max_file_bytes): import a shorter span")
+        raise Invalid(
+            f"{path} has more than {most} bytes (reconciliation.max_file_bytes): import a shorter span"
+        )
     return ReportFile(name=path.name, content=content, read_at=min(changed, now))
 
 
@@ -202,7 +208,9 @@ def open_document(file: ReportFile) -> Document:
 
 def _table(file: ReportFile) -> Table:
     try:
-        text = file.content.decode("utf-16" if file.content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+        text = file.content.decode(
+            "utf-16" if file.content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        )
     except UnicodeDecodeError as error:
         raise Invalid(f"{file.name} is neither JSON nor CSV in UTF-8") from error
     head = text.partition("\n")[0]

@@ -22,11 +22,11 @@ class PullRequest:
     """
     `query` is asked for a span of whole days that have passed (epoch seconds), `span_days` of them at most.
 
-    `whole_pages`: each page holds whole buckets and is kept by itself. Otherwise a day's rows may be in several pages:
-    all pages of a span are one report, which is kept when the last page is there. `tells_nothing_used`: a day without a
-    row in the answer was not billed; otherwise it stays as it was. A report may stand at several `paths`, in which
-    `{account}` is the account of the pull; one that is not there is left out if another one is. `days`: the number of
-    days that it answers, whatever is asked.
+    `whole_pages`: each page holds whole buckets and is kept by itself. Otherwise a day's rows may be in
+    several pages: all pages of a span are one report, which is kept when the last page is there.
+    `tells_nothing_used`: a day without a row in the answer was not billed; otherwise it stays as it was. A
+    report may stand at several `paths`, in which `{account}` is the account of the pull; one that is not
+    there is left out if another one is. `days`: the number of days that it answers, whatever is asked.
     """
 
     base_url: str  # "" if each customer has an address of their own
@@ -78,7 +78,12 @@ def _no_page(page: Mapping[str, Any]) -> str | None:
 
 def _openai(path: str, *groups: str) -> PullRequest:
     def query(start: int, end: int) -> Query:
-        span = [("start_time", str(start)), ("end_time", str(end)), ("bucket_width", "1d"), ("limit", str(MOST_DAYS))]
+        span = [
+            ("start_time", str(start)),
+            ("end_time", str(end)),
+            ("bucket_width", "1d"),
+            ("limit", str(MOST_DAYS)),
+        ]
         return [*span, *(("group_by[]", group) for group in groups)]
 
     return PullRequest(
@@ -93,11 +98,18 @@ def _openai(path: str, *groups: str) -> PullRequest:
 
 def _anthropic_report(path: str, width: str, limit: int, *groups: str, **fields: Any) -> PullRequest:
     def query(start: int, end: int) -> Query:
-        span = [("starting_at", _moment(start)), ("ending_at", _moment(end)), (width, "1d"), ("limit", str(limit))]
+        span = [
+            ("starting_at", _moment(start)),
+            ("ending_at", _moment(end)),
+            (width, "1d"),
+            ("limit", str(limit)),
+        ]
         return [*span, *(("group_by[]", group) for group in groups)]
 
     url = "https://api.anthropic.com"
-    return PullRequest(base_url=url, paths=(path,), headers=_anthropic, query=query, next_page=_next_page, **fields)
+    return PullRequest(
+        base_url=url, paths=(path,), headers=_anthropic, query=query, next_page=_next_page, **fields
+    )
 
 
 def _analytics(path: str, *groups: str) -> PullRequest:
@@ -114,7 +126,9 @@ def _github_day(start: int, end: int) -> Query:
 
 
 def _litellm_day(start: int, end: int) -> Query:
-    """To midnight: LiteLLM counts the end in. In order of time, so that rows which come late shift few others."""
+    """
+    To midnight: LiteLLM counts the end in. In order of time, so that rows which come late shift few others.
+    """
     span = [(name, f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}") for name, at in
             (("start_date", start), ("end_date", end))]  # fmt: skip
     return [*span, ("page_size", str(LITELLM_ROWS)), ("sort_by", "startTime"), ("sort_order", "asc")]

@@ -1,9 +1,9 @@
 """
-Pulls reports with admin keys. What can be kept by itself, a page of whole days or all pages of a day, is kept before
-more is asked for.
+Pulls reports with admin keys. What can be kept by itself, a page of whole days or all pages of a day, is kept
+before more is asked for.
 
-How far a pull came is kept, too, so that one that was killed goes on where it was. What is asked for twice is kept
-once, because a statement replaces.
+How far a pull came is kept, too, so that one that was killed goes on where it was. What is asked for twice is
+kept once, because a statement replaces.
 """
 
 from __future__ import annotations
@@ -116,11 +116,16 @@ class StatementPuller:
             try:
                 await self.pull_due()
             except Exception:  # noqa: BLE001 - the supervised loop
-                _log.exception("statements are pulled at the next look", extra={"action": "statements_not_pulled"})
+                _log.exception(
+                    "statements are pulled at the next look", extra={"action": "statements_not_pulled"}
+                )
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def pull_due(self) -> None:
-        """Pull what is due when its turn comes: a command may have pulled it meanwhile, or a reload taken it away."""
+        """
+        Pull what is due when its turn comes: a command may have pulled it meanwhile, or a reload taken it
+        away.
+        """
         for name in self.names:
             async with self._turn:
                 pull = self._found(name)
@@ -131,7 +136,9 @@ class StatementPuller:
         return [_shown(pull, await self._kept(pull)) for pull in self._settings().pull]
 
     async def pull(self, name: str) -> None:
-        """Pull now. What fails is in the state of the pull, and the next one goes on where this one came to."""
+        """
+        Pull now. What fails is in the state of the pull, and the next one goes on where this one came to.
+        """
         async with self._turn:
             await self._pull(self._pull_named(name))
 
@@ -147,7 +154,9 @@ class StatementPuller:
         except SpoolError:  # how far it came is kept
             raise
         except Exception as error:  # noqa: BLE001 - a defect costs no other pull
-            await self._fail(pull, kept, f"an error in Tollhouse, which its log has: {type(error).__name__}", None)
+            await self._fail(
+                pull, kept, f"an error in Tollhouse, which its log has: {type(error).__name__}", None
+            )
             _log.exception("a statement was not pulled", extra=extra)
 
     async def _fail(
@@ -193,9 +202,8 @@ class StatementPuller:
         if request.tells_nothing_used and not request.whole_pages:
             reader.cover(*asked)
         for path in request.paths:
-            url = (
-                f"{(pull.base_url or request.base_url).rstrip('/')}{path.format(account=quote(pull.account, safe=''))}"
-            )
+            base = (pull.base_url or request.base_url).rstrip("/")
+            url = base + path.format(account=quote(pull.account, safe=""))
             cursor = kept["cursor"]
             try:
                 async for page, following in self._pages(pull, request, (url, asked), cursor):
@@ -214,7 +222,11 @@ class StatementPuller:
             await self._keep(pull, reader, kept)
 
     async def _pages(
-        self, pull: StatementPullSettings, request: PullRequest, asked: tuple[str, tuple[int, int]], cursor: str
+        self,
+        pull: StatementPullSettings,
+        request: PullRequest,
+        asked: tuple[str, tuple[int, int]],
+        cursor: str,
     ) -> AsyncIterator[tuple[_Page, str | None]]:
         """Page after page, each with the cursor of the next one."""
         (url, span), most = asked, self._settings().max_pages
@@ -234,7 +246,8 @@ class StatementPuller:
                 return
             cursor = following
         raise PullFailed(
-            f"there are more than {most} pages (reconciliation.max_pages): raise it, or import an export instead",
+            f"there are more than {most} pages (reconciliation.max_pages): raise it, or import an export "
+            "instead",
             retry_after_s=None,
         )
 
@@ -296,7 +309,9 @@ def _goes_on(kept: Mapping[str, Any], today: int) -> bool:
 def _opened(file: ReportFile, request: PullRequest) -> _Page:
     document = open_document(file)
     if not isinstance(document.page().get(request.rows_in), list):
-        raise PullFailed(f"the answer is no page of the report: it has no list {request.rows_in}", retry_after_s=None)
+        raise PullFailed(
+            f"the answer is no page of the report: it has no list {request.rows_in}", retry_after_s=None
+        )
     return _Page(file=file, document=document)
 
 

@@ -44,9 +44,9 @@ class ReportSource:
     """
     `is_document` and `is_table` recognise the report, `read_document` and `read_table` read it into cells.
 
-    `settle_s` after the end of a bucket its figures are taken to be final. `in_parts`: files that are imported together
-    are parts of one report; otherwise each is a report of its own, and the later one replaces the one before.
-    `whole_days`: what the report covers is of whole days, whatever the times in it.
+    `settle_s` after the end of a bucket its figures are taken to be final. `in_parts`: files that are
+    imported together are parts of one report; otherwise each is a report of its own, and the later one
+    replaces the one before. `whole_days`: what the report covers is of whole days, whatever the times in it.
     """
 
     name: str

@@ -1,1 +1,4 @@
-"""Worker processes (`server.workers`): pure work for the server's process, which keeps everything that has a state."""
+"""
+Worker processes (`server.workers`): pure work for the server's process, which keeps everything that has a
+state.
+"""

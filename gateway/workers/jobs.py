@@ -43,7 +43,9 @@ class SentBody(NamedTuple):
             return (yield from any_format.normalise(self.reader, self.content, options=options, hold=hold))
         signal = cast(Signal, signal)
         json = kind + slash == _JSON
-        return Normalised((yield from otlp.normalise(signal, self.content, json=json, options=options, hold=hold)))
+        return Normalised(
+            (yield from otlp.normalise(signal, self.content, json=json, options=options, hold=hold))
+        )
 
 
 def packed_options(options: Options) -> bytes:

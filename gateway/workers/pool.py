@@ -1,8 +1,9 @@
 """
 The workers of a server: who does which job, and what becomes of it when a worker dies.
 
-Every job stays here until it is done, so a worker takes nothing along. A job in whose middle a worker died is done
-by another one and never here; one that two workers died of is refused. Jobs that waited behind it are not at fault.
+Every job stays here until it is done, so a worker takes nothing along. A job in whose middle a worker died is
+done by another one and never here; one that two workers died of is refused. Jobs that waited behind it are
+not at fault.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ class WorkerPool:
 
     @property
     def pids(self) -> Sequence[int]:
-        return [worker.process.pid for worker in self._workers if worker.process is not None and worker.is_ready]
+        return [
+            worker.process.pid for worker in self._workers if worker.process is not None and worker.is_ready
+        ]
 
     @property
     def has_room(self) -> bool:
@@ -174,12 +177,16 @@ class WorkerPool:
                     self._waiting.remove(job)
         raise NotDone
 
-    # -- jobs to workers -------------------------------------------------------------------------------------------
+    # -- jobs to workers -------------------------------------------------------------------------------------
 
     def _assign(self) -> None:
-        """Give the jobs that wait to those that have the least in hand: first that of the party that used least."""
+        """
+        Give the jobs that wait to those that have the least in hand: first that of the party that used least.
+        """
         while self._waiting:
-            worker = min((one for one in self._workers if one.has_room), key=lambda one: one.bytes, default=None)
+            worker = min(
+                (one for one in self._workers if one.has_room), key=lambda one: one.bytes, default=None
+            )
             if worker is None:
                 return
             job = min(self._waiting, key=_used)
@@ -286,7 +293,7 @@ class WorkerPool:
             case _:
                 job.done.set_exception(NotDone())
 
-    # -- the life of workers ---------------------------------------------------------------------------------------
+    # -- the life of workers ---------------------------------------------------------------------------------
 
     async def _keep_alive(self, worker: _Worker) -> None:
         """One process after the other, until cancelled."""
@@ -318,7 +325,12 @@ class WorkerPool:
         reason = worker.why_ended if was_ready else NOT_STARTED
         worker.why_ended = DIED
         self._observer.worker_died(reason)
-        extra = {"action": "worker_died", "reason": reason, "pid": process.pid, "exit_code": process.exit_code}
+        extra = {
+            "action": "worker_died",
+            "reason": reason,
+            "pid": process.pid,
+            "exit_code": process.exit_code,
+        }
         _log.error("a worker ended; its jobs are done again, and another one is started", extra=extra)
 
     async def _end(self, worker: _Worker, process: WorkerProcess) -> None:
@@ -336,7 +348,9 @@ class WorkerPool:
         await process.close()
 
     def _do_again(self, left: Sequence[_Job]) -> None:
-        """Jobs of a worker that died. It was at work on the first: that one is not done here, whatever comes."""
+        """
+        Jobs of a worker that died. It was at work on the first: that one is not done here, whatever comes.
+        """
         for place, job in enumerate(left):
             if job.done.done():
                 continue

@@ -1,8 +1,10 @@
 """
-Billing drops that were taken: the rows of each connection's months, as the operations in the log have made them.
+Billing drops that were taken: the rows of each connection's months, as the operations in the log have made
+them.
 
-Rows move in the same transaction as the drop that moves them, and in the order of the log. They are kept by the hour
-of `time/usage_start`, because that is what `replace_hourly` replaces. A drop is listed while a row of it stands.
+Rows move in the same transaction as the drop that moves them, and in the order of the log. They are kept by
+the hour of `time/usage_start`, because that is what `replace_hourly` replaces. A drop is listed while a row
+of it stands.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ class StoredDrop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourRows:
-    """The rows of an hour that one drop brought: `size` in bytes of JSON, `body` compressed, commas between rows."""
+    """
+    The rows of an hour that one drop brought: `size` in bytes of JSON, `body` compressed, commas between
+    rows.
+    """
 
     hour: int  # epoch seconds of its start
     rows: int
@@ -57,7 +62,10 @@ class HourRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthSize:
-    """`held` are the bytes of memory that reading takes: all rows as they are stored, and the largest hour inflated."""
+    """
+    `held` are the bytes of memory that reading takes: all rows as they are stored, and the largest hour
+    inflated.
+    """
 
     rows: int = 0
     bytes: int = 0

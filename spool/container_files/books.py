@@ -52,7 +52,9 @@ def terms_of(kept: Kept) -> Mapping[str, Mapping[str, int]]:
 
 
 def recounted(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
-    """The terms from the rows and what was carried forward, and each place where the running numbers differ."""
+    """
+    The terms from the rows and what was carried forward, and each place where the running numbers differ.
+    """
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []
     for kind in KINDS:

@@ -1,8 +1,8 @@
 """
 Files and bodies of container metrics: what becomes of each, by its id and once.
 
-A file is announced, uploaded and delivered, or abandoned. Bytes are on disk before a row says so, and a row before an
-answer does; what a crash leaves between the two is taken up at the next opening.
+A file is announced, uploaded and delivered, or abandoned. Bytes are on disk before a row says so, and a row
+before an answer does; what a crash leaves between the two is taken up at the next opening.
 """
 
 from __future__ import annotations
@@ -73,7 +73,12 @@ class ContainerFiles:
         return cls(kept, clock)
 
     async def announce(
-        self, identity: ClusterIdentity, announced: Sequence[AnnouncedFile], by: ContainerSender, *, expires_at: float
+        self,
+        identity: ClusterIdentity,
+        announced: Sequence[AnnouncedFile],
+        by: ContainerSender,
+        *,
+        expires_at: float,
     ) -> Sequence[ContainerFile]:
         """The row of each announced file, in their order. SpoolFull if there is no room for new ones."""
         async with self._kept.lock:
@@ -88,12 +93,20 @@ class ContainerFiles:
         return [files[file.reference] for file in announced]
 
     def _announced(
-        self, before: ContainerFile | None, file: AnnouncedFile, identity: ClusterIdentity, by: ContainerSender
+        self,
+        before: ContainerFile | None,
+        file: AnnouncedFile,
+        identity: ClusterIdentity,
+        by: ContainerSender,
     ) -> ContainerFile:
         if before is None:
             before = self._new(FILE, identity, file.reference, by)
         if before.is_missing or before.state == ABANDONED:
-            told: dict[str, Any] = {"announced_size": file.size, "announced_sha256": file.sha256, "key": by.key}
+            told: dict[str, Any] = {
+                "announced_size": file.size,
+                "announced_sha256": file.sha256,
+                "key": by.key,
+            }
             told |= {"shipper": by.shipper, "agent_version": by.agent_version, "untold": False}
             state = before.state if before.asked else ANNOUNCED
             return replace(before, state=state, **told)
@@ -143,7 +156,12 @@ class ContainerFiles:
                 await upload.draft.drop()
                 return False
             await upload.draft.keep()
-            facts: dict[str, Any] = {"size": upload.size, "sha256": upload.sha256, "uploaded_at": now, "kept": True}
+            facts: dict[str, Any] = {
+                "size": upload.size,
+                "sha256": upload.sha256,
+                "uploaded_at": now,
+                "kept": True,
+            }
             facts |= {"asked": False, "problem": None, "not_before": 0.0, "done_at": None}
             pair = (before, replace(file, state=UPLOADED, **facts))
             await self._kept.write([pair], expects=upload.expects, is_bounded=True)
@@ -159,7 +177,11 @@ class ContainerFiles:
             if before is None:
                 await self._kept.make_room_for_rows(by.key, 1)
             status = replace(
-                self._new(STATUS, identity, name, by), state=UPLOADED, request=request, body=body, uploaded_at=now
+                self._new(STATUS, identity, name, by),
+                state=UPLOADED,
+                request=request,
+                body=body,
+                uploaded_at=now,
             )
             status = replace(status, size=len(body), sha256=hashlib.sha256(body).hexdigest())
             gone = [] if before is None else [before]
@@ -170,8 +192,12 @@ class ContainerFiles:
         found = await self.rows.named(STATUS, identity, ["status", "config"])
         return any(status.key == key for status in found.values())
 
-    async def abandon(self, identity: ClusterIdentity, reasons: Mapping[str, str], by: ContainerSender) -> int:
-        """The sender has these files no more. What was uploaded stays, and names that are unknown are ignored."""
+    async def abandon(
+        self, identity: ClusterIdentity, reasons: Mapping[str, str], by: ContainerSender
+    ) -> int:
+        """
+        The sender has these files no more. What was uploaded stays, and names that are unknown are ignored.
+        """
         async with self._kept.lock:
             found = await self.rows.named(FILE, identity, list(reasons))
             mine = [file for file in found.values() if file.key == by.key and file.is_missing]
@@ -210,7 +236,9 @@ class ContainerFiles:
 
     async def due(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
         """To be sent now. SpoolUnavailable if it may not be kept for good."""
-        return await self._confirmed(await self.rows.select(rows.DUE, kind=kind, now=self._clock.now(), limit=limit))
+        return await self._confirmed(
+            await self.rows.select(rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
+        )
 
     async def untold(self, *, limit: int) -> Sequence[ContainerFile]:
         """Of which the upstream is to hear now. SpoolUnavailable if that may not be kept for good."""
@@ -246,9 +274,19 @@ class ContainerFiles:
 
     async def set_damaged(self, file: ContainerFile, problem: str) -> None:
         """What is on disk is not what was received: its sender is asked for a file, a body is lost."""
-        extra = {"action": "container_file_damaged", "id": file.id, "kind": file.kind, "cluster": file.cluster}
+        extra = {
+            "action": "container_file_damaged",
+            "id": file.id,
+            "kind": file.kind,
+            "cluster": file.cluster,
+        }
         _log.error("bytes of container metrics are damaged: %s", problem, extra=extra)
-        facts: dict[str, Any] = {"kept": False, "asked": file.kind == FILE, "problem": problem, "not_before": 0.0}
+        facts: dict[str, Any] = {
+            "kept": False,
+            "asked": file.kind == FILE,
+            "problem": problem,
+            "not_before": 0.0,
+        }
         await self._kept.change([file], lambda one: replace(one, state=DAMAGED, **facts))
         await self.contents.remove([file.id])
 
@@ -264,7 +302,9 @@ class ContainerFiles:
         async with self._kept.lock:
             file = await self.find(id)
             if file.state != UPLOADED:
-                raise NotAllowed(f"the file is {file.state}: only one that waits for the upstream can be discarded")
+                raise NotAllowed(
+                    f"the file is {file.state}: only one that waits for the upstream can be discarded"
+                )
             facts: dict[str, Any] = {"kept": False, "done_at": self._clock.now(), "body": b""}
             done = replace(file, state=DISCARDED, **facts)
             await self._kept.write([(file, done)])
@@ -298,7 +338,9 @@ class ContainerFiles:
         """Wait until something is due since the last call; for one reader."""
         await self._kept.changes()
 
-    def _new(self, kind: str, identity: ClusterIdentity, reference: str, by: ContainerSender) -> ContainerFile:
+    def _new(
+        self, kind: str, identity: ClusterIdentity, reference: str, by: ContainerSender
+    ) -> ContainerFile:
         return ContainerFile(
             id=secrets.token_hex(16),
             kind=kind,

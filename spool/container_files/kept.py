@@ -1,6 +1,6 @@
 """
-The rows of container metrics with their bytes, inside the bounds: written together with the books, removed when room is
-needed or their time is over.
+The rows of container metrics with their bytes, inside the bounds: written together with the books, removed
+when room is needed or their time is over.
 
 Who changes a row holds `lock` from reading the row before to writing the one after.
 """
@@ -77,11 +77,15 @@ class KeptFiles:
             return
         most = self.settings.max_files
         if not self.sums.may_wait(key, n):
-            raise SpoolFull("the files that wait leave no room (container.max_files)", retry_after_s=RETRY_AFTER_S)
+            raise SpoolFull(
+                "the files that wait leave no room (container.max_files)", retry_after_s=RETRY_AFTER_S
+            )
         while self.sums.known + n > most:
             done = await self.rows.select(rows.FORGETTABLE, limit=max(MANY, n))
             if not done:
-                raise SpoolFull("all files that are known wait (container.max_files)", retry_after_s=RETRY_AFTER_S)
+                raise SpoolFull(
+                    "all files that are known wait (container.max_files)", retry_after_s=RETRY_AFTER_S
+                )
             await self.write([], gone=done)
 
     async def _remove_spent(self, place: Place) -> None:
@@ -109,7 +113,9 @@ class KeptFiles:
         await self.write([(file, replace(file, **facts, done_at=file.done_at or now)) for file in files])
         await self.contents.remove([file.id for file in files if file.kept])
 
-    async def change(self, files: Sequence[ContainerFile], change: Callable[[ContainerFile], ContainerFile]) -> None:
+    async def change(
+        self, files: Sequence[ContainerFile], change: Callable[[ContainerFile], ContainerFile]
+    ) -> None:
         async with self.lock:
             current = [await self.rows.find(file.id) for file in files]
             await self.write([(file, change(file)) for file in current if file is not None])

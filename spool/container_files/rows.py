@@ -23,7 +23,9 @@ UNTOLD = "untold"  # the upstream is to hear of them
 MISSING = "missing"  # of `cluster` and `key`: wanted again, and the bytes are not here
 OVERDUE = "overdue"  # announced, and the address ended before `now`
 UNSENT = "unsent"  # uploaded before `now`
-SPENT = "spent"  # delivered before `now`, and the bytes are still here; of `cluster` and `key` if they are given
+SPENT = (
+    "spent"  # delivered before `now`, and the bytes are still here; of `cluster` and `key` if they are given
+)
 FORGETTABLE = "forgettable"  # nothing is to be done for them, and no bytes are here
 SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE)
 
@@ -36,10 +38,14 @@ class ContainerFileMoved(SpoolUnavailable):
 
 
 class TooManyFiles(SpoolUnavailable):
-    """Other processes added rows at the same time, so that there is no room for these: nothing was written."""
+    """
+    Other processes added rows at the same time, so that there is no room for these: nothing was written.
+    """
 
     def __init__(self) -> None:
-        super().__init__("other gateways took the room for files that is left (container.max_files): repeat it")
+        super().__init__(
+            "other gateways took the room for files that is left (container.max_files): repeat it"
+        )
 
 
 class ContainerRows(Protocol):
@@ -84,9 +90,10 @@ class ContainerRows(Protocol):
         most: int | None = None,
     ) -> None:
         """
-        In one transaction: remove the rows in `gone`, replace rows, and change the books. A pair is the row before,
-        None for a new one, and the row after. Where rows are shared: ContainerFileMoved where the row before is not
-        what is kept, KeyEnded if `expects` fail, TooManyFiles if there are more than `most` rows after new ones.
+        In one transaction: remove the rows in `gone`, replace rows, and change the books. A pair is the row
+        before, None for a new one, and the row after. Where rows are shared: ContainerFileMoved where the row
+        before is not what is kept, KeyEnded if `expects` fail, TooManyFiles if there are more than `most`
+        rows after new ones.
         """
         ...
 

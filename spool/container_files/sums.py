@@ -1,4 +1,7 @@
-"""What is in use of the limits of container metrics, and the running books: in memory, and changed with every write."""
+"""
+What is in use of the limits of container metrics, and the running books: in memory, and changed with every
+write.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,9 @@ class ContainerSums:
         return may_add(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
 
     def fullest_spent(self) -> str:
-        """Of the keys that have bytes which do not wait, the one that has the most bytes; "" if there is none."""
+        """
+        Of the keys that have bytes which do not wait, the one that has the most bytes; "" if there is none.
+        """
         held: Counter[str] = Counter()
         for (_, key), n in self._bytes.items():
             held[key] += n

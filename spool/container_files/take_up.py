@@ -29,7 +29,9 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
             gone.append(id)
             continue
         if told is None or told.id != id:
-            _log.error("a file without a row cannot be read", extra={"action": "container_file_unknown", "id": id})
+            _log.error(
+                "a file without a row cannot be read", extra={"action": "container_file_unknown", "id": id}
+            )
             continue
         try:
             size, sum = await _measured(kept.contents.read(id))

@@ -102,4 +102,6 @@ class ContainerUpload:
 def check_same(file: ContainerFile, sha256: str) -> None:
     """Invalid if a file that is here is not the one with this sum."""
     if file.sha256 != sha256:
-        raise Invalid("another file was taken under this reference_id, and stays: announce this one under its own")
+        raise Invalid(
+            "another file was taken under this reference_id, and stays: announce this one under its own"
+        )

@@ -1,8 +1,9 @@
 """
 The routes' side of the log as a protocol: numbered requests with their own progress.
 
-Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it changes in one
-transaction; when it returns, a power cut takes nothing of it away (the memory engine excepted).
+Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it
+changes in one transaction; when it returns, a power cut takes nothing of it away (the memory engine
+excepted).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Deliveries(Protocol):
     """
     The routes' side of the log: numbered requests with their own progress.
 
-    Each time a delivery is taken (`due`, `probe`) its fence grows. What `settle`, `split`, `set_aside`, `retry` and
-    `unknown` say under an older fence changes nothing and is counted in `fenced`.
+    Each time a delivery is taken (`due`, `probe`) its fence grows. What `settle`, `split`, `set_aside`,
+    `retry` and `unknown` say under an older fence changes nothing and is counted in `fenced`.
     """
 
     version: int  # grows with every change of a route or a delivery
@@ -39,14 +40,17 @@ class Deliveries(Protocol):
         """
         The configuration's routes: new ones begin where `start` says, missing ones become orphaned.
 
-        At a start nothing is in hand afterwards, and everything that waited is due. What was in hand may have been
-        taken: it is ambiguous, unless it has a mark. Later, deliveries stay as they are.
+        At a start nothing is in hand afterwards, and everything that waited is due. What was in hand may have
+        been taken: it is ambiguous, unless it has a mark. Later, deliveries stay as they are.
         """
         ...
 
-    async def due(self, route: str, *, now: float, max_records: int, below: int | None = None) -> Delivery | None:
+    async def due(
+        self, route: str, *, now: float, max_records: int, below: int | None = None
+    ) -> Delivery | None:
         """
-        The oldest delivery of a route that may be sent now and is not in hand, else a new one; None: nothing due.
+        The oldest delivery of a route that may be sent now and is not in hand, else a new one; None: nothing
+        due.
 
         A new one is cut of what is closed; with `below`, of lower numbers only.
         """
@@ -54,8 +58,9 @@ class Deliveries(Protocol):
 
     async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         """
-        One single record for a route that refuses: one that was never refused alone while fewer than `max_suspects`
-        were, cut from what waits if need be; else the oldest refused one that is due. None: neither.
+        One single record for a route that refuses: one that was never refused alone while fewer than
+        `max_suspects` were, cut from what waits if need be; else the oldest refused one that is due. None:
+        neither.
         """
         ...
 
@@ -72,12 +77,17 @@ class Deliveries(Protocol):
         ...
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        """Count every number of it where it went. ValueError when the settlement does not add up to its count."""
+        """
+        Count every number of it where it went. ValueError when the settlement does not add up to its count.
+        """
         ...
 
-    async def split(self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False) -> None:
+    async def split(
+        self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
+    ) -> None:
         """
-        The parent goes, two children with new keys come; `at` is the first number of the second (default: half).
+        The parent goes, two children with new keys come; `at` is the first number of the second (default:
+        half).
 
         `refused`: the destination refused the parent, which is the first refusal of every record in it.
         """
@@ -100,11 +110,12 @@ class Deliveries(Protocol):
         server_error: bool = False,
     ) -> None:
         """
-        It is due again at `not_before`, under a new idempotency key or the same one: `transitions.retry` says which.
+        It is due again at `not_before`, under a new idempotency key or the same one: `transitions.retry` says
+        which.
 
-        `answer`: what was answered, None if nothing was. `ambiguous`: it may have been taken all the same. `definite`:
-        the answer says that it was not, now or before. `refused_at`: the single record in it was refused then.
-        `server_error`: the answer was a 5xx.
+        `answer`: what was answered, None if nothing was. `ambiguous`: it may have been taken all the same.
+        `definite`: the answer says that it was not, now or before. `refused_at`: the single record in it was
+        refused then. `server_error`: the answer was a 5xx.
         """
         ...
 
@@ -118,17 +129,20 @@ class Deliveries(Protocol):
 
     async def restored(self, *, hold_back: str | None) -> None:
         """
-        The data is a copy from a backup: what waits may have been sent since, by the installation that it is of.
+        The data is a copy from a backup: what waits may have been sent since, by the installation that it is
+        of.
 
-        Open deliveries become ambiguous and keep their keys. With `hold_back`, a reason, everything that waits is of
-        unknown outcome instead, and sent only when it was settled by hand. For a storage whose routes do not run.
+        Open deliveries become ambiguous and keep their keys. With `hold_back`, a reason, everything that
+        waits is of unknown outcome instead, and sent only when it was settled by hand. For a storage whose
+        routes do not run.
         """
         ...
 
     async def set_apart(self, route: str, *, reason: str, ambiguous: bool) -> Sequence[UnknownDelivery]:
         """
-        Hold back everything closed that waits on a route and is not being sent, to be handed over: as deliveries of
-        unknown outcome. What may have been taken stays, unless `ambiguous`. NotThere for an unknown route.
+        Hold back everything closed that waits on a route and is not being sent, to be handed over: as
+        deliveries of unknown outcome. What may have been taken stays, unless `ambiguous`. NotThere for an
+        unknown route.
         """
         ...
 
@@ -153,7 +167,9 @@ class Deliveries(Protocol):
         ...
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        """Keep the state of a route for the operator and for the next start; one of ROUTE_STATES but ORPHANED."""
+        """
+        Keep the state of a route for the operator and for the next start; one of ROUTE_STATES but ORPHANED.
+        """
         ...
 
     async def routes(self) -> Sequence[RouteState]:
@@ -173,7 +189,10 @@ class Deliveries(Protocol):
         ...
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
-        """Make deliveries of dead letters; returns how many were there. NotAllowed when the route of one is gone."""
+        """
+        Make deliveries of dead letters; returns how many were there. NotAllowed when the route of one is
+        gone.
+        """
         ...
 
     async def dead_edit(self, id: int, record: Record) -> None:
@@ -189,5 +208,7 @@ class Deliveries(Protocol):
         ...
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
-        """New deliveries with new keys for settled numbers committed in [since, until); returns the records."""
+        """
+        New deliveries with new keys for settled numbers committed in [since, until); returns the records.
+        """
         ...

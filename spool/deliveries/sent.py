@@ -1,4 +1,6 @@
-"""The verbs that end in one transition of a delivery that was sent: the same for every engine but for `_finish`."""
+"""
+The verbs that end in one transition of a delivery that was sent: the same for every engine but for `_finish`.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,11 @@ class SentDeliveries(ABC):
     @abstractmethod
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         """
-        Apply a transition to a delivery if it is still open; nothing when it was skipped or dropped while it was sent.
+        Apply a transition to a delivery if it is still open; nothing when it was skipped or dropped while it
+        was sent.
 
-        Nothing either when it was taken again since, which is told (`_taken_over`): whoever has it now says what
-        became of it.
+        Nothing either when it was taken again since, which is told (`_taken_over`): whoever has it now says
+        what became of it.
 
         Afterwards it is not in hand, also when this fails: a delivery that is still open is due.
         """
@@ -41,14 +44,18 @@ class SentDeliveries(ABC):
         """Count and log that somebody else has it now."""
         self.fenced += 1
         words = f"{delivery.route}: {delivery.first} to {delivery.last} was taken over by somebody else"
-        _log.warning("%s: nothing was changed", words, extra={"action": "delivery_fenced", "route": delivery.route})
+        _log.warning(
+            "%s: nothing was changed", words, extra={"action": "delivery_fenced", "route": delivery.route}
+        )
         return TakenOver(words)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         transitions.check_settlement(delivery, settlement)
         await self._finish(delivery, partial(transitions.settle, settlement=settlement, at=self._clock.now()))
 
-    async def split(self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False) -> None:
+    async def split(
+        self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
+    ) -> None:
         second = transitions.place_split(delivery, at)
         transition = partial(transitions.split, second=second, reason=reason, refused=refused)
         await self._finish(delivery, transition)

@@ -1,4 +1,6 @@
-"""Deliveries, dead letters and routes as engines store them, and the change that a transition makes of them."""
+"""
+Deliveries, dead letters and routes as engines store them, and the change that a transition makes of them.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Partial
 
 NOT_STORED = 0  # the id of a new delivery or dead letter until the engine gives it one
 
-# The integers of a route that only ever have something added: how far it is cut, how many deliveries were accepted
-# (the order of answers, whatever the clock does), how many records were replayed, how many became ambiguous, and its
-# terms.
+# The integers of a route that only ever have something added: how far it is cut, how many deliveries were
+# accepted (the order of answers, whatever the clock does), how many records were replayed, how many became
+# ambiguous, and its terms.
 COUNTS = ("next", "acceptances", "replayed", "ambiguous", *TERMS)
 
 
@@ -87,8 +89,8 @@ class RouteChange(Struct, frozen=True, kw_only=True):
     """
     What a transition does to one route. An engine writes all of it in one transaction, or nothing.
 
-    An engine that holds no lock between reading and writing writes it on the condition that the deliveries it removes
-    or changes, and the route's acceptances, are still as they were read.
+    An engine that holds no lock between reading and writing writes it on the condition that the deliveries it
+    removes or changes, and the route's acceptances, are still as they were read.
     """
 
     route: str

@@ -1,8 +1,8 @@
 """
 What becomes of a delivery: every transition as a function of values, which answers a `RouteChange`. Pure.
 
-An engine reads the delivery, calls one of these and writes the change. A delivery that is gone, because it was skipped
-or its route was dropped while it was being sent, is counted there: nothing is left to change.
+An engine reads the delivery, calls one of these and writes the change. A delivery that is gone, because it
+was skipped or its route was dropped while it was being sent, is counted there: nothing is left to change.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from spool.errors import NotAllowed, NotThere
 from spool.log.values import Entry
 from spool.record import Record
 
-# -- new deliveries ----------------------------------------------------------------------------------------------------
+# -- new deliveries ------------------------------------------------------------------------------------------
 
 
 def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int) -> RouteChange | None:
     """
-    A new delivery of the lowest numbers that none was cut for, to be sent at once; None when there are none, or too
-    many wait.
+    A new delivery of the lowest numbers that none was cut for, to be sent at once; None when there are none,
+    or too many wait.
 
-    `waiting` is how many deliveries of the backlog are open and not in hand: no replays, and none that waits apart.
+    `waiting` is how many deliveries of the backlog are open and not in hand: no replays, and none that waits
+    apart.
     """
     first, end = route.next, min(route.next + max_records, closed_below)
     if first >= end or waiting >= rules.MAX_WAITING:
@@ -84,12 +85,14 @@ def take(delivery: StoredDelivery) -> RouteChange:
 
     If it was being sent before and nobody could keep what became of it, it may have been taken.
     """
-    change = interrupted(delivery) if delivery.sending else RouteChange(route=delivery.route, changed=delivery)
+    change = (
+        interrupted(delivery) if delivery.sending else RouteChange(route=delivery.route, changed=delivery)
+    )
     taken = replace(change.changed or delivery, sending=True, fence=delivery.fence + 1)
     return RouteChange(route=delivery.route, changed=taken, counts=change.counts)
 
 
-# -- deliveries that were sent -----------------------------------------------------------------------------------------
+# -- deliveries that were sent -------------------------------------------------------------------------------
 
 
 def check_settlement(delivery: Delivery, settlement: Settlement) -> None:
@@ -169,11 +172,12 @@ def retry(
     """
     It is due again at `not_before`, under which key its answers say.
 
-    An answer spends the key, because the destination may remember it. But while the delivery is ambiguous, somebody in
-    between may have answered: it keeps its key until the same answer has come SAME_ANSWERS times in a row, or a
-    `definite` one, which says that nothing was taken. A new key is a new request.
+    An answer spends the key, because the destination may remember it. But while the delivery is ambiguous,
+    somebody in between may have answered: it keeps its key until the same answer has come SAME_ANSWERS times
+    in a row, or a `definite` one, which says that nothing was taken. A new key is a new request.
 
-    A 5xx counts only when others passed since the last one: while the upstream is down, no delivery is to blame.
+    A 5xx counts only when others passed since the last one: while the upstream is down, no delivery is to
+    blame.
     """
     may_be_taken = delivery.ambiguous or ambiguous
     same_answers = delivery.same_answers + 1 if answer == delivery.answer else 1
@@ -222,7 +226,10 @@ def interrupted(delivery: StoredDelivery) -> RouteChange:
 
 
 def restored(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
-    """It is of a backup, so it may have been taken since: held back for that reason, or sent again under its key."""
+    """
+    It is of a backup, so it may have been taken since: held back for that reason, or sent again under its
+    key.
+    """
     return interrupted(delivery) if hold_back is None else become_unknown(delivery, reason=hold_back)
 
 
@@ -237,7 +244,7 @@ def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
     return RouteChange(route=route.name, added=held, counts={"next": count, "unknown": count})
 
 
-# -- deliveries whose outcome is unknown -------------------------------------------------------------------------------
+# -- deliveries whose outcome is unknown ---------------------------------------------------------------------
 
 
 def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
@@ -267,7 +274,10 @@ def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
 
 
 def set_apart(delivery: StoredDelivery, *, reason: str, ambiguous: bool) -> RouteChange | None:
-    """Hold it back to be handed over; None for a replay, and for one that may have been taken, unless `ambiguous`."""
+    """
+    Hold it back to be handed over; None for a replay, and for one that may have been taken, unless
+    `ambiguous`.
+    """
     if delivery.replay or ((delivery.ambiguous or delivery.sending) and not ambiguous):
         return None
     return become_unknown(delivery, reason=reason)
@@ -292,7 +302,7 @@ def show_unknown(delivery: StoredDelivery, topic: str) -> UnknownDelivery:
     )
 
 
-# -- dead letters ------------------------------------------------------------------------------------------------------
+# -- dead letters --------------------------------------------------------------------------------------------
 
 
 def set_aside(
@@ -321,7 +331,9 @@ def set_aside(
 
 
 def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
-    """A delivery that brings its record along, because its entry may be gone. NotAllowed when the route is gone."""
+    """
+    A delivery that brings its record along, because its entry may be gone. NotAllowed when the route is gone.
+    """
     if route is None:
         raise NotAllowed(f"there is no route {letter.route} any more: its dead letters can only be discarded")
     number = letter.number
@@ -344,15 +356,16 @@ def discard_dead(letter: StoredDeadLetter) -> RouteChange:
     return RouteChange(route=letter.route, no_longer_dead=letter.id, counts=counts)
 
 
-# -- retention ---------------------------------------------------------------------------------------------------------
+# -- retention -----------------------------------------------------------------------------------------------
 
 
 def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> RouteChange:
     """
-    Give up what an optional route has not delivered below a number; `counts["skipped"]` says how much that is.
+    Give up what an optional route has not delivered below a number; `counts["skipped"]` says how much that
+    is.
 
-    `below` are its open deliveries that begin there and have no record of their own. What such a delivery holds from
-    the number on is another request than before.
+    `below` are its open deliveries that begin there and have no record of their own. What such a delivery
+    holds from the number on is another request than before.
     """
     uncut = max(0, number - route.next)
     spans = [(delivery.first, min(delivery.last, number - 1)) for delivery in below if not delivery.replay]

@@ -21,7 +21,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """
     One numbered request of a route; stored before it is first sent.
 
-    A Struct: one is made or changed several times on its way, and a dataclass took a third of what that costs.
+    A Struct: one is made or changed several times on its way, and a dataclass took a third of what that
+    costs.
     """
 
     id: int
@@ -35,7 +36,9 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     refusals: int = 0  # how often this single record was refused alone
     refused_at: float | None = None  # the first time
     proven: bool = False  # another record of the route was accepted since this one was first refused
-    ambiguous: bool = False  # it may have been taken under its idempotency key: sent, and no answer said otherwise
+    ambiguous: bool = (
+        False  # it may have been taken under its idempotency key: sent, and no answer said otherwise
+    )
     last_error: str | None = None
     mark: str | None = None
     replay: bool = False
@@ -53,7 +56,9 @@ class Settlement:
     delivered: int
     refused: int = 0  # a partial success named them
     shadow: int = 0
-    unmapped: int = 0  # usage events that the destination takes only as something else, which nothing makes of them
+    unmapped: int = (
+        0  # usage events that the destination takes only as something else, which nothing makes of them
+    )
     damaged: int = 0
     words: str | None = None  # the upstream's, when it refused some
 
@@ -89,7 +94,9 @@ class RouteState:
     dead: int
     stuck: int
     unknown: int = 0  # records whose arrival is not known, those of replays among them
-    ambiguous: int = 0  # records that were sent without a clear answer so far, and then again under the same key
+    ambiguous: int = (
+        0  # records that were sent without a clear answer so far, and then again under the same key
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +121,9 @@ DELIVERY_STATES = (OPEN, UNKNOWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsettledDelivery:
-    """A delivery as the operator sees it until it is settled. `not_before` is 0 where nothing is waited for."""
+    """
+    A delivery as the operator sees it until it is settled. `not_before` is 0 where nothing is waited for.
+    """
 
     id: int
     route: str

@@ -67,7 +67,9 @@ class DeviceBatch:
     @property
     def changes(self) -> Sequence[AuditedChange]:
         """What is audited of it."""
-        of_rows = [one.audited for updates in self.updates.values() for one in updates if one.audited is not None]
+        of_rows = [
+            one.audited for updates in self.updates.values() for one in updates if one.audited is not None
+        ]
         return [*of_rows, *self.deletions]
 
     def add(self, id: str, updates: Iterable[DeviceUpdate]) -> None:
@@ -77,7 +79,10 @@ class DeviceBatch:
         self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
 
     def refuse(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
-        """Leave out what may not be written; whoever waits for it hears why. The ids and names that it was about."""
+        """
+        Leave out what may not be written; whoever waits for it hears why. The ids and names that it was
+        about.
+        """
         ids = []
         for id, updates in list(self.updates.items()):
             may_stay = [not update.is_refused(id, refused) for update in updates]
@@ -105,7 +110,9 @@ class DeviceBatch:
         return known
 
 
-def conditions_of(batches: Sequence[DeviceBatch], ids: Collection[str], names: Collection[str]) -> WriteConditions:
+def conditions_of(
+    batches: Sequence[DeviceBatch], ids: Collection[str], names: Collection[str]
+) -> WriteConditions:
     """Under what the changes of these rows and names are written."""
     updates = [(id, update) for batch in batches for id in ids for update in batch.updates.get(id, ())]
     of_names = [batch.names[name] for batch in batches for name in names if name in batch.names]

@@ -26,8 +26,8 @@ class WriteConditions:
     """
     Under what rows are written, where other processes write them, too.
 
-    `expects`: the keys of those who caused it are still good. A new row of `bounded` is added as long as there are
-    fewer than `most`; None: any number.
+    `expects`: the keys of those who caused it are still good. A new row of `bounded` is added as long as
+    there are fewer than `most`; None: any number.
     """
 
     expects: Expectations = NO_EXPECTATIONS
@@ -72,8 +72,9 @@ class DeviceRows(Protocol):
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         """
-        Returns the devices of it that another process wrote since this one last read or wrote them, as they are now,
-        None if they are gone: they are not replaced. DevicesRefused where rows are shared and a condition fails.
+        Returns the devices of it that another process wrote since this one last read or wrote them, as they
+        are now, None if they are gone: they are not replaced. DevicesRefused where rows are shared and a
+        condition fails.
         """
         ...
 
@@ -83,7 +84,8 @@ class DeviceRows(Protocol):
 
     async def ended(self, wanted: DeviceWrite) -> Expectations:
         """
-        Asked before changes are audited: the expectations of it that fail now, none where rows are not shared.
+        Asked before changes are audited: the expectations of it that fail now, none where rows are not
+        shared.
 
         SpoolUnavailable if it cannot be written.
         """
@@ -91,8 +93,8 @@ class DeviceRows(Protocol):
 
     async def others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
         """
-        The rows that other processes wrote lately, None for those that are gone. `ids` are known to have been changed;
-        None: any may have been.
+        The rows that other processes wrote lately, None for those that are gone. `ids` are known to have been
+        changed; None: any may have been.
         """
         ...
 

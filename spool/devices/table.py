@@ -1,9 +1,9 @@
 """
 Devices as they are kept: all rows in memory, and durable before a change is answered.
 
-Knows no policy and no protocol: who may enrol, and how it is answered, is decided in the gateway. Changes that wait
-together are written in one transaction, their audit rows first. A change is a function of the row: where another
-process wrote the row meanwhile, it is applied again to what that one wrote.
+Knows no policy and no protocol: who may enrol, and how it is answered, is decided in the gateway. Changes
+that wait together are written in one transaction, their audit rows first. A change is a function of the row:
+where another process wrote the row meanwhile, it is applied again to what that one wrote.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ class DeviceTable:
         """
         Change a row: visible at once, durable when this returns it. SpoolUnavailable: the row is as it was.
 
-        `change` is given the newest row, None if there is none, and waits for nothing, so that two first contacts are
-        one device. It is called again where another process wrote the row meanwhile; its error leaves the row as it is
-        and is raised here. So does KeyEnded if `expects` fail, and TooManyDevices if the row is new and there are
-        `most`, whatever other processes add at the same time.
+        `change` is given the newest row, None if there is none, and waits for nothing, so that two first
+        contacts are one device. It is called again where another process wrote the row meanwhile; its error
+        leaves the row as it is and is raised here. So does KeyEnded if `expects` fail, and TooManyDevices if
+        the row is new and there are `most`, whatever other processes add at the same time.
         """
         if self._closing:
             raise SpoolUnavailable("the spool is closing")
@@ -119,7 +119,9 @@ class DeviceTable:
         self._begin()
         await asyncio.shield(batch.done)
 
-    def touch(self, id: str, change: Callable[[Device], Device], *, expects: Collection[Expectation] = ()) -> None:
+    def touch(
+        self, id: str, change: Callable[[Device], Device], *, expects: Collection[Expectation] = ()
+    ) -> None:
         """Change a row that is there, durable within seconds. For what may be lost: when it was last seen."""
         if id in self._devices:
             self._change(id, of_known(change), expects=frozenset(expects))
@@ -141,7 +143,9 @@ class DeviceTable:
         self._batch.add(id, [update])
         return update
 
-    def note_unenrolled(self, name: str, *, key: str, now: float, expects: Collection[Expectation] = ()) -> None:
+    def note_unenrolled(
+        self, name: str, *, key: str, now: float, expects: Collection[Expectation] = ()
+    ) -> None:
         """
         Keep the name of a device that telemetry named and that could not be enrolled.
 
@@ -149,17 +153,23 @@ class DeviceTable:
         """
         known = self._unenrolled.pop(name, None)
         first, count = (known.first_seen, known.count) if known else (now, 0)
-        self._unenrolled[name] = Unenrolled(name=name, first_seen=first, last_seen=now, count=count + 1, key=key)
+        self._unenrolled[name] = Unenrolled(
+            name=name, first_seen=first, last_seen=now, count=count + 1, key=key
+        )
         self._batch.note(name, frozenset(expects))
         self._batch.gone.discard(name)
         if len(self._unenrolled) > MAX_UNENROLLED:
             held = Counter(each.key for each in self._unenrolled.values())
             fullest = max(held, key=lambda each: (held[each], each == key))
-            self._unenrolled_no_more(next(one.name for one in self._unenrolled.values() if one.key == fullest))
+            self._unenrolled_no_more(
+                next(one.name for one in self._unenrolled.values() if one.key == fullest)
+            )
         self._flush_soon()
 
     async def follow(self, ids: Collection[str] | None) -> None:
-        """Take in what other processes wrote; `ids` are known to have been changed, None: any may have been."""
+        """
+        Take in what other processes wrote; `ids` are known to have been changed, None: any may have been.
+        """
         async with self._turn:
             found = await self._rows.others(ids)
             names = await self._rows.names() if ids is None else None
@@ -239,7 +249,9 @@ class DeviceTable:
         if batch.changes and self.auditor is not None:
             await self._leave_out_ended(batch)  # of what is not done nothing is audited
             await self.auditor(batch.changes)
-        deleted = [id for id in batch.deleted if id not in self._devices]  # others were enrolled again meanwhile
+        deleted = [
+            id for id in batch.deleted if id not in self._devices
+        ]  # others were enrolled again meanwhile
         async with self._turn:
             moved = await self._put(batch, batch.ids, batch.names, batch.gone, deleted)
             for id in deleted:
@@ -270,7 +282,12 @@ class DeviceTable:
         conditions = conditions_of(batches, [row.id for row in devices], [one.name for one in noted])
         is_answered = any(batch.waiting for batch in batches)
         return DeviceWrite(
-            devices=devices, names=noted, gone=gone, deleted=deleted, conditions=conditions, is_answered=is_answered
+            devices=devices,
+            names=noted,
+            gone=gone,
+            deleted=deleted,
+            conditions=conditions,
+            is_answered=is_answered,
         )
 
     async def _put(

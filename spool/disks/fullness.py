@@ -22,7 +22,8 @@ def is_full(directory: Path) -> bool:
 def says_full(error: BaseException) -> bool:
     """Whether an error, or what caused it, is that of a full disk or quota."""
     return any(
-        (isinstance(cause, OSError) and cause.errno in FULL) or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
+        (isinstance(cause, OSError) and cause.errno in FULL)
+        or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
         for cause in _causes(error)
     )
 
@@ -33,7 +34,9 @@ def explains(error: BaseException, directory: Path, *, was_full: bool = False) -
 
     `was_full`: before what failed began; room that somebody made since does not make it another error.
     """
-    of_the_disk = any(isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _causes(error))
+    of_the_disk = any(
+        isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _causes(error)
+    )
     return says_full(error) or (of_the_disk and (was_full or is_full(directory)))
 
 

@@ -29,7 +29,9 @@ class Mount:
 
     @property
     def durability(self) -> str:
-        """What an acknowledged record has survived: a flush to a device, or nothing but the end of the process."""
+        """
+        What an acknowledged record has survived: a flush to a device, or nothing but the end of the process.
+        """
         return MEMORY if self.kind in _MEMORY else FSYNC
 
     @property
@@ -45,7 +47,10 @@ class Mount:
 
 
 def mount_of(path: Path) -> Mount | None:
-    """The file system of a path, or of the nearest directory above it that exists; None where it cannot be known."""
+    """
+    The file system of a path, or of the nearest directory above it that exists; None where it cannot be
+    known.
+    """
     place = nearest(path).resolve()
     try:
         lines = MOUNTS.read_text("utf-8", "replace").splitlines()
@@ -77,7 +82,9 @@ def nearest(path: Path) -> Path:
 
 
 def _parsed(line: str) -> Mount | None:
-    """`36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`; None if it is not such a line."""
+    """
+    `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`; None if it is not such a line.
+    """
     before, _, after = line.partition(" - ")
     fields, kinds = before.split(), after.split()
     if len(fields) < 6 or not kinds:

@@ -1,7 +1,9 @@
 """
-The log beside the ledger: what is kept, recounted by hour or day, and what the ledger has counted of the same time.
+The log beside the ledger: what is kept, recounted by hour or day, and what the ledger has counted of the same
+time.
 
-A period is compared if all that was counted in it is kept. Sums of money are not: they may have been priced again.
+A period is compared if all that was counted in it is kept. Sums of money are not: they may have been priced
+again.
 """
 
 from __future__ import annotations
@@ -49,10 +51,10 @@ class PeriodDifference:
 @dataclass(frozen=True, kw_only=True)
 class LedgerComparison:
     """
-    `missed` numbers the ledger has passed over, of which `gone` at most cannot be counted again; `damaged` cannot be
-    read. `end`: what has a lower number was compared. `numbers` are the lowest and the highest kept number of each
-    period that was compared, `suspects` those that numbers which were passed over belong to, and `unsure` those that
-    records which are damaged or gone may belong to.
+    `missed` numbers the ledger has passed over, of which `gone` at most cannot be counted again; `damaged`
+    cannot be read. `end`: what has a lower number was compared. `numbers` are the lowest and the highest kept
+    number of each period that was compared, `suspects` those that numbers which were passed over belong to,
+    and `unsure` those that records which are damaged or gone may belong to.
     """
 
     differences: Sequence[PeriodDifference] = ()
@@ -117,7 +119,9 @@ class _Kept:
             self.calls[place] += sum(measures[0] for measures in sums.hours[hour].values())
         if sums.damaged:
             self.damaged += sums.damaged
-            self.unread += [number for number, record in enumerate(entry.records, entry.first) if record is None]
+            self.unread += [
+                number for number, record in enumerate(entry.records, entry.first) if record is None
+            ]
             self.near_unread.add(period(hour_of(None, entry.committed_at), self.hourly))
         for number, record in enumerate(entry.records, entry.first):
             if self.span[0] <= number < self.span[1]:
@@ -130,7 +134,8 @@ class _Kept:
         return frozenset(
             place
             for place in places
-            if place in self.near_unread or self._has_unread(self.lowest.get(place, 1), self.highest.get(place, 0))
+            if place in self.near_unread
+            or self._has_unread(self.lowest.get(place, 1), self.highest.get(place, 0))
         )
 
     def _has_unread(self, lowest: int, highest: int) -> bool:
@@ -141,13 +146,19 @@ class _Kept:
 async def compare(
     log: ReadableLog, read: Read, *, oldest: Callable[[], Awaitable[int]], at_ease: bool = False
 ) -> LedgerComparison:
-    """Everything that is kept is read, a few hundred records at a time. Nothing is said while a rebuild goes on."""
+    """
+    Everything that is kept is read, a few hundred records at a time. Nothing is said while a rebuild goes on.
+    """
     first = await oldest()
     state, counted, firsts = await read(lambda rows: (state_of(rows), _calls(rows), rows.firsts()))
     if state["rebuilding"]:
         return LedgerComparison(is_done=False)
     end = min(state["reach"], log.closed_below(AI_TELEMETRY))
-    span = (state["missed_first"] or 1, state["missed_end"] or end) if state["missed"] > state["settled"] else (1, 1)
+    span = (
+        (state["missed_first"] or 1, state["missed_end"] or end)
+        if state["missed"] > state["settled"]
+        else (1, 1)
+    )
     kept = await _kept(log, first, end, _Kept(span=span, hourly=state["hourly"]), at_ease=at_ease)
     removed_below = await oldest()  # retention goes on
     places = [
@@ -169,14 +180,21 @@ async def compare(
         end=end,
         hourly=state["hourly"],
         calls={place: kept.calls[place] for place in places},
-        numbers={place: (kept.lowest[place], kept.highest[place]) for place in places if place in kept.lowest},
+        numbers={
+            place: (kept.lowest[place], kept.highest[place]) for place in places if place in kept.lowest
+        },
         suspects=sorted(place for place in kept.in_span if place in compared),
         unsure=kept.unsure(places),
     )
 
 
-def _is_kept(place: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int) -> bool:
-    """Whether nothing that was counted in a period is gone; what was never counted has a number in the log alone."""
+def _is_kept(
+    place: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int
+) -> bool:
+    """
+    Whether nothing that was counted in a period is gone; what was never counted has a number in the log
+    alone.
+    """
     known = [numbers[place] for numbers in (firsts, lowest) if place in numbers]
     return bool(known) and min(known) >= removed_below
 

@@ -24,10 +24,11 @@ _MONEY = ("cost", "reported", "estimated", "saved")
 
 def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None) -> list[CostRow]:
     """
-    The rows of a query, by period and then by the dimensions' values: the exact sums of the calls in each period.
+    The rows of a query, by period and then by the dimensions' values: the exact sums of the calls in each
+    period.
 
-    ValueError for an unknown dimension, NotKept if a period begins or ends within the smallest sum that is kept there,
-    AskedTooMuch as soon as there are more rows than the limit has, or its time is over.
+    ValueError for an unknown dimension, NotKept if a period begins or ends within the smallest sum that is
+    kept there, AskedTooMuch as soon as there are more rows than the limit has, or its time is over.
     """
     for name in query.named:
         if name not in query.derived:
@@ -35,7 +36,9 @@ def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None
     state = state_of(rows)
     asked = list(periods(query))
     # A period mostly begins where the one before ends: each instant is checked once.
-    kept.check(rows, state["hourly"], dict.fromkeys(moment.timestamp() for period in asked for moment in period))
+    kept.check(
+        rows, state["hourly"], dict.fromkeys(moment.timestamp() for period in asked for moment in period)
+    )
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in asked}
     texts: dict[str | None, str | None] = {}  # each once: an engine makes new ones for every row
     row_count = 0
@@ -43,7 +46,9 @@ def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None
         by_start = len(question.periods) > 1
         sums = rows.totals(question.width, question.low, question.high, query, by_start=by_start)
         for place, each in enumerate(sums):
-            groups = totals[question.periods[(each.start - question.low) // question.width if by_start else 0]]
+            groups = totals[
+                question.periods[(each.start - question.low) // question.width if by_start else 0]
+            ]
             group = query.shown(each.group)
             total = groups.get(group)
             if total is None:
@@ -81,7 +86,10 @@ def own_start(granularity: str, start: datetime) -> datetime:
 
 
 def cut(query: CostQuery) -> Sequence[datetime]:
-    """The first moments of the periods that a query begins or ends in, so that its rows have a part of them alone."""
+    """
+    The first moments of the periods that a query begins or ends in, so that its rows have a part of them
+    alone.
+    """
     if query.granularity in _NEVER_CUT:
         return ()
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
@@ -178,12 +186,14 @@ def _questions(asked: Iterable[tuple[datetime, datetime]], *, daily: int, hourly
     """
     The questions that answer for all periods, in order.
 
-    Periods that are one hour or one day of the sums each, and follow each other, are asked for together: one by one,
-    two weeks by hours would be 336 statements.
+    Periods that are one hour or one day of the sums each, and follow each other, are asked for together: one
+    by one, two weeks by hours would be 336 statements.
     """
     open_run: _Question | None = None
     for start, end in asked:
-        for width, low, high in _spans(int(start.timestamp()), int(end.timestamp()), daily=daily, hourly=hourly):
+        for width, low, high in _spans(
+            int(start.timestamp()), int(end.timestamp()), daily=daily, hourly=hourly
+        ):
             is_one_sum = high - low == width and low % width == 0
             if is_one_sum and open_run is not None and open_run.width == width and open_run.high == low:
                 open_run.high = high

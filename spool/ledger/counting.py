@@ -1,8 +1,9 @@
 """
-How sums change: records are added, days summed up, old hours dropped, and periods emptied to be counted again.
+How sums change: records are added, days summed up, old hours dropped, and periods emptied to be counted
+again.
 
-Hours and days are kept side by side. A day that is over is summed up once more, so that a year is not read hour by
-hour; once its hours are old they go, and the day alone stays.
+Hours and days are kept side by side. A day that is over is summed up once more, so that a year is not read
+hour by hour; once its hours are old they go, and the day alone stays.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
     """All of the state; what was never set is 0, except that numbers begin at 1."""
     values = {
         "reach": 1, "rebuilding": 0, "daily": 0, "hourly": 0, "missed": 0, "damaged": 0, "absurd": 0, "whole": 0,
-        # Of the missed numbers: the first and the end of those that were not looked for in the log yet, and how many
-        # were looked for and are gone. Of the comparison with the log: when it was, and the periods that differ.
+        # Of the missed numbers: the first and the end of those that were not looked for in the log yet, and
+        # how many were looked for and are gone. Of the comparison with the log: when it was, and the periods
+        # that differ.
         "missed_first": 0, "missed_end": 0, "settled": 0, "compared": 0, "differing": 0, "left": 0,
     }  # fmt: skip
     kept = rows.state()
@@ -36,7 +38,9 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
 
 
 def whole_since(arrival: float) -> int:
-    """The first hour that no record counts in that came before an arrival: no clock is believed to be 2 h ahead."""
+    """
+    The first hour that no record counts in that came before an arrival: no clock is believed to be 2 h ahead.
+    """
     return int(arrival) // HOUR_S * HOUR_S + AHEAD_S
 
 
@@ -44,9 +48,9 @@ class Placement:
     """
     The numbers of dimensions, with a bound on how many a period may have.
 
-    Beyond `max_rows` a period's new combinations lose who they belong to, then what they ran: they are added to a row
-    of `(other)`, so that every total stays right. What is in memory here follows the rows: after a transaction that
-    failed, `forget` it. `begin` does so where another process changed them.
+    Beyond `max_rows` a period's new combinations lose who they belong to, then what they ran: they are added
+    to a row of `(other)`, so that every total stays right. What is in memory here follows the rows: after a
+    transaction that failed, `forget` it. `begin` does so where another process changed them.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -57,8 +61,9 @@ class Placement:
 
     def begin(self, rows: LedgerRows) -> None:
         """
-        At the begin of a transaction: rows bear the mark of the one that changed them last. Another process made it, or
-        this one an earlier one, where a database has lost the last: numbers that were given since are gone then.
+        At the begin of a transaction: rows bear the mark of the one that changed them last. Another process
+        made it, or this one an earlier one, where a database has lost the last: numbers that were given since
+        are gone then.
         """
         if rows.state().get(_CHANGED_BY) != self._mark:
             self.forget()
@@ -147,12 +152,15 @@ class Missed:
     whole: int = 0
 
 
-def add(rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: Missed) -> int:
+def add(
+    rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: Missed
+) -> int:
     """
-    Add the sums of the numbers from `first` until before `reach`, and move the reach, which is only right together.
+    Add the sums of the numbers from `first` until before `reach`, and move the reach, which is only right
+    together.
 
-    Returns the reach. Nothing is done unless it was `first`: since the numbers were read, the rows may have been lost
-    and begun anew, and a reach beyond numbers that nobody added would leave them out for ever.
+    Returns the reach. Nothing is done unless it was `first`: since the numbers were read, the rows may have
+    been lost and begun anew, and a reach beyond numbers that nobody added would leave them out for ever.
     """
     state = state_of(rows)
     if state["reach"] != first:
@@ -234,7 +242,8 @@ def lower_missed(rows: LedgerRows, *, to: int) -> None:
 
 def begin_rebuild(rows: LedgerRows, oldest: int) -> tuple[int, int, int]:
     """
-    Empty every period whose records are all kept (numbers from `oldest` on), freeze the others, and read again.
+    Empty every period whose records are all kept (numbers from `oldest` on), freeze the others, and read
+    again.
 
     Returns how many are emptied and frozen, and the end of the last frozen one: the border (0 without one).
     """

@@ -1,7 +1,8 @@
 """
 How fine the sums are that the ledger keeps: hours, and before a border whole days alone, both of UTC.
 
-A question is answered exactly or not at all: what an instant within the smallest sum would divide is not known.
+A question is answered exactly or not at all: what an instant within the smallest sum would divide is not
+known.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from spool.record import border
 
 
 def check(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
-    """NotKept if an instant (epoch seconds) lies within an hour, or before `hourly` within a day, that has sums."""
+    """
+    NotKept if an instant (epoch seconds) lies within an hour, or before `hourly` within a day, that has sums.
+    """
     for instant in instants:
         width = HOUR_S if instant >= hourly else DAY_S
         start = int(instant // width) * width
         if start != instant and rows.numbers(width, start):
             raise NotKept(
-                f"{_hours() if width == HOUR_S else _days(hourly)}; this question divides one at {border(instant)}"
+                f"{_hours() if width == HOUR_S else _days(hourly)}; this question divides one at "
+                f"{border(instant)}"
             )
 
 
@@ -42,6 +46,7 @@ def _days(hourly: int) -> str:
 
 def _hours() -> str:
     return (
-        "costs are kept by whole hours of UTC: ask for periods that begin and end on the hour, in a zone whose offset"
+        "costs are kept by whole hours of UTC: ask for periods that begin and end on the hour, in a zone "
+        "whose offset"
         " from UTC is whole hours"
     )

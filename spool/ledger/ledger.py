@@ -60,8 +60,8 @@ class LedgerState:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Soundness:
     """
-    `missed` numbers were passed over, of which `looked_for` are gone for good; `differing` hours and days were not what
-    the log keeps of them when they were compared last.
+    `missed` numbers were passed over, of which `looked_for` are gone for good; `differing` hours and days
+    were not what the log keeps of them when they were compared last.
     """
 
     missed: int
@@ -77,7 +77,10 @@ class Soundness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """Periods that are counted anew, periods that stay because some of their records are gone, and where these end."""
+    """
+    Periods that are counted anew, periods that stay because some of their records are gone, and where these
+    end.
+    """
 
     periods: int
     kept: int
@@ -126,7 +129,9 @@ class Ledger:
         return self._reach if topic == AI_TELEMETRY else None
 
     async def follow(self, log: ReadableLog) -> None:
-        """Count what is closed, for as long as the log lives. Runs until cancelled; a full disk only delays it."""
+        """
+        Count what is closed, for as long as the log lives. Runs until cancelled; a full disk only delays it.
+        """
         async for _ in log.changes(AI_TELEMETRY):
             while not await self._has_counted(log):  # also if nothing more is committed
                 pass
@@ -175,7 +180,9 @@ class Ledger:
         """
         async with self._turn:
             if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
-                if self.is_shared:  # the sums are as old as the log: a database that lost both, or others saw further
+                if (
+                    self.is_shared
+                ):  # the sums are as old as the log: a database that lost both, or others saw further
                     self._reach = (await self._state())["reach"]
                     await self._bring_back(log)
                 else:
@@ -193,7 +200,8 @@ class Ledger:
 
     async def _begin_anew(self, below: int) -> None:
         _log.error(
-            "the log ends before what was counted of it: it was lost or restored, and the sums stay as they are",
+            "the log ends before what was counted of it: it was lost or restored, and the sums stay as they "
+            "are",
             extra={"action": "log_begun_anew", "reach": self._reach, "number": below},
         )
         seen = self._reach
@@ -252,7 +260,10 @@ class Ledger:
             )
 
         def work(rows: LedgerRows) -> int:
-            if (state_of(rows), rows.frozen_periods()) != seen:  # begun anew meanwhile: what is counted is another
+            if (
+                state_of(rows),
+                rows.frozen_periods(),
+            ) != seen:  # begun anew meanwhile: what is counted is another
                 return state_of(rows)["reach"]
             return counting.add(rows, sums, self._placement, first=first, reach=last + 1, missed=missed)
 
@@ -261,10 +272,14 @@ class Ledger:
             self._placement.forget()
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
-        """When the oldest entry that is kept came, at best the one that was read; what is missed came before it."""
+        """
+        When the oldest entry that is kept came, at best the one that was read; what is missed came before it.
+        """
         if read is None:
             oldest = await _oldest(log)
-            read = next(iter(await log.read(AI_TELEMETRY, oldest, oldest)), None)  # none, if it is the next number
+            read = next(
+                iter(await log.read(AI_TELEMETRY, oldest, oldest)), None
+            )  # none, if it is the next number
         return read.committed_at if read else self._clock.now()
 
     async def tidy(self) -> int:
@@ -286,8 +301,8 @@ class Ledger:
         """
         Count anew every hour whose records are all kept; the rest stays as it is.
 
-        Returns at once: the counting goes on with `follow` or `catch_up`, over restarts too, and until then the hours
-        concerned show what was counted so far. NotAllowed while another rebuild goes on.
+        Returns at once: the counting goes on with `follow` or `catch_up`, over restarts too, and until then
+        the hours concerned show what was counted so far. NotAllowed while another rebuild goes on.
         """
         async with self._turn:
             if (await self._state())["rebuilding"]:
@@ -298,7 +313,9 @@ class Ledger:
         return Rebuilt(periods=periods, kept=kept, border=_moment(border), first=first)
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
-        """What the log keeps beside what is counted of it, as far as both are kept. Reads all that is kept."""
+        """
+        What the log keeps beside what is counted of it, as far as both are kept. Reads all that is kept.
+        """
         found = await compare(log, self._read, oldest=lambda: _oldest(log), at_ease=at_ease)
         differing = len(found.told())
         if found.is_done and differing != (await self._state())["differing"]:
@@ -315,7 +332,9 @@ class Ledger:
         return is_old or state["missed"] > state["settled"] or state["differing"] != state["left"]
 
     async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool:
-        """Have the sums of a period be what the log keeps of it; False if that is not there as it was compared."""
+        """
+        Have the sums of a period be what the log keeps of it; False if that is not there as it was compared.
+        """
         recount = mending.PeriodRecount(compared, place, self.tags)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
@@ -328,11 +347,15 @@ class Ledger:
                     return True
         return False
 
-    async def settle(self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int) -> int:
+    async def settle(
+        self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
+    ) -> int:
         """Keep what a comparison came to; returns how many numbers are missed."""
         async with self._turn:
             return await self._change(
-                lambda rows: mending.settle(rows, compared, gained=gained, is_mended=is_mended, left=left, now=now)
+                lambda rows: mending.settle(
+                    rows, compared, gained=gained, is_mended=is_mended, left=left, now=now
+                )
             )
 
     async def differing(self) -> int:
@@ -362,8 +385,8 @@ class Ledger:
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         """
-        Exact sums. ValueError for a dimension that does not exist, NotKept if a period divides a sum, AskedTooMuch
-        beyond the limit of the question that this is asked for.
+        Exact sums. ValueError for a dimension that does not exist, NotKept if a period divides a sum,
+        AskedTooMuch beyond the limit of the question that this is asked for.
         """
         derived = {**self._derived, **query.derived}
         asked = replace(query, derived={name: derived[name] for name in query.named if name in derived})
@@ -380,8 +403,9 @@ class Ledger:
 
     async def is_complete(self) -> bool:
         """
-        False while sums show only a part of what they did: during a rebuild, and from when the ledger was opened or
-        begun anew until it has caught up with the log. What was sent of them must not be replaced then.
+        False while sums show only a part of what they did: during a rebuild, and from when the ledger was
+        opened or begun anew until it has caught up with the log. What was sent of them must not be replaced
+        then.
         """
         return self._is_caught_up and not (await self._state())["rebuilding"]
 
@@ -390,7 +414,9 @@ class Ledger:
         return (await self._state())["missed"]
 
     async def whole_since(self) -> int:
-        """Hours that begin before this (epoch seconds) may lack records that were gone before they were counted."""
+        """
+        Hours that begin before this (epoch seconds) may lack records that were gone before they were counted.
+        """
         return (await self._state())["whole"]
 
     async def since_hours(self, since: datetime) -> datetime:
@@ -414,7 +440,10 @@ class Ledger:
         return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
 
     async def known_since(self, dimension: str) -> datetime | None:
-        """Where the first hour or day begins whose sums know a value of one of its own dimensions; None: none does."""
+        """
+        Where the first hour or day begins whose sums know a value of one of its own dimensions; None: none
+        does.
+        """
         check_dimension(dimension)
 
         def work(rows: LedgerRows) -> int | None:
@@ -433,7 +462,9 @@ class Ledger:
         return await self._read(lambda rows: rows.values(asked, MOST_VALUES))
 
     async def has_joint_sums(self) -> bool:
-        """Whether there are sums of several values together, because there were too many to keep them apart."""
+        """
+        Whether there are sums of several values together, because there were too many to keep them apart.
+        """
         is_joint = Derived(
             name=OTHER, label=OTHER, sources=("user",), value=lambda each: "yes" if OTHER in each else ""
         )
@@ -447,7 +478,9 @@ class Ledger:
         return tuple(self._derived.values())
 
     def label(self, dimension: str) -> str:
-        """How people read a dimension: one of the organization's own has a label, another one is named as it is."""
+        """
+        How people read a dimension: one of the organization's own has a label, another one is named as it is.
+        """
         derived = self._derived.get(dimension)
         return dimension if derived is None else derived.label
 

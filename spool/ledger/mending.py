@@ -1,9 +1,10 @@
 """
-The ledger is compared with the log once a day, and when it has passed over numbers. What it lacks is counted again.
+The ledger is compared with the log once a day, and when it has passed over numbers. What it lacks is counted
+again.
 
-A period is read beside everything else, and its sums are replaced in one transaction, with the reach up to which it was
-read: nobody sees a part of it, and who is killed has changed nothing. Left as it is, and told, is a period that damaged
-records, or records that are gone, may belong to.
+A period is read beside everything else, and its sums are replaced in one transaction, with the reach up to
+which it was read: nobody sees a part of it, and who is killed has changed nothing. Left as it is, and told,
+is a period that damaged records, or records that are gone, may belong to.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class PeriodRecount:
-    """The sums of one period, read again from the log: from the lowest number to the highest, then what came since."""
+    """
+    The sums of one period, read again from the log: from the lowest number to the highest, then what came
+    since.
+    """
 
     def __init__(self, compared: LedgerComparison, place: Place, tags: Sequence[str]) -> None:
         self.place = place
@@ -75,7 +79,10 @@ class PeriodRecount:
 
 
 def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> bool:
-    """Have the sums of a period be those of a recount; False, and nothing is done, if more was counted meanwhile."""
+    """
+    Have the sums of a period be those of a recount; False, and nothing is done, if more was counted
+    meanwhile.
+    """
     state = state_of(rows)
     if (state["reach"], state["rebuilding"], state["hourly"]) != (recount.reach, 0, recount.hourly):
         return False
@@ -93,17 +100,21 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     return True
 
 
-def settle(rows: LedgerRows, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int) -> int:
+def settle(
+    rows: LedgerRows, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
+) -> int:
     """
-    Keep what a comparison came to, and lower what is missed; returns that. `gained`: calls that were counted after all.
-    What was missed meanwhile is looked for the next time.
+    Keep what a comparison came to, and lower what is missed; returns that. `gained`: calls that were counted
+    after all. What was missed meanwhile is looked for the next time.
     """
     state = state_of(rows)
     since = state["missed"] - compared.missed
     missed = compared.missed
     if is_mended:
         # Older versions did not keep which numbers they passed over.
-        missed = min(missed, compared.gone if state["missed_first"] else min(compared.gone, max(0, missed - gained)))
+        missed = min(
+            missed, compared.gone if state["missed_first"] else min(compared.gone, max(0, missed - gained))
+        )
     rows.set_state(settled=missed, compared=now, differing=left, left=left)
     if not since:
         rows.set_state(missed_first=0, missed_end=0)
@@ -120,12 +131,16 @@ class MendableLedger(Protocol):
 
     async def replace(self, log: ReadableLog, compared: LedgerComparison, place: Place) -> bool: ...
 
-    async def settle(self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int) -> int: ...
+    async def settle(
+        self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
+    ) -> int: ...
 
 
 @dataclass(kw_only=True)
 class LedgerMender:
-    """Keeps a ledger right: `run` it in the process that counts. `changed` is called when sums were replaced."""
+    """
+    Keeps a ledger right: `run` it in the process that counts. `changed` is called when sums were replaced.
+    """
 
     ledger: MendableLedger
     log: ReadableLog
@@ -140,7 +155,9 @@ class LedgerMender:
                 if await self.ledger.comparison_is_due(self.clock.now()):
                     await self.mend()
             except SpoolError as error:
-                _log.warning("the ledger is compared later: %s", error, extra={"action": "comparison_put_off"})
+                _log.warning(
+                    "the ledger is compared later: %s", error, extra={"action": "comparison_put_off"}
+                )
             await asyncio.sleep(LOOK_S)
 
     async def mend(self) -> None:
@@ -163,7 +180,8 @@ class LedgerMender:
         )
         if mended:
             _log.warning(
-                "the ledger has counted %d hours and days again, which lacked %d calls: %d numbers were passed over,"
+                "the ledger has counted %d hours and days again, which lacked %d calls: %d numbers were "
+                "passed over,"
                 " %d still are",
                 len(mended),
                 gained,

@@ -34,14 +34,15 @@ class CostQuery:
     """
     Costs of calls from `since` until before `until`, in periods of `zone`.
 
-    `include` and `exclude` are by dimension; "" stands for unknown. A period that `since` cuts begins at `since`. No
-    period may begin or end within an hour or a day of which only the whole sum is kept (see `costs`).
+    `include` and `exclude` are by dimension; "" stands for unknown. A period that `since` cuts begins at
+    `since`. No period may begin or end within an hour or a day of which only the whole sum is kept (see
+    `costs`).
 
-    `measures` are the fields of CostRow that are wanted, empty: all. Money and calls always come; what was not asked
-    for may be 0, and saves its part of the work.
+    `measures` are the fields of CostRow that are wanted, empty: all. Money and calls always come; what was
+    not asked for may be 0, and saves its part of the work.
 
-    `derived` are dimensions that this question knows beside those of the ledger. With `kept`, all other groups are one:
-    OTHER in each place.
+    `derived` are dimensions that this question knows beside those of the ledger. With `kept`, all other
+    groups are one: OTHER in each place.
     """
 
     since: datetime
@@ -68,8 +69,9 @@ class CostQuery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRow:
     """
-    One period and one set of dimensions. Money is decimal text: `cost` is what counts (reported, else estimated),
-    `reported` and `estimated` are both sums of the same calls, `saved` is the estimate of cached calls.
+    One period and one set of dimensions. Money is decimal text: `cost` is what counts (reported, else
+    estimated), `reported` and `estimated` are both sums of the same calls, `saved` is the estimate of cached
+    calls.
     """
 
     start: datetime
@@ -88,14 +90,19 @@ class CostRow:
     cache_write_tokens: int
     reasoning_tokens: int
     cache_write_1h_tokens: int  # of cache_write_tokens, those kept for an hour, as far as sources tell
-    cached_input_tokens: int  # of the calls that the gateway's cache answered: in the sums above, on no provider's bill
+    cached_input_tokens: (
+        int  # of the calls that the gateway's cache answered: in the sums above, on no provider's bill
+    )
     cached_output_tokens: int
     latency_ms: int
     latency: tuple[int, ...]  # calls by LATENCY_EDGES_MS, the last are beyond
 
 
 def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
-    """The question about what passes another filter as well. Where two lists have nothing in common, nothing passes."""
+    """
+    The question about what passes another filter as well. Where two lists have nothing in common, nothing
+    passes.
+    """
     both = {name: tuple(values) for name, values in query.include.items()}
     for name, values in include.items():
         both[name] = tuple(value for value in both.get(name, values) if value in values)

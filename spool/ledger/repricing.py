@@ -1,8 +1,9 @@
 """
-Pricing sums again after a price was wrong or missing: a sum of tokens costs what its calls cost, because calls of other
-price tiers, modes and models are summed apart.
+Pricing sums again after a price was wrong or missing: a sum of tokens costs what its calls cost, because
+calls of other price tiers, modes and models are summed apart.
 
-What a source reported never changes, only the estimate beside it; a sum that the pricer does not know stays as it was.
+What a source reported never changes, only the estimate beside it; a sum that the pricer does not know stays
+as it was.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _ESTIMATED = len(COUNTS) + MONEY.index("estimated")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenSum:
-    """Calls of one hour, model, mode and price tier. `beyond`: every input is beyond this of SIZES, and no further."""
+    """
+    Calls of one hour, model, mode and price tier. `beyond`: every input is beyond this of SIZES, and no
+    further.
+    """
 
     provider: str | None
     response_model: str | None
@@ -57,7 +61,10 @@ class Repriced:
 
 
 def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) -> Repriced:
-    """Estimate again every sum that begins at or after `since` (epoch seconds). Days are summed up anew from hours."""
+    """
+    Estimate again every sum that begins at or after `since` (epoch seconds). Days are summed up anew from
+    hours.
+    """
     sum_up_again(rows)
     changed = unpriced = before = after = 0
     for width in WIDTHS:

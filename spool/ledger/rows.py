@@ -1,8 +1,8 @@
 """
 What an engine owes the ledger: its sums, in transactions. What is counted, priced and asked is decided above.
 
-Sums are kept by hour and by day: `width` is HOUR_S or DAY_S, `start` the begin of such a period in epoch seconds. A
-distinct set of dimensions has a number, so that its texts are kept once.
+Sums are kept by hour and by day: `width` is HOUR_S or DAY_S, `start` the begin of such a period in epoch
+seconds. A distinct set of dimensions has a number, so that its texts are kept once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class GroupSum:
-    """Measures of one group of a query that have one status and one cost source; `start` of the sum, if asked for."""
+    """
+    Measures of one group of a query that have one status and one cost source; `start` of the sum, if asked
+    for.
+    """
 
     group: tuple[str | None, ...]
     status: str
@@ -87,7 +90,9 @@ class LedgerRows(Protocol):
         ...
 
     def drop_hours(self, before: int) -> int:
-        """Remove the sums of hours before a midnight; how many. Their periods are joined to those of their days."""
+        """
+        Remove the sums of hours before a midnight; how many. Their periods are joined to those of their days.
+        """
         ...
 
     def note_periods(self, firsts: Iterable[tuple[int, int, int]]) -> None:
@@ -124,8 +129,8 @@ class LedgerRows(Protocol):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterable[GroupSum]:
         """
-        What the query's filters let through of the periods that begin in [since, until), by its groups, and with
-        `by_start` by each of these periods.
+        What the query's filters let through of the periods that begin in [since, until), by its groups, and
+        with `by_start` by each of these periods.
         """
         ...
 
@@ -142,8 +147,9 @@ class LedgerStore(Protocol):
     """
     The rows on whatever the engine keeps them.
 
-    `shares_log`: they and the log are one database, which other processes use too. Neither is lost or restored without
-    the other then, and somebody else may have counted further than this process sees the log.
+    `shares_log`: they and the log are one database, which other processes use too. Neither is lost or
+    restored without the other then, and somebody else may have counted further than this process sees the
+    log.
     """
 
     shares_log: bool

@@ -1,8 +1,8 @@
 """
 The ledger as one person may see it: the sums of a slice of the calls, and nothing of the others.
 
-A joint sum, of values that were too many to keep apart (see `spool.ledger.counting`), is in no slice that would have to
-divide it.
+A joint sum, of values that were too many to keep apart (see `spool.ledger.counting`), is in no slice that
+would have to divide it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _MOST_COMBINATIONS = 1000  # of included values, of which a derived dimension is
 
 
 class SlicedLedger:
-    """Asks a ledger about the calls of a slice. What a role says of a dimension that is gone shows nothing."""
+    """
+    Asks a ledger about the calls of a slice. What a role says of a dimension that is gone shows nothing.
+    """
 
     def __init__(self, ledger: Ledger, slice: LedgerSlice) -> None:
         self._ledger = ledger
@@ -97,7 +99,10 @@ class SlicedLedger:
         return any(part.is_apart(value_of) and part.passes(value) for part in self._parts)
 
     async def contained(self) -> Callable[[Wanted, Wanted], bool]:
-        """Whether the slice has all sums that pass a filter, given by what it includes and excludes. No if unsure."""
+        """
+        Whether the slice has all sums that pass a filter, given by what it includes and excludes. No if
+        unsure.
+        """
         if self.is_whole or not self._slice.parts:
             return lambda *_: self.is_whole
         has_joint = await self._ledger.has_joint_sums()
@@ -109,7 +114,9 @@ class SlicedLedger:
         return is_contained
 
     def _made_of(self, include: Wanted) -> Wanted:
-        """The values of derived dimensions that the values of their sources make, where there are not too many."""
+        """
+        The values of derived dimensions that the values of their sources make, where there are not too many.
+        """
         found = {}
         for name in set(self._slice.dimensions) & set(self._derived):
             derived = self._derived[name]
@@ -140,7 +147,8 @@ class SlicedLedger:
         """Whether a filter passes no joint sum that a part of the slice would have to divide."""
         asks_owner = any(part.asks_owner for part in self._parts)
         return any(
-            (_is_owner(name) or (name in WORK and not asks_owner)) and (OTHER, "")[name.startswith(TAG)] not in values
+            (_is_owner(name) or (name in WORK and not asks_owner))
+            and (OTHER, "")[name.startswith(TAG)] not in values
             for name, values in include.items()
         )
 

@@ -1,9 +1,9 @@
 """
 Records added up in memory: one row of measures for each hour and each distinct set of dimensions. Pure.
 
-What counts: a shadow never does; a cached call counts as a call and as money saved, never as spend; a usage metric
-counts in the same token and money measures, without a call, and a negative one takes back what another added. Time is
-the call's own, not its arrival.
+What counts: a shadow never does; a cached call counts as a call and as money saved, never as spend; a usage
+metric counts in the same token and money measures, without a call, and a negative one takes back what another
+added. Time is the call's own, not its arrival.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _HOUR_NS = HOUR_S * NS
 AHEAD_S = 2 * HOUR_S  # of the hour of its arrival: from then on a start is not believed
 _MS = 1_000_000
 
-# Prices change with the size of the input at these numbers of tokens: calls beyond one are summed apart, so that sums
-# can be priced again.
+# Prices change with the size of the input at these numbers of tokens: calls beyond one are summed apart, so
+# that sums can be priced again.
 SIZES = (0, 100_000, 128_000, 200_000, 256_000, 272_000, 512_000)
 INPUT_UNKNOWN = -1
 _OUTPUT_UNKNOWN = -2  # and below: -2 - size
@@ -47,13 +47,16 @@ WIDTH = _LATENCY_MS + len(LATENCY)
 MAX_TOKENS = 10**12
 MAX_MONEY = 10**7 * money.UNIT
 
-# Families whose counters leave the cache out of the input, or the reasoning out of the output; here both are inside.
+# Families whose counters leave the cache out of the input, or the reasoning out of the output; here both are
+# inside.
 _CACHE_APART = ("claude_code.", "cline.", "coder_", "cursor.", "opencode.")
 _REASONING_APART = ("gemini_cli.", "opencode.")
 _INPUT_TYPES = frozenset({"input", "input_uncached", "tool_input"})
 _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
-MAX_TAG = 256  # characters of a chosen tag's value; each is cut by itself, so that their text together stays JSON
+MAX_TAG = (
+    256  # characters of a chosen tag's value; each is cut by itself, so that their text together stays JSON
+)
 
 
 class Dimensions(NamedTuple):
@@ -77,7 +80,8 @@ class Dimensions(NamedTuple):
 
 
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
-# The values of Dimensions. A plain tuple on the hot path: it is made for every record, Dimensions for every row.
+# The values of Dimensions. A plain tuple on the hot path: it is made for every record, Dimensions for every
+# row.
 _Values = tuple[
     str,
     str,
@@ -237,12 +241,17 @@ def size(given: int | None, made: int | None) -> int:
 
 
 def sized(size: int) -> tuple[int, bool]:
-    """The number that the input is beyond, and whether the output is known; for a size other than INPUT_UNKNOWN."""
+    """
+    The number that the input is beyond, and whether the output is known; for a size other than INPUT_UNKNOWN.
+    """
     return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
 
 
 def _measures(name: str, token_type: str | None) -> tuple[int, ...]:
-    """The places in a row that a counter's tokens belong to; a subset of another kind is not added to that again."""
+    """
+    The places in a row that a counter's tokens belong to; a subset of another kind is not added to that
+    again.
+    """
     if token_type in _INPUT_TYPES:
         return (1,)
     if token_type in _OUTPUT_TYPES:

@@ -1,9 +1,10 @@
 """
 Two reports of one call: what the later one fills in, and where the two disagree. Pure.
 
-A fact is taken from the report that stated it first; what goes with it (where a cost comes from) goes along. Reports
-that do not contradict each other make the same record in every order: what the ones leave out the others fill, and two
-weak statements give way: a part of 0 to a count that fits the total, `ok` to another outcome.
+A fact is taken from the report that stated it first; what goes with it (where a cost comes from) goes along.
+Reports that do not contradict each other make the same record in every order: what the ones leave out the
+others fill, and two weak statements give way: a part of 0 to a count that fits the total, `ok` to another
+outcome.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import msgspec
 
 from spool.record import AMENDABLE, MAX_TAGS, Inference
 
-# A total and its parts. Where two reports contradict each other, a part of the one's total is none of the other's.
+# A total and its parts. Where two reports contradict each other, a part of the one's total is none of the
+# other's.
 SIDES = (
     ("input_tokens", "cache_read_tokens", "cache_write_tokens"),
     ("output_tokens", "reasoning_tokens"),
@@ -24,13 +26,16 @@ SIDES = (
 )
 TOKENS = tuple(dict.fromkeys(name for side in SIDES for name in side))
 PARTS = frozenset(part for _, *parts in SIDES for part in parts)
-# Fields that an estimate is worked out from: where a later report fills one, the estimate is worked out again.
+# Fields that an estimate is worked out from: where a later report fills one, the estimate is worked out
+# again.
 PRICED_BY = frozenset({*TOKENS, "provider", "request_model", "response_model", "start_time"})
 SAME_COST = Decimal("0.000001")  # relative: sources round money differently
 
 
 def missing(first: Inference, later: Inference) -> dict[str, Any]:
-    """The fields that the first report left null and the later one states, as far as both make one picture."""
+    """
+    The fields that the first report left null and the later one states, as far as both make one picture.
+    """
     fields: dict[str, Any] = {}
     for name in AMENDABLE:
         if getattr(first, name) is None:
@@ -64,7 +69,9 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
             for name in (total, *parts):
                 fields.pop(name, None)
     written = fields.get("cache_write_tokens", first.cache_write_tokens)
-    if fields.get("cache_write_1h_tokens", 0) > (written or 0):  # the writes that it is a part of were left out
+    if fields.get("cache_write_1h_tokens", 0) > (
+        written or 0
+    ):  # the writes that it is a part of were left out
         del fields["cache_write_1h_tokens"]
     start, end = (fields.get(name, getattr(first, name)) for name in ("start_time", "end_time"))
     if start is not None and end is not None and end < start:  # two clocks
@@ -75,7 +82,10 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
 
 
 def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> bool:
-    """Whether both state one of these counts, and not the same. A part of 0 may be one that the report cannot tell."""
+    """
+    Whether both state one of these counts, and not the same. A part of 0 may be one that the report cannot
+    tell.
+    """
     for name in names:
         one, other = getattr(first, name), getattr(later, name)
         if one is not None and other is not None and one != other and (name not in PARTS or (one and other)):
@@ -105,13 +115,20 @@ def _stated(first: Inference, later: Inference, name: str) -> int | None:
 
 
 def _counts_more(first: Inference, later: Inference) -> bool:
-    """Whether the later report states every token count of the first and more: then its estimate is the better one."""
+    """
+    Whether the later report states every token count of the first and more: then its estimate is the better
+    one.
+    """
     return _told(first) < _told(later) and not _contradict(first, later, TOKENS)
 
 
 def _told(report: Inference) -> set[str]:
     """The counts that a report states; a part of 0 costs nothing, stated or not."""
-    return {name for name in TOKENS if (count := getattr(report, name)) is not None and (count or name not in PARTS)}
+    return {
+        name
+        for name in TOKENS
+        if (count := getattr(report, name)) is not None and (count or name not in PARTS)
+    }
 
 
 def disagree(first: Inference, later: Inference) -> bool:

@@ -1,8 +1,8 @@
 """
 The books: what came in and what became of it, in integers that balance.
 
-Pure. Every submission leaves its `Terms` in the row of its commit; the running counters are their sums. A recount adds
-the same rows again and compares.
+Pure. Every submission leaves its `Terms` in the row of its commit; the running counters are their sums. A
+recount adds the same rows again and compares.
 """
 
 from __future__ import annotations
@@ -159,7 +159,9 @@ def books(
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
 ) -> Books:
-    """The terms as they are, and a sentence for every equation that does not hold, after those that are given."""
+    """
+    The terms as they are, and a sentence for every equation that does not hold, after those that are given.
+    """
     imbalances = [*wrong]
     for topic, terms in topics.items():
         imbalances += _topic_imbalances(topic, terms)
@@ -185,8 +187,8 @@ def terms_of_damaged(
     counters: TermSums, recounted: TermSums, routes: Mapping[str, Mapping[str, int]]
 ) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] | None:
     """
-    What commit rows counted whose terms cannot be read, and the part of it that no counter has: the records that they
-    kept. None if the books would not balance with it: then more is wrong than these rows.
+    What commit rows counted whose terms cannot be read, and the part of it that no counter has: the records
+    that they kept. None if the books would not balance with it: then more is wrong than these rows.
     """
     known = {key: n for key, n in counters.items() if key[1] not in (*BY_KEEPING, KEPT)}
     lacking = Counter({key: known.get(key, 0) - recounted.get(key, 0) for key in {*known, *recounted}

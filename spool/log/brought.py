@@ -1,4 +1,7 @@
-"""Records that come from another file, a damaged one or a bundle; which are here is noted in the commit that brings."""
+"""
+Records that come from another file, a damaged one or a bundle; which are here is noted in the commit that
+brings.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,18 @@ def noted(report: PartialReport) -> list[tuple[int, int]]:
 
 
 def bring(
-    topic: str, records: Sequence[Record], *, note: bytes, done: Sequence[tuple[int, int]], at: float, certain: bool
+    topic: str,
+    records: Sequence[Record],
+    *,
+    note: bytes,
+    done: Sequence[tuple[int, int]],
+    at: float,
+    certain: bool,
 ) -> Submission:
-    """`done`: all numbers that are here with these. Not `certain`: the log may know ids of records that it lacks."""
+    """
+    `done`: all numbers that are here with these. Not `certain`: the log may know ids of records that it
+    lacks.
+    """
     times = Counter(record.id for record in records)
     return Submission(
         topic=topic,

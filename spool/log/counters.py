@@ -45,9 +45,9 @@ def advance(state: SeriesState | None, point: CounterPoint) -> tuple[SeriesState
     """
     The state after a point, and its delta or the reason why there is none.
 
-    The first point of a series counts whole when the sender states since when it counts; a later start or a fall is a
-    restart, but not the fall by a last digit of who adds up doubles anew for each point. What is too small to count is
-    left in the state, so that it is counted once it has grown.
+    The first point of a series counts whole when the sender states since when it counts; a later start or a
+    fall is a restart, but not the fall by a last digit of who adds up doubles anew for each point. What is
+    too small to count is left in the state, so that it is counted once it has grown.
     """
     value = Decimal(point.value)
     if not value.is_finite():

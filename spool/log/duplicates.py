@@ -1,9 +1,9 @@
 """
 The duplicate window: which ids arrived lately, in eight bytes each.
 
-The newest ids are a dict that also knows their numbers; older ones are sorted runs by the hour of the call's start,
-merged so that an hour has few. Runs never change once made: a plan of new runs can be thrown away when its transaction
-fails, and other threads may walk over them.
+The newest ids are a dict that also knows their numbers; older ones are sorted runs by the hour of the call's
+start, merged so that an hour has few. Runs never change once made: a plan of new runs can be thrown away when
+its transaction fails, and other threads may walk over them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ MAX_AGE_S = 86_400  # newest ids older than this become runs even when few
 SHORT = 8 * BATCH  # runs of an hour are merged into one up to here whatever their lengths
 REPEATS_EVERY_S = 86_400  # between two looks for ids that came again beyond what a lookup covers
 
-# Carter and Wegman: multiplying by a secret modulo a prime above 2^128 keeps two different ids apart but for one chance
-# in 2^64, whoever chose them. A keyed BLAKE2b does the same at two and a half times the cost.
+# Carter and Wegman: multiplying by a secret modulo a prime above 2^128 keeps two different ids apart but for
+# one chance in 2^64, whoever chose them. A keyed BLAKE2b does the same at two and a half times the cost.
 PRIME = 2**130 - 5
 MASK = 2**64 - 1
 
@@ -56,7 +56,10 @@ class Fold:
 
 
 class Whereabouts(NamedTuple):
-    """Where the record of a known id is: its place, or when it was committed (epoch seconds, both ends included)."""
+    """
+    Where the record of a known id is: its place, or when it was committed (epoch seconds, both ends
+    included).
+    """
 
     place: tuple[str, int] | None
     since: float
@@ -64,7 +67,9 @@ class Whereabouts(NamedTuple):
 
 
 class DuplicateIndex:
-    """In memory only. `find` and `add` run on the writer's thread while a transaction is planned or applied."""
+    """
+    In memory only. `find` and `add` run on the writer's thread while a transaction is planned or applied.
+    """
 
     def __init__(self, secret: bytes, *, window_s: float, max_ids: int) -> None:
         self._factor = int.from_bytes(derived(secret, "duplicates")[:16]) | 1
@@ -83,14 +88,16 @@ class DuplicateIndex:
         self.covered_since = 0.0
         self.folds = 0  # so far
 
-    # -- looking up ------------------------------------------------------------------------------------------------
+    # -- looking up ------------------------------------------------------------------------------------------
 
     def id_of(self, identity: bytes) -> int:
         """The eight bytes under which a 128-bit id is known here."""
         return (int.from_bytes(identity) * self._factor % PRIME) & MASK
 
     def find(self, identity: Identity, id: int, hours: Iterable[int], now: float) -> int | None:
-        """The place of a known id (see `place`), IN_A_RUN when its place is not at hand, None when it is new."""
+        """
+        The place of a known id (see `place`), IN_A_RUN when its place is not at hand, None when it is new.
+        """
         found = self._newest.get(id)
         if found is not None:
             return found
@@ -109,13 +116,18 @@ class DuplicateIndex:
         return None
 
     def knows_request(self, name: bytes, now: float) -> bool:
-        """Whether a request arrived under a name within the window: its names are kept under the hour of arrival."""
+        """
+        Whether a request arrived under a name within the window: its names are kept under the hour of
+        arrival.
+        """
         newest = int(now * NS) // HOUR_NS + 1  # the clock may have been ahead
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
         return self.find(Identity(name), self.id_of(name), hours, now) is not None
 
     def whereabouts(self, identity: bytes) -> Whereabouts | None:
-        """Where to look for a record; None for an id that is not among those kept, or none of a call or event."""
+        """
+        Where to look for a record; None for an id that is not among those kept, or none of a call or event.
+        """
         id = self.id_of(identity)
         found = self._newest.get(id)
         if found is not None:
@@ -127,10 +139,13 @@ class DuplicateIndex:
         since = min(run.hour for run in runs) * HOUR_NS // NS - AHEAD_NS // NS
         return Whereabouts(None, since, max(run.arrived_at for run in runs))
 
-    # -- adding, after the commit ----------------------------------------------------------------------------------
+    # -- adding, after the commit ----------------------------------------------------------------------------
 
     def add(self, ids: Mapping[int, int], hours: Sequence[int], now: float) -> None:
-        """Ids of records that are now on disk and that `find` did not know, with their places, in order of numbers."""
+        """
+        Ids of records that are now on disk and that `find` did not know, with their places, in order of
+        numbers.
+        """
         if ids:
             self._newest.update(ids)
             self._hours.extend(hours)
@@ -161,10 +176,12 @@ class DuplicateIndex:
         """Ids of higher numbers are in no run: after a crash they are read from the entries again."""
         return self._through.get(topic, 0)
 
-    # -- folding into runs -----------------------------------------------------------------------------------------
+    # -- folding into runs -----------------------------------------------------------------------------------
 
     def can_wait(self, now: float) -> bool:
-        """Whether a fold that is due may end after the next commit: one of many ids, none of which is too old."""
+        """
+        Whether a fold that is due may end after the next commit: one of many ids, none of which is too old.
+        """
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
 
     @property
@@ -175,7 +192,9 @@ class DuplicateIndex:
         return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
 
     def due(self, now: float, closed_below: Mapping[str, int]) -> bool:
-        """Whether `fold` should run: enough newest ids are closed, there are too many, or some are too old."""
+        """
+        Whether `fold` should run: enough newest ids are closed, there are too many, or some are too old.
+        """
         count = len(self._newest)
         if not count:
             return False
@@ -183,20 +202,25 @@ class DuplicateIndex:
             return True
         if count < max(2 * self._batch, self._look_again_at):
             return False
-        # Finding the place walks over a batch, so after a look that came too early some more ids must come first.
+        # Finding the place walks over a batch, so after a look that came too early some more ids must come
+        # first.
         self._look_again_at = count + self._batch // 16
         topic, number = place_of(next(islice(self._newest.values(), self._batch - 1, None)))
         return number < closed_below.get(topic, 1)
 
     def fold(self, now: float, closed_below: Mapping[str, int] | None = None) -> Fold:
-        """Plan new runs: of one batch, or of every closed id when `closed_below` is given. Changes nothing yet."""
+        """
+        Plan new runs: of one batch, or of every closed id when `closed_below` is given. Changes nothing yet.
+        """
         return self.oldest(now, closed_below).fold()
 
     def oldest(self, now: float, closed_below: Mapping[str, int] | None = None) -> OldestIds:
         """
-        Return one batch, or every closed id when `closed_below` is given, whose runs any thread may plan meanwhile.
+        Return one batch, or every closed id when `closed_below` is given, whose runs any thread may plan
+        meanwhile.
 
-        Numbers close in the order of their arrival, so what is left after the closed ones is open in every topic.
+        Numbers close in the order of their arrival, so what is left after the closed ones is open in every
+        topic.
         """
         if closed_below is None:
             taken = min(self._batch, len(self._newest))
@@ -262,7 +286,7 @@ class DuplicateIndex:
             taken -= count
         return newest
 
-    # -- looking at it ---------------------------------------------------------------------------------------------
+    # -- looking at it ---------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._newest) + self._in_runs
@@ -333,7 +357,9 @@ class OldestIds:
             ends.append(self.next_place)
         for topic, number in ends:
             through[topic] = max(number - 1, through.get(topic, 0))
-        if self.next_place:  # it may be a further name of a record whose id is taken: a start reads that record again
+        if (
+            self.next_place
+        ):  # it may be a further name of a record whose id is taken: a start reads that record again
             topic, number = self.next_place
             if number > self.through.get(topic, 0):
                 through[topic] = number - 1
@@ -393,7 +419,9 @@ class _Plan:
 
 
 class RepeatedIds:
-    """How many ids are known more than once, too far apart in time for a lookup; counted when asked, once a day."""
+    """
+    How many ids are known more than once, too far apart in time for a lookup; counted when asked, once a day.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -409,14 +437,19 @@ class RepeatedIds:
 
 
 def hours_of(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
-    """The hour under which the id of a record is kept, and the hours in which the same call may already be known."""
+    """
+    The hour under which the id of a record is kept, and the hours in which the same call may already be
+    known.
+    """
     if record.start_time is not None:
         return hours_around(record.start_time, now_ns)
     return hours_before(getattr(record, "end_time", None), now_ns)
 
 
 def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
-    """The names under which a kept record and its request are known, each with the hour under which it is kept."""
+    """
+    The names under which a kept record and its request are known, each with the hour under which it is kept.
+    """
     hour, _ = hours_of(record, now_ns)
     yield record.id, hour
     for name in names_of(record):
@@ -444,12 +477,16 @@ def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
 
 
 def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
-    """As `hours_of`, without a start: by the end of the call, else by its arrival; it began in the day before."""
+    """
+    As `hours_of`, without a start: by the end of the call, else by its arrival; it began in the day before.
+    """
     arrival = now_ns // HOUR_NS
     if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:
         end_time = now_ns
     hour = end_time // HOUR_NS
-    last = max(hour, min(arrival, hour + DAY_HOURS))  # an earlier report that told no time is kept under its arrival
+    last = max(
+        hour, min(arrival, hour + DAY_HOURS)
+    )  # an earlier report that told no time is kept under its arrival
     return hour, range(last, hour - DAY_HOURS - 1, -1)
 
 

@@ -1,4 +1,7 @@
-"""Types of the usage events that are kept, counted since there are such counts: bounded, whatever a sender invents."""
+"""
+Types of the usage events that are kept, counted since there are such counts: bounded, whatever a sender
+invents.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,9 @@ class EventTypes:
             self._seen[type] = EventType(type=type, count=count, amount=amount, last_seen=now)
         if len(self._seen) <= MAX_TYPES:
             return
-        for type in beyond({name: (seen.count, seen.last_seen) for name, seen in self._seen.items()}, MAX_TYPES):
+        for type in beyond(
+            {name: (seen.count, seen.last_seen) for name, seen in self._seen.items()}, MAX_TYPES
+        ):
             del self._seen[type]
 
     def rows(self) -> Sequence[EventType]:

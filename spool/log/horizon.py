@@ -1,8 +1,8 @@
 """
 Which records are closed: a number is open for `hold_s` after its commit, and readers see what lies below.
 
-Timers follow the monotonic clock. While a commit is being made the horizon stands still, so that a record which that
-commit amends is never shown without the amendment.
+Timers follow the monotonic clock. While a commit is being made the horizon stands still, so that a record
+which that commit amends is never shown without the amendment.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class WaitingReaders:
         self._moved = asyncio.Event()
 
     async def changes(self, topic: str) -> AsyncIterator[int]:
-        """What is closed now, and again whenever that is another: fewer, if memory was read again, then more."""
+        """
+        What is closed now, and again whenever that is another: fewer, if memory was read again, then more.
+        """
         seen = 0
         while True:
             closed = self._closed_below(topic)
@@ -127,7 +129,9 @@ class Horizon:
         self._readers.wake_resting()
 
     def closed(self) -> dict[str, int]:
-        """All topics at one instant: looked at one by one, a commit could be open in one and closed in the next."""
+        """
+        All topics at one instant: looked at one by one, a commit could be open in one and closed in the next.
+        """
         self._advance()
         return dict(self._closed_below)
 

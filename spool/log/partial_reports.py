@@ -1,14 +1,14 @@
 """
-Reports that wait, kept across a restart: bytes under a key, not decoded here. Partial reports of a call wait for the
-rest of it, counters for the calls that may repeat them.
+Reports that wait, kept across a restart: bytes under a key, not decoded here. Partial reports of a call wait
+for the rest of it, counters for the calls that may repeat them.
 
-A sender is answered success for what waits too, so it is kept like a record: in the commit of its submission, which
-counts it as pending. A key that begins with `COUNTERS` is that of counters.
+A sender is answered success for what waits too, so it is kept like a record: in the commit of its submission,
+which counts it as pending. A key that begins with `COUNTERS` is that of counters.
 
-Under `COUNTED` stands what is known for an hour of counters that count, under `SESSIONS` of which sessions calls were
-heard, under `RECOVERED` which records of a damaged file were brought into the log. Where several processes share a log,
-`TOLD` is what was reported of calls that are on record, and `TOLD_OF` leads to these from their traces. Nothing of
-these is pending.
+Under `COUNTED` stands what is known for an hour of counters that count, under `SESSIONS` of which sessions
+calls were heard, under `RECOVERED` which records of a damaged file were brought into the log. Where several
+processes share a log, `TOLD` is what was reported of calls that are on record, and `TOLD_OF` leads to these
+from their traces. Nothing of these is pending.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class PartialReport(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """A partial report as it was read, by the version of what stood under its key (spool.log.expectations)."""
+    """
+    A partial report as it was read, by the version of what stood under its key (spool.log.expectations).
+    """
 
     key: bytes
     version: int
@@ -46,17 +48,21 @@ class PendingChange:
     """What a submission changes of the reports that wait."""
 
     count: int = 0  # how many more wait; negative when more were completed than began to wait
-    keep: list[PartialReport] = field(default_factory=list)  # each in the place of what was kept under its key
+    keep: list[PartialReport] = field(
+        default_factory=list
+    )  # each in the place of what was kept under its key
     forget: list[bytes] = field(default_factory=list)  # keys of those that wait no more
-    expects: list[Expectation] = field(default_factory=list)  # what it was made from, where others may change that
+    expects: list[Expectation] = field(
+        default_factory=list
+    )  # what it was made from, where others may change that
 
 
 class PartialReports(Protocol):
     """
     What waits; a `Submission` adds and removes.
 
-    `is_shared`: other processes change it, too. Then what is in memory of it may be old, and a submission that was made
-    from what was read says so (`Submission.expects`).
+    `is_shared`: other processes change it, too. Then what is in memory of it may be old, and a submission
+    that was made from what was read says so (`Submission.expects`).
     """
 
     is_shared: bool
@@ -65,7 +71,9 @@ class PartialReports(Protocol):
         """All that is kept, oldest first."""
         ...
 
-    async def find(self, keys: Collection[bytes], *, under: Collection[bytes] = ()) -> Mapping[bytes, PartialReport]:
+    async def find(
+        self, keys: Collection[bytes], *, under: Collection[bytes] = ()
+    ) -> Mapping[bytes, PartialReport]:
         """What is kept under some keys, and under those that begin with one of `under`."""
         ...
 

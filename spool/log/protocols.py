@@ -1,8 +1,9 @@
 """
 The log as a protocol, and who is notified of its commits.
 
-Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it changes in one
-transaction; when it returns, a power cut takes nothing of it away (the memory engine excepted).
+Every engine implements it under one contract suite (tests/spool/contract). Whatever a verb changes, it
+changes in one transaction; when it returns, a power cut takes nothing of it away (the memory engine
+excepted).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class ReadableLog(Protocol):
         """
         Closed records with first <= number <= last, cut to that range, amended, in order.
 
-        `whole`, for whoever goes on behind `last` afterwards: NotClosed unless all of these are closed, so that numbers
-        without a record are gone for good.
+        `whole`, for whoever goes on behind `last` afterwards: NotClosed unless all of these are closed, so
+        that numbers without a record are gone for good.
         """
         ...
 
@@ -38,7 +39,8 @@ class ReadableLog(Protocol):
         """
         Every record with a lower number is closed, and outlives what a receipt outlives. Numbers begin at 1.
 
-        It may fall when the memory of a shared log is read again, never below what a transaction in it has rested on.
+        It may fall when the memory of a shared log is read again, never below what a transaction in it has
+        rested on.
         """
         ...
 
@@ -47,7 +49,9 @@ class ReadableLog(Protocol):
         ...
 
     def next_number(self, topic: str) -> int:
-        """The number that the next record of a topic gets: every kept record has a lower one, closed or open."""
+        """
+        The number that the next record of a topic gets: every kept record has a lower one, closed or open.
+        """
         ...
 
     async def newest_number(self, topic: str) -> int:
@@ -59,7 +63,10 @@ class Log(ReadableLog, Protocol):
     """Append only, many readers."""
 
     async def repeated_ids(self) -> int:
-        """Ids that are known more than once, too far apart in time for a lookup. Counted once a day by each process."""
+        """
+        Ids that are known more than once, too far apart in time for a lookup. Counted once a day by each
+        process.
+        """
         ...
 
     async def read(
@@ -77,7 +84,10 @@ class Log(ReadableLog, Protocol):
         ...
 
     def knows_request(self, request: RequestNames) -> bool:
-        """Whether the request was kept, as far as this process knows: its sender may be answered as the first time."""
+        """
+        Whether the request was kept, as far as this process knows: its sender may be answered as the first
+        time.
+        """
         ...
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
@@ -101,7 +111,9 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def verify(self) -> Books:
-        """Recount from commit rows and entries; does not trust the running counters and says where they differ."""
+        """
+        Recount from commit rows and entries; does not trust the running counters and says where they differ.
+        """
         ...
 
     async def stats(self) -> LogStats:

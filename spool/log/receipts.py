@@ -1,8 +1,10 @@
 """
-Receipts: the place of a submission (its commit, its index there), sealed; and what an operator is shown of it.
+Receipts: the place of a submission (its commit, its index there), sealed; and what an operator is shown of
+it.
 
-A synthetic initialisation vector: the tag is a keyed hash of the place and the key stream a keyed hash of the tag, so
-equal places give equal ids, ids show neither order nor volume, and an id that was not sealed here does not open.
+A synthetic initialisation vector: the tag is a keyed hash of the place and the key stream a keyed hash of the
+tag, so equal places give equal ids, ids show neither order nor volume, and an id that was not sealed here
+does not open.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ NO_LONGER_KEPT = "the receipt is older than spool.retention: the books have carr
 # Of a request that was kept in parts, the first that holds for one of them.
 _STATES = ("removed", "open", "kept", "known")
 
-CommitTerms = tuple[float, Sequence[Terms] | None]  # when a commit was, and its terms; None when they are damaged
+CommitTerms = tuple[
+    float, Sequence[Terms] | None
+]  # when a commit was, and its terms; None when they are damaged
 
 
 class Sealer:
@@ -93,12 +97,15 @@ async def receipt_view(
         oldest=await oldest(terms.topic),
     )
     parts = [
-        await receipt_view(part, sealer, find=find, closed_below=closed_below, oldest=oldest) for part in terms.before
+        await receipt_view(part, sealer, find=find, closed_below=closed_below, oldest=oldest)
+        for part in terms.before
     ]
     return _whole(view, parts)
 
 
-def _view(receipt_id: str, terms: Terms, *, committed_at: float, closed_below: int, oldest: int) -> dict[str, Any]:
+def _view(
+    receipt_id: str, terms: Terms, *, committed_at: float, closed_below: int, oldest: int
+) -> dict[str, Any]:
     """What an operator is shown of a submission; `oldest` is the lowest number that is kept of its topic."""
     return {
         "id": receipt_id,
@@ -118,7 +125,10 @@ def _view(receipt_id: str, terms: Terms, *, committed_at: float, closed_below: i
 
 
 def _whole(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """A request that was kept in parts, as one: `view` is of its last part, and others may have numbers in between."""
+    """
+    A request that was kept in parts, as one: `view` is of its last part, and others may have numbers in
+    between.
+    """
     whole = dict(view)
     for part in parts:
         for term in ("received", "records", "new", "duplicates", "amended"):

@@ -63,7 +63,8 @@ class Progress(NamedTuple):
 
     def plus(self, *, last: int, oldest: int, needed: int | None) -> Progress:
         """
-        With a topic more: the highest number given, the lowest kept, and the lowest that a required route needs.
+        With a topic more: the highest number given, the lowest kept, and the lowest that a required route
+        needs.
 
         `needed` is None when no route is on the topic.
         """

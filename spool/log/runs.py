@@ -23,8 +23,8 @@ class IdRun:
     """
     Ids of calls that started within one hour.
 
-    `marks` has a bit for the low end of every id: most ids that are not here are recognised by one look at it, at a
-    fraction of a search's cost.
+    `marks` has a bit for the low end of every id: most ids that are not here are recognised by one look at
+    it, at a fraction of a search's cost.
     """
 
     key: int  # names its row
@@ -41,7 +41,9 @@ class IdRun:
 
 
 def marked(key: int, hour: int, arrived_at: float, ids: array[int]) -> IdRun:
-    """A run with its marks: four to eight bits an id, so that seven in eight unknown ids are recognised at once."""
+    """
+    A run with its marks: four to eight bits an id, so that seven in eight unknown ids are recognised at once.
+    """
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
     marks = bytearray(bits >> 3)

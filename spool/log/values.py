@@ -30,7 +30,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """
     What one request (or file) adds to one topic. The terms obey the equations of spool.log.books.
 
-    A Struct: there is one for each request, and a frozen dataclass takes more than three times as long to make.
+    A Struct: there is one for each request, and a frozen dataclass takes more than three times as long to
+    make.
     """
 
     topic: str
@@ -45,13 +46,21 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     keep: Sequence[PartialReport] = ()  # wait from now on, each in the place of what was kept under its key
     forget: Sequence[bytes] = ()  # keys of partial reports that wait no more
     expects: Sequence[Expectation] = ()  # else it is refused with Stale, alone of its group
-    heard: Sequence[bytes] = ()  # who told calls, for an engine that several processes share (see spool.log.heard)
+    heard: Sequence[
+        bytes
+    ] = ()  # who told calls, for an engine that several processes share (see spool.log.heard)
     left_out: int = 0  # tags that were not kept: over a bound, or under a name of content or of a secret
-    unrecognised: Sequence[tuple[str, ...]] = ()  # attribute names of items like AI calls that match no dialect
+    unrecognised: Sequence[
+        tuple[str, ...]
+    ] = ()  # attribute names of items like AI calls that match no dialect
     before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts
-    price: Callable[[Inference], None] | None = None  # estimates anew what these records add counts or a model to
+    price: Callable[[Inference], None] | None = (
+        None  # estimates anew what these records add counts or a model to
+    )
     amount_of: AmountOf | None = None  # of a usage event
-    request: RequestNames | None = None  # its sender chose a key: a known request adds nothing, the key has one body
+    request: RequestNames | None = (
+        None  # its sender chose a key: a known request adds nothing, the key has one body
+    )
     is_repeat: bool = False  # the request was known when this was made: else it is refused with Stale
 
 
@@ -91,7 +100,8 @@ class Entry:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
     """
-    Terms by topic and by route, as spool.log.books names them (`ignored.reason` and `rejected.reason` in full).
+    Terms by topic and by route, as spool.log.books names them (`ignored.reason` and `rejected.reason` in
+    full).
 
     `balanced` is empty when every equation holds, else one sentence per equation that does not.
     """

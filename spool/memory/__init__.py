@@ -34,7 +34,9 @@ class MemorySpool:
         await self.log.close()
 
 
-async def open_spool(*, settings: SpoolSettings, clock: Clock, observer: Observer | None = None) -> MemorySpool:
+async def open_spool(
+    *, settings: SpoolSettings, clock: Clock, observer: Observer | None = None
+) -> MemorySpool:
     tables = spool_tables()
     log = MemoryLog(tables, settings=settings, clock=clock, observer=observer)
     deliveries = MemoryDeliveries(log, clock=clock)

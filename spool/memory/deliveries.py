@@ -1,4 +1,7 @@
-"""The routes' side of the log without a disk: the same verbs and the same answers, nothing kept after the process."""
+"""
+The routes' side of the log without a disk: the same verbs and the same answers, nothing kept after the
+process.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class MemoryDeliveries(SentDeliveries):
         self._refusals: dict[str, deque[PartialRefusal]] = {}
         self._ids = count(1)
 
-    # -- choosing what to send -------------------------------------------------------------------------------------
+    # -- choosing what to send -------------------------------------------------------------------------------
 
     async def declare(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         self._routes = {name: replace(route, orphaned=True) for name, route in self._routes.items()}
@@ -61,7 +64,9 @@ class MemoryDeliveries(SentDeliveries):
         self._in_hand.clear()
         self.version += 1
 
-    async def due(self, route: str, *, now: float, max_records: int, below: int | None = None) -> Delivery | None:
+    async def due(
+        self, route: str, *, now: float, max_records: int, below: int | None = None
+    ) -> Delivery | None:
         known = self._known(route)
         free = [delivery for delivery in self._free(route) if delivery.not_before <= now]
         normal = next((delivery for delivery in free if not delivery.replay), None)
@@ -82,7 +87,7 @@ class MemoryDeliveries(SentDeliveries):
         self._known(route)
         return min((delivery.not_before for delivery in self._free(route)), default=None)
 
-    # -- what became of it -----------------------------------------------------------------------------------------
+    # -- what became of it -----------------------------------------------------------------------------------
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         stored = self._deliveries.get(delivery.id)
@@ -132,7 +137,7 @@ class MemoryDeliveries(SentDeliveries):
         stored = [delivery for _, delivery in sorted(self._deliveries.items())]
         return [UnsettledDelivery(**{name: getattr(one, name) for name in names}) for one in stored]
 
-    # -- routes ----------------------------------------------------------------------------------------------------
+    # -- routes ----------------------------------------------------------------------------------------------
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
         self._routes[route] = replace(self._known(route), state=state, reason=reason)
@@ -166,7 +171,7 @@ class MemoryDeliveries(SentDeliveries):
             self._write(change)
         return sum(ranges.count(delivery.span) for delivery in change.added)
 
-    # -- what destinations refused ---------------------------------------------------------------------------------
+    # -- what destinations refused ---------------------------------------------------------------------------
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         return [
@@ -199,7 +204,7 @@ class MemoryDeliveries(SentDeliveries):
         self.dead_version += 1
         return len(letters)
 
-    # -- what the log asks -----------------------------------------------------------------------------------------
+    # -- what the log asks -----------------------------------------------------------------------------------
 
     def route_terms(self) -> dict[str, dict[str, int]]:
         """The terms of every route, `queued` among them; replays stand apart."""
@@ -227,7 +232,9 @@ class MemoryDeliveries(SentDeliveries):
         return min([*uncut, *cut, rules.NOBODY_NEEDS])
 
     def skip_below(self, topic: str, number: int) -> int:
-        """Give up what optional routes have not delivered below a number; returns the records, over all routes."""
+        """
+        Give up what optional routes have not delivered below a number; returns the records, over all routes.
+        """
         total = 0
         optional = [route for route in self._routes.values() if route.topic == topic and not route.required]
         for route in optional:
@@ -237,13 +244,16 @@ class MemoryDeliveries(SentDeliveries):
             total += change.counts["skipped"]
         return total
 
-    # -- the parts -------------------------------------------------------------------------------------------------
+    # -- the parts -------------------------------------------------------------------------------------------
 
     def _known(self, name: str) -> StoredRoute:
         return routes.known(self._routes.get(name), name)
 
     def _stored(self, id: int, state: str) -> StoredDelivery | None:
-        """A delivery in some state; None: it was skipped or dropped while it was being sent, and is counted there."""
+        """
+        A delivery in some state; None: it was skipped or dropped while it was being sent, and is counted
+        there.
+        """
         found = self._deliveries.get(id)
         if found is None or found.state != state:
             return None
@@ -282,7 +292,9 @@ class MemoryDeliveries(SentDeliveries):
         return None if change is None else self._write(change)[0]
 
     def _fresh_single(self, route: StoredRoute, singles: Iterable[StoredDelivery]) -> StoredDelivery | None:
-        """A single record that was never refused alone, made of a batch or of the log if need be; it is taken."""
+        """
+        A single record that was never refused alone, made of a batch or of the log if need be; it is taken.
+        """
         for single in singles:
             if not single.refusals and single.kept is None:
                 return self._take(single)

@@ -70,8 +70,8 @@ class MemoryLog:
     """
     Every submission is a commit of its own: there is no flush to share.
 
-    `tables` move with it. `routes` is set by who puts the deliveries beside the log. Retention removes nothing that one
-    of `readers` needs.
+    `tables` move with it. `routes` is set by who puts the deliveries beside the log. Retention removes
+    nothing that one of `readers` needs.
     """
 
     routes: MemoryRouteNeeds
@@ -84,7 +84,9 @@ class MemoryLog:
         self._clock = clock
         self._observer = observer
         self._sealer = Sealer(secret)
-        self._index = DuplicateIndex(secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids)
+        self._index = DuplicateIndex(
+            secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids
+        )
         self._planner = Planner(self._index, hold_s=settings.hold)
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
         self._drain = DrainRate()
@@ -108,7 +110,7 @@ class MemoryLog:
         self._streams_since = clock.now()
         self.readers: list[Reader] = []
 
-    # -- appending -------------------------------------------------------------------------------------------------
+    # -- appending -------------------------------------------------------------------------------------------
 
     async def append(self, submission: Submission) -> Receipt:
         check(submission)
@@ -132,7 +134,9 @@ class MemoryLog:
         if self._observer:
             seconds = time.perf_counter() - began
             notify(self._observer, Commit(seconds=seconds, flush_seconds=0.0, terms=plan.observed))
-        [answer] = plan.answers([terms.receipt(self._sealer.seal(self._last_commit, 0)) for terms in plan.submissions])
+        [answer] = plan.answers(
+            [terms.receipt(self._sealer.seal(self._last_commit, 0)) for terms in plan.submissions]
+        )
         if isinstance(answer, Stale):
             raise answer
         return answer
@@ -174,7 +178,7 @@ class MemoryLog:
         while self._index.due(now, closed_below):
             self._index.folded(self._index.fold(now))
 
-    # -- reading ---------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(
         self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
@@ -264,7 +268,9 @@ class MemoryLog:
         async def oldest(topic: str) -> int:
             return self.oldest(topic)
 
-        return await receipt_view(receipt_id, self._sealer, find=find, closed_below=self.closed_below, oldest=oldest)
+        return await receipt_view(
+            receipt_id, self._sealer, find=find, closed_below=self.closed_below, oldest=oldest
+        )
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
         return self._shapes.rows()
@@ -275,7 +281,7 @@ class MemoryLog:
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
         return self._conflicts.rows()
 
-    # -- the books -------------------------------------------------------------------------------------------------
+    # -- the books -------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
         kept = {(topic, books.KEPT): self.accepted(topic) + 1 - self.oldest(topic) for topic in self._kept}
@@ -302,7 +308,7 @@ class MemoryLog:
             alive=not self._closing,
         )
 
-    # -- upkeep ----------------------------------------------------------------------------------------------------
+    # -- upkeep ----------------------------------------------------------------------------------------------
 
     async def retain(self) -> int:
         removed = self._remove()
@@ -320,7 +326,9 @@ class MemoryLog:
         settled = min(now - self._settings.retention, kept[0].committed_at if kept else now)
         old = int((now - self._settings.stream_retention) * NS)
         max_bytes = self._settings.max_stream_bytes
-        while newest := self._tables.change(lambda on: trim(on, settled=settled, old=old, max_bytes=max_bytes)):
+        while newest := self._tables.change(
+            lambda on: trim(on, settled=settled, old=old, max_bytes=max_bytes)
+        ):
             self._streams_since = max(self._streams_since, newest / NS + 1)
 
     def _remove(self) -> int:

@@ -48,7 +48,9 @@ class MemoryPartialReports:
     async def load(self) -> Sequence[PartialReport]:
         return sorted(self._waiting.values(), key=lambda report: (report.at, report.key))
 
-    async def find(self, keys: Collection[bytes], *, under: Collection[bytes] = ()) -> Mapping[bytes, PartialReport]:
+    async def find(
+        self, keys: Collection[bytes], *, under: Collection[bytes] = ()
+    ) -> Mapping[bytes, PartialReport]:
         begin, wanted = tuple(under), frozenset(keys)
         return {key: one for key, one in self._waiting.items() if key in wanted or key.startswith(begin)}
 

@@ -1,4 +1,6 @@
-"""Where the PostgreSQL of a configuration is, and the installation's secret: the deployment gives both in files."""
+"""
+Where the PostgreSQL of a configuration is, and the installation's secret: the deployment gives both in files.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ LONGEST_NAME = 63  # bytes of a name in PostgreSQL; it cuts longer ones
 
 
 def open_database(settings: StorageSettings, clock: Clock | None = None) -> Database:
-    """The database of a configuration; SpoolError when its address cannot be read. Nothing is connected yet."""
+    """
+    The database of a configuration; SpoolError when its address cannot be read. Nothing is connected yet.
+    """
     return Database(
         read_dsn(settings),
         schema=settings.schema,
@@ -41,7 +45,9 @@ def read_dsn(settings: StorageSettings) -> str:
         except OSError as error:
             raise SpoolError(f"{name} cannot be read ({error.strerror})") from error
     if not found.strip():
-        raise SpoolError(f"{name} is empty: put the address there, such as host=db.example.com dbname=tollhouse")
+        raise SpoolError(
+            f"{name} is empty: put the address there, such as host=db.example.com dbname=tollhouse"
+        )
     return found.strip()
 
 
@@ -52,7 +58,8 @@ def read_secret(settings: StorageSettings) -> bytes:
         secret = path.read_bytes() if path else b""
     except OSError as error:
         raise SpoolError(
-            f"storage.secret_file: {path} cannot be read ({error.strerror}): make it with tollhouse storage init, "
+            f"storage.secret_file: {path} cannot be read ({error.strerror}): make it with tollhouse storage "
+            "init, "
             "or copy it from another node"
         ) from error
     if len(secret) != SIZE:

@@ -47,7 +47,10 @@ async def make(storage: StorageSettings, settings: SpoolSettings) -> Mapping[str
 
 
 async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
-    """Bring the schema to the version of this Tollhouse. Unconfirmed if a standby may not have it: repeat it then."""
+    """
+    Bring the schema to the version of this Tollhouse. Unconfirmed if a standby may not have it: repeat it
+    then.
+    """
     async with _opened(storage) as database:
         before = await found_version(database)
         if not before:
@@ -61,7 +64,9 @@ async def status(storage: StorageSettings) -> Mapping[str, object]:
     """What the storage is, and whether it may keep anything."""
     async with _opened(storage) as database:
         began = time.perf_counter()
-        server, standbys, connected, size = await database.read(lambda connection: _look(database, connection))
+        server, standbys, connected, size = await database.read(
+            lambda connection: _look(database, connection)
+        )
         elapsed_s = time.perf_counter() - began
         version = await found_version(database)
         shared = await read_settings(database) if version else {}
@@ -112,7 +117,10 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
 
 
 async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
-    """What the node of a data directory was confirmed, and the database has no more; by the files of that directory."""
+    """
+    What the node of a data directory was confirmed, and the database has no more; by the files of that
+    directory.
+    """
     async with _opened(storage) as database:
         if not await found_version(database):
             return []

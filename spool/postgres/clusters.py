@@ -32,7 +32,9 @@ class PostgresClusters(SqlClusters):
         self._known = {cluster.id: cluster for cluster in found}
         return found
 
-    async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
+    async def write(
+        self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
+    ) -> None:
         """What another process changed of the row, and this one did not, stays."""
         known = self._known.get(cluster.id)
 

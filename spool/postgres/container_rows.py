@@ -68,9 +68,9 @@ class PostgresContainerRows(SqlContainerRows):
                 if known > most:
                     raise TooManyFiles
 
-        # A sender hears that it is done, and may remove what it has: a standby has the row then, and the bytes,
-        # which were written before. What became of a file upstream is not asked for: were that lost, the same
-        # bytes would be sent again under the same name.
+        # A sender hears that it is done, and may remove what it has: a standby has the row then, and the
+        # bytes, which were written before. What became of a file upstream is not asked for: were that lost,
+        # the same bytes would be sent again under the same name.
         needs_standby = self._database.needs_standby and is_answered
         try:
             await self._database.transaction(work, needs_standby=(lambda _: True) if needs_standby else None)

@@ -11,7 +11,13 @@ from dataclasses import replace
 from functools import partial
 
 from spool.clock import Clock, SystemClock
-from spool.postgres.connections.errors import ALREADY_THERE, CommitUnknown, LockWaited, Unconfirmed, UniqueViolation
+from spool.postgres.connections.errors import (
+    ALREADY_THERE,
+    CommitUnknown,
+    LockWaited,
+    Unconfirmed,
+    UniqueViolation,
+)
 from spool.postgres.connections.joined import JoinedTransaction
 from spool.postgres.connections.lane import Lane
 from spool.postgres.connections.reachability import Reachability
@@ -34,7 +40,8 @@ __all__ = [
     "UniqueViolation",
 ]
 
-POOL = 4  # connections for verbs and readers; one more each for appending and for what must never wait behind those
+# connections for verbs and readers; one more each for appending and for what must never wait behind those
+POOL = 4
 STATEMENT_S = 35.0  # a statement of a verb or a reader: the server itself ends it before
 NOW = "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8)"
 
@@ -43,8 +50,8 @@ class Database:
     """
     One schema of one PostgreSQL. Its own verbs are those of `pool`, the connections of verbs and readers.
 
-    `append` is the one connection on which records are committed. `control` is for what must not wait behind others:
-    this process's session and its leases. `needs_standby`: what is answered is with a standby.
+    `append` is the one connection on which records are committed. `control` is for what must not wait behind
+    others: this process's session and its leases. `needs_standby`: what is answered is with a standby.
     """
 
     def __init__(
@@ -65,7 +72,8 @@ class Database:
         self._clock = clock
         self._texts: dict[str, bytes] = {}
         lane = partial(Lane, reachability=self._reachability)
-        # A process may stop while it has the head: others look after it sooner than they wait for other locks.
+        # A process may stop while it has the head: others look after it sooner than they wait for other
+        # locks.
         self.append = lane(replace(target, settings={**target.settings, "lock_timeout": "1s"}), task="append")
         self.control = lane(target, task="control")
         self.pool = lane(target, task="verbs", size=POOL, statement_s=STATEMENT_S)
@@ -95,7 +103,8 @@ class Database:
 
     async def confirm(self) -> None:
         """
-        Returns when everything that was committed before is with a standby, if it has to be; else Unconfirmed.
+        Returns when everything that was committed before is with a standby, if it has to be; else
+        Unconfirmed.
 
         Who reads what is to leave asks for this before it does.
         """
@@ -111,8 +120,14 @@ class Database:
         return long_snapshot(self._target)
 
     def now(self) -> float | None:
-        """The parameter `now` of an SQL text: None, so that the database's clock counts, or the time of a test."""
-        return None if self._clock is None or isinstance(self._clock, SystemClock | SteadyClock) else self._clock.now()
+        """
+        The parameter `now` of an SQL text: None, so that the database's clock counts, or the time of a test.
+        """
+        return (
+            None
+            if self._clock is None or isinstance(self._clock, SystemClock | SteadyClock)
+            else self._clock.now()
+        )
 
     async def close(self) -> None:
         """Finish what is under way and disconnect; idempotent."""

@@ -46,7 +46,9 @@ _PUT_NAME = """
            last_seen = greatest(kept.last_seen, excluded.last_seen),
            count = greatest(kept.count, excluded.count), key = excluded.key"""
 _FORGET_NAME = "DELETE FROM {schema}.unenrolled WHERE name = %s"
-_ALL_NAMES = "SELECT name, first_seen, last_seen, count, key FROM {schema}.unenrolled ORDER BY last_seen, name"
+_ALL_NAMES = (
+    "SELECT name, first_seen, last_seen, count, key FROM {schema}.unenrolled ORDER BY last_seen, name"
+)
 _TIME = "SELECT {now}"
 
 T = TypeVar("T")
@@ -69,7 +71,11 @@ class PostgresDevices:
         def read(connection: Connection) -> tuple[list[Any], list[Any], float]:
             sql = self._database.sql
             [[at]] = connection.execute(sql(_TIME), {"now": self._database.now()}).fetchall()
-            return connection.execute(sql(_ALL)).fetchall(), connection.execute(sql(_ALL_NAMES)).fetchall(), at
+            return (
+                connection.execute(sql(_ALL)).fetchall(),
+                connection.execute(sql(_ALL_NAMES)).fetchall(),
+                at,
+            )
 
         rows, names, self._looked_at = await self._database.snapshot(read)
         return [self._remember(row) for row in rows], [_unenrolled(row) for row in names]
@@ -113,9 +119,13 @@ class PostgresDevices:
                 raise DevicesRefused(ended=ended, over=over)
             written = self._write(connection, ordered, read, following, deleted)
             moved = sorted(read.keys() - written)
-            newest = connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (moved,)).fetchall() if moved else []
+            newest = (
+                connection.execute(sql(f"{_ALL} WHERE id = ANY(%s)"), (moved,)).fetchall() if moved else []
+            )
             # What is there as it is wanted was written by a commit of this one that was not answered.
-            stand = {row[1] for row in newest if (row[0], _device(row[1:])) == (following[row[1]], changed[row[1]])}
+            stand = {
+                row[1] for row in newest if (row[0], _device(row[1:])) == (following[row[1]], changed[row[1]])
+            }
             written, newest = written | stand, [row for row in newest if row[1] not in stand]
             self._write_names(connection, wanted.names, wanted.gone)
             news = {(DEVICES, id) for id in told & (written | set(deleted))}
@@ -184,7 +194,10 @@ class PostgresDevices:
         return found
 
     def _over(self, connection: Connection, new: Sequence[str], conditions: WriteConditions) -> Sequence[str]:
-        """Those that are too many. Whoever adds devices holds the registry's head, so nobody else does meanwhile."""
+        """
+        Those that are too many. Whoever adds devices holds the registry's head, so nobody else does
+        meanwhile.
+        """
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:
             return ()
@@ -228,14 +241,18 @@ class PostgresDevices:
                     written[id] = connection.execute(statement, {**versions, "now": now, **_row(changed[id])})
         return {id for id, cursor in written.items() if cursor.fetchone()}
 
-    def _write_names(self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]) -> None:
+    def _write_names(
+        self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]
+    ) -> None:
         """In the order of the names, for the same reason."""
         sql, noted = self._database.sql, {one.name: one for one in names}
         with connection.pipeline():
             for name in sorted({*noted, *gone}):
                 if name in noted:
                     one = noted[name]
-                    connection.execute(sql(_PUT_NAME), (name, one.first_seen, one.last_seen, one.count, one.key))
+                    connection.execute(
+                        sql(_PUT_NAME), (name, one.first_seen, one.last_seen, one.count, one.key)
+                    )
                 if name in gone:
                     connection.execute(sql(_FORGET_NAME), (name,))
 

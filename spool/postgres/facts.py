@@ -32,7 +32,8 @@ async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> I
     """
     The installation's facts; the first node's become them.
 
-    SpoolError when another secret is the installation's. A setting that differs from the installation's is told.
+    SpoolError when another secret is the installation's. A setting that differs from the installation's is
+    told.
     """
     check = derived(secret, "storage")
     own = {
@@ -51,13 +52,15 @@ async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> I
     found = await database.transaction(add)
     if found["secret"] != check:
         raise SpoolError(
-            "storage.secret_file is not the secret of this installation: copy the file that the other nodes have"
+            "storage.secret_file is not the secret of this installation: copy the file that the other nodes "
+            "have"
         )
     shared = json.loads(found["settings"])
     for name, value in shared.items():
         if value != getattr(settings, name):
             _log.warning(
-                "spool.%s is %s here and %s in the storage, which counts: change it with tollhouse storage set",
+                "spool.%s is %s here and %s in the storage, which counts: change it with tollhouse storage "
+                "set",
                 name, getattr(settings, name), value, extra={"action": "setting_differs", "setting": name},
             )  # fmt: skip
     return InstallationFacts(incarnation=found["incarnation"].decode(), settings=replace(settings, **shared))

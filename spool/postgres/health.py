@@ -1,4 +1,6 @@
-"""What an operator watches of the database: its standbys, who waits, and what keeps old rows from being removed."""
+"""
+What an operator watches of the database: its standbys, who waits, and what keeps old rows from being removed.
+"""
 
 from __future__ import annotations
 

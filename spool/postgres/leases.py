@@ -1,9 +1,9 @@
 """
 The session of this gateway among the others on one database, and the leases that it holds.
 
-A session is a row that is renewed every second. Nobody waits for a gateway whose row was not renewed for SESSION_S: its
-leases and deliveries are taken over. This gateway stops before that, by its own timer. Should it be frozen at that
-moment, the fences of its deliveries are old when it goes on.
+A session is a row that is renewed every second. Nobody waits for a gateway whose row was not renewed for
+SESSION_S: its leases and deliveries are taken over. This gateway stops before that, by its own timer. Should
+it be frozen at that moment, the fences of its deliveries are old when it goes on.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class _Held:
 
 class PostgresLeases:
     """
-    `name` and `version` are shown. The session begins with the first task, or the first routes that are named.
+    `name` and `version` are shown. The session begins with the first task, or the first routes that are
+    named.
 
     `look` is what happens every second; tests call it themselves.
     """
@@ -173,7 +174,9 @@ class PostgresLeases:
                     is_this=id == self.session,
                     leases=tuple(leases),
                 )
-                for id, name, version, started_at, seen_at, is_live, leases in self._execute(connection, NODES)
+                for id, name, version, started_at, seen_at, is_live, leases in self._execute(
+                    connection, NODES
+                )
             ]
 
         return await self._database.read(read)
@@ -249,7 +252,9 @@ class PostgresLeases:
                 return
             except SpoolError as error:
                 if not self._is_away:
-                    _log.warning("the session is not renewed: %s", error, extra={"action": "session_not_renewed"})
+                    _log.warning(
+                        "the session is not renewed: %s", error, extra={"action": "session_not_renewed"}
+                    )
                 self._is_away = True
             else:
                 self._is_away = False

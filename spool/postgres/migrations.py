@@ -1,8 +1,8 @@
 """
 Versions of a schema: each migration only adds tables and columns, so nodes of two releases work side by side.
 
-What takes away or narrows is a migration of its own, which is not carried out while an older node runs. A release has
-at most one version.
+What takes away or narrows is a migration of its own, which is not carried out while an older node runs. A
+release has at most one version.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ VERSIONS: Sequence[Migration] = (
 )
 VERSION = len(VERSIONS)
 
-# Other processes may be at it, and that takes as long as it takes: this is one wait for them, after which the log says
-# what is waited for. Whoever is at it is not cut off as soon as its machine is slow.
+# Other processes may be at it, and that takes as long as it takes: this is one wait for them, after which the
+# log says what is waited for. Whoever is at it is not cut off as soon as its machine is slow.
 LOCK_WAIT_MS = 10_000
 LIMITS = """
     SET LOCAL lock_timeout = {lock_wait_ms}; SET LOCAL statement_timeout = 0;
@@ -72,7 +72,8 @@ KEEP = """
 
 UNFINISHED = "unfinished copy"  # a fact of a schema that is being filled from another storage
 
-# Whether a node may begin a session. The lock makes it wait for a migration, which in turn looks who has begun.
+# Whether a node may begin a session. The lock makes it wait for a migration, which in turn looks who has
+# begun.
 MAY_JOIN = f"""
     SELECT count(*) = 2 FROM (
         SELECT name FROM {{schema}}.facts
@@ -100,13 +101,15 @@ async def found_version(database: Database) -> int:
     return (await database.read(lambda connection: _versions(database, connection)))[0]
 
 
-async def migrate(database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False) -> None:
+async def migrate(
+    database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
+) -> None:
     """
-    Bring the schema to the last of the versions; several processes may begin it at once: one of them does it, and the
-    others wait for it. `for_copy`: a schema that this makes is UNFINISHED from its first moment.
+    Bring the schema to the last of the versions; several processes may begin it at once: one of them does it,
+    and the others wait for it. `for_copy`: a schema that this makes is UNFINISHED from its first moment.
 
-    SpoolFromTheFuture when it is of a release that this one cannot work beside. NotAllowed while a node runs that could
-    not work with it afterwards.
+    SpoolFromTheFuture when it is of a release that this one cannot work beside. NotAllowed while a node runs
+    that could not work with it afterwards.
     """
     while True:
         try:
@@ -138,7 +141,8 @@ def check_version(found: int, oldest_node: int, own: int = VERSION) -> None:
     """SpoolFromTheFuture where a node of a version cannot work with a schema of another one."""
     if oldest_node > own or found > own + 1:
         raise SpoolFromTheFuture(
-            f"the schema is of version {found} and needs nodes of version {max(oldest_node, found - 1)} or later, this "
+            f"the schema is of version {found} and needs nodes of version {max(oldest_node, found - 1)} or "
+            "later, this "
             f"Tollhouse is of version {own}: upgrade it"
         )
 
@@ -157,7 +161,9 @@ def check_joining(database: Database, connection: Connection) -> None:
 
 
 def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
-    """Make the schema and its first table with the mark, unless another process does the same at this moment."""
+    """
+    Make the schema and its first table with the mark, unless another process does the same at this moment.
+    """
     _wait_for_others(connection)
     # CREATE SCHEMA asks for a privilege on the database even where the schema is there.
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
@@ -193,13 +199,18 @@ def _migrate(database: Database, versions: Sequence[Migration], connection: Conn
 
 
 def _check_nodes(database: Database, connection: Connection, oldest: int, target: int) -> None:
-    """NotAllowed while a node runs that is older than the oldest that could work with the schema afterwards."""
+    """
+    NotAllowed while a node runs that is older than the oldest that could work with the schema afterwards.
+    """
     named = {"oldest": oldest, "now": database.now()}
     older = connection.execute(database.sql(OLDER_NODES), named).fetchall()
     if older:
-        nodes = ", ".join(f"{name} (Tollhouse {release}, version {version})" for name, release, version in older)
+        nodes = ", ".join(
+            f"{name} (Tollhouse {release}, version {version})" for name, release, version in older
+        )
         raise NotAllowed(
-            f"version {target} of the schema needs nodes of version {oldest} or later, and older ones run: {nodes}. "
+            f"version {target} of the schema needs nodes of version {oldest} or later, and older ones run: "
+            f"{nodes}. "
             "Stop them, or bring them to the release before this one, then try again"
         )
 

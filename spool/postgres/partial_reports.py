@@ -1,5 +1,6 @@
 """
-Waiting partial reports, and who was heard, as rows that every process reads where it needs them: nothing is in memory.
+Waiting partial reports, and who was heard, as rows that every process reads where it needs them: nothing is
+in memory.
 
 What a commit says of them is written under the head, by `follow`.
 """
@@ -50,7 +51,10 @@ class PostgresPartialReports:
         self._database = database
 
     def versions(self, connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
-        """Inside an append: the versions of what waits under some keys; those of which nothing waits are left out."""
+        """
+        Inside an append: the versions of what waits under some keys; those of which nothing waits are left
+        out.
+        """
         asked = connection.execute(self._database.sql(_VERSIONS), (list(keys),))
         return lambda: dict(asked.fetchall())
 
@@ -73,7 +77,9 @@ class PostgresPartialReports:
     async def load(self) -> Sequence[PartialReport]:
         return await self._read(_ALL)
 
-    async def find(self, keys: Collection[bytes], *, under: Collection[bytes] = ()) -> Mapping[bytes, PartialReport]:
+    async def find(
+        self, keys: Collection[bytes], *, under: Collection[bytes] = ()
+    ) -> Mapping[bytes, PartialReport]:
         def within(connection: Connection) -> dict[bytes, PartialReport]:
             rows = connection.execute(self._database.sql(_FIND), (list(keys),)).fetchall()
             for begin in under:
@@ -112,7 +118,9 @@ class PostgresHeard:
 
     async def find(self, reporters: Collection[bytes]) -> Mapping[bytes, float]:
         return await self._database.read(
-            lambda connection: dict(connection.execute(self._database.sql(_HEARD), (list(reporters),)).fetchall())
+            lambda connection: dict(
+                connection.execute(self._database.sql(_HEARD), (list(reporters),)).fetchall()
+            )
         )
 
     async def forget(self, before: float) -> int:

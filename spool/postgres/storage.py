@@ -34,10 +34,11 @@ from spool.storage import Engine, Storage, StorageOptions
 
 async def open_storage(options: StorageOptions) -> Storage:
     """
-    See `spool.engines.open_storage`. Of the data directory nothing is read; it is there for the operator's socket.
+    See `spool.engines.open_storage`. Of the data directory nothing is read; it is there for the operator's
+    socket.
 
-    SpoolError when the secret or the address cannot be read, or another installation's secret is given; BeingMigrated
-    while another process takes long over the tables.
+    SpoolError when the secret or the address cannot be read, or another installation's secret is given;
+    BeingMigrated while another process takes long over the tables.
     """
     settings = options.storage
     secret = read_secret(settings)
@@ -74,7 +75,10 @@ async def open_storage(options: StorageOptions) -> Storage:
         )
         stack.push_async_callback(spool.close)
         ledger = await Ledger(
-            PostgresLedger(database), clock=options.clock, tags=options.ledger_tags, chunk=options.ledger_chunk
+            PostgresLedger(database),
+            clock=options.clock,
+            tags=options.ledger_tags,
+            chunk=options.ledger_chunk,
         ).load()
         stack.push_async_callback(ledger.close)
         spool.log.add_reader(ledger.needs)

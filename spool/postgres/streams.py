@@ -60,7 +60,9 @@ class PostgresStreamRows(SqlStreamRows):
         names = sorted({one.stream for one in operations})
         rows = self._pipelined.ask(_NAMED, names=names)
         sums = {
-            (one.stream, streams.key_of(one)) for one in operations if one.operation in (streams.SUM, streams.REPLACE)
+            (one.stream, streams.key_of(one))
+            for one in operations
+            if one.operation in (streams.SUM, streams.REPLACE)
         }
         totals = self._pipelined.ask(_FIND, **_places(sorted(sums))) if sums else None
 
@@ -74,7 +76,9 @@ class PostgresStreamRows(SqlStreamRows):
 
     def _values(self, total: Total) -> Mapping[str, object]:
         # PostgreSQL reads no JSON with this character, so that a list filtered by a dimension would fail.
-        dimensions = {_readable(name): [_readable(one) for one in values] for name, values in total.dimensions.items()}
+        dimensions = {
+            _readable(name): [_readable(one) for one in values] for name, values in total.dimensions.items()
+        }
         return super()._values(replace(total, dimensions=dimensions))
 
 
@@ -126,7 +130,8 @@ def follow(
     """
     What a commit's operations do to the totals, in its transaction, which holds the head.
 
-    What they are about is asked at once; what is returned writes, once the commit is planned. None: there are none.
+    What they are about is asked at once; what is returned writes, once the commit is planned. None: there are
+    none.
     """
     told = _operations(record for one in submissions if one.topic == UNIT_COST for record in one.records)
     if not told:
@@ -161,14 +166,19 @@ class SettledTotals(NamedTuple):
 
 
 def settled_totals(
-    connection: Connection, database: Database, *, now: float, settings: SpoolSettings, oldest_at: float | None
+    connection: Connection,
+    database: Database,
+    *,
+    now: float,
+    settings: SpoolSettings,
+    oldest_at: float | None,
 ) -> SettledTotals | None:
     """
     Some of the oldest totals that may go; None when none may.
 
-    A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is about it:
-    once it is older than `stream_retention`, or when its key has nearly what it may hold. `oldest_at` is when the
-    oldest unit-cost entry of the log was committed, None if there is none.
+    A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is
+    about it: once it is older than `stream_retention`, or when its key has nearly what it may hold.
+    `oldest_at` is when the oldest unit-cost entry of the log was committed, None if there is none.
     """
     settled = min(now - settings.retention, now if oldest_at is None else oldest_at)
     rows = PostgresConnection(connection, database.sql)
@@ -199,8 +209,8 @@ def remove(transaction: JoinedTransaction, database: Database, *, totals: Settle
     """
     Remove those that are still as they were read: the head is held for one round trip.
 
-    What comes later for the same record begins anew and is no longer whole, so it never replaces the service's: from
-    now on totals that start before `since` are taken for parts of longer histories.
+    What comes later for the same record begins anew and is no longer whole, so it never replaces the
+    service's: from now on totals that start before `since` are taken for parts of longer histories.
     """
     with transaction.begun():
         pass
@@ -208,7 +218,9 @@ def remove(transaction: JoinedTransaction, database: Database, *, totals: Settle
         execute = transaction.connection.execute
         execute(database.sql(LOCK_HEAD))
         execute(database.sql(_REMOVE_SETTLED), totals._asdict())
-        execute(database.sql(_MOVE), {"since": totals.since, "text": repr(totals.since).encode(), "name": SINCE})
+        execute(
+            database.sql(_MOVE), {"since": totals.since, "text": repr(totals.since).encode(), "name": SINCE}
+        )
 
 
 def _places(keys: Sequence[tuple[str, str]]) -> dict[str, list[str]]:

@@ -19,7 +19,9 @@ class AuditedChange:
     after: Mapping[str, object] | None = None
 
 
-Auditor = Callable[[Sequence[AuditedChange]], Awaitable[None]]  # adds the audit rows of changes that happen together
+Auditor = Callable[
+    [Sequence[AuditedChange]], Awaitable[None]
+]  # adds the audit rows of changes that happen together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """
-What became of the thresholds of a budget in one period, by owner. Values; gateway.budgets.alerts has the rules.
+What became of the thresholds of a budget in one period, by owner. Values; gateway.budgets.alerts has the
+rules.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ class Alert:
     """
     A threshold that was met: a percent of the amount, by what was spent or by its forecast.
 
-    `since` is when the state began, `fired_at` None while it is pending. `value` and `limit` are decimal text of the
-    moment that it fired or began to wait. `told`: a notice was stored. `corrected_at`: the notice that it is not met
-    any more, which is sent once. `below_since`: of a forecast that fired.
+    `since` is when the state began, `fired_at` None while it is pending. `value` and `limit` are decimal text
+    of the moment that it fired or began to wait. `told`: a notice was stored. `corrected_at`: the notice that
+    it is not met any more, which is sent once. `below_since`: of a forecast that fired.
     """
 
     kind: str
@@ -42,8 +43,8 @@ class PeriodAlerts:
     """
     Of one budget and the period that begins on `first_day` and ends at `end` (epoch seconds).
 
-    `rules` is a digest of the rules that they were judged by. `owners` has those with an alert; a budget without
-    owners has "".
+    `rules` is a digest of the rules that they were judged by. `owners` has those with an alert; a budget
+    without owners has "".
     """
 
     budget_id: str

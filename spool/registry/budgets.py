@@ -39,10 +39,10 @@ class BudgetDraft:
     """
     What a person or a key states of a budget.
 
-    `planned` are amounts by the first day of a period; a period without one has `default_amount`, or with "" no limit.
-    `alerts` and `forecast_alerts` are "Y" or "N" by percent of the amount. `per` is a dimension: each of its values is
-    an owner with the whole amount of its own. `channels` are where alerts go, empty: to every channel that takes them.
-    Until `silent_until` (epoch seconds) what is crossed is shown and not sent.
+    `planned` are amounts by the first day of a period; a period without one has `default_amount`, or with ""
+    no limit. `alerts` and `forecast_alerts` are "Y" or "N" by percent of the amount. `per` is a dimension:
+    each of its values is an owner with the whole amount of its own. `channels` are where alerts go, empty: to
+    every channel that takes them. Until `silent_until` (epoch seconds) what is crossed is shown and not sent.
     """
 
     name: str
@@ -120,7 +120,9 @@ def checked_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
         alerts=_alerts("alerts", draft.alerts),
         forecast_alerts=_alerts("forecast_alerts", draft.forecast_alerts),
         channels=tuple(dict.fromkeys(checked_text("channels", name, MAX_NAME) for name in draft.channels)),
-        silent_reason=checked_text("silence.reason", draft.silent_reason, MAX_REASON) if draft.silent_reason else "",
+        silent_reason=checked_text("silence.reason", draft.silent_reason, MAX_REASON)
+        if draft.silent_reason
+        else "",
     )
 
 
@@ -155,12 +157,17 @@ def _alerts(field: str, alerts: Mapping[str, str]) -> dict[str, str]:
     for percent, wanted in alerts.items():
         is_percent = percent.isascii() and percent.isdecimal() and percent[0] != "0" and len(percent) <= 4
         if not is_percent or int(percent) > MAX_PERCENT or wanted not in ("Y", "N"):
-            raise Invalid(f'{field} is "Y" or "N" by whole percents from 1 to {MAX_PERCENT}, such as {{"80": "Y"}}')
+            raise Invalid(
+                f'{field} is "Y" or "N" by whole percents from 1 to {MAX_PERCENT}, such as {{"80": "Y"}}'
+            )
     return dict(sorted(alerts.items(), key=lambda item: int(item[0])))
 
 
 def _zone(name: str, granularity: str, now: float) -> str:
-    """A zone by whose midnights the ledger can add up: it keeps hours of UTC, and after 62 days whole days alone."""
+    """
+    A zone by whose midnights the ledger can add up: it keeps hours of UTC, and after 62 days whole days
+    alone.
+    """
     try:
         zone = ZoneInfo(name)
     except (ValueError, OSError, LookupError):  # a bad name, a directory, an unknown zone
@@ -168,7 +175,9 @@ def _zone(name: str, granularity: str, now: float) -> str:
     today = datetime.fromtimestamp(now, UTC)
     offsets = {(today + timedelta(days=day)).astimezone(zone).utcoffset() for day in range(_ZONE_DAYS)}
     if any((offset or timedelta(0)) % timedelta(hours=1) for offset in offsets):
-        raise Invalid("time_zone must be a zone whose offset from UTC is whole hours: costs are kept by hours of UTC")
+        raise Invalid(
+            "time_zone must be a zone whose offset from UTC is whole hours: costs are kept by hours of UTC"
+        )
     if granularity in (QUARTERLY, YEARLY) and offsets != {timedelta(0)}:
         raise Invalid(
             f"a {granularity} budget has the time_zone UTC: after 62 days costs are kept by days of UTC alone"

@@ -1,7 +1,9 @@
 """
-Insights: what detectors found, or people wrote down, about what AI costs. Values and rules; no file, no protocol.
+Insights: what detectors found, or people wrote down, about what AI costs. Values and rules; no file, no
+protocol.
 
-Statuses, efforts and field names are those of the published interface (part 2.2); lists sort in the order here.
+Statuses, efforts and field names are those of the published interface (part 2.2); lists sort in the order
+here.
 """
 
 from __future__ import annotations
@@ -57,10 +59,10 @@ class Finding:
     """
     What a detector found. `key` is the same whenever it finds the same thing again.
 
-    `newest` is the time of the newest evidence, None for a state that holds now: an addressed insight is new again
-    when there is evidence from after it was addressed, or when the state went away and came back. `channels` are told
-    when it opens, whatever else they are told of. `concerns` are calls that everything it says is of, None if that
-    cannot be said: who may see some calls alone sees it if these are among them.
+    `newest` is the time of the newest evidence, None for a state that holds now: an addressed insight is new
+    again when there is evidence from after it was addressed, or when the state went away and came back.
+    `channels` are told when it opens, whatever else they are told of. `concerns` are calls that everything it
+    says is of, None if that cannot be said: who may see some calls alone sees it if these are among them.
     """
 
     key: str
@@ -124,8 +126,8 @@ class Comment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     """
-    What one run of the detectors changed: insights that are new, found again, open again after they were addressed,
-    and gone; and findings that were left out because there are too many insights.
+    What one run of the detectors changed: insights that are new, found again, open again after they were
+    addressed, and gone; and findings that were left out because there are too many insights.
     """
 
     new: int

@@ -1,8 +1,9 @@
 """
-What an API key is and the rules it obeys (published interface, parts 2.1, 3.1 and 8). Pure: no file, no protocol.
+What an API key is and the rules it obeys (published interface, parts 2.1, 3.1 and 8). Pure: no file, no
+protocol.
 
-Names are trimmed, composed (NFC) and compared without case when they must be unique, so nobody deletes `prod` for
-`Prod`; everywhere else a name is meant exactly.
+Names are trimmed, composed (NFC) and compared without case when they must be unique, so nobody deletes `prod`
+for `Prod`; everywhere else a name is meant exactly.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ def checked_name(name: str) -> str:
     if _has_control(name):
         raise Invalid("a key name must not hold control characters or line breaks")
     if folded(name) == folded(LEGACY_NAME):
-        raise Invalid(f"the name {LEGACY_NAME} belongs to the key that server.api_key_file gives; choose another")
+        raise Invalid(
+            f"the name {LEGACY_NAME} belongs to the key that server.api_key_file gives; choose another"
+        )
     return name
 
 
@@ -113,7 +116,10 @@ def checked_description(text: str) -> str:
 
 
 def checked_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Fixed scopes or managed use cases, each once and in the catalogue's order; Invalid for both, none or unknown."""
+    """
+    Fixed scopes or managed use cases, each once and in the catalogue's order; Invalid for both, none or
+    unknown.
+    """
     scopes, use_cases = set(scopes), set(use_cases)
     if scopes and use_cases:
         raise Invalid("a key has fixed scopes or managed use cases, never both")
@@ -130,7 +136,9 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
         raise Invalid(f"a key has at most {MAX_LABELS} labels")
     for name, value in labels.items():
         if not _LABEL.fullmatch(name):
-            raise Invalid("a label name is 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit")
+            raise Invalid(
+                "a label name is 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+            )
         if not value.strip() or len(value) > MAX_LABEL_VALUE or _has_control(value):
             raise Invalid(f"a label value is 1 to {MAX_LABEL_VALUE} characters without control characters")
     return dict(sorted(labels.items()))

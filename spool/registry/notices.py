@@ -1,5 +1,6 @@
 """
-Notices: what is told to people or programs outside of Tollhouse, and the notification that each channel makes of one.
+Notices: what is told to people or programs outside of Tollhouse, and the notification that each channel makes
+of one.
 
 Values and rules; no file, no protocol. What a channel is, and how it sends, is known above.
 """
@@ -24,7 +25,8 @@ VIEW_ANOMALY = "view.anomaly"
 WAITING, SENT, FAILED, DISCARDED = "waiting", "sent", "failed", "discarded"
 STATES = (WAITING, SENT, FAILED, DISCARDED)
 
-# Of a channel: parked, its address or secret is wrong; removed, it left the configuration and notifications wait.
+# Of a channel: parked, its address or secret is wrong; removed, it left the configuration and notifications
+# wait.
 RUNNING, FAILING, PARKED, REMOVED = "running", "failing", "parked", "removed"
 CHANNEL_STATES = (RUNNING, FAILING, PARKED, REMOVED)
 
@@ -51,8 +53,8 @@ class Notice:
     """
     One thing to tell. `id` is the same whenever the same thing is told again, and reaches the receiver.
 
-    `kind` is such as `budget.threshold_crossed`. Notices with one `thread` belong together: an e-mail program shows
-    them as one conversation. `at` is epoch seconds.
+    `kind` is such as `budget.threshold_crossed`. Notices with one `thread` belong together: an e-mail program
+    shows them as one conversation. `at` is epoch seconds.
     """
 
     id: str
@@ -71,9 +73,10 @@ class Notification:
     """
     A notice on its way through one channel. Times are epoch seconds.
 
-    `number` orders those of a channel. Those with one `message` leave together: it is the `number` of the first of
-    them, and is stored before the first try, so that a repeat is the same message. `failing_since` is when the channel
-    began to fail while this one waited. `reached` are the recipients that have it already, where there are several.
+    `number` orders those of a channel. Those with one `message` leave together: it is the `number` of the
+    first of them, and is stored before the first try, so that a repeat is the same message. `failing_since`
+    is when the channel began to fail while this one waited. `reached` are the recipients that have it
+    already, where there are several.
     """
 
     notice: Notice
@@ -105,8 +108,8 @@ class ChannelCounts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelState:
     """
-    A channel as operators see it. `reason` is why nothing arrives, `oldest` the time of the oldest notice that waits,
-    `insights` the least severity of those that it is told of.
+    A channel as operators see it. `reason` is why nothing arrives, `oldest` the time of the oldest notice
+    that waits, `insights` the least severity of those that it is told of.
     """
 
     name: str
@@ -137,8 +140,8 @@ def notification_id(channel: str, notice: str) -> str:
 
 def checked_notice(notice: Notice) -> Notice:
     """
-    The notice in its stored form. Words that others chose are cut to their bounds, as a refusal would lose the notice;
-    Invalid is for a wrong id, kind or severity.
+    The notice in its stored form. Words that others chose are cut to their bounds, as a refusal would lose
+    the notice; Invalid is for a wrong id, kind or severity.
     """
     if not _ID.fullmatch(notice.id):
         raise Invalid("a notice's id has 1 to 128 letters, digits and any of . _ : -")

@@ -1,4 +1,6 @@
-"""Operator accounts, their sessions and one-time console links: rules and hashes. Pure: no file, no protocol."""
+"""
+Operator accounts, their sessions and one-time console links: rules and hashes. Pure: no file, no protocol.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from spool.log.partial_reports import Expectation
 
 NO_ROLE, VIEWER, OPERATOR, ADMIN = "none", "viewer", "operator", "admin"
 ENABLED, DISABLED = "Enabled", "Disabled"
-ROLES = (NO_ROLE, VIEWER, OPERATOR, ADMIN)  # each may do what the ones before it may; NO_ROLE: see spool.registry.roles
+ROLES = (
+    NO_ROLE,
+    VIEWER,
+    OPERATOR,
+    ADMIN,
+)  # each may do what the ones before it may; NO_ROLE: see spool.registry.roles
 
 MIN_PASSWORD = 12
 MAX_PASSWORD = 1024
@@ -22,9 +29,11 @@ LINK_LIFE_S = 600.0
 SESSION_LIFE_S = 12 * 3600.0
 SESSION_IDLE_S = 3600.0
 
-# 32 MiB and about 0.2 s a guess (OWASP's password storage figures); kept beside each hash, so they can be raised.
+# 32 MiB and about 0.2 s a guess (OWASP's password storage figures); kept beside each hash, so they can be
+# raised.
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**15, 8, 3
-# The hash of no password at all: guessing at an account that does not exist takes as long as at one that does.
+# The hash of no password at all: guessing at an account that does not exist takes as long as at one that
+# does.
 NOBODY = f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${'00' * 16}${'00' * 32}".encode()
 _EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
 
@@ -34,8 +43,8 @@ class Actor:
     """
     Who changes something, and from where, as the audit list shows it.
 
-    `expects`: of a key, that it is still good; else nothing is changed, where other processes may end it. `is_key`: no
-    person, so that it has a share of what is one for all (spool.registry.shared.makers).
+    `expects`: of a key, that it is still good; else nothing is changed, where other processes may end it.
+    `is_key`: no person, so that it has a share of what is one for all (spool.registry.shared.makers).
     """
 
     name: str
@@ -61,12 +70,16 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Who an OpenID provider says has signed in, once all of it was checked; `session` is its id of the sign-in."""
+    """
+    Who an OpenID provider says has signed in, once all of it was checked; `session` is its id of the sign-in.
+    """
 
     email: str
     role: str
     decides_role: bool  # the role is the provider's to say, and not the list of operators'
-    is_mapped: bool = False  # the role is that of one of the groups, not the one that a person without such a group has
+    is_mapped: bool = (
+        False  # the role is that of one of the groups, not the one that a person without such a group has
+    )
     issuer: str
     subject: str
     session: str = ""
@@ -76,7 +89,9 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A signed-in browser. `csrf` goes with every change; the cookie's secret is kept as a keyed hash alone."""
+    """
+    A signed-in browser. `csrf` goes with every change; the cookie's secret is kept as a keyed hash alone.
+    """
 
     digest: bytes = field(repr=False)
     actor: str
@@ -105,7 +120,9 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleLink:
-    """A link that signs its bearer in once, under the actor's name; its secret is kept as a keyed hash alone."""
+    """
+    A link that signs its bearer in once, under the actor's name; its secret is kept as a keyed hash alone.
+    """
 
     digest: bytes = field(repr=False)
     actor: str
@@ -146,7 +163,9 @@ def hashed(password: str) -> bytes:
 
 
 def matches(password: str, kept: bytes) -> bool:
-    """Whether a password is the one behind a hash, in constant time; slow on purpose: call it off the loop."""
+    """
+    Whether a password is the one behind a hash, in constant time; slow on purpose: call it off the loop.
+    """
     _, n, r, p, salt, digest = kept.decode().split("$")
     found = _scrypt(password, bytes.fromhex(salt), int(n), int(r), int(p))
     return hmac.compare_digest(found, bytes.fromhex(digest))

@@ -123,11 +123,20 @@ ALL = frozenset(PERMISSION_SETS)
 OF_MEMBER = frozenset(
     (VIEW_COSTS, VIEW_RECORDS, VIEW_OPERATION, VIEW_RECOMMENDATIONS, VIEW_STREAM_SETTINGS, USE_ASSISTANTS)
 )
-OF_OPERATOR = OF_MEMBER | {MODIFY_DIMENSIONS, MODIFY_VIEWS_AND_BUDGETS, WORK_ON_INSIGHTS, MODIFY_BILLING, OPERATE_SPOOL}
+OF_OPERATOR = OF_MEMBER | {
+    MODIFY_DIMENSIONS,
+    MODIFY_VIEWS_AND_BUDGETS,
+    WORK_ON_INSIGHTS,
+    MODIFY_BILLING,
+    OPERATE_SPOOL,
+}
 
 
 def with_included(ids: Iterable[str]) -> frozenset[str]:
-    """The sets of these ids with all that they include. An id that is not in the catalogue any more gives nothing."""
+    """
+    The sets of these ids with all that they include. An id that is not in the catalogue any more gives
+    nothing.
+    """
     found: set[str] = set()
     waiting = [id for id in ids if id in PERMISSION_SETS]
     while waiting:

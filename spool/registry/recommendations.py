@@ -1,8 +1,9 @@
 """
-Recommendations: what the same work could have cost less, and what people decided about it. Values and rules; no file.
+Recommendations: what the same work could have cost less, and what people decided about it. Values and rules;
+no file.
 
-Statuses and efforts are those of insights. Money is decimal text in dollars, times are epoch seconds, days are texts
-such as 2026-11-20.
+Statuses and efforts are those of insights. Money is decimal text in dollars, times are epoch seconds, days
+are texts such as 2026-11-20.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _MAX_AMOUNT = Decimal(10) ** 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processing:
-    """A model, who serves it, and how it processes a call ("" is the standard way); None is unknown, or any."""
+    """
+    A model, who serves it, and how it processes a call ("" is the standard way); None is unknown, or any.
+    """
 
     model: str | None = None
     provider: str | None = None
@@ -38,11 +41,11 @@ class Saving:
     """
     What a look found. `key` is the same whenever it finds the same thing again, and begins with "type:".
 
-    `spent` is what the tokens concerned cost, `gross_savings` what of it this alone would save, `monthly_savings` what
-    is left of that after larger recommendations on the same tokens. `measured_by` are the values of dimensions under
-    which the work goes on once this is done: the realised savings are measured there. `concerns` are values of
-    dimensions that all calls have of which anything is said, empty if it speaks of others too: who may see some calls
-    alone sees it if these are among them.
+    `spent` is what the tokens concerned cost, `gross_savings` what of it this alone would save,
+    `monthly_savings` what is left of that after larger recommendations on the same tokens. `measured_by` are
+    the values of dimensions under which the work goes on once this is done: the realised savings are measured
+    there. `concerns` are values of dimensions that all calls have of which anything is said, empty if it
+    speaks of others too: who may see some calls alone sees it if these are among them.
     """
 
     key: str
@@ -80,8 +83,8 @@ class Recommendation:
     """
     As it is kept.
 
-    `is_open`: the last look found it, and its type is switched on. `promised` are the monthly savings at the time it
-    was addressed. One that nobody `touched` goes some time after it is closed.
+    `is_open`: the last look found it, and its type is switched on. `promised` are the monthly savings at the
+    time it was addressed. One that nobody `touched` goes some time after it is closed.
     """
 
     id: str
@@ -105,8 +108,8 @@ class Recommendation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeSettings:
     """
-    Whether a type of recommendations is looked for, and the least that is told: dollars a month, and percent of
-    everything that was spent.
+    Whether a type of recommendations is looked for, and the least that is told: dollars a month, and percent
+    of everything that was spent.
     """
 
     enabled: bool = True
@@ -126,7 +129,9 @@ class RecommendationComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentThread:
-    """The comments on one recommendation, oldest first. `last` is the highest id that one of them ever had."""
+    """
+    The comments on one recommendation, oldest first. `last` is the highest id that one of them ever had.
+    """
 
     last: int = 0
     comments: Sequence[RecommendationComment] = field(default_factory=tuple)

@@ -53,7 +53,9 @@ class Registry:
 
     @classmethod
     async def open(cls, store: RegistryStore, *, secret: bytes, clock: Clock) -> Registry:
-        """`secret` is spool.installation.installation_secret's. The store is closed when it cannot be read."""
+        """
+        `secret` is spool.installation.installation_secret's. The store is closed when it cannot be read.
+        """
         registry = cls(Changes(store, clock=clock, secret=secret))
         try:
             await registry.follow()  # what is read then is of this place, or later
@@ -83,7 +85,9 @@ class Registry:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether what is in memory was true a second ago; always, unless other processes change the same rows."""
+        """
+        Whether what is in memory was true a second ago; always, unless other processes change the same rows.
+        """
         return self._changes.is_fresh
 
     async def follow(self) -> RegistryNews:
@@ -104,12 +108,14 @@ class Registry:
 
     async def confirm(self) -> None:
         """
-        Wait until what stands now outlives this machine: whoever asked for a change is told of nothing else. NotCertain
-        if that is not known.
+        Wait until what stands now outlives this machine: whoever asked for a change is told of nothing else.
+        NotCertain if that is not known.
         """
         await self._changes.confirm()
 
-    async def note(self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None) -> None:
+    async def note(
+        self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None
+    ) -> None:
         """Add an audit row for a change that is kept elsewhere (a route dropped, a dead letter retried)."""
         await self.note_all([AuditedChange(actor=actor, action=action, target=target, after=after)])
 

@@ -1,8 +1,8 @@
 """
 Roles of people: what they may do, and of which calls they see anything. Values and rules; no file.
 
-A role names its members by their e-mail addresses or by groups of the OpenID provider. Several roles unite: a person
-may do what one of them allows, and sees what one of them shows.
+A role names its members by their e-mail addresses or by groups of the OpenID provider. Several roles unite: a
+person may do what one of them allows, and sees what one of them shows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from math import prod
 
 from spool.errors import Invalid
 from spool.ledger.queries import Wanted
-from spool.registry.operators import ADMIN, NO_ROLE, OPERATOR, VIEWER, Operator, Person, Session, checked_email
+from spool.registry.operators import (
+    ADMIN,
+    NO_ROLE,
+    OPERATOR,
+    VIEWER,
+    Operator,
+    Person,
+    Session,
+    checked_email,
+)
 from spool.registry.permission_sets import (
     ALL,
     OF_MEMBER,
@@ -45,7 +54,9 @@ _MAX_COMBINATIONS = 1000  # of a filter's values, one by one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleFilter:
-    """Passes calls whose value of `dimension` is one of `values`, or with EXCEPT none of them. "" is unknown."""
+    """
+    Passes calls whose value of `dimension` is one of `values`, or with EXCEPT none of them. "" is unknown.
+    """
 
     dimension: str
     values: tuple[str, ...]
@@ -56,9 +67,11 @@ class RoleFilter:
 
     def contains(self, include: Collection[str], exclude: Collection[str]) -> bool:
         """
-        Surely passes all that has one of the values `include` and none of `exclude`; without `include` every value.
+        Surely passes all that has one of the values `include` and none of `exclude`; without `include` every
+        value.
 
-        What is included and excluded at once counts as included: the answer may be no where yes would be right.
+        What is included and excluded at once counts as included: the answer may be no where yes would be
+        right.
         """
         if include and all(map(self.holds, include)):
             return True
@@ -108,12 +121,19 @@ class LedgerSlice:
         )
 
     def without_unknown(self, known: Collection[str]) -> LedgerSlice:
-        """The slice without its parts that name a dimension which is not `known` any more: they show nothing."""
-        return LedgerSlice(parts=tuple(part for part in self.parts if all(each.dimension in known for each in part)))
+        """
+        The slice without its parts that name a dimension which is not `known` any more: they show nothing.
+        """
+        return LedgerSlice(
+            parts=tuple(part for part in self.parts if all(each.dimension in known for each in part))
+        )
 
     def _part_contains(self, include: Wanted, exclude: Wanted) -> bool:
         return any(
-            all(each.contains(include.get(each.dimension, ()), exclude.get(each.dimension, ())) for each in part)
+            all(
+                each.contains(include.get(each.dimension, ()), exclude.get(each.dimension, ()))
+                for each in part
+            )
             for part in self.parts
         )
 
@@ -160,12 +180,16 @@ class Role(RoleDraft):
         return self.id in BUILTIN
 
     def broken(self, known: Collection[str]) -> str | None:
-        """Why its filters show nothing: dimensions that are not among the `known` ones any more; None if they can."""
+        """
+        Why its filters show nothing: dimensions that are not among the `known` ones any more; None if they
+        can.
+        """
         gone = sorted({each.dimension for each in self.filters} - set(known))
         if not gone:
             return None
         return (
-            f"the ledger does not know {', '.join(gone)} any more, so the role shows no calls: add the tag to [ledger]"
+            f"the ledger does not know {', '.join(gone)} any more, so the role shows no calls: add the tag "
+            "to [ledger]"
             " tags, publish a definition of the dimension, or change the role"
         )
 
@@ -196,7 +220,8 @@ class Holder:
     """
     A person as roles know one: e-mail address, groups, and the role of the account.
 
-    `has_default_role`: the account's role is the one that the OpenID provider's settings have for everybody else.
+    `has_default_role`: the account's role is the one that the OpenID provider's settings have for everybody
+    else.
     """
 
     person: str
@@ -258,7 +283,9 @@ class Roles:
                 self._by_group.setdefault(group, []).append(place)
 
     def of(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
-        """The rights of who has this e-mail address and these groups; `base` is the role of the account, if any."""
+        """
+        The rights of who has this e-mail address and these groups; `base` is the role of the account, if any.
+        """
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.given(person, groups))
         parts = dict.fromkeys(part for role in roles for part in _parts(role))
@@ -269,7 +296,9 @@ class Roles:
         )
 
     def of_holder(self, holder: Holder) -> Rights:
-        """The rights of a person. Who is named by a role has no default role, from the moment of being named on."""
+        """
+        The rights of a person. Who is named by a role has no default role, from the moment of being named on.
+        """
         is_closed = holder.has_default_role and self._is_named(holder.person, holder.groups)
         return self.of(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
 
@@ -284,15 +313,21 @@ class Roles:
         """
         The role of the account of a person whom an OpenID provider has signed in.
 
-        Who is named by a role, and in no group that gives a role of accounts, has what the role gives and no more: the
-        default role of everybody else would open what the role shall close.
+        Who is named by a role, and in no group that gives a role of accounts, has what the role gives and no
+        more: the default role of everybody else would open what the role shall close.
         """
-        return NO_ROLE if not person.is_mapped and self._is_named(person.email, person.groups) else person.role
+        return (
+            NO_ROLE if not person.is_mapped and self._is_named(person.email, person.groups) else person.role
+        )
 
     def organizers(self, operators: Iterable[Operator]) -> frozenset[str]:
-        """The accounts that may sign in and do everything. Groups do not count: nobody knows who is in them."""
+        """
+        The accounts that may sign in and do everything. Groups do not count: nobody knows who is in them.
+        """
         return frozenset(
-            each.email for each in operators if not each.disabled and self.of(each.email, base=each.role).is_everything
+            each.email
+            for each in operators
+            if not each.disabled and self.of(each.email, base=each.role).is_everything
         )
 
     def _is_named(self, person: str, groups: Collection[str]) -> bool:
@@ -304,7 +339,10 @@ def new_role_id() -> str:
 
 
 def checked_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
-    """The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked elsewhere."""
+    """
+    The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked
+    elsewhere.
+    """
     check_one_of("data_access", draft.data_access, DATA_ACCESS)
     if draft.data_access == LIMITED and not draft.filters:
         raise Invalid("data_access limited needs at least one filter; full shows all data, none shows none")

@@ -1,5 +1,6 @@
 """
-What an engine owes the registry: its rows, in transactions. Every rule stands above, in `spool.registry.tables`.
+What an engine owes the registry: its rows, in transactions. Every rule stands above, in
+`spool.registry.tables`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class RegistryRows(DocumentRows, Protocol):
     def delete_key(self, id: int) -> None: ...
 
     def note_accesses(self, times: Mapping[int, float]) -> None:
-        """Last accesses by key id. An earlier time than the kept one changes nothing, nor does an unknown id."""
+        """
+        Last accesses by key id. An earlier time than the kept one changes nothing, nor does an unknown id.
+        """
         ...
 
     def accesses(self, since: float) -> Mapping[int, float]:
@@ -166,15 +169,16 @@ class RegistryStore(Protocol):
         """
         Run `work` in one transaction: all that it did is kept when this returns; when it raises, nothing is.
 
-        SpoolUnavailable when it cannot be written now, RegistryDamaged when the rows cannot be read. What `work`
-        refuses or leaves as it is rests on what is there: NotCertain unless that outlives this machine.
+        SpoolUnavailable when it cannot be written now, RegistryDamaged when the rows cannot be read. What
+        `work` refuses or leaves as it is rests on what is there: NotCertain unless that outlives this
+        machine.
         """
         ...
 
     async def confirm(self) -> None:
         """
-        Wait until what stands now outlives this machine, as changes have to: before somebody who asked for one is told
-        what is there, or is not. NotCertain if that is not known.
+        Wait until what stands now outlives this machine, as changes have to: before somebody who asked for
+        one is told what is there, or is not. NotCertain if that is not known.
         """
         ...
 

@@ -1,8 +1,9 @@
 """
 Views: saved filters over the ledger, with how they are shown. Values and rules; no file.
 
-`name`, `filter`, `principal_dimension`, `connections` and `anomalies` are the published interface's. `granularity`,
-`group_by`, `cost_type` and `range` are Tollhouse's own: what a report of the view shows when nothing else is asked for.
+`name`, `filter`, `principal_dimension`, `connections` and `anomalies` are the published interface's.
+`granularity`, `group_by`, `cost_type` and `range` are Tollhouse's own: what a report of the view shows when
+nothing else is asked for.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class SlackChannel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewConnections:
-    """Where news of a view goes. `notify` names channels of the configuration; addresses and secrets stand there."""
+    """
+    Where news of a view goes. `notify` names channels of the configuration; addresses and secrets stand
+    there.
+    """
 
     email: EmailConnection = EmailConnection()
     slack: tuple[SlackChannel, ...] = ()
@@ -72,8 +76,8 @@ class ViewDraft:
     """
     What a person or a key states of a view.
 
-    `filter` maps a dimension to the values that pass; EXCLUDES before its name maps it to those that do not. "" is the
-    unknown value. An empty filter lets everything pass.
+    `filter` maps a dimension to the values that pass; EXCLUDES before its name maps it to those that do not.
+    "" is the unknown value. An empty filter lets everything pass.
     """
 
     name: str
@@ -114,7 +118,9 @@ class View(ViewDraft):
     @property
     def channels(self) -> tuple[str, ...]:
         """The names of the channels that get news of it: a Slack channel may be named like one of them."""
-        return tuple(dict.fromkeys((*self.connections.notify, *(each.name for each in self.connections.slack))))
+        return tuple(
+            dict.fromkeys((*self.connections.notify, *(each.name for each in self.connections.slack)))
+        )
 
     def holds(self, value_of: Callable[[str], str]) -> bool:
         """Whether what has these values of dimensions passes its filter."""
@@ -123,12 +129,15 @@ class View(ViewDraft):
         )
 
     def broken(self, known: Collection[str]) -> str | None:
-        """Why the view cannot be asked: dimensions that are not among the `known` ones any more; None if it can."""
+        """
+        Why the view cannot be asked: dimensions that are not among the `known` ones any more; None if it can.
+        """
         gone = sorted(set(dimensions(self)) - set(known))
         if not gone:
             return None
         return (
-            f"the ledger does not know {', '.join(gone)} any more: add the tag to [ledger] tags, publish a definition"
+            f"the ledger does not know {', '.join(gone)} any more: add the tag to [ledger] tags, publish a "
+            "definition"
             " of the dimension, or change the view"
         )
 
@@ -148,7 +157,10 @@ def new_view_id() -> str:
 
 
 def checked_view(draft: ViewDraft) -> ViewDraft:
-    """The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked elsewhere."""
+    """
+    The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked
+    elsewhere.
+    """
     check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
     check_one_of("cost_type", draft.cost_type, COST_TYPES)
     check_one_of("range", draft.range, RANGES)

@@ -42,7 +42,9 @@ class SqlClusters:
         rows = await self._transactions.read(lambda connection: connection.all(f"{CLUSTERS} ORDER BY id"))
         return [read(row) for row in rows]
 
-    async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
+    async def write(
+        self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
+    ) -> None:
         values = CLUSTER.values(cluster)
         await self._transactions.transaction(lambda connection: connection.run(PUT, **values))
 

@@ -31,7 +31,9 @@ class Columns(Generic[Row]):
     `forms` has the fields that are kept otherwise. A truth is read as one, whatever the engine keeps.
     """
 
-    def __init__(self, row: type[Row], *, forms: Mapping[str, Form] = _PLAIN, without: Collection[str] = ()) -> None:
+    def __init__(
+        self, row: type[Row], *, forms: Mapping[str, Form] = _PLAIN, without: Collection[str] = ()
+    ) -> None:
         kept = [field for field in fields(row) if field.name not in without]  # type: ignore[arg-type]
         self.names = tuple(field.name for field in kept)
         self._row = row

@@ -1,11 +1,11 @@
 """
 What a table needs of an engine: a connection that runs SQL texts, and transactions over one.
 
-A text is one that both engines read. Parameters are `:name`, tables `{schema}.NAME`. `IN :names` and
-`NOT IN :names` take a list of texts or of integers. A parameter whose type no column tells is cast:
-`CAST(:name AS text)`. `{for_update}` behind a query locks its rows where other processes write, too. Rows are
-tuples. In SQLite truths are numbers: `Columns` (`spool/sql/columns.py`) reads them as truths. Where engines must
-differ, a class has methods that an engine overrides.
+A text is one that both engines read. Parameters are `:name`, tables `{schema}.NAME`. `IN :names` and `NOT IN
+:names` take a list of texts or of integers. A parameter whose type no column tells is cast: `CAST(:name AS
+text)`. `{for_update}` behind a query locks its rows where other processes write, too. Rows are tuples. In
+SQLite truths are numbers: `Columns` (`spool/sql/columns.py`) reads them as truths. Where engines must differ,
+a class has methods that an engine overrides.
 """
 
 from __future__ import annotations

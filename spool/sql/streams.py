@@ -171,8 +171,8 @@ def trim(connection: SqlConnection, *, settled: float, old: int, max_bytes: int)
     Remove some of the oldest totals that may go; the newest start of them, 0 if none went.
 
     A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is
-    about it: once it starts before `old`, or when its key has nearly what it may hold. What was changed before
-    `settled` is in the log no more.
+    about it: once it starts before `old`, or when its key has nearly what it may hold. What was changed
+    before `settled` is in the log no more.
     """
     found = sizes(connection)
     wanted = to_free(found, max_bytes)

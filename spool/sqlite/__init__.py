@@ -43,7 +43,8 @@ class SqliteSpool:
     """
     What is kept in spool.sqlite. Holds the lock of its data directory until `close`.
 
-    `incarnation` changes when a damaged file had to be replaced: what a reader noted of another one means nothing here.
+    `incarnation` changes when a damaged file had to be replaced: what a reader noted of another one means
+    nothing here.
     """
 
     directory: Path
@@ -78,7 +79,9 @@ async def open_spool(
     cache_bytes: int = CACHE_BYTES,
     container: ContainerSettings = NO_OTHER_LIMITS,
 ) -> SqliteSpool:
-    """SpoolLocked when another process holds the directory, SpoolFromTheFuture when a newer version wrote it."""
+    """
+    SpoolLocked when another process holds the directory, SpoolFromTheFuture when a newer version wrote it.
+    """
     lock = lock_directory(directory)
     reserve = Reserve(directory, clock)
     try:
@@ -150,7 +153,9 @@ class _SpoolFile:
         database = await recovery.open_database(directory / FILE, clock)
         try:
             devices = await DeviceTable.open(SqliteDevices(database))
-            clusters = await ClusterTable.open(SqlClusters(SqliteTransactions(database, "clusters")), clock=clock)
+            clusters = await ClusterTable.open(
+                SqlClusters(SqliteTransactions(database, "clusters")), clock=clock
+            )
             streams = await open_streams(database, clock)
             book = StreamBook(await streams.streams())
             incarnation = await database.read(recovery.incarnation)

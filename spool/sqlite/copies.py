@@ -27,7 +27,8 @@ def copy_files(directory: Path, into: Path) -> None:
     for name in FILES:
         if (directory / name).exists():
             _copy(directory / name, into / name)
-    # Behind their rows: what is uploaded meanwhile has none in the copy, and what has one is there until it left.
+    # Behind their rows: what is uploaded meanwhile has none in the copy, and what has one is there until it
+    # left.
     copy_contents(directory, into)
     with new_file(into / installation.FILE) as secret:
         secret.write((directory / installation.FILE).read_bytes())
@@ -41,6 +42,8 @@ def _copy(file: Path, to: Path) -> None:
     with closing(source), closing(sqlite3.connect(to)) as target:
         source.backup(target)  # in one step: in several it would begin again whenever somebody writes
         if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
-            raise SpoolDamaged(f"{file.name} is damaged and was not copied: restart Tollhouse, which salvages it")
+            raise SpoolDamaged(
+                f"{file.name} is damaged and was not copied: restart Tollhouse, which salvages it"
+            )
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     flush_file(to)

@@ -22,22 +22,28 @@ import aiosqlite
 from spool.turns.thread_priority import lower_priority
 
 T = TypeVar("T")
-WAL_BYTES = 64 << 20  # a log that stays larger than this is one that something keeps from being moved into the file
+WAL_BYTES = (
+    64 << 20
+)  # a log that stays larger than this is one that something keeps from being moved into the file
 CHECKPOINT_EVERY_S = 60.0  # beside SQLite's own, whose errors nobody is told
 
 _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", "no such table", "no such column")
 
 _log = logging.getLogger(__name__)
 
-Watch = Callable[[str, Callable[[], bool]], None]  # is told a file's name, and what says whether it is in its place
+Watch = Callable[
+    [str, Callable[[], bool]], None
+]  # is told a file's name, and what says whether it is in its place
 
 # Every setting with the promise it buys. auto_vacuum and page_size only take hold before the first table.
 SETTINGS = (
-    "PRAGMA page_size = 8192",  # entries are tens of kilobytes: half the overflow pages and index levels of 4096
+    # entries are tens of kilobytes: half the overflow pages and index levels of 4096
+    "PRAGMA page_size = 8192",
     "PRAGMA auto_vacuum = INCREMENTAL",  # the space of deleted entries goes back to the disk in steps
     "PRAGMA journal_mode = WAL",  # a commit is one append and one flush; readers never wait for it
     "PRAGMA synchronous = FULL",  # the flush happens before COMMIT returns: a 2xx means it is on disk
-    "PRAGMA wal_autocheckpoint = 2000",  # 16 MiB of log before pages move: fewer, longer checkpoints at high rates
+    # 16 MiB of log before pages move: fewer, longer checkpoints at high rates
+    "PRAGMA wal_autocheckpoint = 2000",
     f"PRAGMA journal_size_limit = {WAL_BYTES}",  # a burst does not leave a large log file behind for ever
     "PRAGMA busy_timeout = 5000",  # only a backup or a reader's recovery ever holds the file
     "PRAGMA cell_size_check = ON",  # damage is found where it is, not where it leads
@@ -50,8 +56,8 @@ def _end_statements(error: BaseException | None) -> None:
     """
     End what the frames of an error have left unread.
 
-    A statement that was not read to its end keeps the connection at the state of that moment, for all that is asked of
-    it next; and an error lives on until its answer is sent, or until the collector runs.
+    A statement that was not read to its end keeps the connection at the state of that moment, for all that is
+    asked of it next; and an error lives on until its answer is sent, or until the collector runs.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)
@@ -61,8 +67,8 @@ def _end_statements(error: BaseException | None) -> None:
 def is_corrupt(error: sqlite3.Error) -> bool:
     """Whether the file itself is wrong, as opposed to the disk under it or a lock of another process."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    # A header that names a format from the future, text that is none, and what the version says is there and is not
-    # have no code of their own.
+    # A header that names a format from the future, text that is none, and what the version says is there and
+    # is not have no code of their own.
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_DAMAGE)
 
 
@@ -74,8 +80,9 @@ def damage(why: str) -> sqlite3.DatabaseError:
 
 
 PAGE = 8192
-# What the header of every file says, by its place there: the size of pages, that the log is a write-ahead log, how full
-# pages are, the form of the tables, text in UTF-8, and that empty pages go back to the disk in steps.
+# What the header of every file says, by its place there: the size of pages, that the log is a write-ahead
+# log, how full pages are, the form of the tables, text in UTF-8, and that empty pages go back to the disk in
+# steps.
 HEADER = {
     16: (">H", (PAGE,)), 18: (">5B", (2, 2, 0, 64, 32)), 44: (">I", (4,)), 56: (">I", (1,)), 64: (">I", (1,))
 }  # fmt: skip
@@ -124,7 +131,8 @@ class _Connection(aiosqlite.Connection):
             connection.execute("COMMIT")
             self.flush_seconds = time.perf_counter() - began
         except BaseException:
-            # SQLite has already rolled back after some errors (disk full); then there is nothing left to undo.
+            # SQLite has already rolled back after some errors (disk full); then there is nothing left to
+            # undo.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
@@ -153,9 +161,9 @@ class Database:
     """
     One file with one writing connection (SQLite before 3.51.3 can corrupt a WAL that two connections write).
 
-    `transaction` runs a function between BEGIN IMMEDIATE and COMMIT: either everything it did is on disk when it
-    returns, or nothing is. `read` runs a function on the second connection, which cannot write and never checkpoints.
-    Both run on threads, so the functions must not touch what belongs to the event loop.
+    `transaction` runs a function between BEGIN IMMEDIATE and COMMIT: either everything it did is on disk when
+    it returns, or nothing is. `read` runs a function on the second connection, which cannot write and never
+    checkpoints. Both run on threads, so the functions must not touch what belongs to the event loop.
     """
 
     def __init__(self, path: Path, writer: _Connection, reader: _Connection) -> None:
@@ -166,7 +174,9 @@ class Database:
         self._identity = _identity(path)
 
     @classmethod
-    async def open(cls, path: Path, prepare: Callable[[sqlite3.Connection], None], *, durable: bool = True) -> Database:
+    async def open(
+        cls, path: Path, prepare: Callable[[sqlite3.Connection], None], *, durable: bool = True
+    ) -> Database:
         """Open or create the file (mode 0600) and run `prepare`, the migrations, before it is used."""
         _check_header(path)
         _create(path)
@@ -216,7 +226,9 @@ class Database:
         return self._writer.flush_seconds
 
     def is_in_place(self) -> bool:
-        """False when the file or its log was removed or replaced: what is written now is gone after the process."""
+        """
+        False when the file or its log was removed or replaced: what is written now is gone after the process.
+        """
         try:
             self._wal.stat()
             return _identity(self.path) == self._identity
@@ -240,7 +252,10 @@ class Database:
         return 0.0 if began is None else time.monotonic() - began
 
     async def close(self) -> None:
-        """The reader first: the last connection to close moves the log into the file, and that must be the writer."""
+        """
+        The reader first: the last connection to close moves the log into the file, and that must be the
+        writer.
+        """
         try:
             await self._reader.close()
         finally:
@@ -261,7 +276,9 @@ async def passes_quick_check(database: Database) -> bool:
 
 async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     connection = _Connection(connector, iter_chunk_size=64)
-    connection._thread.daemon = True  # a connection that a failure left open must not keep the process from ending
+    connection._thread.daemon = (
+        True  # a connection that a failure left open must not keep the process from ending
+    )
     try:
         await connection
     except BaseException:

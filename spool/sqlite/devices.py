@@ -24,7 +24,9 @@ _ALL = f"SELECT {', '.join(_COLUMNS)} FROM devices"
 
 _DELETE = "DELETE FROM devices WHERE id = ?"
 
-_PUT_NAME = "INSERT OR REPLACE INTO unenrolled (name, first_seen, last_seen, count, key) VALUES (?, ?, ?, ?, ?)"
+_PUT_NAME = (
+    "INSERT OR REPLACE INTO unenrolled (name, first_seen, last_seen, count, key) VALUES (?, ?, ?, ?, ?)"
+)
 
 _FORGET_NAME = "DELETE FROM unenrolled WHERE name = ?"
 
@@ -52,7 +54,8 @@ class SqliteDevices:
             connection.executemany(_DELETE, [(id,) for id in wanted.deleted])
             connection.executemany(_PUT, [_row(device) for device in wanted.devices])
             connection.executemany(
-                _PUT_NAME, [(one.name, one.first_seen, one.last_seen, one.count, one.key) for one in wanted.names]
+                _PUT_NAME,
+                [(one.name, one.first_seen, one.last_seen, one.count, one.key) for one in wanted.names],
             )
             connection.executemany(_FORGET_NAME, [(name,) for name in wanted.gone])
 

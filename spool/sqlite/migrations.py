@@ -39,7 +39,8 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     """
     Bring the file to version len(versions); SpoolFromTheFuture when it is beyond that.
 
-    The number stands in two places of the header, so that a flipped bit there is damage and not another version.
+    The number stands in two places of the header, so that a flipped bit there is damage and not another
+    version.
     """
     found = version(connection)
     (mark,) = connection.execute("PRAGMA application_id").fetchone()

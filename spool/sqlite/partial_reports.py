@@ -1,4 +1,6 @@
-"""Waiting partial reports in the spool's own file, written in the commit of the submission that changes them."""
+"""
+Waiting partial reports in the spool's own file, written in the commit of the submission that changes them.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,13 @@ class SqlitePartialReports:
         self._database = database
 
     async def load(self) -> Sequence[PartialReport]:
-        return await self._database.read(lambda connection: [PartialReport(*row) for row in connection.execute(_ALL)])
+        return await self._database.read(
+            lambda connection: [PartialReport(*row) for row in connection.execute(_ALL)]
+        )
 
-    async def find(self, keys: Collection[bytes], *, under: Collection[bytes] = ()) -> Mapping[bytes, PartialReport]:
+    async def find(
+        self, keys: Collection[bytes], *, under: Collection[bytes] = ()
+    ) -> Mapping[bytes, PartialReport]:
         return await self._database.read(lambda connection: find(connection, keys, under=under))
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:

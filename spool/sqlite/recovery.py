@@ -68,7 +68,9 @@ async def open_database(path: Path, clock: Clock) -> Database:
 
 
 def incarnation(connection: sqlite3.Connection) -> str:
-    """Another one for every log that was begun: progress through a log of another incarnation means nothing."""
+    """
+    Another one for every log that was begun: progress through a log of another incarnation means nothing.
+    """
     name: bytes = connection.execute(queries.FACT, (INCARNATION,)).fetchone()[0]
     return name.decode()
 
@@ -77,7 +79,8 @@ async def is_damage(database: Database, error: BaseException | None) -> bool:
     """
     Whether what went wrong with an open file is damage of it, which is marked then: opening again salvages.
 
-    A value that no reader expects is damage only if SQLite finds some, too: else it is an error of the program.
+    A value that no reader expects is damage only if SQLite finds some, too: else it is an error of the
+    program.
     """
     directory = database.path.parent
     while error is not None and not notes.is_marked(directory):
@@ -97,15 +100,17 @@ def damage_remembered(directory: Path) -> Iterator[None]:
         if not is_corrupt(error):
             raise
         notes.mark(directory, error)
-        raise SpoolDamaged(f"spool.sqlite is damaged ({error}): restart to salvage what can be read") from error
+        raise SpoolDamaged(
+            f"spool.sqlite is damaged ({error}): restart to salvage what can be read"
+        ) from error
 
 
 def _keep_log(path: Path, kept_log: Path) -> None:
     """
     A copy of the log from before SQLite opens it.
 
-    A crash since the last copy leaves one beside an empty log: then it is the copy that tells what there was. So it is
-    whole and on disk before it has its name: a salvage believes it.
+    A crash since the last copy leaves one beside an empty log: then it is the copy that tells what there was.
+    So it is whole and on disk before it has its name: a salvage believes it.
     """
     log = path.with_name(f"{path.name}-wal")
     if not log.exists() or not log.stat().st_size:
@@ -128,7 +133,10 @@ def _forget_log(kept_log: Path) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
-    """Migrate, and try everything that a start reads or a commit touches: damage there is found now and not later."""
+    """
+    Migrate, and try everything that a start reads or a commit touches: damage there is found now and not
+    later.
+    """
     with damage_remembered(path.parent):
         seen = _commits_seen(connection, path, kept_log)
         known = notes.read_note(path.parent)
@@ -252,7 +260,9 @@ def _remember_incarnation(connection: sqlite3.Connection) -> None:
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """Damage if a table is not as this version has it: the list of tables is damaged, or of before the releases."""
+    """
+    Damage if a table is not as this version has it: the list of tables is damaged, or of before the releases.
+    """
     with closing(empty_database()) as fresh:
         for table in RowCheck(fresh).tables:
             columns = f"SELECT name, type, \"notnull\", pk FROM pragma_table_info('{table}') ORDER BY cid"
@@ -288,8 +298,8 @@ def _move_aside(path: Path, kept_log: Path, clock: Clock, error: Exception) -> P
     """
     A crash in between is found by the marker, which names where the rest belongs.
 
-    The file itself goes last. Once it is there, what has its old name is what a salvage has made so far: its log must
-    not come beside the damaged file.
+    The file itself goes last. Once it is there, what has its old name is what a salvage has made so far: its
+    log must not come beside the damaged file.
     """
     name = notes.choose_name_aside(path.parent, clock.now())
     if path.with_name(name).exists():

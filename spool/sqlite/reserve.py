@@ -1,8 +1,8 @@
 """
 The reserve: space on the disk that is given up when the disk is full, because deleting needs space too.
 
-A second, small file is given up by a start alone: the files that SQLite keeps beside a database need space before it
-can even be read, and the reserve itself may be gone by then.
+A second, small file is given up by a start alone: the files that SQLite keeps beside a database need space
+before it can even be read, and the reserve itself may be gone by then.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Reserve:
         """
         Allocate it again once twice as much is free; False while it is not.
 
-        A quota of which the file system says nothing leaves space that cannot be used: then the reserve is given up and
-        restored in turns, and each turn takes twice as long as the one before.
+        A quota of which the file system says nothing leaves space that cannot be used: then the reserve is
+        given up and restored in turns, and each turn takes twice as long as the one before.
         """
         self._allocate(START_FILE, START_SIZE)
         if self._held(FILE, SIZE):
@@ -57,7 +57,9 @@ class Reserve:
             self._given_up_at = now
 
     def give_up_when_full(self) -> None:
-        """At a start: SQLite cannot even read without space for the files that it keeps beside the database."""
+        """
+        At a start: SQLite cannot even read without space for the files that it keeps beside the database.
+        """
         for name in (FILE, START_FILE):
             if fullness.is_full(self._directory):
                 self._release(name)
@@ -91,7 +93,9 @@ class Reserve:
         if not path.exists():
             return False
         path.unlink(missing_ok=True)
-        _log.warning("the disk is full: the reserve is given up", extra={"action": "reserve_given_up", "file": name})
+        _log.warning(
+            "the disk is full: the reserve is given up", extra={"action": "reserve_given_up", "file": name}
+        )
         return True
 
     def _held(self, name: str, size: int) -> bool:

@@ -1,4 +1,6 @@
-"""Opens everything that SQLite keeps: spool.sqlite, ledger.sqlite and registry.sqlite of one data directory."""
+"""
+Opens everything that SQLite keeps: spool.sqlite, ledger.sqlite and registry.sqlite of one data directory.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ async def open_storage(options: StorageOptions) -> Storage:
     """See `spool.engines.open_storage`."""
     try:
         return await _open(options)
-    except sqlite3.Error as error:  # a full disk or an error of the device; damage was handled where it was met
+    except (
+        sqlite3.Error
+    ) as error:  # a full disk or an error of the device; damage was handled where it was met
         raise SpoolUnavailable(f"{options.directory} cannot be opened: {error}") from error
 
 
@@ -88,12 +92,16 @@ async def _open_registry(options: StorageOptions, spool: SqliteSpool) -> Registr
     clock = options.registry_clock or options.clock
     try:
         await check_expected(spool.database, options.directory)
-        registry = await open_registry(options.directory, secret=spool.secret, clock=clock, watch=spool.log.watch)
+        registry = await open_registry(
+            options.directory, secret=spool.secret, clock=clock, watch=spool.log.watch
+        )
     except RegistryDamaged:
         if not options.new_registry:
             raise
         move_aside(options.directory, clock)
-        registry = await open_registry(options.directory, secret=spool.secret, clock=clock, watch=spool.log.watch)
+        registry = await open_registry(
+            options.directory, secret=spool.secret, clock=clock, watch=spool.log.watch
+        )
     await remember_registry(spool.database)
     return registry
 
@@ -109,7 +117,8 @@ def _known_faults() -> list[str]:
     if sqlite3.sqlite_version_info >= (3, 51, 3):
         return []
     return [
-        f"SQLite {sqlite3.sqlite_version}, as all before 3.51.3, can damage a log that two connections write at once. "
+        f"SQLite {sqlite3.sqlite_version}, as all before 3.51.3, can damage a log that two connections write "
+        "at once. "
         "Tollhouse has one that writes; change the files with no other program while it runs"
     ]
 

@@ -30,7 +30,9 @@ async def open_streams(database: Database, clock: Clock) -> SqlStreams:
 
     try:
         await database.transaction(begin)
-    except sqlite3.Error as error:  # a full disk: what is there can still be read, and no total counts as whole
+    except (
+        sqlite3.Error
+    ) as error:  # a full disk: what is there can still be read, and no total counts as whole
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
             raise SpoolUnavailable(f"streams cannot be read: {error}") from error
     return SqlStreams(SqliteTransactions(database, "streams"))
@@ -53,7 +55,8 @@ def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings)
     """
     Remove some of the oldest totals that may go; False when none went.
 
-    What comes later for the same record begins anew and is no longer whole, so it never replaces the service's.
+    What comes later for the same record begins anew and is no longer whole, so it never replaces the
+    service's.
     """
     oldest = connection.execute(queries.OLDEST_COMMITTED_AT, (UNIT_COST,)).fetchone()
     newest = shared.trim(

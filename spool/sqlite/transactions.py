@@ -53,7 +53,9 @@ class SqliteTransactions:
         return await self._reading(self._database.read(lambda connection: work(SqliteConnection(connection))))
 
     async def snapshot(self, work: Callable[[SqlConnection], T]) -> T:
-        return await self._reading(self._database.snapshot(lambda connection: work(SqliteConnection(connection))))
+        return await self._reading(
+            self._database.snapshot(lambda connection: work(SqliteConnection(connection)))
+        )
 
     async def transaction(self, work: Callable[[SqlConnection], T]) -> T:
         try:

@@ -1,5 +1,6 @@
 """
-Rules of statements that are kept: equal cells are added up, days are replaced as a whole, money stays exact. Pure.
+Rules of statements that are kept: equal cells are added up, days are replaced as a whole, money stays exact.
+Pure.
 
 Rows stand with the UTC day in which their bucket starts. A row that starts outside of its statement's span (a
 correction of an earlier month) is billed with it, and stands with the span's first day.
@@ -74,9 +75,25 @@ def check(statement: Statement) -> None:
         if row.source != statement.source:
             raise Invalid(f"a row of {row.source} does not belong to a statement of {statement.source}")
         digits, exponent = row.amount.as_tuple()[1:]
-        if not isinstance(exponent, int) or exponent < -MAX_DECIMALS or len(digits) + max(0, exponent) > MAX_DIGITS:
-            raise Invalid(f"an amount is a number of at most {MAX_DIGITS} digits, {MAX_DECIMALS} of them decimals")
-        texts = (row.provider, row.account, row.key, row.model, row.unit, row.kind, row.currency, row.tier, row.region)
+        if (
+            not isinstance(exponent, int)
+            or exponent < -MAX_DECIMALS
+            or len(digits) + max(0, exponent) > MAX_DIGITS
+        ):
+            raise Invalid(
+                f"an amount is a number of at most {MAX_DIGITS} digits, {MAX_DECIMALS} of them decimals"
+            )
+        texts = (
+            row.provider,
+            row.account,
+            row.key,
+            row.model,
+            row.unit,
+            row.kind,
+            row.currency,
+            row.tier,
+            row.region,
+        )
         if any(text is not None and len(text) > MAX_TEXT for text in texts):
             raise Invalid(f"a text of a statement has at most {MAX_TEXT} characters")
         if row.start >= row.end or not _in_years(row.start) or not _in_years(row.end):

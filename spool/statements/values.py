@@ -7,7 +7,11 @@ from decimal import Decimal
 
 import msgspec
 
-TOKENS, USD, REQUESTS = "tokens", "usd", "requests"  # units; money in another currency has its code in small letters
+TOKENS, USD, REQUESTS = (
+    "tokens",
+    "usd",
+    "requests",
+)  # units; money in another currency has its code in small letters
 DAY_S = 86400
 
 
@@ -15,8 +19,8 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True):
     """
     One cell of a provider's report. What the report does not say is None.
 
-    A token is in one row of its bucket: `input` are tokens that no cache had. `start` and `end` are the bucket's own
-    edges in epoch seconds. `settled` is False while the provider may still restate the row.
+    A token is in one row of its bucket: `input` are tokens that no cache had. `start` and `end` are the
+    bucket's own edges in epoch seconds. `settled` is False while the provider may still restate the row.
     """
 
     source: str
@@ -41,8 +45,9 @@ class Statement:
     """
     A report of one source from `start` to `end`: what it leaves out there was not billed.
 
-    `account` tells reports of one source apart that are of different customers. `read_at` is when the provider said
-    it, `name` where it came from. Days that end after `settled_until` are open, also those without a row.
+    `account` tells reports of one source apart that are of different customers. `read_at` is when the
+    provider said it, `name` where it came from. Days that end after `settled_until` are open, also those
+    without a row.
     """
 
     source: str
@@ -57,7 +62,9 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementInfo:
-    """Consecutive days (UTC) that a source reports of a provider, all read at once, all settled or all open."""
+    """
+    Consecutive days (UTC) that a source reports of a provider, all read at once, all settled or all open.
+    """
 
     source: str
     provider: str
@@ -71,7 +78,9 @@ class StatementInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementMonth:
-    """What is kept of one source and account in a month. `billed` are dollars; `settled` of `days` are settled."""
+    """
+    What is kept of one source and account in a month. `billed` are dollars; `settled` of `days` are settled.
+    """
 
     id: str
     source: str

@@ -1,9 +1,9 @@
 """
 Archives: all that a storage keeps in one file, which a new storage of any engine takes over.
 
-A zip file with a member for each table and for each file of container metrics, each a zstd stream of frames (length,
-then msgpack), and `manifest.json` with the books as they were counted and the SHA-256 of every other member. It has the
-installation's secret in it.
+A zip file with a member for each table and for each file of container metrics, each a zstd stream of frames
+(length, then msgpack), and `manifest.json` with the books as they were counted and the SHA-256 of every other
+member. It has the installation's secret in it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ async def export_archive(
     """
     Write all that a storage keeps into a new file while no server has it open.
 
-    AlreadyThere, or NotAllowed for a place that cannot be written; SpoolDamaged where the books do not balance.
+    AlreadyThere, or NotAllowed for a place that cannot be written; SpoolDamaged where the books do not
+    balance.
     """
     if engine.tables is None:
         raise NotAllowed("this storage engine keeps nothing that could be copied")
@@ -77,7 +78,11 @@ async def export_archive(
 
     def write() -> ArchiveManifest:
         draft.unlink(missing_ok=True)
-        with new_file(draft) as file, opened() as tables, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        with (
+            new_file(draft) as file,
+            opened() as tables,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+        ):
             members = _write_members(archive, tables, progress)
             manifest = ArchiveManifest(version=version, made_at=made_at, books=books, members=members)
             archive.writestr(MANIFEST, json.dumps(asdict(manifest), indent=2))
@@ -101,7 +106,8 @@ async def import_archive(
     """
     Take an archive over into an empty storage, as a copy is (see `spool.transfer.copying`).
 
-    NotAllowed for a file that is none; SpoolDamaged, before anything is taken, for one that is not as it was written.
+    NotAllowed for a file that is none; SpoolDamaged, before anything is taken, for one that is not as it was
+    written.
     """
     progress("checking the archive", 0)
     manifest = await asyncio.to_thread(check_archive, archive)
@@ -115,7 +121,9 @@ def check_archive(archive: Path) -> ArchiveManifest:
             manifest = msgspec.convert(json.loads(opened.read(MANIFEST)), ArchiveManifest)
             names = {member.filename for member in opened.infolist()} - {MANIFEST}
             if manifest.format != FORMAT:
-                raise NotAllowed(f"{archive} is of form {manifest.format}, this Tollhouse knows {FORMAT}: upgrade it")
+                raise NotAllowed(
+                    f"{archive} is of form {manifest.format}, this Tollhouse knows {FORMAT}: upgrade it"
+                )
             if names != manifest.members.keys():
                 raise SpoolDamaged(f"{archive} is damaged: it has not the members that it names")
             for name, digest in manifest.members.items():
@@ -129,7 +137,7 @@ def check_archive(archive: Path) -> ArchiveManifest:
     return manifest
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------------------
 
 
 def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progress) -> dict[str, str]:
@@ -173,7 +181,7 @@ def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -
     return sum.hexdigest()
 
 
-# -- reading -----------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------------------
 
 
 class ArchiveTables:

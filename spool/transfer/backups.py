@@ -1,7 +1,8 @@
 """
 Backups: the files of a storage beside a manifest with their checksums.
 
-A backup is made under another name and renamed when it is whole; so is the directory that is restored from one.
+A backup is made under another name and renamed when it is whole; so is the directory that is restored from
+one.
 """
 
 from __future__ import annotations
@@ -44,12 +45,18 @@ class Manifest:
 
 
 async def back_up(
-    copy: Callable[[Path], Awaitable[None]], to: Path, *, version: str, made_at: str, records: Mapping[str, int]
+    copy: Callable[[Path], Awaitable[None]],
+    to: Path,
+    *,
+    version: str,
+    made_at: str,
+    records: Mapping[str, int],
 ) -> Manifest:
     """
     Make a backup at `to`; `copy` fills an empty directory.
 
-    What a process that was killed left of one is removed. AlreadyThere, or NotAllowed for a place that cannot be used.
+    What a process that was killed left of one is removed. AlreadyThere, or NotAllowed for a place that cannot
+    be used.
     """
     draft = _draft(to)
 
@@ -82,7 +89,10 @@ def _begin(draft: Path, to: Path) -> None:
 
 
 def check(backup: Path) -> Manifest:
-    """The manifest of a backup whose every file is as it was written. NotAllowed or SpoolDamaged with what is wrong."""
+    """
+    The manifest of a backup whose every file is as it was written. NotAllowed or SpoolDamaged with what is
+    wrong.
+    """
     try:
         told = json.loads((backup / MANIFEST).read_bytes())
         seal = told.pop("seal")

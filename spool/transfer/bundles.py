@@ -1,8 +1,10 @@
 """
-Bundles: the records that wait on routes, in a file that is sealed with a key, for another installation to send.
+Bundles: the records that wait on routes, in a file that is sealed with a key, for another installation to
+send.
 
-A bundle begins with a line of its kind and a line of JSON, then holds frames (length, then compressed records of one
-topic), an empty frame, and the HMAC-SHA256 of everything before it. It is authenticated, not encrypted.
+A bundle begins with a line of its kind and a line of JSON, then holds frames (length, then compressed records
+of one topic), an empty frame, and the HMAC-SHA256 of everything before it. It is authenticated, not
+encrypted.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Imported:
     known: int
 
 
-# -- export ------------------------------------------------------------------------------------------------------------
+# -- export --------------------------------------------------------------------------------------------------
 
 
 async def export_bundle(
@@ -84,8 +86,8 @@ async def export_bundle(
     """
     Put what waits on the routes into a bundle and count it as handed over.
 
-    It is held back first, then written and flushed, then counted: a process that is killed meanwhile leaves deliveries
-    of unknown outcome whose reason names the bundle. After an error nothing is handed over.
+    It is held back first, then written and flushed, then counted: a process that is killed meanwhile leaves
+    deliveries of unknown outcome whose reason names the bundle. After an error nothing is handed over.
     """
     if any(topic_of(route) == UNIT_COST for route in routes):
         raise Invalid("unit-cost operations are not handed over: their order counts; let their route drain")
@@ -120,7 +122,9 @@ async def _write(log: Log, delivery: UnknownDelivery, writer: _Writer) -> int:
     damaged = 0
     for first in range(delivery.first, delivery.last + 1, STEP):
         last = min(delivery.last, first + STEP - 1)
-        entries: Sequence[Entry] = [delivery.kept] if delivery.kept else await log.read(delivery.topic, first, last)
+        entries: Sequence[Entry] = (
+            [delivery.kept] if delivery.kept else await log.read(delivery.topic, first, last)
+        )
         records = [record for entry in entries for record in entry.records if record is not None]
         damaged += last - first + 1 - len(records)
         await asyncio.to_thread(writer.add, delivery.topic, records)
@@ -169,7 +173,7 @@ class _Writer:
         self._file.write(data)
 
 
-# -- import ------------------------------------------------------------------------------------------------------------
+# -- import --------------------------------------------------------------------------------------------------
 
 
 async def import_bundle(
@@ -178,8 +182,9 @@ async def import_bundle(
     """
     Bring the records of a bundle into the log, each once, however often it is run or killed.
 
-    How far it came is noted in the commit that brings it, under the bundle's id; a record that came another way is
-    known by its own id. NotAllowed, before anything is brought, if the file is no bundle that the key seals.
+    How far it came is noted in the commit that brings it, under the bundle's id; a record that came another
+    way is known by its own id. NotAllowed, before anything is brought, if the file is no bundle that the key
+    seals.
     """
     header = await asyncio.to_thread(_check, bundle, key)
     note = note_key(f"bundle-{header.id}")
@@ -191,7 +196,9 @@ async def import_bundle(
         place += len(records)
         if place <= done:
             continue
-        receipt = await log.append(bring(topic, records, note=note, done=[(1, place)], at=now(), certain=True))
+        receipt = await log.append(
+            bring(topic, records, note=note, done=[(1, place)], at=now(), certain=True)
+        )
         new = (await log.receipt(receipt.id))["new"]
         assert isinstance(new, int)
         added += new

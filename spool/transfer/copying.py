@@ -1,8 +1,8 @@
 """
 Copies all that one storage keeps into another, empty one, whatever engines keep them.
 
-The copy counts only when the books of both are equal, recounted on both sides; else it is taken away again. Until then
-nobody can use it: what a process that was killed left of one is begun again.
+The copy counts only when the books of both are equal, recounted on both sides; else it is taken away again.
+Until then nobody can use it: what a process that was killed left of one is begun again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ async def copy_storage(
     """
     Copy while no server has either open.
 
-    NotAllowed where that is not possible, with what to do; SpoolDamaged where the books do not balance or differ after.
+    NotAllowed where that is not possible, with what to do; SpoolDamaged where the books do not balance or
+    differ after.
     """
     if source_engine.tables is None:
         raise NotAllowed("this storage engine keeps nothing that could be copied")
@@ -85,7 +86,9 @@ def _compare(before: CopiedStorage, after: CopiedStorage) -> None:
         one, other = getattr(before, name), getattr(after, name)
         for key in sorted({*one, *other}):
             if one.get(key) != other.get(key):
-                raise SpoolDamaged(f"the copy is not equal in its {name}: {key}. It is taken away again; report this")
+                raise SpoolDamaged(
+                    f"the copy is not equal in its {name}: {key}. It is taken away again; report this"
+                )
 
 
 def _present(terms: Terms) -> Terms:

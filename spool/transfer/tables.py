@@ -1,4 +1,6 @@
-"""What an engine keeps as tables of plain values, as the SQLite engine has them: how one gives it to another."""
+"""
+What an engine keeps as tables of plain values, as the SQLite engine has them: how one gives it to another.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class KeptTable:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptContent:
-    """The bytes of a file of container metrics, read while they are asked for; `head` is the line before them."""
+    """
+    The bytes of a file of container metrics, read while they are asked for; `head` is the line before them.
+    """
 
     id: str
     head: bytes
@@ -73,8 +77,8 @@ class KeptTables(Protocol):
         """
         A table by its name, of the registry and the ledger by `registry.NAME` and `ledger.NAME`.
 
-        `sqlite_sequence` has the highest number that was ever given in each table where none comes again, and `heard`
-        what only engines have that nodes share: it may be empty.
+        `sqlite_sequence` has the highest number that was ever given in each table where none comes again, and
+        `heard` what only engines have that nodes share: it may be empty.
         """
         ...
 
@@ -89,8 +93,8 @@ OpenTables = Callable[[], AbstractContextManager[KeptTables]]
 @dataclass(frozen=True, kw_only=True)
 class MadeCopy:
     """
-    A copy that nobody may use yet, also after a kill. `finish` makes it one that counts: where that fails it may count
-    or not, so it stays. `discard` takes it away again.
+    A copy that nobody may use yet, also after a kill. `finish` makes it one that counts: where that fails it
+    may count or not, so it stays. `discard` takes it away again.
     """
 
     finish: Callable[[], Awaitable[None]]

@@ -1,9 +1,11 @@
 """
-Whose work is done next: keys, people and addresses take turns by the time that their work took, not by requests.
+Whose work is done next: keys, people and addresses take turns by the time that their work took, not by
+requests.
 
-A party that is alone works as it comes. Beside others, each step of one that used more waits for its turn: one step for
-each pass of the event loop, the party that used least first, and none for a moment while a request of one that used
-less is in hand. What others waited for a request is charged to its party, so nobody holds up the rest by being slow.
+A party that is alone works as it comes. Beside others, each step of one that used more waits for its turn:
+one step for each pass of the event loop, the party that used least first, and none for a moment while a
+request of one that used less is in hand. What others waited for a request is charged to its party, so nobody
+holds up the rest by being slow.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ LATELY_S: Final = 2.0  # somebody who had something for a commit may have more a
 RECENT_S: Final = 10.0  # for so long behind something for a commit of one party another one is not alone
 LITTLE_S: Final = 0.05  # who used less of late, such as a scraper, is there only while a request is in hand
 URGENT_S: Final = 0.05  # since its last step: a request that waits longer for something else holds up nobody
-# Between two steps of parties that used more than one whose request is in hand: so many times the step before.
+# Between two steps of parties that used more than one whose request is in hand: so many times the step
+# before.
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
 FAR_LESS: Final = 2.0  # so many times less was used
@@ -39,7 +42,10 @@ _FAR: Final = 100.0  # of the exponent: then all sums are scaled down
 
 
 class Party:
-    """A key, a person or an address: what it used of the processor, weighted so that what is newer counts for more."""
+    """
+    A key, a person or an address: what it used of the processor, weighted so that what is newer counts for
+    more.
+    """
 
     __slots__ = ("in_hand", "name", "seen", "step_s", "submitted", "turns", "urgent_until", "used", "waiting")
 
@@ -59,13 +65,17 @@ class Party:
 
 
 class FairTurns:
-    """The parties of one process. Everything but `Party.spend` and `is_wanted` is called on the event loop."""
+    """
+    The parties of one process. Everything but `Party.spend` and `is_wanted` is called on the event loop.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
         self.are_shared = False  # several parties are there
         self.commits_are_shared = False  # several parties had something for a commit of late
-        self.is_wanted = False  # a request came of a party that used less than the one whose job a thread does
+        self.is_wanted = (
+            False  # a request came of a party that used less than the one whose job a thread does
+        )
         self.aside: Party | None = None  # that party
         self._now = clock
         self._began = clock()
@@ -135,7 +145,9 @@ class FairTurns:
                 self._next()
 
     async def turn(self, party: Party) -> None:
-        """Wait until it is the party's turn; at once if it is alone, or used the least of those with requests."""
+        """
+        Wait until it is the party's turn; at once if it is alone, or used the least of those with requests.
+        """
         if not self.are_shared:
             return
         if not party.waiting and not self._lighter(party):
@@ -264,7 +276,9 @@ class FairTurns:
         self._look_who_is_there(now)
         if now >= self._forget_at:
             self._forget_at = now + RECENT_S / 10
-            gone = [each for each in self._parties.values() if not each.in_hand and each.seen < now - RECENT_S]
+            gone = [
+                each for each in self._parties.values() if not each.in_hand and each.seen < now - RECENT_S
+            ]
             for each in gone:
                 del self._parties[each.name]
 

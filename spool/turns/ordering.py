@@ -1,8 +1,8 @@
 """
 Long lists in order and sums of long lists, in steps of a few milliseconds.
 
-Threads that answer questions share the interpreter with the event loop, which waits for as long as one step of theirs:
-sorting a hundred thousand rows at once is a quarter of a second.
+Threads that answer questions share the interpreter with the event loop, which waits for as long as one step
+of theirs: sorting a hundred thousand rows at once is a quarter of a second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def ordered(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
     found = list(values)
     if len(found) <= STEP:
         return sorted(found, key=key)
-    # Keys are made again for the merge: kept, they are so many objects that the collector looks through all of them.
+    # Keys are made again for the merge: kept, they are so many objects that the collector looks through all
+    # of them.
     runs = [sorted(found[begin : begin + STEP], key=key) for begin in range(0, len(found), STEP)]
     return list(merge(*runs, key=key))
 

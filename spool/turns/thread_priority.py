@@ -1,4 +1,7 @@
-"""Threads and processes that compute large answers and read large bodies leave the processor to those that answer."""
+"""
+Threads and processes that compute large answers and read large bodies leave the processor to those that
+answer.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ def lower_priority() -> None:
     """
     Lower the priority of the thread that calls.
 
-    On Linux each thread has its own. Elsewhere, and where it is refused, all keep theirs: answers are slower beside
-    large questions.
+    On Linux each thread has its own. Elsewhere, and where it is refused, all keep theirs: answers are slower
+    beside large questions.
     """
     if sys.platform != "linux":
         return

@@ -1,4 +1,6 @@
-"""A cost service for processes: takes every request, counts each record once by its id, and adds up what it got."""
+"""
+A cost service for processes: takes every request, counts each record once by its id, and adds up what it got.
+"""
 
 from __future__ import annotations
 

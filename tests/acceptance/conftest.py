@@ -107,7 +107,10 @@ class Tollhouse:
         close_fds: bool = True,
         is_new: bool = False,
     ) -> str:
-        """Serve until stopped or killed; returns the address once it is ready. `is_new`: as `start_process` has it."""
+        """
+        Serve until stopped or killed; returns the address once it is ready. `is_new`: as `start_process` has
+        it.
+        """
         assert self.process is None
         self.process = start_process(
             [*command, self.verb, "--config", str(self.config), *more],
@@ -162,7 +165,8 @@ class Tollhouse:
         """
         The record file, line by line; a torn last line is an error, unless a running server ends it.
 
-        What is acknowledged is in the spool, and in this file once the route is drained: see `wait_until_drained`.
+        What is acknowledged is in the spool, and in this file once the route is drained: see
+        `wait_until_drained`.
         """
         text = b""
 
@@ -176,7 +180,10 @@ class Tollhouse:
         return [json.loads(line) for line in text.split(b"\n") if line]
 
     def wait_until_drained(self, route: str = "archive/ai-telemetry", timeout_s: float = 300.0) -> None:
-        """Until everything that was acknowledged has left by the route: before a stop, what is to be read after it."""
+        """
+        Until everything that was acknowledged has left by the route: before a stop, what is to be read after
+        it.
+        """
         wait_for(lambda: self.queued(route) == 0, timeout_s, f"{route} drained")
 
     def queued(self, route: str) -> int:
@@ -197,7 +204,8 @@ class Tollhouse:
         """
         What the running server answers on its socket, as it would a command.
 
-        For what is asked again and again: a command is a process, and takes a second of the processor to begin.
+        For what is asked again and again: a command is a process, and takes a second of the processor to
+        begin.
         """
         connection = UnixConnection(socket_path(self.data))
         try:

@@ -13,10 +13,15 @@ KEEP_ALIVE = urllib3.PoolManager(maxsize=16, retries=False, timeout=120.0)
 
 
 def attribute(key: str, value: str | int) -> dict[str, Any]:
-    return {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
+    return {
+        "key": key,
+        "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value},
+    }
 
 
-def span(response_id: str, *, tokens: int = 100, start_ns: int | None = None, **more: str | int) -> dict[str, Any]:
+def span(
+    response_id: str, *, tokens: int = 100, start_ns: int | None = None, **more: str | int
+) -> dict[str, Any]:
     """One chat call in the current vocabulary; `more` are further attributes with `__` for a dot."""
     begun = time.time_ns() if start_ns is None else start_ns
     attributes: dict[str, str | int] = {
@@ -45,7 +50,9 @@ def request(spans: list[dict[str, Any]]) -> bytes:
     return json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": [{"spans": spans}]}]}).encode()
 
 
-def post(url: str, body: bytes, key: str, path: str = "/v1/traces", **headers: str) -> urllib3.BaseHTTPResponse:
+def post(
+    url: str, body: bytes, key: str, path: str = "/v1/traces", **headers: str
+) -> urllib3.BaseHTTPResponse:
     """A request that raises urllib3.exceptions.HTTPError when there is no answer."""
     return KEEP_ALIVE.request(
         "POST",

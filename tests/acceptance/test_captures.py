@@ -1,8 +1,10 @@
 """
-What real clients sent, again, in other orders and with a restart and a kill between: always the provider's journal.
+What real clients sent, again, in other orders and with a restart and a kill between: always the provider's
+journal.
 
-The captures of every family (tests/clients/captures) go to one Tollhouse, each family under a key of its own, whose
-label tells the families apart. Held against the journal are the record file, the ledger, and what the upstream got.
+The captures of every family (tests/clients/captures) go to one Tollhouse, each family under a key of its own,
+whose label tells the families apart. Held against the journal are the record file, the ledger, and what the
+upstream got.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ PRICED = sorted({capture.family for capture in CAPTURES if capture.cost is not N
 MILLIONTH = Decimal("0.000001")
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
 COUNTER_WAIT_S = 2.0
-# Nothing closes while requests are sent: what comes later than that depends on order by design. A stop closes it. And
-# after a start counters wait until the calls are known that were open before it.
+# Nothing closes while requests are sent: what comes later than that depends on order by design. A stop closes
+# it. And after a start counters wait until the calls are known that were open before it.
 WHILE_SENDING, AFTERWARDS = "10m", "0s"
 SETTLED_S = 300.0  # at most, until what was summed of counters is taken back
 CONFIG = """
@@ -72,7 +74,7 @@ Posted = tuple[str, SentRequest]  # family
 Counted = tuple[str, ...]  # outcome and tokens of one call, unknown and 0 alike
 
 
-# -- orders ------------------------------------------------------------------------------------------------------------
+# -- orders --------------------------------------------------------------------------------------------------
 
 
 def captured() -> list[Posted]:
@@ -117,7 +119,7 @@ ORDERS = (
 )
 
 
-# -- one run -----------------------------------------------------------------------------------------------------------
+# -- one run -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
 
 @pytest.fixture(scope="module", params=ORDERS, ids=lambda order: order.name)
 def replayed(
-    request: pytest.FixtureRequest, prepared: tuple[Path, dict[str, str]], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    prepared: tuple[Path, dict[str, str]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Replayed]:
     """Everything sent in one order, and all that is open or waits is decided."""
     directory, keys = prepared
@@ -199,7 +203,9 @@ def _post_all(tollhouse: Tollhouse, keys: Mapping[str, str], requests: Sequence[
     http.clear()
 
 
-def _end_while_sending(tollhouse: Tollhouse, how: int, keys: Mapping[str, str], requests: Sequence[Posted]) -> None:
+def _end_while_sending(
+    tollhouse: Tollhouse, how: int, keys: Mapping[str, str], requests: Sequence[Posted]
+) -> None:
     """Requests are on their way when the server ends; nobody asks what they were answered."""
 
     def send() -> None:
@@ -221,7 +227,10 @@ def _waiting(tollhouse: Tollhouse) -> int:
 
 
 def _wait_for_take_backs(tollhouse: Tollhouse) -> None:
-    """Nothing says that they are over: so until counters beside calls count nothing, or as long as they may take."""
+    """
+    Nothing says that they are over: so until counters beside calls count nothing, or as long as they may
+    take.
+    """
     deadline = time.monotonic() + SETTLED_S
     while time.monotonic() < deadline:
         tollhouse.wait_until_drained("archive/ai-telemetry")
@@ -242,10 +251,12 @@ def _by_family(tollhouse: Tollhouse, upstream: CountingUpstream) -> Replayed:
 
 def _grouped(rows: Sequence[dict[str, Any]], name: str) -> dict[str, list[dict[str, Any]]]:
     ordered = sorted(rows, key=lambda row: str(row.get(name)))
-    return {team: list(group) for team, group in itertools.groupby(ordered, key=lambda row: str(row.get(name)))}
+    return {
+        team: list(group) for team, group in itertools.groupby(ordered, key=lambda row: str(row.get(name)))
+    }
 
 
-# -- the judge ---------------------------------------------------------------------------------------------------------
+# -- the judge -----------------------------------------------------------------------------------------------
 
 
 def told_by(family: str) -> list[Call]:
@@ -278,11 +289,14 @@ def test_every_family_came_out(replayed: Replayed) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_calls_are_the_journal(replayed: Replayed, family: str) -> None:
     """In the record file and upstream: each call once, with its outcome and its tokens by kind."""
-    expected = Counter(_counted(call.status, [getattr(call, name) for name in TOKENS]) for call in told_by(family))
+    expected = Counter(
+        _counted(call.status, [getattr(call, name) for name in TOKENS]) for call in told_by(family)
+    )
     calls = [one for one in replayed.records[family] if one["kind"] == "inference" and not one["shadow"]]
     archived = Counter(_counted(one["status"], [one[name] for name in TOKENS]) for one in calls)
     sent = Counter(
-        _counted(one["tollhouse.status"], [one.get(name) for name in SPAN_TOKENS]) for one in replayed.spans[family]
+        _counted(one["tollhouse.status"], [one.get(name) for name in SPAN_TOKENS])
+        for one in replayed.spans[family]
     )
     assert ([], []) == _differences(expected, archived)
     assert ([], []) == _differences(expected, sent)
@@ -290,7 +304,9 @@ def test_the_calls_are_the_journal(replayed: Replayed, family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_ledger_adds_up_the_journal(replayed: Replayed, family: str) -> None:
-    """Calls, and tokens by kind, counters beside the calls included: what these repeat is not counted again."""
+    """
+    Calls, and tokens by kind, counters beside the calls included: what these repeat is not counted again.
+    """
     told = told_by(family)
     expected = {name: sum(getattr(call, name) or 0 for call in told) for name in TOKENS}
     row = replayed.ledger[family]
@@ -299,10 +315,18 @@ def test_the_ledger_adds_up_the_journal(replayed: Replayed, family: str) -> None
 
 @pytest.mark.parametrize("family", PRICED)
 def test_the_costs_are_those_that_the_client_reports(replayed: Replayed, family: str) -> None:
-    """To a millionth of a dollar, as some report floating-point numbers; what a cache answered was not spent."""
-    expected = sum((capture.cost or Decimal(0) for capture in CAPTURES if capture.family == family), Decimal(0))
-    archived = [one["cost"] for one in replayed.records[family] if one["kind"] == "inference" and not _is_free(one)]
-    sent = [one.get("tollhouse.cost") for one in replayed.spans[family] if one["tollhouse.status"] != "cached"]
+    """
+    To a millionth of a dollar, as some report floating-point numbers; what a cache answered was not spent.
+    """
+    expected = sum(
+        (capture.cost or Decimal(0) for capture in CAPTURES if capture.family == family), Decimal(0)
+    )
+    archived = [
+        one["cost"] for one in replayed.records[family] if one["kind"] == "inference" and not _is_free(one)
+    ]
+    sent = [
+        one.get("tollhouse.cost") for one in replayed.spans[family] if one["tollhouse.status"] != "cached"
+    ]
     sums = [sum((Decimal(cost or 0) for cost in costs), Decimal(0)) for costs in (archived, sent)]
     reported = Decimal(replayed.ledger[family]["reported"])
     assert [expected.quantize(MILLIONTH)] * 3 == [cost.quantize(MILLIONTH) for cost in (*sums, reported)]

@@ -1,4 +1,6 @@
-"""Two Tollhouses in a row: a record leaves the second as it entered the first, and a refused key costs nothing."""
+"""
+Two Tollhouses in a row: a record leaves the second as it entered the first, and a refused key costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def test_ten_thousand_records_through_two_tollhouses(installations: Any, tmp_pat
         tollhouse.json("spool", "verify")
 
 
-def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(installations: Any, tmp_path: Path) -> None:
+def test_a_disabled_upstream_key_parks_the_route_and_loses_nothing(
+    installations: Any, tmp_path: Path
+) -> None:
     """Disabled half way: parked in status and readiness (still 200); enabled again, it resumes by itself."""
     near, far, key = chained(installations, tmp_path)
     near.start(command=parked_soon.COMMAND)

@@ -70,7 +70,9 @@ def test_check_of_an_agent_asks_its_gateway(installations: Any, tmp_path: Path) 
 
 def test_check_reports_missing_files(installations: Any, tmp_path: Path) -> None:
     """A secret file that is not there is a problem now, not at the first delivery."""
-    more = '[upstream]\nbase_url = "http://127.0.0.1:9"\n[[upstream.keys]]\nname = "k"\nsecret_file = "none"\n'
+    more = (
+        '[upstream]\nbase_url = "http://127.0.0.1:9"\n[[upstream.keys]]\nname = "k"\nsecret_file = "none"\n'
+    )
     tollhouse = installations(more=more + 'use_cases = ["Send AI Telemetry"]\n')
     assert "cannot be read" in tollhouse.json("check", code=1)["problems"][0]
 
@@ -103,11 +105,17 @@ def test_check_tries_the_endpoint_of_own_telemetry(installations: Any) -> None:
     """No record waits for it, so nothing is said of records."""
     tollhouse = installations(more='[telemetry]\notlp_endpoint = "http://127.0.0.1:9"\n')
     *_, found = tollhouse.json("check", code=1)["destinations"]
-    assert ("own telemetry", "unavailable", "http://127.0.0.1:9") == (found["name"], found["status"], found["to"])
+    assert ("own telemetry", "unavailable", "http://127.0.0.1:9") == (
+        found["name"],
+        found["status"],
+        found["to"],
+    )
 
 
 def test_check_reads_the_rate_card(installations: Any) -> None:
-    """A card that is missing, and a stream of upstream.paths that is not there, are problems and no traceback."""
+    """
+    A card that is missing, and a stream of upstream.paths that is not there, are problems and no traceback.
+    """
     one = installations(more='[prices]\nfile = "no-card.json"')
     assert "prices.file: " in one.run("check", code=1)
     one.config.write_text(one.config.read_text() + '[upstream.paths]\nnothing = "/x"\n')

@@ -1,4 +1,7 @@
-"""Devices with the installed command: agent, gateway and upstream as processes, kill -9, revoked keys, parked syncs."""
+"""
+Devices with the installed command: agent, gateway and upstream as processes, kill -9, revoked keys, parked
+syncs.
+"""
 
 from __future__ import annotations
 
@@ -99,12 +102,17 @@ def agent(installations: Any) -> Any:
 
 
 def test_a_heartbeat_of_a_device_that_nobody_enrolled(chained: tuple[Tollhouse, Tollhouse]) -> None:
-    """With a key that may enrol: 200, listed, upstream hears the enrolment and the heartbeat; else 403 says why."""
+    """
+    With a key that may enrol: 200, listed, upstream hears the enrolment and the heartbeat; else 403 says why.
+    """
     near, far = chained
     fleet, beat = near.key("fleet", *FLEET), near.key("beat", "--scope", HEARTBEAT)
     near.start()
     status, answer = ask(near, "heartbeat", fleet, device_id="laptop-1", hostname="mill", user="ada")
-    assert (200, {"id": "laptop-1", "state": "enrolled", "heartbeat_interval_s": 1}) == (status, answer["device"])
+    assert (200, {"id": "laptop-1", "state": "enrolled", "heartbeat_interval_s": 1}) == (
+        status,
+        answer["device"],
+    )
     status, answer = ask(near, "heartbeat", beat, device_id="laptop-2")
     assert (403, "missing_scope") == (status, answer["error"]["type"])
     assert ENROLL in answer["error"]["message"]
@@ -156,7 +164,9 @@ def test_the_operators_commands(installations: Any) -> None:
 
 def audited(tollhouse: Tollhouse) -> list[str]:
     with sqlite3.connect(tollhouse.directory / "tollhouse-data" / "registry.sqlite") as connection:
-        rows = connection.execute("SELECT action FROM audit WHERE action LIKE 'device.%' ORDER BY rowid").fetchall()
+        rows = connection.execute(
+            "SELECT action FROM audit WHERE action LIKE 'device.%' ORDER BY rowid"
+        ).fetchall()
     connection.close()
     return [action for (action,) in rows]
 
@@ -170,7 +180,9 @@ def test_a_control_plane_key_that_the_upstream_refuses(chained: tuple[Tollhouse,
     for n in range(20):
         assert 200 == ask(near, "heartbeat", fleet, device_id=f"d{n}")[0]
     wait_for(lambda: near.route("upstream/devices")["state"] == "parked", 60, "the sync is parked")
-    assert 200 == post(near.url, request([span("chatcmpl-" + "c" * 24)]), fleet, **{"X-Device-Id": "d7"}).status
+    assert (
+        200 == post(near.url, request([span("chatcmpl-" + "c" * 24)]), fleet, **{"X-Device-Id": "d7"}).status
+    )
     far.wait_until_drained("archive/ai-telemetry")
     wait_for(lambda: len(far.records()) == 1, 60, "the telemetry upstream")
     assert ("d7", {}) == (far.records()[0]["device"], listed(far))
@@ -202,7 +214,9 @@ def test_a_device_that_heard_yes_is_there_after_a_kill(installations: Any) -> No
 
 
 def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: Any) -> None:
-    """Three processes; the gateway is killed for a while; every event arrives once, in the right device's name."""
+    """
+    Three processes; the gateway is killed for a while; every event arrives once, in the right device's name.
+    """
     near, far = chained
     # Nobody else is given this port while the gateway is away.
     near.config.write_text(near.config.read_text().replace(":0", f":{free_port()}", 1))
@@ -235,7 +249,11 @@ def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: A
     wait_for(lambda: laptop.device in listed(far), 60, "the device upstream")
     row = shown(far, laptop.device)
     assert {"team": "search"} == row["labels"]
-    wait_for(lambda: shown(near, laptop.device)["sources"].get("otel", {}).get("records") == sent, 60, "the sources")
+    wait_for(
+        lambda: shown(near, laptop.device)["sources"].get("otel", {}).get("records") == sent,
+        60,
+        "the sources",
+    )
     assert [row["records_today"] for row in laptop.json("agent", "status")["assistants"]] == [0] * 5
     for tollhouse in (laptop, near, far):
         tollhouse.json("spool", "verify")
@@ -304,7 +322,9 @@ def test_a_revoked_agent_keeps_what_it_has(installations: Any, agent: Any) -> No
 
 
 def test_setup_and_undo(tmp_path: Path) -> None:
-    """The installed command on settings as somebody has them: difference, write, status, undo byte for byte."""
+    """
+    The installed command on settings as somebody has them: difference, write, status, undo byte for byte.
+    """
     home = tmp_path / "home"
     tollhouse = Tollhouse(tmp_path, ARCHIVE.format(server="", hold="0s", more=""))
     files = {

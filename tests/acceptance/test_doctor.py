@@ -30,7 +30,9 @@ use_cases = ["Send AI Telemetry"]
 
 def test_a_sound_installation_has_no_problem(installations: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 0, without a server and beside one; nothing is made where nothing was."""
-    monkeypatch.setattr(machine, "HANGING_FLUSH_S", inf)  # the disk of this machine may be as slow as it likes
+    monkeypatch.setattr(
+        machine, "HANGING_FLUSH_S", inf
+    )  # the disk of this machine may be as slow as it likes
     tollhouse = installations()
     found = tollhouse.json("doctor")["doctor"]
     assert 0 == found["problems"], found
@@ -51,7 +53,10 @@ def test_a_sound_installation_has_no_problem(installations: Any, monkeypatch: py
 
 
 def test_what_does_not_work_is_a_problem(installations: Any, tmp_path: Path) -> None:
-    """An upstream that is not there, a secret that cannot be read, a directory that others can read: exit code 1."""
+    """
+    An upstream that is not there, a secret that cannot be read, a directory that others can read: exit code
+    1.
+    """
     tollhouse = installations(more=MORE.format(key=tmp_path / "missing"))
     tollhouse.key("sender")
     data = tollhouse.directory / "tollhouse-data"

@@ -21,8 +21,13 @@ CONFIGURATIONS = ("README.md", "docs/operations/index.md", "docs/notifications.m
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_run_in_their_order(document: str, installations: Any) -> None:
-    """Each succeeds in a shell that stops at the first failure. A block of JSON is part of what was printed before."""
-    tollhouse = installations(hold="1h")  # what belongs to a call comes while it is open, however long a command takes
+    """
+    Each succeeds in a shell that stops at the first failure. A block of JSON is part of what was printed
+    before.
+    """
+    tollhouse = installations(
+        hold="1h"
+    )  # what belongs to a call comes while it is open, however long a command takes
     key = tollhouse.key("reader")
     reader = tollhouse.directory / "reader"  # commands without --config use ./tollhouse-data
     reader.mkdir()

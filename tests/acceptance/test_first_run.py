@@ -18,9 +18,13 @@ from tests.processes.copied import copying_command, run_process
 
 
 def test_the_printed_curl_line_works_when_pasted(tmp_path: Path) -> None:
-    """Embedded default: one key, printed once; the curl line answers 200 with a receipt; one record is shown."""
+    """
+    Embedded default: one key, printed once; the curl line answers 200 with a receipt; one record is shown.
+    """
     serve = [str(COMMAND), "serve", "--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0"]
-    process = subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path)
+    process = subprocess.Popen(
+        serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path
+    )
     try:
         assert process.stdout is not None
         printed = ""
@@ -35,7 +39,9 @@ def test_the_printed_curl_line_works_when_pasted(tmp_path: Path) -> None:
         )
         assert " 200 " in done.stdout.splitlines()[0]
         assert re.search(
-            r"(?i)^tollhouse-receipt: id=\S+; records=1; ignored=0; rejected=0; durability=fsync", done.stdout, re.M
+            r"(?i)^tollhouse-receipt: id=\S+; records=1; ignored=0; rejected=0; durability=fsync",
+            done.stdout,
+            re.M,
         )
         status = run_process([str(COMMAND), "spool", "status", "--json"], cwd=tmp_path)
         topics = json.loads(status.stdout)["topics"]
@@ -54,7 +60,12 @@ def test_a_second_start_prints_no_secret(tmp_path: Path) -> None:
         program, number = copying_command()
         serve = [program, "serve", "--listen", "127.0.0.1:0", "--grpc-listen", ""]
         process = subprocess.Popen(
-            serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path, pass_fds=[number]
+            serve,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=tmp_path,
+            pass_fds=[number],
         )
         assert process.stdout is not None
         first = process.stdout.readline()
@@ -68,7 +79,9 @@ def test_a_second_start_prints_no_secret(tmp_path: Path) -> None:
 
 
 def test_short_ids_that_a_local_server_reuses_are_calls_of_their_own(installations: Any) -> None:
-    """10,000 calls with ids chatcmpl-0 to chatcmpl-998 over and over are 10,000 records; a repeat adds none."""
+    """
+    10,000 calls with ids chatcmpl-0 to chatcmpl-998 over and over are 10,000 records; a repeat adds none.
+    """
     tollhouse = installations()
     key = tollhouse.key("local")
     url = tollhouse.start()
@@ -76,7 +89,9 @@ def test_short_ids_that_a_local_server_reuses_are_calls_of_their_own(installatio
     batches = [
         request(
             [
-                span(f"chatcmpl-{number % 999}", tokens=number % 400, start_ns=start + number * 60_000_000_000)
+                span(
+                    f"chatcmpl-{number % 999}", tokens=number % 400, start_ns=start + number * 60_000_000_000
+                )
                 for number in range(first, first + 1000)
             ]
         )
@@ -119,7 +134,9 @@ def test_one_batch_twice_is_one_record_each(installations: Any) -> None:
         (("servee",), "serve"),
     ],
 )
-def test_wrong_use_is_exit_2_and_a_sentence(installations: Any, words: tuple[str, ...], sentence: str) -> None:
+def test_wrong_use_is_exit_2_and_a_sentence(
+    installations: Any, words: tuple[str, ...], sentence: str
+) -> None:
     """A wrong flag or value says the rule."""
     done = installations().attempt(*words)
     assert 2 == done.returncode

@@ -22,7 +22,12 @@ def init(directory: Path, *words: str, answers: str = "") -> subprocess.Complete
         return run_process(command, cwd=directory)
     program, number = copying_command()
     return subprocess.run(
-        [program, *command[1:]], cwd=directory, input=answers, capture_output=True, text=True, pass_fds=[number]
+        [program, *command[1:]],
+        cwd=directory,
+        input=answers,
+        capture_output=True,
+        text=True,
+        pass_fds=[number],
     )
 
 
@@ -78,10 +83,16 @@ def test_what_is_answered_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--upstream", "https://cost.example.com"), "--upstream needs --upstream-key-file or --upstream-key-env"),
+        (
+            ("--upstream", "https://cost.example.com"),
+            "--upstream needs --upstream-key-file or --upstream-key-env",
+        ),
         (("--upstream-key-env", "KEY"), "the key is for --upstream URL, which is missing"),
         (("--listen", "nowhere"), "server.listen must be HOST:PORT"),
-        (("--destination", "kafka:a"), "must be TYPE:WHERE, where TYPE is one of ndjson, focus, otlp, webhook"),
+        (
+            ("--destination", "kafka:a"),
+            "must be TYPE:WHERE, where TYPE is one of ndjson, focus, otlp, webhook",
+        ),
         (("--config", "none/tollhouse.toml"), "cannot be written: No such file or directory"),
     ],
 )

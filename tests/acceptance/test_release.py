@@ -18,11 +18,16 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").iterdir())
 
 
 def release(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, ROOT / "deploy/release.py", *words], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, ROOT / "deploy/release.py", *words], capture_output=True, text=True
+    )
 
 
 def test_a_release_is_the_same_bytes_twice(tmp_path: Path) -> None:
-    """Wheel and sdist with their sums; the wheel holds the three packages, the console's files and the rate card."""
+    """
+    Wheel and sdist with their sums; the wheel holds the three packages, the console's files and the rate
+    card.
+    """
     done = release("--snapshot", "--out", str(tmp_path))
     if "not committed" in done.stderr:
         pytest.skip("there are changes that are not committed")
@@ -34,7 +39,9 @@ def test_a_release_is_the_same_bytes_twice(tmp_path: Path) -> None:
     assert done.stdout == (tmp_path / "SHA256SUMS").read_text()
     subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=tmp_path, check=True, capture_output=True)
     inside = zipfile.ZipFile(tmp_path / wheel).namelist()
-    assert {"gateway", "exporters", "spool"} == {name.split("/")[0] for name in inside if ".dist-info" not in name}
+    assert {"gateway", "exporters", "spool"} == {
+        name.split("/")[0] for name in inside if ".dist-info" not in name
+    }
     assert "gateway/console/static/index.html" in inside
     assert any(re.fullmatch(r"gateway/rate_cards/[\d-]+\.json", name) for name in inside)
 
@@ -61,7 +68,9 @@ def test_workflows_are_pinned_and_have_few_rights(path: Path) -> None:
         assert "bash .ci/run" in [step.get("run") for step in job["steps"]]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github/ISSUE_TEMPLATE").iterdir()), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github/ISSUE_TEMPLATE").iterdir()), ids=lambda path: path.name
+)
 def test_issue_templates_are_forms(path: Path) -> None:
     """Each parses, and each field has a label."""
     form = yaml.safe_load(path.read_text())

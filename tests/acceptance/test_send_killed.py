@@ -15,16 +15,24 @@ from tests.free_ports import free_port
 from tests.processes.copied import run_process, start_process
 
 CALLS = int(os.environ.get("TOLLHOUSE_SEND_CALLS", "20000"))
-ACCEPTED = re.compile(r'^tollhouse_records_accepted_total\{.*topic="ai-telemetry".*\} ([0-9.e+]+)$', re.MULTILINE)
+ACCEPTED = re.compile(
+    r'^tollhouse_records_accepted_total\{.*topic="ai-telemetry".*\} ([0-9.e+]+)$', re.MULTILINE
+)
 
 
 def test_every_call_of_a_file_is_there_once(installations: Any, tmp_path: Path) -> None:
-    """The second run begins where the first was killed, and outlives the server's end; a third sends nothing."""
+    """
+    The second run begins where the first was killed, and outlives the server's end; a third sends nothing.
+    """
     tollhouse = installations()
     # Nobody else is given this port while the server is away.
     tollhouse.config.write_text(tollhouse.config.read_text().replace(":0", f":{free_port()}", 1))
     calls = _file_of_calls(tmp_path / "calls.ndjson")
-    environment = {**os.environ, "TOLLHOUSE_KEY": tollhouse.key("send"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    environment = {
+        **os.environ,
+        "TOLLHOUSE_KEY": tollhouse.key("send"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
     command = [str(COMMAND), "send", str(calls), "--to", tollhouse.start()]
     first = start_process(command, cwd=tmp_path, env=environment)
     wait_for(lambda: _accepted(tollhouse) >= CALLS / 4, 60, "a quarter of the calls")

@@ -21,5 +21,7 @@ def test_the_site_builds() -> None:
     for page in (ROOT / "build/site").rglob("*.html"):
         text = page.read_text()
         loaded = re.findall(r"<(?:script|img|iframe)[^>]+src=\"([^\"]+)", text)
-        loaded += re.findall(r"<link[^>]+rel=\"(?:stylesheet|preload|icon|preconnect)\"[^>]*href=\"([^\"]+)", text)
+        loaded += re.findall(
+            r"<link[^>]+rel=\"(?:stylesheet|preload|icon|preconnect)\"[^>]*href=\"([^\"]+)", text
+        )
         assert [] == [address for address in loaded if "//" in address], page

@@ -22,7 +22,10 @@ path = "focus.csv"
 
 @pytest.mark.parametrize("running", [True, False])
 def test_streams_billing_and_focus(installations: Any, running: bool) -> None:
-    """With a server and without one the commands show the streams, the drops to come, and the same spend as FOCUS."""
+    """
+    With a server and without one the commands show the streams, the drops to come, and the same spend as
+    FOCUS.
+    """
     tollhouse = installations(more=FOCUS)
     telemetry, streams = (
         tollhouse.key("telemetry"),
@@ -41,7 +44,9 @@ def test_streams_billing_and_focus(installations: Any, running: bool) -> None:
     assert {"name": "api-calls", "type": "allocation", "granularity": "DAILY", "dimensions": []} == stream
     assert [] == tollhouse.json("streams", "list", "--unknown")["unknown"]
     tollhouse.run("streams", "resolve", "7", "sent", code=2)
-    days = sorted({row["ChargePeriodStart"][:10] for row in rows((tollhouse.directory / "focus.csv").read_text())})
+    days = sorted(
+        {row["ChargePeriodStart"][:10] for row in rows((tollhouse.directory / "focus.csv").read_text())}
+    )
     exported = rows(tollhouse.run("export", "focus", "--from", days[0], "--to", days[-1]))
     by_destination = rows((tollhouse.directory / "focus.csv").read_text())
     assert spend(exported) == spend(by_destination) > 0

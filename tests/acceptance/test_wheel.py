@@ -1,4 +1,7 @@
-"""The wheel that a release ships, installed as an operator installs it, on every supported Python that is present."""
+"""
+The wheel that a release ships, installed as an operator installs it, on every supported Python that is
+present.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ def run(*command: str | Path, directory: Path, **environ: Path | str) -> str:
     """The standard output of a command that ended well; `environ` is added to the environment."""
     # Away from the checkout, so that Python finds what was installed and not what lies beside it.
     env = {**os.environ, **{name: str(value) for name, value in environ.items()}}
-    done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True, timeout=8 * MINUTE_S)
+    done = subprocess.run(
+        command, cwd=directory, env=env, capture_output=True, text=True, timeout=8 * MINUTE_S
+    )
     assert done.returncode == 0, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -87,7 +92,14 @@ class Installers:
 def installers(tmp_path_factory: pytest.TempPathFactory) -> Installers:
     directory = tmp_path_factory.mktemp("installers")
     run(sys.executable, "-m", "venv", "--without-pip", directory / "venv", directory=directory)
-    pip = (sys.executable, "-m", "pip", "--python", directory / "venv/bin/python", "--disable-pip-version-check")
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        directory / "venv/bin/python",
+        "--disable-pip-version-check",
+    )
     run(*pip, "install", "--quiet", "--no-compile", "uv", "pipx", directory=directory)
     return Installers(directory / "venv/bin", directory / "cache")
 
@@ -97,8 +109,8 @@ def test_the_wheel_runs_beside_the_locked_dependencies(
     version: str, wheel: Path, installers: Installers, tmp_path: Path
 ) -> None:
     """
-    Every module imports and the command answers, with what requirements.lock names and nothing else; the engine for
-    PostgreSQL with what its lock adds.
+    Every module imports and the command answers, with what requirements.lock names and nothing else; the
+    engine for PostgreSQL with what its lock adds.
     """
     base = interpreter(version)
     if base is None:
@@ -124,7 +136,9 @@ def test_the_page_installs_it_with_one_command(
     """The page's own line, with each installer; the dependencies come from the package index."""
     bin = installers.environment(Path(sys.executable), tmp_path, more=["--seed"])
     command = bin / "pip" if installer == "pip" else installers.bin / installer
-    (words,) = re.findall(rf"^ {{4}}(?:\S+/)?{installer} (.+) tollhouse-\S+\.whl$", PAGE.read_text(), re.MULTILINE)
+    (words,) = re.findall(
+        rf"^ {{4}}(?:\S+/)?{installer} (.+) tollhouse-\S+\.whl$", PAGE.read_text(), re.MULTILINE
+    )
     places: dict[str, Path | str] = {
         "PIPX_HOME": tmp_path / "home",
         "PIPX_BIN_DIR": bin,

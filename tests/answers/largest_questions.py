@@ -18,7 +18,8 @@ EXPANSIONS = "expand=current&expand=history&expand=burnup&expand=forecast"
 # Twenty dimensions, each with an element of its own for every combination, as long as an element may be.
 LONG = "{0} {1}" * 36
 DEFINITION = "Dimensions:" + "".join(
-    f"\n  D{number}: {{Rules: [{{Type: GroupBy, Sources: [user, team], Format: '{LONG}'}}]}}" for number in range(20)
+    f"\n  D{number}: {{Rules: [{{Type: GroupBy, Sources: [user, team], Format: '{LONG}'}}]}}"
+    for number in range(20)
 )
 VIEW = {"name": "everything", "filter": {}, "principal_dimension": "user"}
 BUDGET = {"name": "each user", "default_amount": "1", "alerts": {"50": "Y"}, "per": "user"}
@@ -60,7 +61,9 @@ def _usual(row: Address) -> Sequence[str]:
 def _queries(first_day: str, last_day: str) -> Mapping[str, Sequence[str]]:
     span = [("from", first_day), ("to", last_day)]
     groups = [("by", name) for name in ALL]
-    days = urlencode([("start_date", first_day), ("end_date", last_day), *(("group_by", name) for name in ALL)])
+    days = urlencode(
+        [("start_date", first_day), ("end_date", last_day), *(("group_by", name) for name in ALL)]
+    )
     return {
         "report": [urlencode([*span, *groups, *more]) for more in (
             [("per", "hourly")],

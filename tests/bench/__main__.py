@@ -23,7 +23,9 @@ TARGETS = ("tollhouse", "yardstick", "unflushed", "fed")
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...")
 @click.option("--list", "show", is_flag=True, help="List the scenarios, and measure nothing.")
 @click.option("--seconds", default=8.0, show_default=True, help="How long each load lasts.")
-@click.option("--rounds", default=1, show_default=True, help="Rounds of every scenario; the table has the medians.")
+@click.option(
+    "--rounds", default=1, show_default=True, help="Rounds of every scenario; the table has the medians."
+)
 @click.option(
     "--target",
     "wanted",
@@ -31,7 +33,9 @@ TARGETS = ("tollhouse", "yardstick", "unflushed", "fed")
     type=click.Choice(TARGETS),
     help="Who is measured; several times. Default: tollhouse and, for spans, the yardstick.",
 )
-@click.option("--server-cores", default=1, show_default=True, help="Cores for the server; the load gets the others.")
+@click.option(
+    "--server-cores", default=1, show_default=True, help="Cores for the server; the load gets the others."
+)
 @click.option(
     "--workers",
     "numbers",
@@ -40,7 +44,9 @@ TARGETS = ("tollhouse", "yardstick", "unflushed", "fed")
     default=(0,),
     help="server.workers of the server that is measured; several times, in turns. Default: 0.",
 )
-@click.option("--profile", is_flag=True, help="Write a flame graph of each round beside the JSON (slows it a little).")
+@click.option(
+    "--profile", is_flag=True, help="Write a flame graph of each round beside the JSON (slows it a little)."
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, resolve_path=True),
@@ -67,9 +73,9 @@ def bench(
     """
     Measure a whole server: it, the load and the upstream are processes of their own, on their own cores.
 
-    A SCENARIO is a name ([KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][@RECORDS a second][+BACKLOG], drain-BACKLOG,
-    start-BACKLOG or idle), a pattern like '100x*', or main or matrix. KIND is litellm, events, heartbeats or counters;
-    without it spans are sent.
+    A SCENARIO is a name ([KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][@RECORDS a second][+BACKLOG],
+    drain-BACKLOG, start-BACKLOG or idle), a pattern like '100x*', or main or matrix. KIND is litellm, events,
+    heartbeats or counters; without it spans are sent.
     """
     if show:
         click.echo("\n".join(scenarios.listed()))
@@ -87,12 +93,16 @@ def bench(
                     continue
                 for workers in (0,) if target == "yardstick" else numbers:
                     options = RoundOptions(
-                        seconds=seconds, server_cores=server_cores, workers=workers, profile=out if profile else None
+                        seconds=seconds,
+                        server_cores=server_cores,
+                        workers=workers,
+                        profile=out if profile else None,
                     )
                     with tempfile.TemporaryDirectory(dir=work or out) as directory:
                         figures = play(scenario, target, Path(directory), options)
                     click.echo(
-                        f"round {number + 1}, {scenario.name}, {figures.target}: {figures.accepted_per_s:,.0f}/s, "
+                        f"round {number + 1}, {scenario.name}, {figures.target}: "
+                        f"{figures.accepted_per_s:,.0f}/s, "
                         f"{figures.cpu_us:.1f} us a record",
                         err=True,
                     )

@@ -12,13 +12,17 @@ RULE = """\
               - {{Source: model, Contains: "-{rule}"}}
 """
 OF_THE_ONE_BEFORE = (
-    "      - {{Type: Group, Name: First, Conditions: [{{Source: User:Defined:D{before}, BeginsWith: group}}]}}\n"
+    "      - {{Type: Group, Name: First, "
+    "Conditions: [{{Source: User:Defined:D{before}, BeginsWith: group}}]}}\n"
 )
 REST = "      - {Type: GroupBy, Source: team, Transforms: [{Type: Normalize}]}\n"
 
 
 def definition(dimensions: int, rules: int = 20) -> str:
-    """Groups by users, teams and models, what is left by its team; every fifth dimension looks at the one before."""
+    """
+    Groups by users, teams and models, what is left by its team; every fifth dimension looks at the one
+    before.
+    """
     text = "Dimensions:\n"
     for number in range(dimensions):
         text += f"  D{number}:\n    DefaultValue: Other\n    Rules:\n"

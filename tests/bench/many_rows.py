@@ -20,8 +20,12 @@ def add_rows(connection: sqlite3.Connection, keys: int, hours: int, begin: int) 
                 "call", "litellm", "openai", model, model, f"team-{number % 10}", f"user-{number}", "", "key", "", "ok",
                 "reported", "", 0,
             )  # fmt: skip
-            connection.execute(f"INSERT INTO keys VALUES ({FIRST + number}, {', '.join('?' * len(key))})", key)
+            connection.execute(
+                f"INSERT INTO keys VALUES ({FIRST + number}, {', '.join('?' * len(key))})", key
+            )
         marks = ", ".join("?" * (2 + len(COLUMNS)))
         for hour in range(hours):
-            rows = ((begin + hour * HOUR, FIRST + number, *range(1, len(COLUMNS) + 1)) for number in range(keys))
+            rows = (
+                (begin + hour * HOUR, FIRST + number, *range(1, len(COLUMNS) + 1)) for number in range(keys)
+            )
             connection.executemany(f"INSERT INTO hours VALUES ({marks})", rows)

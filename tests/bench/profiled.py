@@ -1,8 +1,8 @@
 """
 `python -m tests.bench.profiled FILE serve ...`: the same program under cProfile, every thread by itself.
 
-At the end FILE has the profiles put together, for `python -m pstats`. From Python 3.12 on one thread alone can be
-profiled: the main one, which runs the event loop.
+At the end FILE has the profiles put together, for `python -m pstats`. From Python 3.12 on one thread alone
+can be profiled: the main one, which runs the event loop.
 """
 
 from __future__ import annotations

@@ -29,8 +29,9 @@ DIMENSIONS = 20
 @pytest.mark.asyncio
 async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
     """
-    A definition of 20 dimensions is in force within a second. A month by one of them, by day or as a whole, takes at
-    most four times what it takes by team, the first time too, and adds up to the same total to the last digit.
+    A definition of 20 dimensions is in force within a second. A month by one of them, by day or as a whole,
+    takes at most four times what it takes by team, the first time too, and adds up to the same total to the
+    last digit.
     """
     keys, hours = (1400, 720) if FULL else (140, 72)
     ledger = await open_ledger(tmp_path, clock=FakeClock())
@@ -43,7 +44,9 @@ async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
     try:
         start = process_time()
         published = Published(ledger)
-        published.put(joined({"": parse(definition(DIMENSIONS).encode(), ledger.own_dimensions())}), version="1")
+        published.put(
+            joined({"": parse(definition(DIMENSIONS).encode(), ledger.own_dimensions())}), version="1"
+        )
         publishing = process_time() - start
         since = datetime.fromtimestamp(BEGIN, UTC)
         for granularity, count in ((TOTAL, DIMENSIONS), ("daily", DIMENSIONS), ("hourly", 2)):
@@ -56,8 +59,10 @@ async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
                 assert summed(total) == summed(found)
                 slowest = max(slowest, took)
             print(
-                f"\n{keys * hours} rows, {granularity}: by team {plain:.3f} s; by one of {DIMENSIONS} dimensions at"
-                f" most {slowest:.3f} s ({slowest / plain:.2f} times); published in {publishing * 1000:.0f} ms"
+                f"\n{keys * hours} rows, {granularity}: by team {plain:.3f} s; by one of {DIMENSIONS} "
+                "dimensions at"
+                f" most {slowest:.3f} s ({slowest / plain:.2f} times); published in {publishing * 1000:.0f} "
+                "ms"
             )
             assert slowest <= 4 * plain + 0.5
         assert publishing <= 1
@@ -73,4 +78,7 @@ async def asked(ledger: Ledger, query: CostQuery) -> tuple[list[CostRow], float]
 def summed(rows: list[CostRow]) -> tuple[int, ...]:
     names = ("cost", "reported", "estimated", "saved")
     sums = [sum(money.units(getattr(row, name)) for row in rows) for name in names]
-    return (*sums, *(sum(getattr(row, name) for row in rows) for name in ("calls", "input_tokens", "output_tokens")))
+    return (
+        *sums,
+        *(sum(getattr(row, name) for row in rows) for name in ("calls", "input_tokens", "output_tokens")),
+    )

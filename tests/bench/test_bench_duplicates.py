@@ -62,7 +62,10 @@ def best_us(work: Callable[[], object], times: int) -> float:
 
 
 def bytes_of(index: DuplicateIndex) -> int:
-    """Runs and their marks by their buffers; the newest by what a dict of such ints takes, measured at 150 bytes."""
+    """
+    Runs and their marks by their buffers; the newest by what a dict of such ints takes, measured at 150
+    bytes.
+    """
     runs = index.runs()
     in_runs = sum(len(run.ids) for run in runs)
     return sum(8 * len(run.ids) + len(run.marks) for run in runs) + 150 * (len(index) - in_runs)
@@ -95,7 +98,8 @@ def test_bench_duplicates() -> None:
     per_id = bytes_of(index) / len(index)
     print(
         f"\nduplicates: {len(index):,} ids in {len(index.runs())} runs: {mixed_us:.2f} us a record "
-        f"(new {new_us:.2f}, known {known_us:.2f}), {mixed_us / set_us:.1f} x a set of {LOOKUPS:,} ({set_us:.3f} us); "
+        f"(new {new_us:.2f}, known {known_us:.2f}), {mixed_us / set_us:.1f} x a set of {LOOKUPS:,} "
+        f"({set_us:.3f} us); "
         f"{per_id:.1f} bytes an id, {bytes_of(index) / 2**20:.1f} MiB"
     )
     assert mixed_us <= MOST_SETS * set_us

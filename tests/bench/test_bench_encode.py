@@ -1,5 +1,6 @@
 """
-What it costs to write one record as an OTLP span, against filling the generated protobuf classes in the same run.
+What it costs to write one record as an OTLP span, against filling the generated protobuf classes in the same
+run.
 
 The figure to reach is 5 µs a record; the yardstick makes it a ratio that holds on any machine.
 """
@@ -97,5 +98,8 @@ def test_encoding_a_record_costs_a_fraction_of_the_generated_classes() -> None:
     template = ExportTraceServiceRequest.FromString(encoder.request(batch))
     ours = best_us(lambda: encoder.request(batch))
     yardstick = best_us(lambda: filled(batch, template))
-    print(f"\nencode: {ours:.2f} µs a record, generated classes {yardstick:.2f} µs, ratio {ours / yardstick:.2f}")
+    print(
+        f"\nencode: {ours:.2f} µs a record, generated classes {yardstick:.2f} µs, ratio "
+        f"{ours / yardstick:.2f}"
+    )
     assert ours / yardstick <= AT_MOST

@@ -1,4 +1,7 @@
-"""One short round of the fairness benchmark: a key beside another one that floods; `--only main` measures how much."""
+"""
+One short round of the fairness benchmark: a key beside another one that floods; `--only main` measures how
+much.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from tests.bench.fairness.rounds import measure, stand
 
 pytestmark = pytest.mark.bench
 
-# Of its rate that the victim keeps in the best of some tries, on a machine that others keep busy. First come, first
-# served left it less than a tenth of it.
+# Of its rate that the victim keeps in the best of some tries, on a machine that others keep busy. First come,
+# first served left it less than a tenth of it.
 LEAST = 0.5
 TRIES = 4
 

@@ -69,7 +69,10 @@ async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
     for part in packed:
         unpack(part)
     unpacking = (process_time() - start) / RECORDS
-    print(f"\ncounting {counting * 1e6:.2f} µs, unpacking {unpacking * 1e6:.2f} µs, ratio {counting / unpacking:.1f}")
+    print(
+        f"\ncounting {counting * 1e6:.2f} µs, unpacking {unpacking * 1e6:.2f} µs, ratio "
+        f"{counting / unpacking:.1f}"
+    )
     assert counting <= 35 * unpacking  # whatever else the machine does
 
 
@@ -77,8 +80,8 @@ async def test_counting_costs_a_fraction_of_ingest(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_questions_on_many_rows(tmp_path: Path) -> None:
     """
-    A month by day, and by day and model or user, takes at most twice a plain sum over its hours, and a bit; so do all
-    questions of the console's first page together.
+    A month by day, and by day and model or user, takes at most twice a plain sum over its hours, and a bit;
+    so do all questions of the console's first page together.
     """
     keys, hours = (1400, 720) if FULL else (140, 72)
     ledger = await open_ledger(tmp_path, clock=FakeClock())
@@ -101,7 +104,8 @@ async def test_questions_on_many_rows(tmp_path: Path) -> None:
             )
             took = process_time() - start
             print(
-                f"\n{keys * hours} rows by day and {dimensions}: {took:.3f} s for {len(found)}, plain sum {plain:.3f} s"
+                f"\n{keys * hours} rows by day and {dimensions}: {took:.3f} s for {len(found)}, plain sum "
+                f"{plain:.3f} s"
             )
             assert took <= 2 * plain + 0.5
         until = since + timedelta(hours=hours)

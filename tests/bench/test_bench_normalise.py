@@ -1,8 +1,9 @@
 """
-What normalising costs: microseconds a span for each dialect, as a ratio to decoding the same body with the official
-classes and reading the same attributes into dicts.
+What normalising costs: microseconds a span for each dialect, as a ratio to decoding the same body with the
+official classes and reading the same attributes into dicts.
 
-The bodies hold what changes from call to call (ids, counts, users); a span of the conventions has 15 attributes.
+The bodies hold what changes from call to call (ids, counts, users); a span of the conventions has 15
+attributes.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ def vercel_ai() -> Attributes:
         "ai.response.id": answer,
         "ai.response.model": "claude-sonnet-4-20250514",
         "ai.response.text": "an answer " * 40,
-        "ai.response.providerMetadata": json.dumps({"anthropic": {"cacheCreationInputTokens": chance.randrange(3000)}}),
+        "ai.response.providerMetadata": json.dumps(
+            {"anthropic": {"cacheCreationInputTokens": chance.randrange(3000)}}
+        ),
         "ai.usage.inputTokens": 7,
         "ai.usage.outputTokens": 445,
         "ai.usage.cachedInputTokens": chance.randrange(20_000),
@@ -109,13 +112,20 @@ def vercel_ai() -> Attributes:
 
 
 def langfuse() -> Attributes:
-    usage = {"input": chance.randrange(9000), "output": 380, "input_cached_tokens": 2000, "output_reasoning_tokens": 76}
+    usage = {
+        "input": chance.randrange(9000),
+        "output": 380,
+        "input_cached_tokens": 2000,
+        "output_reasoning_tokens": 76,
+    }
     return {
         "langfuse.observation.type": "generation",
         "langfuse.observation.level": "DEFAULT",
         "langfuse.observation.model.name": "claude-sonnet-4-5",
         "langfuse.observation.usage_details": json.dumps(usage),
-        "langfuse.observation.cost_details": json.dumps({"input": 0.00036, "output": 0.00684, "total": 0.0072}),
+        "langfuse.observation.cost_details": json.dumps(
+            {"input": 0.00036, "output": 0.00684, "total": 0.0072}
+        ),
         "langfuse.observation.input": "a question " * 20,
         "langfuse.observation.output": "an answer " * 40,
         "langfuse.trace.name": "support",

@@ -25,7 +25,10 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
 
 
 def test_a_loss_and_a_repetition_are_seen() -> None:
-    """Of four acknowledged records one is missing and one is there twice; a request without answer does not count."""
+    """
+    Of four acknowledged records one is missing and one is there twice; a request without answer does not
+    count.
+    """
     record = "{:08d}{:016d}".format
     kept = {record(1, 0): 1, record(1, 1): 2, record(2, 0): 1, record(3, 0): 2}
     survival = judge("", LoadFigures(sent=3, accepted=2, unanswered=[3]), 2, kept)
@@ -36,7 +39,16 @@ def test_what_cannot_be_had_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Without Go there is no collector, and the reason stands in the report."""
     monkeypatch.setattr(available, "COLLECTOR", tmp_path / "otelcol")
     monkeypatch.setenv("PATH", str(tmp_path))
-    words = ["100x2", "--peer", "collector, fsync", "--no-kill", "--seconds", "0.2", "--out", str(tmp_path / "out")]
+    words = [
+        "100x2",
+        "--peer",
+        "collector, fsync",
+        "--no-kill",
+        "--seconds",
+        "0.2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     done = CliRunner().invoke(peers, words)
     assert 0 == done.exit_code, done.output
     assert "collector, fsync: not compared, Go is not installed" in done.output

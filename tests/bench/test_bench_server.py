@@ -1,4 +1,7 @@
-"""Every kind of load is accepted and delivered, and every figure is there; `make bench` is about how large they are."""
+"""
+Every kind of load is accepted and delivered, and every figure is there; `make bench` is about how large they
+are.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +43,17 @@ def tollhouse(tmp_path_factory: pytest.TempPathFactory, upstream: LoadSink) -> I
 
 
 @pytest.mark.parametrize("name", LOADS)
-def test_a_load_is_accepted_and_delivered(name: str, tollhouse: Running, upstream: LoadSink, tmp_path: Path) -> None:
+def test_a_load_is_accepted_and_delivered(
+    name: str, tollhouse: Running, upstream: LoadSink, tmp_path: Path
+) -> None:
     """Nothing is refused, nothing breaks, and all that was accepted arrives."""
     scenario = scenarios.of_name(name)
     figures = measure(scenario, "tollhouse", tollhouse, upstream, tmp_path, OPTIONS, next(firsts))
     assert ({}, 0, 0) == (figures.refused, figures.broken, figures.undelivered)
     assert figures.records > 0
-    assert figures.cpu_us > 0 or scenario.rate  # so few requests may take less than the clock of a process shows
+    assert (
+        figures.cpu_us > 0 or scenario.rate
+    )  # so few requests may take less than the clock of a process shows
     assert name in table([figures])
 
 
@@ -54,22 +61,34 @@ def test_commits_are_counted(tollhouse: Running, upstream: LoadSink, tmp_path: P
     """A lone sender's requests share none."""
     scenario = scenarios.of_name("10x1")
     figures = measure(
-        scenario, "tollhouse", tollhouse, upstream, tmp_path, replace(OPTIONS, counts_commits=True), next(firsts)
+        scenario,
+        "tollhouse",
+        tollhouse,
+        upstream,
+        tmp_path,
+        replace(OPTIONS, counts_commits=True),
+        next(firsts),
     )
     assert figures.commits == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("name", "status"), [("1x2@20", "401"), ("1x2-grpc@20", "UNAUTHENTICATED")])
-def test_refusals_are_counted(name: str, status: str, tollhouse: Running, upstream: LoadSink, tmp_path: Path) -> None:
+def test_refusals_are_counted(
+    name: str, status: str, tollhouse: Running, upstream: LoadSink, tmp_path: Path
+) -> None:
     """Under a key that nobody knows everything is refused, and the table says so."""
     stranger = replace(tollhouse, headers={"Authorization": "unknown"})
-    figures = measure(scenarios.of_name(name), "tollhouse", stranger, upstream, tmp_path, OPTIONS, next(firsts))
+    figures = measure(
+        scenarios.of_name(name), "tollhouse", stranger, upstream, tmp_path, OPTIONS, next(firsts)
+    )
     assert (0, [status]) == (figures.records, list(figures.refused))
     assert f"{figures.refused[status]} refused" in table([figures])
 
 
 @pytest.mark.parametrize("name", ["100x4", "10x4-json-gzip", "1x8-zstd", "10x2-grpc"])
-def test_the_yardstick_takes_the_same_load(name: str, yardstick: Running, upstream: LoadSink, tmp_path: Path) -> None:
+def test_the_yardstick_takes_the_same_load(
+    name: str, yardstick: Running, upstream: LoadSink, tmp_path: Path
+) -> None:
     """Nothing is refused and nothing breaks."""
     scenario = scenarios.of_name(name)
     figures = measure(scenario, "yardstick", yardstick, upstream, tmp_path, OPTIONS)
@@ -87,16 +106,23 @@ def test_the_server_without_the_flush(tmp_path: Path, upstream: LoadSink) -> Non
     """What the flush costs is measured against a server that does everything else."""
     cores = meters.cores_for(1)[0]
     with targets.tollhouse(tmp_path / "unflushed", upstream.url, name="unflushed", cores=cores) as running:
-        figures = measure(scenarios.of_name("100x2"), "unflushed", running, upstream, tmp_path, OPTIONS, next(firsts))
+        figures = measure(
+            scenarios.of_name("100x2"), "unflushed", running, upstream, tmp_path, OPTIONS, next(firsts)
+        )
     assert (0, 0) == (figures.broken, figures.undelivered)
     assert figures.records > 0
 
 
 def test_the_server_whose_workers_decode_nothing(tmp_path: Path, upstream: LoadSink) -> None:
-    """What bounds the server itself: all that they answer is accepted and delivered, and its own time is told apart."""
+    """
+    What bounds the server itself: all that they answer is accepted and delivered, and its own time is told
+    apart.
+    """
     cores, options = meters.cores_for(1)[0], replace(OPTIONS, workers=1)
     with targets.tollhouse(tmp_path / "fed", upstream.url, name="fed", cores=cores, workers=1) as running:
-        figures = measure(scenarios.of_name("100x2"), "fed", running, upstream, tmp_path, options, next(firsts))
+        figures = measure(
+            scenarios.of_name("100x2"), "fed", running, upstream, tmp_path, options, next(firsts)
+        )
     assert (0, 0) == (figures.broken, figures.undelivered)
     assert "fed, 1 workers" == figures.target
     assert 0 < (figures.own_us or 0) < figures.cpu_us

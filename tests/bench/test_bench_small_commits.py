@@ -1,7 +1,7 @@
 """
-What a request of one span costs on its way to the upstream, counted and not timed: commits, transactions of all files,
-flushes, hops to the threads of the files, and turns of the event loop. Alone, and with others; what is done once a
-second is shared by as many requests as the machine takes in a second.
+What a request of one span costs on its way to the upstream, counted and not timed: commits, transactions of
+all files, flushes, hops to the threads of the files, and turns of the event loop. Alone, and with others;
+what is done once a second is shared by as many requests as the machine takes in a second.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def sink() -> Iterator[str]:
 
 
 def count_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts from now on, in every file and on this loop; a transaction that changed nothing is not flushed."""
+    """
+    Counts from now on, in every file and on this loop; a transaction that changed nothing is not flushed.
+    """
     steps: Counter[str] = Counter()
     transact, timed = _Connection._transact, _Connection._timed
 
@@ -127,7 +129,10 @@ async def delivered(app: App, count: int) -> None:
 
 
 async def test_the_steps_of_a_small_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lone sender's request is one commit; those that come together share commits, and deliveries in both cases."""
+    """
+    A lone sender's request is one commit; those that come together share commits, and deliveries in both
+    cases.
+    """
     monkeypatch.setenv("SINK_KEY", "sink")
     with sink() as url:
         config = Config(
@@ -135,7 +140,8 @@ async def test_the_steps_of_a_small_request(tmp_path: Path, monkeypatch: pytest.
             server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
             spool=SpoolSettings(hold=0),
             upstream=UpstreamSettings(
-                base_url=url, keys=(UpstreamKey(name="sink", secret_env="SINK_KEY", use_cases=(SEND_AI_TELEMETRY,)),)
+                base_url=url,
+                keys=(UpstreamKey(name="sink", secret_env="SINK_KEY", use_cases=(SEND_AI_TELEMETRY,)),),
             ),
         )
         commits = Commits()

@@ -41,7 +41,10 @@ async def least_us(work: Callable[[], Coroutine[Any, Any, object]], times: int) 
 
 
 async def test_what_a_worker_saves(record_property: Callable[[str, object], None]) -> None:
-    """In microseconds of the server's processor time a body, by spans in it; and a delivery of a thousand records."""
+    """
+    In microseconds of the server's processor time a body, by spans in it; and a delivery of a thousand
+    records.
+    """
     start = starter("-m", "gateway.assembly.worker_process", "{socket}", str(512 * MIB))
     pool = WorkerPool(1, start, silent_s=30, observer=Metrics())
     pool.start()
@@ -49,7 +52,9 @@ async def test_what_a_worker_saves(record_property: Callable[[str, object], None
     try:
         await pool.complete()
         for count in (1, 5, 10, 100, 1000):
-            body = SentBody.of_export("traces", payloads.protobuf_spans(count, first=0, users=50, age_s=0), json=False)
+            body = SentBody.of_export(
+                "traces", payloads.protobuf_spans(count, first=0, users=50, age_s=0), json=False
+            )
 
             async def here(body: SentBody = body) -> object:
                 return await drive(body.normalise(options, lambda _: None))

@@ -1,7 +1,7 @@
 """
-The yardstick of the ingest figures: bare handlers (aiohttp, grpc.aio) that decode the same OTLP bodies and read every
-attribute into a dict, with no identity, no price and no spool at all. `python -m tests.bench.yardstick` prints where it
-listens: HTTP, then gRPC.
+The yardstick of the ingest figures: bare handlers (aiohttp, grpc.aio) that decode the same OTLP bodies and
+read every attribute into a dict, with no identity, no price and no spool at all. `python -m
+tests.bench.yardstick` prints where it listens: HTTP, then gRPC.
 """
 
 from __future__ import annotations

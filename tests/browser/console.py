@@ -55,7 +55,9 @@ def filled(directory: Path, *words: str) -> Tollhouse:
 
 
 class Console:
-    """`wrong` is what the browser complained of; a test ends with it empty, less what it said it `expects`."""
+    """
+    `wrong` is what the browser complained of; a test ends with it empty, less what it said it `expects`.
+    """
 
     def __init__(self, context: BrowserContext, tollhouse: Tollhouse, url: str = "") -> None:
         self.tollhouse = tollhouse
@@ -80,7 +82,9 @@ class Console:
             self.wrong.append(text)
 
     def expects(self, *parts: str) -> None:
-        """From now on what contains one of these is no fault, such as "409" for a change that is to be refused."""
+        """
+        From now on what contains one of these is no fault, such as "409" for a change that is to be refused.
+        """
         self._expected += parts
 
     def sign_in(self, role: str = "admin") -> None:
@@ -116,7 +120,8 @@ class Console:
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(_axe() + ";0")
         found = self.page.evaluate(
-            "([within, rules]) => axe.run(within, {runOnly: rules, resultTypes: ['violations']})", [within, RULES]
+            "([within, rules]) => axe.run(within, {runOnly: rules, resultTypes: ['violations']})",
+            [within, RULES],
         )["violations"]
         return [
             f"{rule['impact']} {rule['id']}: {node['html'][:200]} ({node['failureSummary']})"

@@ -21,7 +21,11 @@ def main() -> None:
         sys.exit("needs Chromium: install it, or set TOLLHOUSE_CHROMIUM to the path of one")
     to = Path(sys.argv[1])
     to.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright, launched(playwright) as browser:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        sync_playwright() as playwright,
+        launched(playwright) as browser,
+    ):
         month = ("--days", "62", "--records", "46000", "--plant", "spike,missing-price,cost-gap,retry-storm")
         tollhouse = filled(Path(directory), *month)
         tollhouse.start()

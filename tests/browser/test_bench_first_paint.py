@@ -55,7 +55,9 @@ async def _sum_up_days(data: Path) -> None:
 @pytest.mark.bench
 @pytest.mark.timeout(600)
 def test_first_paint(month: Tollhouse, many: Tollhouse, open_console: OpenConsole) -> None:
-    """Until all figures of the overview stand takes at most three times as long as on a small ledger, and a bit."""
+    """
+    Until all figures of the overview stand takes at most three times as long as on a small ledger, and a bit.
+    """
     for _ in range(TRIES):
         few, paint = figures(open_console(month))
         console = open_console(many)
@@ -65,7 +67,8 @@ def test_first_paint(month: Tollhouse, many: Tollhouse, open_console: OpenConsol
     answered = [each for each in console.requests if "/report" in each.url and each.failure is None]
     largest = max(request.sizes()["responseBodySize"] for request in answered)
     print(
-        f"\n{USERS * DAYS * 24} rows: figures after {took:.2f} s, first paint {paint_of_many:.2f} s; small ledger"
+        f"\n{USERS * DAYS * 24} rows: figures after {took:.2f} s, first paint {paint_of_many:.2f} s; small "
+        "ledger"
         f" {few:.2f} s and {paint:.2f} s; largest answer {largest} bytes"
     )
     assert took <= 3 * few + 0.5

@@ -18,7 +18,9 @@ def test_a_filter_is_in_the_address(console: Console) -> None:
     """Chosen in the page, it stands in the address; loaded anew the page shows the same; back removes it."""
     console.open("/calls")
     page, rows = console.page, console.page.locator("tbody tr")
-    expect(rows.filter(has_text="support")).not_to_have_count(0)  # so that they go shows that the answer is there
+    expect(rows.filter(has_text="support")).not_to_have_count(
+        0
+    )  # so that they go shows that the answer is there
     page.get_by_label("Add a filter").select_option("team")
     page.get_by_label("Value of team").fill("search")
     page.get_by_role("button", name="Add", exact=True).click()
@@ -50,7 +52,9 @@ def test_a_record_is_found_by_its_id(console: Console) -> None:
     console.open("/")
     console.page.get_by_label("Search").fill(oldest)
     console.page.keyboard.press("Enter")
-    expect(console.page.get_by_role("dialog").get_by_role("listitem").last).to_contain_text("was on disk as number 1 ")
+    expect(console.page.get_by_role("dialog").get_by_role("listitem").last).to_contain_text(
+        "was on disk as number 1 "
+    )
 
 
 def test_a_record_says_where_it_goes(troubled: Tollhouse, open_console: OpenConsole) -> None:
@@ -59,13 +63,17 @@ def test_a_record_says_where_it_goes(troubled: Tollhouse, open_console: OpenCons
     console.open("/delivery?tab=dead&open=1")
     console.page.get_by_role("link", name="The record's history").click()
     dialog = console.page.get_by_role("dialog")
-    expect(dialog.get_by_role("row", name="archive/ai-telemetry dead model toll-1 is not known")).to_be_visible()
+    expect(
+        dialog.get_by_role("row", name="archive/ai-telemetry dead model toll-1 is not known")
+    ).to_be_visible()
     expect(dialog.get_by_role("row", name="upstream/ai-telemetry open 403")).to_be_visible()
     expect(dialog.get_by_role("row", name="old-lake/ai-telemetry waiting")).to_be_visible()
 
 
 def test_records_arrive_live_and_wait_for_the_reader(house: Tollhouse, open_console: OpenConsole) -> None:
-    """A record appears without a reload; while the pointer is on a row, what comes waits and nothing moves."""
+    """
+    A record appears without a reload; while the pointer is on a row, what comes waits and nothing moves.
+    """
     key = house.key("sender")
     console = open_console(house)
     console.open("/tail")
@@ -120,5 +128,7 @@ def test_the_tail_is_filtered_and_paused(house: Tollhouse, open_console: OpenCon
 
 
 def send(house: Tollhouse, key: str, model: str) -> None:
-    call = span("chatcmpl-" + secrets.token_hex(12), gen_ai__request__model=model, gen_ai__response__model=model)
+    call = span(
+        "chatcmpl-" + secrets.token_hex(12), gen_ai__request__model=model, gen_ai__response__model=model
+    )
     assert 200 == post(house.url, request([call]), key).status

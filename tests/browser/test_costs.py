@@ -1,4 +1,7 @@
-"""Costs and the overview: figures are those of the operator API, each leads further, and the address is the view."""
+"""
+Costs and the overview: figures are those of the operator API, each leads further, and the address is the
+view.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from tests.browser.console import Console
 
 def report(console: Console, query: str) -> Any:
     """What the operator API answers to the page's own session."""
-    return console.page.evaluate("(query) => fetch(`api/report?${query}`).then((answer) => answer.json())", query)
+    return console.page.evaluate(
+        "(query) => fetch(`api/report?${query}`).then((answer) => answer.json())", query
+    )
 
 
 def since(console: Console) -> str:
@@ -63,7 +68,9 @@ def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
 
 
 def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
-    """A menu of the field's own values; what has no value can be chosen as unknown, and the figures are its own."""
+    """
+    A menu of the field's own values; what has no value can be chosen as unknown, and the figures are its own.
+    """
     console.open("/costs")
     fields = console.page.get_by_label("Add a filter").locator("option").all_inner_texts()
     told = report(console, "")["report"]
@@ -116,7 +123,9 @@ def test_every_measure_is_drawn(console: Console) -> None:
         expect(console.page.locator("thead th").nth(2)).to_contain_text(title)
         adds = not title.startswith(("Cost of", "Latency"))
         assert adds == (console.page.locator("thead th", has_text="Share").count() == 1), title
-        expect(console.page.locator("figure svg[role=img] > :is(rect, path:not(.grid))").first).to_be_attached()
+        expect(
+            console.page.locator("figure svg[role=img] > :is(rect, path:not(.grid))").first
+        ).to_be_attached()
 
 
 def test_a_chart_has_no_thousands_of_bars(console: Console) -> None:
@@ -132,7 +141,9 @@ def test_the_same_data_elsewhere(console: Console) -> None:
     """The JSON and the CSV of a view are what it shows, by its own addresses."""
     console.open("/costs?from=now-7d&by=team&model=gpt-4.1")
     page = console.page
-    json, csv = (page.get_by_role("link", name=name, exact=True).get_attribute("href") for name in ("JSON", "CSV"))
+    json, csv = (
+        page.get_by_role("link", name=name, exact=True).get_attribute("href") for name in ("JSON", "CSV")
+    )
     as_json = page.evaluate("(address) => fetch(address).then((answer) => answer.json())", json)
     as_csv = page.evaluate("(address) => fetch(address).then((answer) => answer.text())", csv)
     names = sorted(row["team"] or "" for row in as_json["rows"])
@@ -141,7 +152,10 @@ def test_the_same_data_elsewhere(console: Console) -> None:
 
 
 def test_what_changed_is_the_comparison(console: Console) -> None:
-    """Nothing until it is asked; then the parts, the drivers and their sum, as the operator API splits the change."""
+    """
+    Nothing until it is asked; then the parts, the drivers and their sum, as the operator API splits the
+    change.
+    """
     console.open("/costs?from=now-7d&by=model")
     page = console.page
     section = page.get_by_role("region", name="What changed", exact=True)
@@ -157,7 +171,9 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
     shown = [row.locator("td").nth(n).get_attribute("title") for row in drivers.all() for n in range(2, 8)]
     assert exact == shown
     figures = section.locator("dl.numbers dd[title]")
-    assert [f"${total[name]}" for name in ("change", *parts)] == [each.get_attribute("title") for each in figures.all()]
+    assert [f"${total[name]}" for name in ("change", *parts)] == [
+        each.get_attribute("title") for each in figures.all()
+    ]
     assert Decimal(total["change"]) == sum(Decimal(row["change"]) for row in rows)
     assert Decimal(total["change"]) == sum(Decimal(total[name]) for name in parts)
     expect(section).to_contain_text("Estimated: ")
@@ -168,7 +184,10 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
 
 
 def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
-    """Two fields that the keyboard reaches, kept in the address; days that end before they begin say what is wrong."""
+    """
+    Two fields that the keyboard reaches, kept in the address; days that end before they begin say what is
+    wrong.
+    """
     console.open("/costs?from=now-7d&by=team")
     page = console.page
     first, last = page.evaluate(
@@ -191,8 +210,8 @@ def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
 
 def test_every_figure_of_the_overview_leads_somewhere(console: Console) -> None:
     """
-    No link of it ends at a page that is not there, and each shows something. Of those that name the same page and the
-    same filters, and differ in a filter's value alone, one is followed.
+    No link of it ends at a page that is not there, and each shows something. Of those that name the same page
+    and the same filters, and differ in a filter's value alone, one is followed.
     """
     console.open("/")
     links = console.page.locator("main a[href^='#/']")
@@ -208,7 +227,10 @@ def test_every_figure_of_the_overview_leads_somewhere(console: Console) -> None:
 
 
 def test_the_first_record_turns_the_page(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Without a record the overview says how to send one, to the reader's own address; it changes when one arrives."""
+    """
+    Without a record the overview says how to send one, to the reader's own address; it changes when one
+    arrives.
+    """
     console = open_console(house)
     console.open("/")
     expect(console.page.get_by_text("No record has arrived yet")).to_be_visible()

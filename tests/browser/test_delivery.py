@@ -12,7 +12,10 @@ from tests.browser.trouble import ARCHIVE, CALLS, DEAD, LAKE, UPSTREAM
 
 
 def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """The route stands in the list with its state and reason; opened, it says what to do and leads to its requests."""
+    """
+    The route stands in the list with its state and reason; opened, it says what to do and leads to its
+    requests.
+    """
     console = open_console(troubled)
     console.open("/delivery")
     row = console.page.get_by_role("row", name="upstream/ai-telemetry")
@@ -25,7 +28,9 @@ def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_con
     assert [] == console.audit()
 
 
-def test_an_orphaned_route_is_dropped_by_its_exact_name(troubled: Tollhouse, open_console: OpenConsole) -> None:
+def test_an_orphaned_route_is_dropped_by_its_exact_name(
+    troubled: Tollhouse, open_console: OpenConsole
+) -> None:
     """Another name drops nothing; the right one lets go of the route, and the audit says so."""
     console = open_console(troubled)
     console.open(f"/delivery?open={LAKE}")
@@ -64,7 +69,9 @@ def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_consol
 
 
 def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """What is no JSON and what may not be changed is told; with the name the upstream knows the record arrives."""
+    """
+    What is no JSON and what may not be changed is told; with the name the upstream knows the record arrives.
+    """
     console = open_console(troubled)
     console.expects("400")
     console.open("/delivery?tab=dead&open=1")

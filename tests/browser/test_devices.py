@@ -1,4 +1,6 @@
-"""Devices: found by a filter, labelled, revoked by their exact name, approved again; each is in the audit list."""
+"""
+Devices: found by a filter, labelled, revoked by their exact name, approved again; each is in the audit list.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +155,9 @@ def test_a_container_file_is_given_up(house: Tollhouse, open_console: OpenConsol
 
 def announce_and_send(house: Tollhouse, files: dict[str, bytes], *, also: Sequence[str] = ()) -> None:
     """As the agent of a cluster does; those in `also` are only announced."""
-    key = house.key(f"agent-{len(files)}-{min(files)}", *(each for scope in SCOPES for each in ("--scope", scope)))
+    key = house.key(
+        f"agent-{len(files)}-{min(files)}", *(each for scope in SCOPES for each in ("--scope", scope))
+    )
     names = [*files, *also]
     body = json.dumps({"shipperId": SHIPPER, "files": [{"reference_id": name} for name in names]}).encode()
     words = query(count=len(names), shipper_id=SHIPPER, expiration=3600)

@@ -88,7 +88,8 @@ def test_a_theme_is_kept(console: Console) -> None:
     console.open("/")
     expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
     colour = [
-        int(part) for part in re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        int(part)
+        for part in re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))
     ]
     assert sum(colour[:3]) < 150
 

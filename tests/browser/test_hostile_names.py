@@ -31,7 +31,12 @@ def test_hostile_names_are_text(house: Tollhouse, open_console: OpenConsole) -> 
             gen_ai__provider__name=mark, user__id=mark, team__id=mark, session__id=mark, gen_ai__conversation__id=mark,
         )  # fmt: skip
         assert 200 == post(house.url, request([call]), key).status
-        insight = {"title": mark, "description": mark, "category": mark, "link": "https://example.com/" + quote(mark)}
+        insight = {
+            "title": mark,
+            "description": mark,
+            "category": mark,
+            "link": "https://example.com/" + quote(mark),
+        }
         assert post(house.url, json.dumps(insight).encode(), key, "/v2/insights").status in (200, 201)
     for link in CODE:
         refused = json.dumps({"title": "look", "link": link}).encode()

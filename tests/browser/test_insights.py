@@ -33,11 +33,15 @@ def informed(house: Tollhouse) -> Tollhouse:
 
 
 def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_console: OpenConsole) -> None:
-    """By money first; its text is shown as text; a decision takes it out of what is open, and the comment stays."""
+    """
+    By money first; its text is shown as text; a decision takes it out of what is open, and the comment stays.
+    """
     console = open_console(informed, role="operator")
     console.open("/insights")
     console.page.get_by_role("link", name="Open, by money").click()
-    expect(console.page.get_by_role("columnheader", name="Cost impact")).to_have_attribute("aria-sort", "descending")
+    expect(console.page.get_by_role("columnheader", name="Cost impact")).to_have_attribute(
+        "aria-sort", "descending"
+    )
     titles = console.page.get_by_role("rowheader")
     expect(titles).to_have_text([SPIKE["title"], GAP["title"], STUCK["title"]])
     console.page.get_by_role("link", name=SPIKE["title"]).click()
@@ -65,7 +69,9 @@ def test_an_insight_leads_to_what_it_is_about(informed: Tollhouse, open_console:
     console.open("/insights?sort=title&order=asc")
     console.page.get_by_role("link", name=GAP["title"]).click()
     dialog = console.page.get_by_role("dialog")
-    assert "&by=model&by=cost_source" in (dialog.get_by_role("link", name="Costs").get_attribute("href") or "")
+    assert "&by=model&by=cost_source" in (
+        dialog.get_by_role("link", name="Costs").get_attribute("href") or ""
+    )
     dialog.get_by_role("button", name="Close").click()
     console.page.get_by_role("link", name=STUCK["title"]).click()
     expect(dialog.get_by_role("button")).to_have_text(["✕"])
@@ -84,7 +90,9 @@ def test_the_detectors_look_when_they_are_asked(house: Tollhouse, open_console: 
 
 
 def test_a_filtered_view_is_an_address(informed: Tollhouse, open_console: OpenConsole) -> None:
-    """It shows the same when it is loaded anew, back and forward walk through it, and a chip takes a filter off."""
+    """
+    It shows the same when it is loaded anew, back and forward walk through it, and a chip takes a filter off.
+    """
     console = open_console(informed)
     console.open("/insights")
     page = console.page

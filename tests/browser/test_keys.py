@@ -50,7 +50,10 @@ def act(console: Console, key: str, action: str) -> Locator:
 
 
 def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The first record sent with it turns the overview without a reload; deleted by its exact name it opens nothing."""
+    """
+    The first record sent with it turns the overview without a reload; deleted by its exact name it opens
+    nothing.
+    """
     console = open_console(house)
     console.open("/keys")
     secret = created(console, "laptop-ann", "Send AI Telemetry")
@@ -76,7 +79,9 @@ def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: Ope
 
 
 def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Who chooses the other kind lets go of the first; a key with neither is refused, and what was typed stays."""
+    """
+    Who chooses the other kind lets go of the first; a key with neither is refused, and what was typed stays.
+    """
     console = open_console(house)
     console.expects("400")
     console.open("/keys")
@@ -95,11 +100,18 @@ def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConso
     dialog.get_by_role("button", name="Create a key").click()
     secret_of(dialog)
     key = house.json("keys", "show", "reader")["key"]
-    assert ([], ["billing:read_costs"], {"team": "search"}) == (key["use_cases"], key["scopes"], key["labels"])
+    assert ([], ["billing:read_costs"], {"team": "search"}) == (
+        key["use_cases"],
+        key["scopes"],
+        key["labels"],
+    )
 
 
 def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Its name and use cases, whether it opens, and its secret, which replaces the one before at once if so wished."""
+    """
+    Its name and use cases, whether it opens, and its secret, which replaces the one before at once if so
+    wished.
+    """
     console = open_console(house)
     console.open("/keys")
     first = created(console, "gateway", "events_v1:create_event")
@@ -125,7 +137,10 @@ def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
 
 
 def test_a_viewer_sees_who_may_send_and_changes_nothing(house: Tollhouse, open_console: OpenConsole) -> None:
-    """On a phone: the list and each key are shown, no action is offered, and a filter leads back to the same view."""
+    """
+    On a phone: the list and each key are shown, no action is offered, and a filter leads back to the same
+    view.
+    """
     house.key("sender")
     house.key("reader", "--scope", "billing:read_costs")
     console = open_console(house, role="viewer", viewport=NARROW)

@@ -43,10 +43,14 @@ LEFT = """() => {
 }"""
 
 
-# Colours depend on the theme and the layout on the width, and neither on the other: two visits see all of both.
+# Colours depend on the theme and the layout on the width, and neither on the other: two visits see all of
+# both.
 @pytest.mark.parametrize(("width", "theme"), [("wide", "dark"), ("phone", "light")])
 def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole, width: str, theme: str) -> None:
-    """Nothing serious for axe, nothing that stands out to the side; a picture of each, as it is and with a row open."""
+    """
+    Nothing serious for axe, nothing that stands out to the side; a picture of each, as it is and with a row
+    open.
+    """
     console = open_console(month, viewport=WIDE if width == "wide" else NARROW, color_scheme=theme)
     for name in visited(console):
         assert [] == console.audit(), name
@@ -56,7 +60,8 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole, width
         if first.count():
             first.click()
             console.settle()
-            # What it opens before the page; the page behind it was looked at before. Others lead to another page.
+            # What it opens before the page; the page behind it was looked at before. Others lead to another
+            # page.
             opened = "dialog[open]" if console.page.locator("dialog[open]").count() else "html"
             assert [] == console.audit(within=opened), f"{name}, a row open"
             console.screenshot(f"{name}-open-{width}-{theme}")
@@ -123,5 +128,7 @@ def test_what_the_policy_refuses_is_seen(console: Console) -> None:
     console.open("/")
     console.page.evaluate("document.body.setAttribute('style', 'color: red')")
     console.page.wait_for_function("document.body.style.color === ''")
-    assert ["refused by policy: style-src-attr inline"] == [text[:40] for text in console.wrong if "refused by" in text]
+    assert ["refused by policy: style-src-attr inline"] == [
+        text[:40] for text in console.wrong if "refused by" in text
+    ]
     console.wrong.clear()

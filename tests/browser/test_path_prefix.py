@@ -31,7 +31,9 @@ def _passing(netloc: str) -> type[BaseHTTPRequestHandler]:
             if not self.path.startswith(PREFIX):
                 self.send_error(404)
                 return
-            connection.request(self.command, self.path.removeprefix(PREFIX), body_of(self), dict(self.headers))
+            connection.request(
+                self.command, self.path.removeprefix(PREFIX), body_of(self), dict(self.headers)
+            )
             answer = connection.getresponse()
             self.send_response(answer.status)
             for name, value in answer.getheaders():
@@ -75,5 +77,7 @@ def test_it_works_behind_a_path(house: Tollhouse, proxy: Proxy, open_console: Op
     expect(dialog.get_by_label("the secret", exact=True)).to_be_visible()
     assert ["behind"] == [key["name"] for key in house.json("keys", "list")["keys"]]
     assert [] == [
-        request.url for request in console.requests if PREFIX not in request.url and "blank" not in request.url
+        request.url
+        for request in console.requests
+        if PREFIX not in request.url and "blank" not in request.url
     ]

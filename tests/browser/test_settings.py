@@ -90,7 +90,10 @@ def test_an_account_lives_and_ends(house: Tollhouse, open_console: OpenConsole) 
 
 
 def test_the_settings_in_effect_are_shown(installations: Any, open_console: OpenConsole) -> None:
-    """Each with where it comes from, also after the file was changed and taken over; the command line says the same."""
+    """
+    Each with where it comes from, also after the file was changed and taken over; the command line says the
+    same.
+    """
     house: Tollhouse = installations()
     house.start({"TOLLHOUSE_LOG__LEVEL": "error"})
     console = open_console(house)
@@ -99,7 +102,9 @@ def test_the_settings_in_effect_are_shown(installations: Any, open_console: Open
     expect(console.page.get_by_role("row", name="log.level")).to_contain_text("environment")
     assert [] == console.audit()
     house.config.write_text(house.config.read_text().replace('hold = "0s"', 'hold = "0s"\nretention = "9d"'))
-    house.config.write_text(house.config.read_text() + '\n[prices]\noverride = [{model = "toll-1", input = "1"}]\n')
+    house.config.write_text(
+        house.config.read_text() + '\n[prices]\noverride = [{model = "toll-1", input = "1"}]\n'
+    )
     house.run("reload")
     console.open("/settings?source=file")
     expect(console.page.get_by_role("row", name="prices.override")).to_contain_text("toll-1")

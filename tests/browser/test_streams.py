@@ -14,14 +14,18 @@ from tests.browser.conftest import OpenConsole
 def send(house: Tollhouse, types: str) -> None:
     """A usage event of each type, one after the other."""
     key = house.key(f"events-{types}", "--scope", "events_v1:create_event")
-    body = json.dumps([{"id": f"{n}-{types}", "type": type, "subject": "ada"} for n, type in enumerate(types.split())])
+    body = json.dumps(
+        [{"id": f"{n}-{types}", "type": type, "subject": "ada"} for n, type in enumerate(types.split())]
+    )
     headers = {"Authorization": key, "Content-Type": "application/json"}
     with urlopen(Request(f"{house.url}/v1/events", body.encode(), headers)) as answer:
         assert 200 == answer.status
 
 
 def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole) -> None:
-    """From the list of types to the events of one, to all that is kept of one; new ones come by themselves."""
+    """
+    From the list of types to the events of one, to all that is kept of one; new ones come by themselves.
+    """
     console = open_console(house)
     page, dialog, rows = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")
     console.open("/")

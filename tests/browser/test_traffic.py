@@ -18,7 +18,9 @@ LOADED = "performance.getEntriesByType('resource').map((each) => each.name)"  # 
 
 def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
     """A page that is open hears by its stream what changes; it never asks again by itself."""
-    console.page.goto("about:blank")  # the page that signed in had a stream of its own, and would see a clock at 1970
+    console.page.goto(
+        "about:blank"
+    )  # the page that signed in had a stream of its own, and would see a clock at 1970
     console.requests.clear()
     console.page.clock.install()
     console.open("/")
@@ -35,7 +37,10 @@ def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
 
 
 def test_no_answer_is_large(console: Console) -> None:
-    """Each file and each answer of a page is under 200 KB, its script and style together under 150 KB, uncompressed."""
+    """
+    Each file and each answer of a page is under 200 KB, its script and style together under 150 KB,
+    uncompressed.
+    """
     needed = {name: sum(map(script_and_style, console.page.evaluate(LOADED))) for name in visited(console)}
     sizes = {}
     for request in console.requests:
@@ -62,7 +67,9 @@ def test_a_page_is_loaded_when_it_is_opened(console: Console) -> None:
 
 def pages(console: Console) -> list[str]:
     """The files of pages that the open one has loaded since it was opened."""
-    return [Path(url).stem for url in console.page.evaluate(LOADED) if "/pages/" in url and "/list." not in url]
+    return [
+        Path(url).stem for url in console.page.evaluate(LOADED) if "/pages/" in url and "/list." not in url
+    ]
 
 
 def script_and_style(url: str) -> int:

@@ -1,4 +1,7 @@
-"""A data directory in which something is to be done on every page: dead letters, a lost route, an unknown delivery."""
+"""
+A data directory in which something is to be done on every page: dead letters, a lost route, an unknown
+delivery.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,9 @@ async def _fill(data: Path) -> None:
             letter = await _due(storage, ARCHIVE)
             await storage.deliveries.set_aside(letter, error="model toll-1 is not known", status="400")
         await _add_others(storage, int(at * NS))
-        await storage.deliveries.unknown(await _due(storage, UPSTREAM), reason="the connection ended before an answer")
+        await storage.deliveries.unknown(
+            await _due(storage, UPSTREAM), reason="the connection ended before an answer"
+        )
 
 
 async def _due(storage: Storage, route: str) -> Delivery:
@@ -102,4 +107,6 @@ async def _add_others(storage: Storage, at: int) -> None:
     events = [UsageEvent(id=bytes([n]) * 16, source="app", event_type="page.rendered") for n in (1, 2)]
     for topic, records in ((UNIT_COST, [operation]), (USAGE_EVENTS, events)):
         identities = [Identity(record.id) for record in records]
-        await storage.log.append(Submission(topic=topic, received=len(records), records=records, identities=identities))
+        await storage.log.append(
+            Submission(topic=topic, received=len(records), records=records, identities=identities)
+        )

@@ -1,8 +1,9 @@
 """
-What a provider's doors answer: OpenAI's chat completions, responses and embeddings, Anthropic's messages, Gemini's
-content.
+What a provider's doors answer: OpenAI's chat completions, responses and embeddings, Anthropic's messages,
+Gemini's content.
 
-Every answer is made whole and as a stream from the same figures, beside the call that the journal will say it was.
+Every answer is made whole and as a stream from the same figures, beside the call that the journal will say it
+was.
 """
 
 from __future__ import annotations
@@ -48,13 +49,22 @@ class ProviderAnswer(NamedTuple):
 
 def _call(asked: dict[str, Any], request_id: str | None, **more: Any) -> Call:
     model = asked["model"]
-    said = {"operation": "chat", "status": "ok", "provider": "openai", "response_model": SNAPSHOTS.get(model, model)}
+    said = {
+        "operation": "chat",
+        "status": "ok",
+        "provider": "openai",
+        "response_model": SNAPSHOTS.get(model, model),
+    }
     return Call(**{**said, **more}, request_model=model, request_id=request_id)
 
 
 def _wants_tool(asked: dict[str, Any], turns: list[Any]) -> str | None:
     """The tool to call: the first one offered, as long as no result of it came back."""
-    if not asked.get("tools") or "tool_result" in json.dumps(turns) or "function_call_output" in json.dumps(turns):
+    if (
+        not asked.get("tools")
+        or "tool_result" in json.dumps(turns)
+        or "function_call_output" in json.dumps(turns)
+    ):
         return None
     if any(isinstance(turn, dict) and turn.get("role") == "tool" for turn in turns):
         return None
@@ -68,16 +78,25 @@ def _chat(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
         "prompt_tokens": figures.input,
         "completion_tokens": figures.output,
         "total_tokens": figures.input + figures.output,
-        "prompt_tokens_details": {"cached_tokens": figures.cache_read, "cache_write_tokens": figures.cache_write},
+        "prompt_tokens_details": {
+            "cached_tokens": figures.cache_read,
+            "cache_write_tokens": figures.cache_write,
+        },
         "completion_tokens_details": {"reasoning_tokens": figures.reasoning},
     }
     said_usage = not asked.get("stream") or (asked.get("stream_options") or {}).get("include_usage", False)
-    call = _call(asked, f"chatcmpl-{secrets.token_hex(14)}", **(_openai_tokens(figures) if said_usage else {}))
+    call = _call(
+        asked, f"chatcmpl-{secrets.token_hex(14)}", **(_openai_tokens(figures) if said_usage else {})
+    )
     shared = {"id": call.request_id, "created": int(time.time()), "model": call.response_model}
     tool = _wants_tool(asked, asked["messages"])
     called = {"id": f"call_{secrets.token_hex(12)}", "type": "function"}
     function = {"name": tool, "arguments": _ARGUMENTS}
-    message: dict[str, Any] = {"role": "assistant", "content": None if tool else "".join(_WORDS), "refusal": None}
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": None if tool else "".join(_WORDS),
+        "refusal": None,
+    }
     if tool:
         message["tool_calls"] = [{**called, "function": function}]
     reason = "tool_calls" if tool else "stop"
@@ -135,7 +154,10 @@ def _responses(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
         "top_p": 1.0,
         "usage": {
             "input_tokens": figures.input,
-            "input_tokens_details": {"cached_tokens": figures.cache_read, "cache_write_tokens": figures.cache_write},
+            "input_tokens_details": {
+                "cached_tokens": figures.cache_read,
+                "cache_write_tokens": figures.cache_write,
+            },
             "output_tokens": figures.output,
             "output_tokens_details": {"reasoning_tokens": figures.reasoning},
             "total_tokens": figures.input + figures.output,

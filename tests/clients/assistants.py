@@ -1,4 +1,7 @@
-"""How each coding assistant is started: without a terminal, at the fake provider, its telemetry as its page says."""
+"""
+How each coding assistant is started: without a terminal, at the fake provider, its telemetry as its page
+says.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +138,10 @@ def opencode(place: Place) -> Started:
     installed = environments.node("opencode")
     settings = json.loads(connect_page("opencode").block("json", url=place.tollhouse, key=place.key))
     models = {"gpt-4o": {"name": "gpt-4o", "tool_call": True}}
-    fake = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"{place.provider}/v1", "apiKey": "sk-fake"}}
+    fake = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{place.provider}/v1", "apiKey": "sk-fake"},
+    }
     own = {
         "provider": {"fake": {**fake, "models": models}},
         "model": "fake/gpt-4o",

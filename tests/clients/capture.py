@@ -1,8 +1,8 @@
 """
 What a client sent and what its provider served, kept as a file: `captures/FAMILY/RUN.jsonl.gz`.
 
-The first line says which calls the client told of, in the words of the provider's journal; each further line is one
-request, in order. Keys and addresses are not in it, and what names the machine is written over.
+The first line says which calls the client told of, in the words of the provider's journal; each further line
+is one request, in order. Keys and addresses are not in it, and what names the machine is written over.
 """
 
 from __future__ import annotations
@@ -61,7 +61,12 @@ class Capture:
         lines: list[dict[str, Any]] = [{"told": [_known(call) for call in self.told], "cost": cost}]
         for one in self.requests:
             # Every byte is a character of Latin-1: text stays readable, and protobuf compresses well.
-            row = {"at": round(one.at, 3), "path": one.path, "headers": one.headers, "body": one.body.decode("latin-1")}
+            row = {
+                "at": round(one.at, 3),
+                "path": one.path,
+                "headers": one.headers,
+                "body": one.body.decode("latin-1"),
+            }
             lines.append(row)
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         packed = gzip.compress(text.encode(), 9, mtime=0)
@@ -75,7 +80,9 @@ def read(path: Path) -> Capture:
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
         first, *rest = [json.loads(line) for line in file]
     told = [Call(**{"operation": None, **call}) for call in first["told"]]
-    requests = [SentRequest(row["at"], row["path"], row["headers"], row["body"].encode("latin-1")) for row in rest]
+    requests = [
+        SentRequest(row["at"], row["path"], row["headers"], row["body"].encode("latin-1")) for row in rest
+    ]
     cost = first.get("cost")
     known_cost = None if cost is None else Decimal(cost)
     return Capture(path.parent.name, path.name.removesuffix(".jsonl.gz"), told, known_cost, requests)

@@ -61,7 +61,9 @@ class Stand:
         """The calls that the archive gained in this test, once everything accepted has reached it."""
         self.tollhouse.wait_until_drained()
         gained = self.tollhouse.records()[self.records_before :]
-        records = [one for one in gained if one["kind"] == "inference"]  # counters wait, and come during later tests
+        records = [
+            one for one in gained if one["kind"] == "inference"
+        ]  # counters wait, and come during later tests
         assert [] == [words for words in CONTENT if words in json.dumps(records)]
         return records
 
@@ -75,16 +77,25 @@ class Stand:
     def run(self, client: str, program: str, *words: str, **env: Any) -> str:
         """A program in a client's environment until it has ended, and with it all its exports."""
         command = [str(environments.python(client)), str(PROGRAMS / program), *words]
-        return self.command(command, PYTHONPATH=str(PROGRAMS), **env)  # what several programs share stands there
+        return self.command(
+            command, PYTHONPATH=str(PROGRAMS), **env
+        )  # what several programs share stands there
 
     def command(self, command: list[str], directory: Path | None = None, **env: str) -> str:
         done = subprocess.run(
-            command, cwd=directory, capture_output=True, text=True, timeout=PROGRAM_S, env=self.environment() | env
+            command,
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_S,
+            env=self.environment() | env,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
 
-    def program(self, command: list[str], home: Path, environment: Mapping[str, str], *, fails: bool = False) -> None:
+    def program(
+        self, command: list[str], home: Path, environment: Mapping[str, str], *, fails: bool = False
+    ) -> None:
         """A program with a home and an environment of its own until it has ended."""
         own = {"PATH": os.environ["PATH"], "HOME": str(home), **environment}
         done = subprocess.run(
@@ -138,8 +149,13 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tollhouse, str]]:
-    """The installed command, serving for the whole session, and a key that can send AI telemetry and nothing else."""
-    tollhouse = Tollhouse(tmp_path_factory.mktemp("installation"), ARCHIVE.format(server="", hold="0s", more=""))
+    """
+    The installed command, serving for the whole session, and a key that can send AI telemetry and nothing
+    else.
+    """
+    tollhouse = Tollhouse(
+        tmp_path_factory.mktemp("installation"), ARCHIVE.format(server="", hold="0s", more="")
+    )
     key = tollhouse.key("clients")
     try:
         tollhouse.start()

@@ -1,8 +1,8 @@
 """
 Environments of the clients, each made once under `.venv-clients-NAME` and reused.
 
-One is made again when its lock changes. Where the package index cannot be reached the test is skipped and says so; an
-index that answers and a lock that cannot be installed is a failure.
+One is made again when its lock changes. Where the package index cannot be reached the test is skipped and
+says so; an index that answers and a lock that cannot be installed is a failure.
 
 A lock is made from the `.in` file beside it by `uv pip compile --universal --generate-hashes --no-header
 --no-emit-index-url --python-version 3.11 NAME.in -o NAME.lock`, Node's, in `node/NAME`, by `npm install
@@ -61,7 +61,8 @@ def node(name: str) -> Path:
     if not _is_current(place, lock):
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(source, place, ignore=shutil.ignore_patterns("node_modules"))
-        # Not `npm ci`: it refuses a lock that lacks a package of another platform, and not every registry has all.
+        # Not `npm ci`: it refuses a lock that lacks a package of another platform, and not every registry has
+        # all.
         _make([npm, "install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts"], place)
         _stamp(place, lock)
     for program in source.glob("*.mjs"):
@@ -81,7 +82,9 @@ def java(name: str) -> list[str]:
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(source, place)
         _make([maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"], place)
-        digests = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in (place / "jars").glob("*.jar")}
+        digests = {
+            jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in (place / "jars").glob("*.jar")
+        }
         locked = {jar: digest for digest, jar in (line.split() for line in lock.read_text().splitlines())}
         assert locked == digests
         _stamp(place, lock)
@@ -92,7 +95,9 @@ def java(name: str) -> list[str]:
 
 
 def _make(command: Sequence[str], directory: Path = ROOT) -> None:
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=850, env=dict(os.environ))
+    done = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, timeout=850, env=dict(os.environ)
+    )
     if done.returncode == 0:
         return
     said = (done.stderr + done.stdout).splitlines()

@@ -1,4 +1,6 @@
-"""What a provider served, call by call, in the words of a record: the truth that the archive is held against."""
+"""
+What a provider served, call by call, in the words of a record: the truth that the archive is held against.
+"""
 
 from __future__ import annotations
 
@@ -66,4 +68,6 @@ def assert_same(expected: Iterable[Call], records: Iterable[Mapping[str, Any]]) 
 
 def without_names(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Records of a client that has ids and model names of its own."""
-    return [{name: one[name] for name in FIELDS} | {"request_id": None, "response_model": None} for one in records]
+    return [
+        {name: one[name] for name in FIELDS} | {"request_id": None, "response_model": None} for one in records
+    ]

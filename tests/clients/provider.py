@@ -1,10 +1,10 @@
 """
-A model provider on loopback that speaks OpenAI's, Anthropic's and Gemini's protocols and keeps a journal of every call
-it served.
+A model provider on loopback that speaks OpenAI's, Anthropic's and Gemini's protocols and keeps a journal of
+every call it served.
 
-Every call has figures of its own, so that no two can be mistaken for each other. A request is answered by what it asks:
-tools that were not used yet are called, `stream` is a stream, and a base address with `/fail-STATUS` or `/flaky-STATUS`
-before the version fails always, or every other time.
+Every call has figures of its own, so that no two can be mistaken for each other. A request is answered by
+what it asks: tools that were not used yet are called, `stream` is a stream, and a base address with
+`/fail-STATUS` or `/flaky-STATUS` before the version fails always, or every other time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from tests.clients.journal import Call, Journal
 from tests.clients.loopback import Loopback, body_of
 
 _PATH = re.compile(r"(?:/(fail|flaky)-(\d{3}))?/v1/(chat/completions|responses|embeddings|messages)")
-_GEMINI = re.compile(r"(?:/(fail|flaky)-(\d{3}))?/v1beta/models/([^:/]+):(generateContent|streamGenerateContent)")
+_GEMINI = re.compile(
+    r"(?:/(fail|flaky)-(\d{3}))?/v1beta/models/([^:/]+):(generateContent|streamGenerateContent)"
+)
 # Doors whose failures are told as OpenAI does not.
 _PROVIDERS = {"messages": "anthropic", "generateContent": "gcp.gen_ai"}
 _OPERATIONS = {"embeddings": "embeddings", "generateContent": "generate_content"}
@@ -73,7 +75,9 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
                 self._send(int(status), _failure_body(door, int(status)))
                 return
             answer = ANSWERS[door](asked, provider.figures())
-            provider.journal.note(answer.call)  # first: whoever read the answer may look into the journal at once
+            provider.journal.note(
+                answer.call
+            )  # first: whoever read the answer may look into the journal at once
             if asked.get("stream"):
                 self._stream(answer)
             else:

@@ -49,7 +49,9 @@ def claude_code_cost(call: Call) -> Decimal:
     """At the prices that Claude Code knows of Sonnet, in dollars for a million tokens."""
     read, written = call.cache_read_tokens or 0, call.cache_write_tokens or 0
     fresh = (call.input_tokens or 0) - read - written
-    millionths = fresh * 3 + read * Decimal("0.3") + written * Decimal("3.75") + (call.output_tokens or 0) * 15
+    millionths = (
+        fresh * 3 + read * Decimal("0.3") + written * Decimal("3.75") + (call.output_tokens or 0) * 15
+    )
     return millionths / 1_000_000
 
 
@@ -69,7 +71,10 @@ def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, assistant: st
 
 
 def test_opencode_tells_what_it_exported_in_time(stand: Stand, tmp_path: Path) -> None:
-    """Each record is one of the calls, with its tokens but those written to a cache; it ends without a last export."""
+    """
+    Each record is one of the calls, with its tokens but those written to a cache; it ends without a last
+    export.
+    """
     started = opencode(Place(home=tmp_path, provider=stand.provider.url, tollhouse=stand.url, key=stand.key))
     stand.program(started.command, tmp_path, started.environment)
     told_by_it: dict[str, Any] = {

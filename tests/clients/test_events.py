@@ -18,7 +18,9 @@ def accepted(stand: Stand) -> dict[str, int]:
 
 @pytest.mark.parametrize("mode", ["structured", "binary"])
 def test_the_official_sdk(stand: Stand, mode: str) -> None:
-    """An event in either mode is taken, and the same event again is a duplicate that the sender is not told of."""
+    """
+    An event in either mode is taken, and the same event again is a duplicate that the sender is not told of.
+    """
     key = stand.tollhouse.key(f"events {mode}", "--scope", CREATE_EVENT)
     before = accepted(stand)
     said = stand.run("events", "with_events.py", mode, TOLLHOUSE_URL=stand.url, EVENTS_KEY=key)
@@ -32,7 +34,8 @@ def test_the_openmeter_client(stand: Stand) -> None:
     stand.run("events", "with_events.py", "openmeter", TOLLHOUSE_URL=stand.url, TELEMETRY_KEY=stand.key)
     (record,) = stand.records()
     shown = {
-        name: record[name] for name in ("source", "request_model", "input_tokens", "output_tokens", "cost", "user")
+        name: record[name]
+        for name in ("source", "request_model", "input_tokens", "output_tokens", "cost", "user")
     }
     assert {
         "source": "openmeter",

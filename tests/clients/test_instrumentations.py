@@ -1,8 +1,8 @@
 """
 Instrumentations of the OpenAI and Anthropic libraries, and Pydantic AI, against a provider with a journal.
 
-A record differs from the journal only where the client itself leaves out or changes a figure before it sends it; each
-such place has its sentence here, and when a client is mended the test says so by failing.
+A record differs from the journal only where the client itself leaves out or changes a figure before it sends
+it; each such place has its sentence here, and when a client is mended the test says so by failing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def openllmetry(name: str, calls: list[Call]) -> list[Call]:
         return told  # the library's own span says the same under the same response id, and comes first
     told = [without("cache_write_tokens")(call) for call in told]  # it has no attribute for OpenAI's
     if "stream" in name:
-        told = [without("reasoning_tokens")(call) for call in told]  # it reads them from unstreamed answers only
+        told = [
+            without("reasoning_tokens")(call) for call in told
+        ]  # it reads them from unstreamed answers only
     if name == "embeddings":
         told = [replace(call, cache_read_tokens=0) for call in told]  # the provider said nothing, it says 0
     return told
@@ -47,7 +49,8 @@ def openllmetry(name: str, calls: list[Call]) -> list[Call]:
 def openinference(name: str, calls: list[Call]) -> list[Call]:
     told = _without_retries(name, calls)
     if name in ANTHROPIC:
-        return told  # the library's own spans say the same under the same response id, nested or in another trace
+        # the library's own spans say the same under the same response id, nested or in another trace
+        return told
     # One model name, the provider's answer where there is one; the response id stands in the answer.
     return [replace(_in_its_words(call), response_model=None) for call in told]
 

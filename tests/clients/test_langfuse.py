@@ -23,7 +23,12 @@ RUNS = [*(("langfuse_v2", name) for name in NAMES), *(("langfuse", name) for nam
 
 
 def run(stand: Stand, client: str, name: str) -> list[dict[str, Any]]:
-    stand.run(client, f"with_{client}.py", name, **connect_page("langfuse").environment(url=stand.url, key=stand.key))
+    stand.run(
+        client,
+        f"with_{client}.py",
+        name,
+        **connect_page("langfuse").environment(url=stand.url, key=stand.key),
+    )
     return stand.records()
 
 
@@ -49,14 +54,27 @@ def test_the_openai_wrapper_tells_the_journal(stand: Stand, client: str, name: s
     assert calls
     assert_same(told(client, name, calls), ({**one, "request_id": None} for one in records))
     stand.keep(client, name, told(client, name, calls))
-    assert ({"langfuse"}, len(calls) - (name == "retry")) == ({one["source"] for one in records}, len(records))
+    assert ({"langfuse"}, len(calls) - (name == "retry")) == (
+        {one["source"] for one in records},
+        len(records),
+    )
 
 
 @pytest.mark.parametrize("client", ["langfuse_v2", "langfuse"])
 def test_generations_by_hand(stand: Stand, client: str) -> None:
-    """Figures and names as written; a generation whose end comes in a later request is one record; spans are none."""
+    """
+    Figures and names as written; a generation whose end comes in a later request is one record; spans are
+    none.
+    """
     records = run(stand, client, "by_hand")
-    fields = ("request_model", "input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens", "cost")
+    fields = (
+        "request_model",
+        "input_tokens",
+        "output_tokens",
+        "cache_read_tokens",
+        "reasoning_tokens",
+        "cost",
+    )
     expected = {
         ("gpt-4o", 3000, 700, 1000, 250, "0.0145", "ok"),
         ("gpt-4o-mini", 310, 42, None, None, None, "ok"),
@@ -64,4 +82,6 @@ def test_generations_by_hand(stand: Stand, client: str) -> None:
     }
     assert expected == {tuple(one[field] for field in (*fields, "status")) for one in records}
     assert 3 == len(records)
-    assert {("ada", "basket-7", "gold")} == {(one["user"], one["session"], one["tags"]["tier"]) for one in records}
+    assert {("ada", "basket-7", "gold")} == {
+        (one["user"], one["session"], one["tags"]["tier"]) for one in records
+    }

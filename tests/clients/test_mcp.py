@@ -1,4 +1,7 @@
-"""Real clients of the Model Context Protocol: the official SDK, the Inspector, Claude Code, the conformance suite."""
+"""
+Real clients of the Model Context Protocol: the official SDK, the Inspector, Claude Code, the conformance
+suite.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ from tests.clients.conftest import Stand
 pytestmark = pytest.mark.clients
 
 READ = [name for name, tool in TOOLS.items() if not tool.writes]
-# What the suite asks of any server. Every other scenario calls tools, prompts or resources of a server that is made for
-# the suite, or a capability that is not declared here: logging, completions, subscriptions.
+# What the suite asks of any server. Every other scenario calls tools, prompts or resources of a server that
+# is made for the suite, or a capability that is not declared here: logging, completions, subscriptions.
 OF_ANY_SERVER = {
     "server-initialize", "ping", "tools-list", "prompts-list", "resources-list", "dns-rebinding-protection",
 }  # fmt: skip
@@ -74,7 +77,9 @@ def test_the_inspectors_command_line(stand: Stand, node_program: Path, transport
 
     def said(*words: str) -> dict[str, object]:
         target = [*over_http, *words] if transport == "http" else [*words, "--", *command(stand)]
-        found: dict[str, object] = json.loads(stand.command([str(node_program), str(program), "--cli", *target]))
+        found: dict[str, object] = json.loads(
+            stand.command([str(node_program), str(program), "--cli", *target])
+        )
         return found
 
     def names(found: dict[str, object], kind: str, field: str = "name") -> list[str]:
@@ -92,7 +97,9 @@ def test_the_inspectors_command_line(stand: Stand, node_program: Path, transport
 
 def test_claude_code_connects(stand: Stand, tmp_path: Path) -> None:
     """Over HTTP with a key and over stdio, and not with a wrong key; without an account of its own."""
-    (program,) = environments.node("claude_code").glob("node_modules/@anthropic-ai/claude-code-linux-*/claude")
+    (program,) = environments.node("claude_code").glob(
+        "node_modules/@anthropic-ai/claude-code-linux-*/claude"
+    )
     key = stand.tollhouse.key("claude code", "--scope", AI_HUB)
 
     def said(*words: str) -> str:

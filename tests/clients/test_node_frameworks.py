@@ -1,8 +1,8 @@
 """
 Frameworks and wrappers in Node, under their own tracing or another's, against a provider with a journal.
 
-A record differs from the journal only where the client itself leaves out or changes a figure before it sends it; each
-such place has its sentence here, and when a client is mended the test says so by failing.
+A record differs from the journal only where the client itself leaves out or changes a figure before it sends
+it; each such place has its sentence here, and when a client is mended the test says so by failing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,16 @@ from tests.documents import connect_page
 pytestmark = pytest.mark.clients
 
 Told = Callable[[list[Call]], list[Call]]  # what a client tells of the calls of its programs
-no_figures = without("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+no_figures = without(
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"
+)
 
 
 def openai_agents_js(calls: list[Call]) -> list[Call]:
-    """Of a stream of chat completions the library tells neither figures nor id, so it is a call beside the agent's."""
+    """
+    Of a stream of chat completions the library tells neither figures nor id, so it is a call beside the
+    agent's.
+    """
     _, streamed = (call for call in calls[:4] if call.request_model == "gpt-4o")
     return [*calls, no_figures(streamed)]
 
@@ -44,16 +49,22 @@ def _of_genkit(call: Call) -> Call:
 def langfuse_js(calls: list[Call]) -> list[Call]:
     """Embeddings are generations without figures."""
     return [
-        replace(call, operation="chat", input_tokens=None) if call.operation == "embeddings" else call for call in calls
+        replace(call, operation="chat", input_tokens=None) if call.operation == "embeddings" else call
+        for call in calls
     ]
 
 
 CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
     "openai_agents_js": (openai_agents_js, ("answers", "streams", "tools", "failures")),
     "genkit": (genkit, ("answers", "streams", "tools", "failures", "embeddings")),
-    "langfuse_js": (langfuse_js, ("chat", "stream", "silent_stream", "responses", "tools", "failures", "embeddings")),
+    "langfuse_js": (
+        langfuse_js,
+        ("chat", "stream", "silent_stream", "responses", "tools", "failures", "embeddings"),
+    ),
 }
-NO_NAMES: dict[str, Any] = dict.fromkeys(("request_model", "response_model", "request_id"))  # each has its own
+NO_NAMES: dict[str, Any] = dict.fromkeys(
+    ("request_model", "response_model", "request_id")
+)  # each has its own
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -1,8 +1,9 @@
 """
-A Debian of its own: made by debootstrap, changed by commands in it, and booted with systemd as its first process.
+A Debian of its own: made by debootstrap, changed by commands in it, and booted with systemd as its first
+process.
 
-It has namespaces of its own for processes, mounts and the network (loopback alone), and needs root. Trees are kept in
-`.venv-debian`, as making one takes a minute.
+It has namespaces of its own for processes, mounts and the network (loopback alone), and needs root. Trees are
+kept in `.venv-debian`, as making one takes a minute.
 """
 
 from __future__ import annotations
@@ -93,19 +94,26 @@ class Machine:
         """Repeats a command until it succeeds; its standard output."""
         deadline = time.monotonic() + timeout_s
         while (done := self.attempt(command)).returncode:
-            assert time.monotonic() < deadline, f"waited {timeout_s} s for {command}\n{done.stdout}\n{done.stderr}"
+            assert time.monotonic() < deadline, (
+                f"waited {timeout_s} s for {command}\n{done.stdout}\n{done.stderr}"
+            )
             time.sleep(0.2)
         return done.stdout
 
 
 @contextmanager
 def running(script: str, arguments: Sequence[str], *, name: str) -> Iterator[Machine]:
-    """Runs a script in namespaces of its own; it ends by executing the first process there, which has that name."""
+    """
+    Runs a script in namespaces of its own; it ends by executing the first process there, which has that name.
+    """
     need_root_and("unshare", "nsenter")
     namespaces = ["--mount", "--pid", "--uts", "--ipc", "--net", "--fork", "--kill-child"]
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(
-        ["unshare", *namespaces, "sh", "-c", script, *arguments], stdin=quiet, stdout=quiet, stderr=subprocess.PIPE
+        ["unshare", *namespaces, "sh", "-c", script, *arguments],
+        stdin=quiet,
+        stdout=quiet,
+        stderr=subprocess.PIPE,
     )
     try:
         first = _first_process(process, name)

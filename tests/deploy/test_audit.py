@@ -46,7 +46,14 @@ def test_what_is_not_known_fails_where_it_could_be(
     program.chmod(0o755)
     for place, word in enumerate(locks):
         (tmp_path / f"requirements-{place}.lock").write_text(word)
-    command = [sys.executable, str(ROOT / "deploy/audit.py"), "--program", str(program), "--locks", str(tmp_path)]
+    command = [
+        sys.executable,
+        str(ROOT / "deploy/audit.py"),
+        "--program",
+        str(program),
+        "--locks",
+        str(tmp_path),
+    ]
     environment = {**os.environ, "AUDIT": required}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (int(fails), "") == (done.returncode, done.stderr)

@@ -42,7 +42,9 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_file_that_the_services_name_is_there(secrets: Path) -> None:
-    """Settings and scripts beside the file, secrets by the script; nobody else may look into their directory."""
+    """
+    Settings and scripts beside the file, secrets by the script; nobody else may look into their directory.
+    """
     for name, each in COMPOSE["configs"].items():
         assert (SHARED / each["file"]).exists(), name
     assert {Path(each["file"]).name for each in COMPOSE["secrets"].values()} == {
@@ -59,7 +61,10 @@ def test_every_file_that_the_services_name_is_there(secrets: Path) -> None:
 
 
 def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path: Path) -> None:
-    """One image with PostgreSQL's library, one file of settings; the addresses of both databases are in the secret."""
+    """
+    One image with PostgreSQL's library, one file of settings; the addresses of both databases are in the
+    secret.
+    """
     first, *others = ({**SERVICES[name], "hostname": "", "volumes": []} for name in GATEWAYS)
     assert [first, first] == others
     assert (True, ["ALL"]) == (first["read_only"], first["cap_drop"])
@@ -71,7 +76,10 @@ def test_the_gateways_are_alike_and_their_settings_load(secrets: Path, tmp_path:
     for text in (inside, re.sub(r"^# (?=\[|\w+ = )", "", inside, flags=re.MULTILINE)):
         path.write_text(text)
         config = load(path, env=variables())
-    assert (secrets / "dsn", secrets / "installation_secret") == (config.storage.dsn_file, config.storage.secret_file)
+    assert (secrets / "dsn", secrets / "installation_secret") == (
+        config.storage.dsn_file,
+        config.storage.secret_file,
+    )
     assert 32 == len((secrets / "installation_secret").read_bytes())
     assert "host=primary,standby " in (secrets / "dsn").read_text()
 
@@ -83,7 +91,9 @@ def test_the_balancer_knows_every_gateway_and_asks_whether_it_is_ready() -> None
         backend = re.split(r"\n\n", text.partition(f"\nbackend {name}\n")[2])[0]
         assert "GET /readyz" in backend
         assert list(GATEWAYS) == re.findall(rf"server (\S+) \1:{port} .*\bcheck\b", backend)
-    assert re.findall(r"bind :(\d+)", text) == [each.partition(":")[0] for each in SERVICES["balancer"]["ports"]]
+    assert re.findall(r"bind :(\d+)", text) == [
+        each.partition(":")[0] for each in SERVICES["balancer"]["ports"]
+    ]
 
 
 CONFIRMS = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
@@ -139,7 +149,9 @@ def test_the_role_reaches_its_database_under_either_name(database: Server, secre
             assert connection.execute(SEES_ALL.encode()).fetchone() == (True,)
             assert connection.execute("SHOW synchronous_standby_names").fetchone() == ("standby",)
     with pytest.raises(psycopg.OperationalError, match="certificate"):
-        psycopg.connect(told.replace("host=primary,standby", f"host=other hostaddr=127.0.0.1 port={database.port}"))
+        psycopg.connect(
+            told.replace("host=primary,standby", f"host=other hostaddr=127.0.0.1 port={database.port}")
+        )
 
 
 @pytest.mark.asyncio
@@ -149,7 +161,8 @@ async def test_the_standby_copies_the_primary_and_confirms_what_is_kept(
     """
     With the address that the script has, under the name that the primary waits for.
 
-    The tables are made then as by `tollhouse storage init`, with the settings of the gateways, and nothing is missing.
+    The tables are made then as by `tollhouse storage init`, with the settings of the gateways, and nothing is
+    missing.
     """
     place = database.folder.parent
     monkeypatch.setenv("HOME", str(place))
@@ -195,12 +208,16 @@ def test_postgresql_takes_the_parameters_of_the_samples(database: Server) -> Non
     cluster = yaml.safe_load((SAMPLES / "cloudnative-pg.yaml").read_text())["spec"]
     shared = patroni["bootstrap"]["dcs"]
     assert (True, True) == (shared["synchronous_mode"], shared["synchronous_mode_strict"])
-    assert {"method": "any", "number": 1, "dataDurability": "required"} == cluster["postgresql"]["synchronous"]
+    assert {"method": "any", "number": 1, "dataDurability": "required"} == cluster["postgresql"][
+        "synchronous"
+    ]
     parameters = shared["postgresql"]["parameters"] | cluster["postgresql"]["parameters"]
     folder = programs()
     assert folder is not None
     for name, value in parameters.items():
         command = [str(folder / "postgres"), "-D", str(database.folder), "-C", name, "-c", f"{name}={value}"]
-        done = subprocess.run(command, user=user(), env=environment(), cwd="/", capture_output=True, text=True)
+        done = subprocess.run(
+            command, user=user(), env=environment(), cwd="/", capture_output=True, text=True
+        )
         assert 0 == done.returncode, done.stderr
     assert ["GRANT pg_monitor TO tollhouse"] == cluster["bootstrap"]["initdb"]["postInitSQL"]

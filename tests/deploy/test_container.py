@@ -1,4 +1,7 @@
-"""The container's image and the Compose file: read, and as far as it goes without a container runtime, carried out."""
+"""
+The container's image and the Compose file: read, and as far as it goes without a container runtime, carried
+out.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ COMPOSE = ROOT / "deploy/compose"
 def instructions() -> list[tuple[str, str]]:
     """Name and arguments, continued lines joined."""
     text = re.sub(r"^#.*\n", "", CONTAINERFILE.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
-    return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+    return [
+        (name, rest.strip()) for name, _, rest in (line.partition(" ") for line in text.splitlines() if line)
+    ]
 
 
 def last(name: str) -> str:
@@ -34,7 +39,9 @@ def last(name: str) -> str:
 
 
 def variables() -> dict[str, str]:
-    return dict(word.split("=", 1) for name, rest in instructions() if name == "ENV" for word in shlex.split(rest))
+    return dict(
+        word.split("=", 1) for name, rest in instructions() if name == "ENV" for word in shlex.split(rest)
+    )
 
 
 def test_the_image_runs_unprivileged_and_installs_by_hash() -> None:
@@ -46,7 +53,9 @@ def test_the_image_runs_unprivileged_and_installs_by_hash() -> None:
     assert last("VOLUME") == str(config.data_dir)
     ports = [address.rpartition(":")[2] for address in (config.server.listen, config.server.grpc_listen)]
     assert ports == last("EXPOSE").split()
-    installs = [step for name, rest in instructions() if name == "RUN" for step in rest.split("&&") if "/pip " in step]
+    installs = [
+        step for name, rest in instructions() if name == "RUN" for step in rest.split("&&") if "/pip " in step
+    ]
     assert installs
     assert [] == [step for step in installs if "--require-hashes" not in step and "--no-deps" not in step]
     (argument,) = (rest for name, rest in instructions() if name == "ARG")
@@ -62,9 +71,12 @@ def test_compose_connects_litellm_as_its_page_says() -> None:
     blocks = dict(re.findall(r"^```(yaml|dotenv)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
     told = blocks["dotenv"].replace("HOST", "tollhouse").replace("KEY", "${TOLLHOUSE_KEY}")
     proxy = {
-        name: re.sub(r":\?[^}]*", "", value) for name, value in compose["services"]["litellm"]["environment"].items()
+        name: re.sub(r":\?[^}]*", "", value)
+        for name, value in compose["services"]["litellm"]["environment"].items()
     }
-    assert proxy == {"OPENAI_API_KEY": "${OPENAI_API_KEY:-}"} | dict(line.split("=", 1) for line in told.splitlines())
+    assert proxy == {"OPENAI_API_KEY": "${OPENAI_API_KEY:-}"} | dict(
+        line.split("=", 1) for line in told.splitlines()
+    )
     settings = yaml.safe_load((COMPOSE / "litellm.yaml").read_text())
     assert yaml.safe_load(blocks["yaml"])["litellm_settings"] == settings["litellm_settings"]
     tollhouse = compose["services"]["tollhouse"]
@@ -76,7 +88,9 @@ def test_compose_connects_litellm_as_its_page_says() -> None:
 
 
 class Image:
-    """A Containerfile carried out on trees of Debian: each FROM is the base system of the release that it names."""
+    """
+    A Containerfile carried out on trees of Debian: each FROM is the base system of the release that it names.
+    """
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -128,17 +142,30 @@ class Image:
             place = self._inside(certificates)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(certificates, place)
-        env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **pip, **self._variables}
+        env = {
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            **pip,
+            **self._variables,
+        }
         script = f"cd {self._directory} && {rest}"
-        command = ["unshare", "--mount", "sh", "-c", 'mount -t proc proc "$0/proc" && exec chroot "$0" sh -c "$1"']
-        done = subprocess.run([*command, str(self.tree), script], capture_output=True, text=True, env=env, timeout=600)
+        command = [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            'mount -t proc proc "$0/proc" && exec chroot "$0" sh -c "$1"',
+        ]
+        done = subprocess.run(
+            [*command, str(self.tree), script], capture_output=True, text=True, env=env, timeout=600
+        )
         assert 0 == done.returncode, f"{rest}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
     def _inside(self, path: str) -> Path:
         return self.tree / os.path.normpath(os.path.join(self._directory, path)).lstrip("/")  # noqa: PTH118
 
 
-# As a runtime does: the root read-only, the volume with what the image has there, no capability, the user of the image.
+# As a runtime does: the root read-only, the volume with what the image has there, no capability, the user of
+# the image.
 START = """
 set -e
 mount --make-rprivate / && mount --bind "$0" "$0" && cd "$0"
@@ -159,7 +186,9 @@ def container(tmp_path: Path) -> Iterator[Machine]:
     subprocess.run(["cp", "-a", str(image.tree) + last("VOLUME"), str(volume)], check=True)
     told = [f"{name}={value}" for name, value in variables().items()]
     command = [*told, *UNPRIVILEGED.split(), *json.loads(last("ENTRYPOINT")), *json.loads(last("CMD"))]
-    with running(START, [str(image.tree), str(volume), last("VOLUME"), *command], name="tollhouse") as machine:
+    with running(
+        START, [str(image.tree), str(volume), last("VOLUME"), *command], name="tollhouse"
+    ) as machine:
         yield machine
     for tree in tmp_path.iterdir():
         shutil.rmtree(tree)
@@ -167,7 +196,10 @@ def container(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.mark.chroot
 def test_the_image_starts_takes_a_record_and_says_that_it_lives(container: Machine) -> None:
-    """Built and started as a runtime would, it is healthy, keeps a record, and can write nowhere but in its volume."""
+    """
+    Built and started as a runtime would, it is healthy, keeps a record, and can write nowhere but in its
+    volume.
+    """
     env = " ".join(f"{name}={value}" for name, value in variables().items())
     asked = f"{env} {UNPRIVILEGED}"
     health = " ".join(json.loads(last("HEALTHCHECK").partition("CMD ")[2]))
@@ -175,7 +207,9 @@ def test_the_image_starts_takes_a_record_and_says_that_it_lives(container: Machi
     made: dict[str, Any] = json.loads(
         container.run(f"{asked} tollhouse keys create --name one --use-case 'Send AI Telemetry' --json")
     )
-    container.run(f"TOLLHOUSE_KEY={made['secret']} tollhouse send --example litellm --to http://127.0.0.1:4318")
+    container.run(
+        f"TOLLHOUSE_KEY={made['secret']} tollhouse send --example litellm --to http://127.0.0.1:4318"
+    )
     container.run(f"{asked} tollhouse spool verify")
     assert "Read-only file system" in container.attempt("touch /opt/tollhouse/x").stderr
     container.run(f"test $(stat -c %u {last('VOLUME')}/spool.sqlite) = 65532")

@@ -49,7 +49,10 @@ def listed(package: Path) -> dict[str, str]:
 
 
 def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -> None:
-    """Units, settings, directories of keys that root alone can read, and the locked libraries; no compiled caches."""
+    """
+    Units, settings, directories of keys that root alone can read, and the locked libraries; no compiled
+    caches.
+    """
     files = listed(package)
     assert {"root/root"} == {each.split()[1] for each in files.values()}
     assert "drwx------ root/root" == files["/etc/tollhouse/keys/"] == files["/etc/tollhouse/agent-keys/"]
@@ -95,7 +98,14 @@ def machine(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator
     subprocess.run(["dpkg-deb", "--raw-extract", str(package), str(unpacked)], check=True)
     control = unpacked / "DEBIAN/control"
     control.write_text(re.sub(r"^Version: .*", "Version: 99.0", control.read_text(), flags=re.MULTILINE))
-    command = ["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(unpacked), str(tree / "root/next.deb")]
+    command = [
+        "dpkg-deb",
+        "--root-owner-group",
+        "-Znone",
+        "--build",
+        str(unpacked),
+        str(tree / "root/next.deb"),
+    ]
     subprocess.run(command, capture_output=True, check=True)
     with booted(tree, place) as one:
         yield one
@@ -120,13 +130,16 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     # Installed: the service runs, as a user of its own.
     machine.run("dpkg -i first.deb && systemctl is-active tollhouse && systemctl is-enabled tollhouse")
     assert machine.run(f"stat -c %U /proc/{main_pid(machine)}").strip() != "root"
-    secret = tollhouse_json(machine, "keys", "create", "--name", "first", "--use-case", "Send AI Telemetry")["secret"]
+    secret = tollhouse_json(machine, "keys", "create", "--name", "first", "--use-case", "Send AI Telemetry")[
+        "secret"
+    ]
     machine.run(f"TOLLHOUSE_KEY={secret} tollhouse send --example litellm --to http://127.0.0.1:4318")
     assert 1 == received(machine)
 
     # With the example of an upstream switched on: its key is read from the credentials of the service.
     machine.run(
-        "install -m 0600 /dev/null /etc/tollhouse/keys/upstream && echo a-secret > /etc/tollhouse/keys/upstream"
+        "install -m 0600 /dev/null /etc/tollhouse/keys/upstream && echo a-secret > "
+        "/etc/tollhouse/keys/upstream"
     )
     machine.run(f"sed -i '/^# .upstream/,$ s/^# //; s#https://cost.example.com#http://127.0.0.1:9#' {CONFIG}")
     machine.run("systemctl restart tollhouse")
@@ -153,7 +166,8 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     )
     machine.run(f"echo {enrolment['secret']} > /etc/tollhouse/agent-keys/enrolment")
     machine.run(
-        'sed -i \'s#https://tollhouse.example.com#http://127.0.0.1:4318#; s#:4318"  #:14318"#; s#:4317"#:14317"#\''
+        'sed -i \'s#https://tollhouse.example.com#http://127.0.0.1:4318#; s#:4318"  #:14318"#; '
+        's#:4317"#:14317"#\''
         " /etc/tollhouse/agent.toml && systemctl start tollhouse-agent"
     )
     machine.wait_for(f"tollhouse devices list --config {CONFIG} --json | grep -q enrolled")
@@ -164,7 +178,9 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     machine.run("systemctl daemon-reload && systemctl restart tollhouse")
     hung = main_pid(machine)
     machine.run(f"kill -STOP {hung}")
-    machine.wait_for(f"systemctl is-active tollhouse && test $(systemctl show -P MainPID tollhouse) != {hung}")
+    machine.wait_for(
+        f"systemctl is-active tollhouse && test $(systemctl show -P MainPID tollhouse) != {hung}"
+    )
     machine.run("rm -r /run/systemd/system/tollhouse.service.d && systemctl daemon-reload")
     assert 1 == received(machine)
 
@@ -176,12 +192,18 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     assert "0" not in machine.run("stat -c %u /var/lib/tollhouse/*").split()
 
     # With its socket unit the service restarts, and nobody who asks meanwhile is refused.
-    machine.run("systemctl stop tollhouse && systemctl enable --now tollhouse.socket && systemctl start tollhouse")
+    machine.run(
+        "systemctl stop tollhouse && systemctl enable --now tollhouse.socket && systemctl start tollhouse"
+    )
     machine.run(f"python3 -c '{ASK}' & asking=$!; systemctl restart tollhouse && wait $asking")
 
     # Purged: the records are all that is left.
     machine.run("dpkg --purge tollhouse")
     assert "inactive" == machine.attempt("systemctl is-active tollhouse").stdout.strip()
-    left = machine.run("find /etc /usr /var/lib -name '*tollhouse*' -not -path '/var/lib/private/*/*'").split()
-    state = [f"/var/lib/{place}{name}" for name in ("tollhouse", "tollhouse-agent") for place in ("", "private/")]
+    left = machine.run(
+        "find /etc /usr /var/lib -name '*tollhouse*' -not -path '/var/lib/private/*/*'"
+    ).split()
+    state = [
+        f"/var/lib/{place}{name}" for name in ("tollhouse", "tollhouse-agent") for place in ("", "private/")
+    ]
     assert sorted(state) == sorted(left)

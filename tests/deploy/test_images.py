@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-# Named by a tag alone so far: no registry of images could be asked where this was written. A release is refused until
-# each has its digest; take it out of this list then.
+# Named by a tag alone so far: no registry of images could be asked where this was written. A release is
+# refused until each has its digest; take it out of this list then.
 WITHOUT_DIGEST = [
     "docker.io/library/debian:trixie-slim",
     "docker.io/library/haproxy:3.2",
@@ -32,7 +32,9 @@ def test_a_digest_is_seen(tmp_path: Path) -> None:
     container = tmp_path / "deploy/container"
     container.mkdir(parents=True)
     (container / "Containerfile").write_text(f"FROM {pinned} AS build\nFROM registry.example/last:2\n")
-    (tmp_path / "deploy/compose.yaml").write_text(f'  image: tollhouse\n  image: {pinned}\n    - image: "other:3"\n')
+    (tmp_path / "deploy/compose.yaml").write_text(
+        f'  image: tollhouse\n  image: {pinned}\n    - image: "other:3"\n'
+    )
     assert ["other:3", pinned, "registry.example/last:2"] == list(found["images"](tmp_path))
     assert ["other:3", "registry.example/last:2"] == list(found["without_digest"](tmp_path))
 

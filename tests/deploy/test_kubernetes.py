@@ -1,4 +1,7 @@
-"""The Helm chart and the plain Kustomize files: rendered by the tools, equal, and valid by the published schemas."""
+"""
+The Helm chart and the plain Kustomize files: rendered by the tools, equal, and valid by the published
+schemas.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def tool(name: str, *words: str) -> str:
 
 def helm(*words: str) -> str:
     chart = str(KUBERNETES / "helm")
-    return tool("helm", "template", "tollhouse", chart, "--namespace", "tollhouse", "--kube-version", VERSION, *words)
+    return tool(
+        "helm", "template", "tollhouse", chart, "--namespace", "tollhouse", "--kube-version", VERSION, *words
+    )
 
 
 def kustomize(place: Path, *components: str) -> str:
@@ -64,8 +69,8 @@ def objects(text: str) -> Objects:
 
 def comparable(text: str) -> str:
     """
-    Without what is Helm's own: its labels, and the checksum by which changed settings restart a pod. Kustomize has the
-    checksum in the name of the settings.
+    Without what is Helm's own: its labels, and the checksum by which changed settings restart a pod.
+    Kustomize has the checksum in the name of the settings.
     """
     text = re.sub(r"\btollhouse-[0-9a-z]{10}\b", "tollhouse", text)
     listed = list(yaml.safe_load_all(text))
@@ -97,15 +102,22 @@ def comparable(text: str) -> str:
         ((*SHARED, *MONITORED), ("postgres", "monitoring")),
     ],
 )
-def test_helm_and_kustomize_agree(values: tuple[str, ...], components: tuple[str, ...], tmp_path: Path) -> None:
+def test_helm_and_kustomize_agree(
+    values: tuple[str, ...], components: tuple[str, ...], tmp_path: Path
+) -> None:
     """Both render the same objects, with monitoring and without, for files and for a PostgreSQL."""
     assert comparable(helm(*values)) == comparable(kustomize(tmp_path, *components))
 
 
 def problems(text: str) -> list[str]:
-    """What the published schemas say against each object: Kubernetes' own, strictly, and the Prometheus Operator's."""
+    """
+    What the published schemas say against each object: Kubernetes' own, strictly, and the Prometheus
+    Operator's.
+    """
     definitions = Resource.from_contents(schema("kubernetes/_definitions"), default_specification=DRAFT202012)
-    registry: Registry[Any] = Registry().with_resource("https://kubernetes.io/api/_definitions.json", definitions)
+    registry: Registry[Any] = Registry().with_resource(
+        "https://kubernetes.io/api/_definitions.json", definitions
+    )
     found = []
     for (kind, name), one in objects(text).items():
         group, _, version = one["apiVersion"].rpartition("/")
@@ -124,14 +136,18 @@ def schema(path: str) -> Any:
 
 def test_the_published_schemas_accept_what_is_rendered(tmp_path: Path) -> None:
     """No field is unknown or of a wrong type; a field that is, is found."""
-    assert [] == problems(helm(*MONITORED)) == problems(kustomize(tmp_path, "monitoring")) == problems(sidecar())
+    assert (
+        [] == problems(helm(*MONITORED)) == problems(kustomize(tmp_path, "monitoring")) == problems(sidecar())
+    )
     assert [] == problems(helm(*SHARED, *MONITORED))
     (found,) = problems(helm().replace("startupProbe:", "startProbe:"))
     assert "startProbe" in found
 
 
 def test_alerts_come_from_one_file(tmp_path: Path) -> None:
-    """Both carry the rules of deploy/prometheus as they are; `make kubernetes-rules` writes those of Kustomize."""
+    """
+    Both carry the rules of deploy/prometheus as they are; `make kubernetes-rules` writes those of Kustomize.
+    """
     rules = yaml.safe_load((ROOT / "deploy/prometheus/rules.yaml").read_text())
     written = (KUBERNETES / "kustomize/monitoring/prometheusrule.yaml").read_text()
     assert rules == yaml.safe_load(written)["spec"], "make kubernetes-rules"
@@ -149,7 +165,9 @@ def test_helm_lints_and_names_a_wrong_value() -> None:
 
 
 def test_settings_in_pods_load(tmp_path: Path) -> None:
-    """The settings of gateway and sidecar have no problem, also with the example of an upstream switched on."""
+    """
+    The settings of gateway and sidecar have no problem, also with the example of an upstream switched on.
+    """
     rendered = objects(kustomize(tmp_path, "monitoring"))
     (text,) = (one["data"]["tollhouse.toml"] for (kind, _), one in rendered.items() if kind == "ConfigMap")
     gateway = rendered["StatefulSet", "tollhouse"]["spec"]["template"]["spec"]["containers"][0]
@@ -166,12 +184,17 @@ def test_settings_in_pods_load(tmp_path: Path) -> None:
 
     pod = objects(sidecar())["StatefulSet", "litellm"]["spec"]["template"]["spec"]
     agent = load(env=variables() | environment(pod["initContainers"][0]))
-    assert ("127.0.0.1:4318", "http://tollhouse.tollhouse.svc:4318") == (agent.server.listen, agent.agent.gateway)
+    assert ("127.0.0.1:4318", "http://tollhouse.tollhouse.svc:4318") == (
+        agent.server.listen,
+        agent.agent.gateway,
+    )
     assert agent.server.listen in environment(pod["containers"][0])["GENERIC_LOGGER_ENDPOINT"]
 
 
 def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -> None:
-    """A Deployment without volumes of its own, spread over machines; its settings name the files of the secret."""
+    """
+    A Deployment without volumes of its own, spread over machines; its settings name the files of the secret.
+    """
     rendered = objects(helm(*SHARED))
     assert not [name for kind, name in rendered if kind == "StatefulSet"]
     spec = rendered["Deployment", "tollhouse"]["spec"]
@@ -193,7 +216,9 @@ def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -
     )
     told = environment(container)
     inside = {
-        name: value.replace(mount["mountPath"], str(secrets)) for name, value in told.items() if "STORAGE" in name
+        name: value.replace(mount["mountPath"], str(secrets))
+        for name, value in told.items()
+        if "STORAGE" in name
     }
     config = load(env=variables() | told | inside)
     storage = config.storage
@@ -201,7 +226,9 @@ def test_gateways_on_one_postgresql_keep_nothing_in_their_pods(tmp_path: Path) -
     assert ("postgres", secrets / "dsn") == (storage.engine, storage.dsn_file)
     assert secrets / "installation.secret" == storage.secret_file
     ports = [
-        each["port"] for rule in rendered["NetworkPolicy", "tollhouse"]["spec"]["egress"] for each in rule["ports"]
+        each["port"]
+        for rule in rendered["NetworkPolicy", "tollhouse"]["spec"]["egress"]
+        for each in rule["ports"]
     ]
     assert 5432 in ports
 
@@ -211,7 +238,9 @@ def test_the_versions_are_that_of_the_project() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((KUBERNETES / "helm/Chart.yaml").read_text())
     tags = [
-        yaml.safe_load((KUBERNETES / "kustomize" / name / "kustomization.yaml").read_text())["images"][0]["newTag"]
+        yaml.safe_load((KUBERNETES / "kustomize" / name / "kustomization.yaml").read_text())["images"][0][
+            "newTag"
+        ]
         for name in ("base", "sidecar", "postgres")
     ]
     pages = "".join(path.read_text() for path in sorted((ROOT / "docs/install").glob("*.md")))

@@ -17,6 +17,8 @@ def test_the_launch_agent_starts_the_agent(tmp_path: Path) -> None:
     program, *words, settings = agent["ProgramArguments"]
     assert ("tollhouse", "agent.toml") == (Path(program).name, Path(settings).name)
     (tmp_path / "agent.toml").write_text("")
-    done = subprocess.run([COMMAND, *words, tmp_path / "agent.toml"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [COMMAND, *words, tmp_path / "agent.toml"], capture_output=True, text=True, timeout=60
+    )
     assert 2 == done.returncode
     assert "agent.gateway is required" in done.stderr

@@ -85,7 +85,9 @@ def test_alerts_and_dashboard_name_metrics_that_exist(installations: Any) -> Non
     tollhouse: Tollhouse = installations()
     tollhouse.start()
     shown = set(scraped(tollhouse))
-    named = {name for text in (*(alert["expr"] for alert in ALERTS), *queries()) for name in METRIC.findall(text)}
+    named = {
+        name for text in (*(alert["expr"] for alert in ALERTS), *queries()) for name in METRIC.findall(text)
+    }
     assert set() == named - shown - ONLY_SOMETIMES
 
 

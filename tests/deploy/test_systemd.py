@@ -21,7 +21,9 @@ SYSTEM_UNITS = ("tollhouse.service", "tollhouse-agent.service")
 SETTINGS = {"tollhouse.service": "tollhouse.toml", "tollhouse-agent.service": "agent.toml"}
 EXPOSURE = 2.0
 
-analysed = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+analysed = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+)
 
 
 def service(name: str) -> configparser.SectionProxy:
@@ -61,7 +63,10 @@ def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SYSTEM_UNITS)
 def test_settings_fit_their_unit(name: str, tmp_path: Path) -> None:
-    """The settings load, also with their examples switched on; they name the unit's directory and its credentials."""
+    """
+    The settings load, also with their examples switched on; they name the unit's directory and its
+    credentials.
+    """
     text = (SYSTEMD / SETTINGS[name]).read_text()
     path = tmp_path / "settings.toml"
     for variant in (text, re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE)):
@@ -77,7 +82,9 @@ def test_settings_fit_their_unit(name: str, tmp_path: Path) -> None:
 def test_the_gateway_starts_by_the_command_of_its_unit(installations: Any) -> None:
     """The words of ExecStart start a server from the settings beside the unit."""
     text = (SYSTEMD / "tollhouse.toml").read_text()
-    one = installations(config=re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:0", text).replace("/var/lib/tollhouse", "data"))
+    one = installations(
+        config=re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:0", text).replace("/var/lib/tollhouse", "data")
+    )
     words = service("tollhouse.service")["ExecStart"].split()
     assert ["tollhouse", "serve", "--config", "/etc/tollhouse/tollhouse.toml"] == words
     assert one.start().startswith("http://127.0.0.1:")

@@ -78,7 +78,10 @@ async def spooled(
         spooled, close = Spooled(log=on_disk.log, deliveries=on_disk.deliveries, clock=clock), on_disk.close
     else:
         in_memory = await open_in_memory(settings=settings, clock=clock)
-        spooled, close = Spooled(log=in_memory.log, deliveries=in_memory.deliveries, clock=clock), in_memory.close
+        spooled, close = (
+            Spooled(log=in_memory.log, deliveries=in_memory.deliveries, clock=clock),
+            in_memory.close,
+        )
     try:
         yield spooled
     finally:
@@ -91,7 +94,9 @@ def record_id(n: int) -> bytes:
 
 def call(n: int, **fields: Any) -> Inference:
     """An AI call that is told from others by its number."""
-    return Inference(id=record_id(n), source="test", **{"input_tokens": n, "request_model": "gpt-4o", **fields})
+    return Inference(
+        id=record_id(n), source="test", **{"input_tokens": n, "request_model": "gpt-4o", **fields}
+    )
 
 
 def calls(first: int, last: int, **fields: Any) -> list[Record]:

@@ -56,7 +56,9 @@ def test_only_a_gateway_error_is_ambiguous() -> None:
         (401, {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(NOW) + 90)}, None),
     ],
 )
-def test_a_limit_that_is_used_up_says_until_when(status: int, headers: dict[str, str], wait_s: float | None) -> None:
+def test_a_limit_that_is_used_up_says_until_when(
+    status: int, headers: dict[str, str], wait_s: float | None
+) -> None:
     """GitHub forbids what is beyond it, with a time of its own: the key is good."""
     error = problem(HttpAnswer(status=status, headers=headers), now=NOW)
     assert isinstance(error, Misconfigured)
@@ -102,7 +104,9 @@ def test_the_words_are_the_destination_s_own(headers: dict[str, str], body: byte
 
 
 def test_secrets_are_struck_out_and_words_are_bounded() -> None:
-    """An upstream that echoes the key does not bring it into our files, and a page of HTML does not either."""
+    """
+    An upstream that echoes the key does not bring it into our files, and a page of HTML does not either.
+    """
     answer = HttpAnswer(status=403, body=b"key th_secret is disabled. " + b"x" * 10_000)
     said = words(answer, secrets=["th_secret"])
     assert said.startswith("key [key] is disabled. xxx")

@@ -8,12 +8,16 @@ from exporters.backoff import LONGEST_HINT_S, Backoff
 
 
 @pytest.mark.parametrize(
-    ("failures", "shortest", "longest"), [(1, 1, 2), (2, 2, 4), (3, 4, 8), (4, 8, 16), (5, 15, 30), (1000, 15, 30)]
+    ("failures", "shortest", "longest"),
+    [(1, 1, 2), (2, 2, 4), (3, 4, 8), (4, 8, 16), (5, 15, 30), (1000, 15, 30)],
 )
 def test_the_wait_doubles_from_one_second_to_thirty(failures: int, shortest: float, longest: float) -> None:
     """The jitter moves a wait within the upper half of its step."""
     backoff = Backoff()
-    assert (shortest, longest) == (backoff.delay_s(failures, chance=0.0), backoff.delay_s(failures, chance=1.0))
+    assert (shortest, longest) == (
+        backoff.delay_s(failures, chance=0.0),
+        backoff.delay_s(failures, chance=1.0),
+    )
     assert shortest <= backoff.delay_s(failures) <= longest
 
 

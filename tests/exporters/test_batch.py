@@ -53,7 +53,9 @@ def test_no_more_can_be_refused_than_was_sent() -> None:
         ([counter(1), counter(2, shadow=True), call(3), call(4)], 3),
     ],
 )
-def test_a_mixed_batch_is_split_near_its_middle(records: Sequence[Record | None], boundary: int | None) -> None:
+def test_a_mixed_batch_is_split_near_its_middle(
+    records: Sequence[Record | None], boundary: int | None
+) -> None:
     """The boundary between kinds that halves best; shadows make none."""
     whole = delivery(1, len(records))
     assert boundary == batch.nearest_boundary(whole, batch.without_shadows(whole, [entry(1, records)]))

@@ -27,7 +27,9 @@ def test_a_type_without_its_setting_is_a_problem_and_with_it_none(name: str) -> 
     assert type.needs in {field.name for field in fields(DestinationSettings)}
     assert set(type.topics) <= set(TOPICS)
     without = DestinationSettings(name="one", type=name, topics=type.topics)
-    assert [f"destinations[0].{type.needs} is required for type {name!r}"] == list(catalogue.problems([without]))
+    assert [f"destinations[0].{type.needs} is required for type {name!r}"] == list(
+        catalogue.problems([without])
+    )
     value = Path("records") if type.needs == "path" else "http://127.0.0.1"
     settings = DestinationSettings(name="one", type=name, topics=type.topics, **{type.needs: value})  # type: ignore[arg-type]
     assert [] == list(catalogue.problems([settings]))
@@ -35,10 +37,14 @@ def test_a_type_without_its_setting_is_a_problem_and_with_it_none(name: str) -> 
 
 @pytest.mark.parametrize("name", [type.name for type in catalogue.TYPES.values() if type.needs == "path"])
 def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
-    """Else each node would write its own part; and a shared file takes one topic, as two nodes may send two."""
+    """
+    Else each node would write its own part; and a shared file takes one topic, as two nodes may send two.
+    """
     topics = catalogue.TYPES[name].topics
     alone = DestinationSettings(name="one", type=name, path=Path("records"), topics=topics[:1])
-    assert ["shared = true" in problem for problem in catalogue.problems([alone], of_several_nodes=True)] == [True]
+    assert ["shared = true" in problem for problem in catalogue.problems([alone], of_several_nodes=True)] == [
+        True
+    ]
     shared = replace(alone, shared=True)
     assert [] == list(catalogue.problems([shared], of_several_nodes=True))
     if len(topics) > 1:

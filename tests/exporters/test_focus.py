@@ -73,7 +73,10 @@ def rows(records: list[Record] = RECORDS) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["ChargeDescription"] + row["BilledCost"])
 def test_each_row_follows_the_columns_rules(row: dict[str, str]) -> None:
-    """Mandatory columns are there and not null where they must not be; values are allowed ones, numbers, UTC times."""
+    """
+    Mandatory columns are there and not null where they must not be; values are allowed ones, numbers, UTC
+    times.
+    """
     assert set() == MANDATORY - set(row)
     assert [] == [name for name in NEVER_NULL if not row[name]]
     assert [] == [name for name, allowed in ALLOWED.items() if row[name] not in allowed]
@@ -86,7 +89,9 @@ def test_each_row_follows_the_columns_rules(row: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["ChargeDescription"] + row["BilledCost"])
 def test_usage_and_credits(row: dict[str, str]) -> None:
-    """Usage is priced and never negative; what came back is a credit, without usage; units go with quantities."""
+    """
+    Usage is priced and never negative; what came back is a credit, without usage; units go with quantities.
+    """
     if row["ChargeCategory"] == "Usage":
         assert Decimal(row["PricingQuantity"]) >= 0
         assert "Standard" == row["PricingCategory"]
@@ -121,12 +126,17 @@ def test_periods_hold_each_other() -> None:
     for row in rows():
         start, end = (datetime.fromisoformat(row[name]) for name in ("ChargePeriodStart", "ChargePeriodEnd"))
         assert timedelta(hours=1) == end - start
-        assert ("2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z") == (row["BillingPeriodStart"], row["BillingPeriodEnd"])
+        assert ("2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z") == (
+            row["BillingPeriodStart"],
+            row["BillingPeriodEnd"],
+        )
         assert end <= datetime.fromisoformat(row["BillingPeriodEnd"])
 
 
 def test_the_sum_is_the_spend() -> None:
-    """Cached calls cost nothing, shadows are not there, counters of money count; nothing else is added or lost."""
+    """
+    Cached calls cost nothing, shadows are not there, counters of money count; nothing else is added or lost.
+    """
     found = rows()
     assert Decimal("0.25") * 3 - Decimal("1.5") + Decimal("0.1") + Decimal("0.75") == sum(
         Decimal(row["BilledCost"]) for row in found
@@ -136,7 +146,9 @@ def test_the_sum_is_the_spend() -> None:
 
 def test_regions_are_rows_of_their_own() -> None:
     """As on a provider's bill; both columns are null where no source tells where a call was processed."""
-    found = rows([paid(1, region="us-east-1"), paid(2, region="us-east-1"), paid(3, region="global"), paid(4)])
+    found = rows(
+        [paid(1, region="us-east-1"), paid(2, region="us-east-1"), paid(3, region="global"), paid(4)]
+    )
     assert {("us-east-1", "us-east-1", "2"), ("global", "global", "1"), ("", "", "1")} == {
         (row["RegionId"], row["RegionName"], row["x_Calls"]) for row in found
     }
@@ -149,8 +161,12 @@ def test_writes_for_an_hour_have_a_column() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_file_with_other_columns_is_moved_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An earlier version may have begun the file with other columns: the new lines begin a file of their own."""
+async def test_a_file_with_other_columns_is_moved_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    An earlier version may have begun the file with other columns: the new lines begin a file of their own.
+    """
     path = tmp_path / "focus.csv"
     (tmp_path / "focus.csv.1").write_text("taken")
     path.write_bytes(b"BillingAccountId,BilledCost\ntollhouse,1\n")

@@ -54,7 +54,9 @@ async def forwarding(tmp_path: Path, exporter: Capture) -> AsyncIterator[tuple[S
 
 
 @asynccontextmanager
-async def lingering(tmp_path: Path, exporter: Capture, *, linger_s: float) -> AsyncIterator[tuple[Spooled, Forwarder]]:
+async def lingering(
+    tmp_path: Path, exporter: Capture, *, linger_s: float
+) -> AsyncIterator[tuple[Spooled, Forwarder]]:
     """A route over an empty spool whose records wait for others."""
     async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         configs = [config(exporter, "first", linger_s=linger_s)]
@@ -107,7 +109,9 @@ async def test_a_record_waits_no_longer_than_it_may(tmp_path: Path, linger_s: fl
 
 
 @pytest.mark.asyncio
-async def test_a_stop_does_not_wait_for_a_silent_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stop_does_not_wait_for_a_silent_upstream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it does not answer in time stays open."""
     monkeypatch.setattr(forwarder, "FLUSH_S", 0.5)
     silent = Gate()
@@ -139,7 +143,9 @@ async def drained(spool: Spooled, count: int = 10) -> dict[str, int]:
 
 @pytest.mark.asyncio
 async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
-    """Its delivery settles under the settings before, the next goes by the new ones, and none became ambiguous."""
+    """
+    Its delivery settles under the settings before, the next goes by the new ones, and none became ambiguous.
+    """
     first, second = Gate(), Capture(max_records=5)
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
@@ -167,7 +173,9 @@ async def test_equal_settings_leave_a_route_alone(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> None:
-    """Its place is kept; when it comes back it goes on there, and only when its last delivery was answered."""
+    """
+    Its place is kept; when it comes back it goes on there, and only when its last delivery was answered.
+    """
     first, second = Gate(), Capture(max_records=5)
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
@@ -205,7 +213,9 @@ class Turns(HeldTasks, SoleNode):
 
 @pytest.mark.asyncio
 async def test_a_route_sends_while_its_lease_is_held(tmp_path: Path) -> None:
-    """It waits for it, finishes what it sends before another process has it, and goes on where that one came to."""
+    """
+    It waits for it, finishes what it sends before another process has it, and goes on where that one came to.
+    """
     leases, gate = Turns(), Gate()
     async with spooled("memory", tmp_path, StoppedClock()) as spool, asyncio.timeout(60):
         await spool.add(calls(1, 20))

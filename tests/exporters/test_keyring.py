@@ -90,8 +90,18 @@ def test_every_stream_asks_for_a_scope_of_the_catalogue() -> None:
     ("settings", "stream", "parts", "url"),
     [
         ({}, "traces", {}, "https://cost.example/v1/traces"),
-        ({"ai_telemetry_url": "https://otel.example/ai/"}, "metrics", {}, "https://otel.example/ai/v1/metrics"),
-        ({"ai_telemetry_url": "https://otel.example"}, "ping", {}, "https://cost.example/v1/ai-control-plane/ping"),
+        (
+            {"ai_telemetry_url": "https://otel.example/ai/"},
+            "metrics",
+            {},
+            "https://otel.example/ai/v1/metrics",
+        ),
+        (
+            {"ai_telemetry_url": "https://otel.example"},
+            "ping",
+            {},
+            "https://cost.example/v1/ai-control-plane/ping",
+        ),
         ({"paths": {"traces": "/otlp/t"}}, "traces", {}, "https://cost.example/otlp/t"),
         ({"paths": {"traces": "https://b.example/t"}}, "traces", {}, "https://b.example/t"),
         ({"paths": {"metrics": ""}}, "metrics", {}, None),
@@ -121,4 +131,6 @@ def test_a_stream_has_one_address(
 def test_an_overridden_path_is_not_the_published_one() -> None:
     """What an operator chose, and what only a Tollhouse has, counts as unverified."""
     paths = Paths(UpstreamSettings(base_url="https://x", paths={"billing-drops": "/b"}))
-    assert [False, False, True] == [paths.published(name) for name in ("billing-drops", "traces", "unit-cost")]
+    assert [False, False, True] == [
+        paths.published(name) for name in ("billing-drops", "traces", "unit-cost")
+    ]

@@ -40,7 +40,9 @@ def metrics_request(records: Iterable[tuple[UsageMetric, float]]) -> bytes:
 
 def taken_in(*records: UsageMetric) -> list[Record]:
     """What another Tollhouse makes of the request."""
-    slices = normalise("metrics", metrics_request((record, 1.0) for record in records), json=False, options=Options())
+    slices = normalise(
+        "metrics", metrics_request((record, 1.0) for record in records), json=False, options=Options()
+    )
     while True:
         try:
             next(slices)
@@ -60,7 +62,9 @@ def test_another_tollhouse_gets_every_field_back(record: UsageMetric) -> None:
 
 def test_series_are_monotonic_delta_sums() -> None:
     """One metric for each name and unit; readers that know nothing of Tollhouse can add the points up."""
-    request = ExportMetricsServiceRequest.FromString(metrics_request([(FULL, 1.0), (MONEY, 1.0), (counter(5), 1.0)]))
+    request = ExportMetricsServiceRequest.FromString(
+        metrics_request([(FULL, 1.0), (MONEY, 1.0), (counter(5), 1.0)])
+    )
     metrics = request.resource_metrics[0].scope_metrics[0].metrics
     assert [("test.token.usage", "{token}", 2), ("test.cost.usage", "USD", 1)] == [
         (metric.name, metric.unit, len(metric.sum.data_points)) for metric in metrics
@@ -73,7 +77,9 @@ def test_series_are_monotonic_delta_sums() -> None:
 
 def test_what_is_taken_back_stands_in_sums_that_may_fall() -> None:
     """A monotonic sum never falls: negative values stand apart, under the same name."""
-    request = ExportMetricsServiceRequest.FromString(metrics_request([(FULL, 1.0), (TAKEN_BACK, 1.0), (REFUND, 1.0)]))
+    request = ExportMetricsServiceRequest.FromString(
+        metrics_request([(FULL, 1.0), (TAKEN_BACK, 1.0), (REFUND, 1.0)])
+    )
     metrics = request.resource_metrics[0].scope_metrics[0].metrics
     assert [("test.token.usage", True), ("test.token.usage", False), ("test.cost.usage", False)] == [
         (metric.name, metric.sum.is_monotonic) for metric in metrics

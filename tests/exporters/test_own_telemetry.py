@@ -34,12 +34,15 @@ def exported() -> dict[str, Metric]:
 
 
 def test_counters_are_cumulative_sums_under_the_names_of_the_page() -> None:
-    """They begin with the process; those of routes, which outlive it, say of no time that they began with 0."""
+    """
+    They begin with the process; those of routes, which outlive it, say of no time that they began with 0.
+    """
     metrics = exported()
     accepted = metrics["tollhouse_records_accepted_total"].sum
     assert (True, CUMULATIVE) == (accepted.is_monotonic, accepted.aggregation_temporality)
     found = {
-        tuple((one.key, one.value.string_value) for one in point.attributes): point for point in accepted.data_points
+        tuple((one.key, one.value.string_value) for one in point.attributes): point
+        for point in accepted.data_points
     }
     point = found[("topic", "ai-telemetry"), ("source", "litellm")]
     assert (6.0, 5, 9) == (point.as_double, point.start_time_unix_nano, point.time_unix_nano)
@@ -54,7 +57,9 @@ def test_a_histogram_counts_between_its_bounds() -> None:
     bounds = [0.0, *point.explicit_bounds, float("inf")]
     full = [place for place, n in enumerate(point.bucket_counts) if n]
     assert len(point.bucket_counts) == len(point.explicit_bounds) + 1
-    assert [(0.001, 0.0025), (0.01, 0.025), (10.0, float("inf"))] == [(bounds[n], bounds[n + 1]) for n in full]
+    assert [(0.001, 0.0025), (0.01, 0.025), (10.0, float("inf"))] == [
+        (bounds[n], bounds[n + 1]) for n in full
+    ]
     assert 3 == point.count
     assert pytest.approx(60.022) == point.sum
 

@@ -127,7 +127,10 @@ def test_an_error_is_the_span_status_too() -> None:
 
 
 def test_what_is_unknown_is_absent() -> None:
-    """Null is no attribute and no zero; missing ids are cut from the hash of the id, missing times are the commit's."""
+    """
+    Null is no attribute and no zero; missing ids are cut from the hash of the id, missing times are the
+    commit's.
+    """
     (span,) = parsed(Inference(id=record_id(1), source="test"))
     assert {
         "tollhouse.id": record_id(1).hex(),
@@ -205,7 +208,9 @@ hexes = st.binary(min_size=16, max_size=16).filter(any).map(bytes.hex)
         source=texts,
         request_id=st.none() | texts,
         trace_id=st.none() | hexes | texts,
-        span_id=st.none() | texts | hexes.map(lambda text: text[:16]).filter(lambda text: any(bytes.fromhex(text))),
+        span_id=st.none()
+        | texts
+        | hexes.map(lambda text: text[:16]).filter(lambda text: any(bytes.fromhex(text))),
         start_time=st.none() | times,
         end_time=st.none() | times,
         provider=st.none() | texts,

@@ -33,8 +33,8 @@ class Sites(Protocol):
     """
     Makes an installation with an upstream and an oracle, all by the chance of one round.
 
-    With a `key`, which `server` must admit, nothing is written before the first start. Without `linger` there are as
-    many deliveries as can be, so that most is in hand when something happens.
+    With a `key`, which `server` must admit, nothing is written before the first start. Without `linger` there
+    are as many deliveries as can be, so that most is in hand when something happens.
     """
 
     def __call__(

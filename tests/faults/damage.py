@@ -61,7 +61,9 @@ class Calls:
         calls = [(f"chatcmpl-{rng.getrandbits(96):024x}", rng.randrange(1, 10**6)) for _ in range(count)]
         made = {name: content_hash(name, tokens, "ada") for name, tokens in calls}
         self.sent.update(made)
-        status = await self.post(app, request([span(name, tokens=tokens, user__id="ada") for name, tokens in calls]))
+        status = await self.post(
+            app, request([span(name, tokens=tokens, user__id="ada") for name, tokens in calls])
+        )
         if status == 200:
             self.acknowledged.update(made)
         return status
@@ -95,7 +97,9 @@ async def running(directory: Path, *, archive: bool = True) -> AsyncIterator[App
 
 
 async def make_corpus(directory: Path, rng: random.Random, *, archive: bool) -> Calls:
-    """`directory`/rest was closed, `directory`/killed is as a kill would leave it, with its write-ahead log."""
+    """
+    `directory`/rest was closed, `directory`/killed is as a kill would leave it, with its write-ahead log.
+    """
     calls = Calls()
     async with running(directory / "rest", archive=archive) as app:
         registry = app.services.storage.registry
@@ -114,7 +118,9 @@ async def _until_noted(directory: Path, calls: int, *, archive: bool) -> None:
     """Until it is noted that they were acknowledged, and archived where they are to be."""
     for _ in range(int(DRAIN_S / 0.05)):
         note = read_note(directory)
-        if note.accepted.get(AI_TELEMETRY, 0) >= calls and (note.progress.get(ROUTE, 0) > calls or not archive):
+        if note.accepted.get(AI_TELEMETRY, 0) >= calls and (
+            note.progress.get(ROUTE, 0) > calls or not archive
+        ):
             return
         await asyncio.sleep(0.05)
     raise AssertionError(f"{calls} calls are not noted")
@@ -128,7 +134,7 @@ def copy_running(directory: Path, copy: Path) -> None:
             shutil.copy2(path, copy)
 
 
-# -- damage ------------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------------------
 
 
 def flip_bits(file: Path, rng: random.Random) -> None:
@@ -189,12 +195,16 @@ def change_types(file: Path, rng: random.Random) -> None:
             connection.close()
             connection = sqlite3.connect(file, isolation_level=None)
             if values:
-                columns = connection.execute(f"SELECT name FROM pragma_table_info('{table}') WHERE name != 'id'")
+                columns = connection.execute(
+                    f"SELECT name FROM pragma_table_info('{table}') WHERE name != 'id'"
+                )
                 column = rng.choice(columns.fetchall())[0]
                 value = rng.choice([None, -(2**40), 7.5, "\u00e9", b"\xff\x00", 2**60, ""])
                 odd = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE abs(random()) % 3 = 0"
                 connection.execute(odd, (value,))
-    except sqlite3.DatabaseError:  # without its log, or of an earlier version, the file may not have the table
+    except (
+        sqlite3.DatabaseError
+    ):  # without its log, or of an earlier version, the file may not have the table
         flip_bits(file, rng)
     finally:
         connection.close()
@@ -235,7 +245,7 @@ def harm(directory: Path, rng: random.Random, kinds: tuple[Damage, ...], *, only
     return ", ".join(done)
 
 
-# -- the judge ---------------------------------------------------------------------------------------------------------
+# -- the judge -----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -272,7 +282,10 @@ class Said(logging.Handler):
 
 
 async def judged(directory: Path, calls: Calls, rng: random.Random, said: Said) -> Found:
-    """Start, drain, recount, send a fresh record; once more when damage was met meanwhile, as the log then asks for."""
+    """
+    Start, drain, recount, send a fresh record; once more when damage was met meanwhile, as the log then asks
+    for.
+    """
     async with asyncio.timeout(240):
         problems, counted = await _run(directory, calls, rng)
         if is_marked(directory):
@@ -345,7 +358,9 @@ def start_and_kill(directory: Path, *, share: float) -> None:
 def _start_s() -> float:
     """How long a start on an empty directory takes on this machine."""
     with tempfile.TemporaryDirectory() as directory:
-        start_process([str(COMMAND), "version"], cwd=Path(directory)).wait()  # what is copied has been started
+        start_process(
+            [str(COMMAND), "version"], cwd=Path(directory)
+        ).wait()  # what is copied has been started
         began = time.monotonic()
         with _server(Path(directory), is_read=True) as process:
             assert process.stdout is not None

@@ -1,4 +1,6 @@
-"""Faults of the machine under a server: a layer in C that is built here and preloaded (`machine_faults.c`)."""
+"""
+Faults of the machine under a server: a layer in C that is built here and preloaded (`machine_faults.c`).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class MachineFaults:
             pytest.skip("needs a C compiler")
         library, page = directory / "machine_faults.so", directory / "machine_faults.page"
         if not library.exists():
-            subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl"], check=True)
+            subprocess.run(
+                [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl"], check=True
+            )
         page.write_bytes(bytes(_CONTROL.size))
         with page.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), _CONTROL.size)

@@ -30,7 +30,12 @@ class Sender:
         self._key = key
 
     def head(self, length: int, *more: str) -> bytes:
-        lines = ["POST /v1/traces HTTP/1.1", "Host: t", f"Authorization: {self._key}", f"Content-Length: {length}"]
+        lines = [
+            "POST /v1/traces HTTP/1.1",
+            "Host: t",
+            f"Authorization: {self._key}",
+            f"Content-Length: {length}",
+        ]
         return "\r\n".join([*lines, "Content-Type: application/json", *more]).encode() + b"\r\n\r\n"
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -38,7 +43,10 @@ class Sender:
 
     async def slow(self) -> None:
         """Keeps back the end of large bodies, compressed and not, and goes on a byte at a time."""
-        whole = [(gzip.compress(b" " * (64 * MIB), 1), "Content-Encoding: gzip"), (b" " * (40 * MIB), "X-Plain: 1")]
+        whole = [
+            (gzip.compress(b" " * (64 * MIB), 1), "Content-Encoding: gzip"),
+            (b" " * (40 * MIB), "X-Plain: 1"),
+        ]
 
         async def one(body: bytes, coding: str) -> None:
             _, writer = await self.connect()
@@ -71,7 +79,9 @@ class Sender:
             while True:
                 writer.write(self.head(len(body)) + body)
                 answer = await reader.readuntil(b"\r\n\r\n")
-                length = next(line for line in answer.split(b"\r\n") if line.lower().startswith(b"content-length"))
+                length = next(
+                    line for line in answer.split(b"\r\n") if line.lower().startswith(b"content-length")
+                )
                 await reader.readexactly(int(length.partition(b":")[2]))
 
         await asyncio.gather(*(for_ever(one) for _ in range(4)))
@@ -87,7 +97,9 @@ class Sender:
                 own = f"{run}{next(numbers):06x}".encode()
                 writer.write(self.head(len(body)) + body.replace(b"@@@@@@@@@@@@", own))
                 answer = await reader.readuntil(b"\r\n\r\n")
-                length = next(line for line in answer.split(b"\r\n") if line.lower().startswith(b"content-length"))
+                length = next(
+                    line for line in answer.split(b"\r\n") if line.lower().startswith(b"content-length")
+                )
                 await reader.readexactly(int(length.partition(b":")[2]))
 
         await asyncio.gather(*(for_ever(one) for _ in range(8)))
@@ -108,7 +120,9 @@ class Sender:
                 await one((20, 90, len(whole))[place % 3])
 
     async def connections(self) -> None:
-        """Five hundred open connections that say nothing; each that is closed is opened again a second later."""
+        """
+        Five hundred open connections that say nothing; each that is closed is opened again a second later.
+        """
 
         async def one() -> None:
             reader, _ = await self.connect()

@@ -39,7 +39,9 @@ class SentRequest:
 
 
 class Oracle:
-    """What was sent and what was acknowledged: in memory, and flushed to a file, `RESPONSE_ID HASH` a line."""
+    """
+    What was sent and what was acknowledged: in memory, and flushed to a file, `RESPONSE_ID HASH` a line.
+    """
 
     def __init__(self, path: Path, rng: random.Random, key: str) -> None:
         self.sent: dict[str, str] = {}
@@ -48,7 +50,9 @@ class Oracle:
         self.unexpected: list[str] = []  # answers that are neither success nor a request to come again
         self.latencies_s: list[float] = []
         self.place: Callable[[], int] = lambda: 0  # how far a trace of the disk has come
-        self.refusals: list[int] = []  # of each sender, until now: what it had acknowledged before is written down
+        self.refusals: list[
+            int
+        ] = []  # of each sender, until now: what it had acknowledged before is written down
         self.places: dict[str, int] = {}  # of each acknowledged call: `place` when it was acknowledged
         self.key = key
         self._rng = rng
@@ -57,7 +61,9 @@ class Oracle:
         self._in_flight: list[SentRequest | None] = []  # of each sender: what the last kill left unanswered
 
     def make(self, count: int, *, user_digits: int = 0) -> SentRequest:
-        """A request of new calls with tokens and users of their own; each digit is half a byte on the disk."""
+        """
+        A request of new calls with tokens and users of their own; each digit is half a byte on the disk.
+        """
         with self._lock:
             calls = [
                 (
@@ -98,15 +104,19 @@ class Oracle:
         for first in range(0, count, at_once):
             sent = self.make(min(at_once, count - first))
             while not self.send(url, sent):
-                assert time.monotonic() < deadline, f"not acknowledged within {timeout_s} s: {self.unexpected}"
+                assert time.monotonic() < deadline, (
+                    f"not acknowledged within {timeout_s} s: {self.unexpected}"
+                )
                 time.sleep(0.05)
 
     @contextmanager
     def load(self, url: str, *, senders: int = 4, pause_s: float = 0.0) -> Iterator[None]:
         """
-        Send all the time, each sender first what the last load left unanswered, as a client does after a kill.
+        Send all the time, each sender first what the last load left unanswered, as a client does after a
+        kill.
 
-        Senders end with the server or with the block. Some requests are sent twice though they were acknowledged.
+        Senders end with the server or with the block. Some requests are sent twice though they were
+        acknowledged.
         """
         stop = threading.Event()
         self._in_flight += [None] * (senders - len(self._in_flight))

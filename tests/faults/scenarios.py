@@ -64,7 +64,9 @@ SCENARIOS = {
 
 @dataclass
 class FaultRow:
-    """What the tests of one scenario found; `duplicates` are records that a destination counts more than once."""
+    """
+    What the tests of one scenario found; `duplicates` are records that a destination counts more than once.
+    """
 
     rounds: int = 0
     acknowledged: int = 0
@@ -83,8 +85,8 @@ class Trial:
 
     def rounds(self, *, short: int, full: int, failed: Sequence[int] = ()) -> Iterator[random.Random]:
         """
-        A source of chance for each round: the seeds in `failed` (regressions), then `short` ones that are the same in
-        every run, or `full` new ones.
+        A source of chance for each round: the seeds in `failed` (regressions), then `short` ones that are the
+        same in every run, or `full` new ones.
 
         `TOLLHOUSE_SEED` replays one round. pytest shows the printed seeds of a test that fails.
         """

@@ -68,7 +68,9 @@ class Verdict:
 class FaultSite:
     """One installation with its own upstream and oracle. Every start listens at the same address."""
 
-    def __init__(self, tollhouse: Tollhouse, upstream: ScriptedUpstream, oracle: Oracle, secret: Path) -> None:
+    def __init__(
+        self, tollhouse: Tollhouse, upstream: ScriptedUpstream, oracle: Oracle, secret: Path
+    ) -> None:
         self.tollhouse = tollhouse
         self.upstream = upstream
         self.oracle = oracle
@@ -132,7 +134,9 @@ class FaultSite:
         return next(route for route in self.routes() if route["route"] == UPSTREAM_ROUTE)
 
     def heal(self, *, since: float | None = None) -> float:
-        """The upstream behaves again: seconds, or those `since` then, until a fresh record went all the way."""
+        """
+        The upstream behaves again: seconds, or those `since` then, until a fresh record went all the way.
+        """
         self.upstream.behave(ACCEPT)
         began = time.monotonic() if since is None else since
         fresh = self.oracle.make(1)
@@ -158,12 +162,17 @@ class FaultSite:
 
     def judge(self, acknowledged: Container[str], *, timeout_s: float = DRAINED_S) -> Verdict:
         """Of the running, healed installation, once every route is drained; of these acknowledged calls."""
-        self.until(lambda one: not any(route["queued"] for route in one.routes()), "all routes are drained", timeout_s)
+        self.until(
+            lambda one: not any(route["queued"] for route in one.routes()),
+            "all routes are drained",
+            timeout_s,
+        )
         oracle, upstream = self.oracle, self.upstream
         records = self.tollhouse.records()
         written = Counter(record["request_id"] for record in records)
         contents = {
-            one["request_id"]: content_hash(one["request_id"], one["input_tokens"], one["user"]) for one in records
+            one["request_id"]: content_hash(one["request_id"], one["input_tokens"], one["user"])
+            for one in records
         }
         dead = self._dead()
         there = upstream.taken.keys() | upstream.rejected | dead
@@ -190,6 +199,8 @@ class FaultSite:
 
     def _dead(self) -> set[str]:
         """The response ids of what is set aside."""
-        letters: list[dict[str, Any]] = self.tollhouse.json("spool", "dead", "list", "--limit", "1000")["dead"]
+        letters: list[dict[str, Any]] = self.tollhouse.json("spool", "dead", "list", "--limit", "1000")[
+            "dead"
+        ]
         shown = [self.tollhouse.json("spool", "dead", "show", str(letter["id"])) for letter in letters]
         return {one["dead"]["record"]["request_id"] for one in shown}

@@ -1,4 +1,7 @@
-"""Random damage to each of the three files and their logs, at rest and while running, through the start of the app."""
+"""
+Random damage to each of the three files and their logs, at rest and while running, through the start of the
+app.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,13 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Corpora:
 
 
 def check(
-    trial: Trial, rng: random.Random, corpora: Corpora, directory: Path, kinds: tuple[Damage, ...], *, only: str = ""
+    trial: Trial,
+    rng: random.Random,
+    corpora: Corpora,
+    directory: Path,
+    kinds: tuple[Damage, ...],
+    *,
+    only: str = "",
 ) -> None:
     """Damage a copy at rest, start on it, judge."""
     name = rng.choice(sorted(corpora))
@@ -56,7 +65,10 @@ def check(
 def judge(trial: Trial, directory: Path, calls: Calls, rng: random.Random, said: Said) -> None:
     found = asyncio.run(judged(directory, calls, rng, said))
     repeats = sum(found.delivered.values()) - len(found.delivered)
-    print(f"missing {len(found.missing)}, counted {found.counted}, repeated {repeats}, said {dict(said.actions)}")
+    print(
+        f"missing {len(found.missing)}, counted {found.counted}, repeated {repeats}, said "
+        f"{dict(said.actions)}"
+    )
     assert [] == found.problems
     lost = max(0, len(found.missing) - found.counted)
     trial.count(acknowledged=len(calls.acknowledged), lost=lost, duplicates=repeats)
@@ -64,7 +76,9 @@ def judge(trial: Trial, directory: Path, calls: Calls, rng: random.Random, said:
 
 @pytest.mark.fault("F9")
 def test_damage_at_rest(trial: Trial, corpora: Corpora, tmp_path: Path) -> None:
-    """It always starts, delivers what is readable, counts the rest, balances its books and takes a fresh record."""
+    """
+    It always starts, delivers what is readable, counts the rest, balances its books and takes a fresh record.
+    """
     for rng in trial.rounds(short=12, full=800):
         check(trial, rng, corpora, tmp_path, KINDS)
 

@@ -1,4 +1,7 @@
-"""Full disks, failing flushes and file systems that go away: nothing acknowledged is lost, and no restart is needed."""
+"""
+Full disks, failing flushes and file systems that go away: nothing acknowledged is lost, and no restart is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,9 @@ def wait_until_forwarded(site: FaultSite) -> None:
 
 @pytest.mark.fault("F5")
 def test_a_disk_that_fills_up_under_load(trial: Trial, sites: Sites) -> None:
-    """Twice: senders are told to wait, and within seconds of there being room it goes on, without a restart."""
+    """
+    Twice: senders are told to wait, and within seconds of there being room it goes on, without a restart.
+    """
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)
         with on_small_disk(site) as disk:
@@ -95,7 +100,9 @@ def test_a_disk_that_fills_up_under_load(trial: Trial, sites: Sites) -> None:
 
 
 @pytest.mark.fault("F6")
-@pytest.mark.parametrize("gone", [(reserve.FILE,), (reserve.FILE, reserve.START_FILE)], ids=["reserve", "both"])
+@pytest.mark.parametrize(
+    "gone", [(reserve.FILE,), (reserve.FILE, reserve.START_FILE)], ids=["reserve", "both"]
+)
 def test_a_disk_that_is_full_at_the_start(trial: Trial, sites: Sites, gone: tuple[str, ...]) -> None:
     """Killed on a full disk: the next start opens or waits, answers 503, and goes on when there is room."""
     for rng in trial.rounds(short=1, full=10):
@@ -119,7 +126,9 @@ def test_a_disk_that_is_full_at_the_start(trial: Trial, sites: Sites, gone: tupl
 
 @pytest.mark.fault("F7")
 @pytest.mark.parametrize(("call", "code"), FAILURES, ids=lambda each: errno.errorcode.get(each, each))
-def test_flushes_and_writes_that_fail(trial: Trial, sites: Sites, tmp_path: Path, call: str, code: int) -> None:
+def test_flushes_and_writes_that_fail(
+    trial: Trial, sites: Sites, tmp_path: Path, call: str, code: int
+) -> None:
     """Nothing is acknowledged meanwhile, and it goes on by itself."""
     for rng in trial.rounds(short=1, full=5):
         faults = MachineFaults(tmp_path)
@@ -165,7 +174,9 @@ def test_no_inode_is_left(trial: Trial, sites: Sites) -> None:
 
 @pytest.mark.fault("F8")
 def test_a_data_directory_that_goes_away_and_comes_back(trial: Trial, sites: Sites) -> None:
-    """While it is gone nothing is acknowledged and the probes say so; what was acknowledged is there afterwards."""
+    """
+    While it is gone nothing is acknowledged and the probes say so; what was acknowledged is there afterwards.
+    """
     for rng in trial.rounds(short=1, full=10):
         site = sites(rng)
         site.start()

@@ -1,4 +1,7 @@
-"""Three gateways on one PostgreSQL: any of them is killed or stands still, then the primary goes; nothing is lost."""
+"""
+Three gateways on one PostgreSQL: any of them is killed or stands still, then the primary goes; nothing is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from tests.spool.postgres_cluster import Pair, Server
 from tests.spool.postgres_cluster import cluster as cluster
 from tests.spool.postgres_cluster import pair as pair
 
-# Of a node that was killed; five of them are the session that has to end. In a short round other tests run beside it.
+# Of a node that was killed; five of them are the session that has to end. In a short round other tests run
+# beside it.
 TAKEOVER_S = 15.0 if LONG else 60.0
 
 
@@ -42,7 +46,8 @@ def test_gateways_killed_and_frozen(trial: Trial, cluster: Server, tmp_path: Pat
             recovery_s=longest,
         )
         print(
-            f"senders saw {dict(site.oracle.answers)}; taken over within {longest:.1f} s; {site.oracle.twice} requests"
+            f"senders saw {dict(site.oracle.answers)}; taken over within {longest:.1f} s; "
+            f"{site.oracle.twice} requests"
             " acknowledged by two gateways"
         )
         verdict.check()
@@ -52,8 +57,8 @@ def test_gateways_killed_and_frozen(trial: Trial, cluster: Server, tmp_path: Pat
 
 def _break_one(site: SharedSite, rng: random.Random, *, is_holder: bool, is_kill: bool) -> float:
     """
-    One gateway goes at a random moment, the one that forwards or any; how long until what comes in afterwards is
-    delivered.
+    One gateway goes at a random moment, the one that forwards or any; how long until what comes in afterwards
+    is delivered.
     """
     time.sleep(rng.uniform(0.2, 1.5))
     number = site.holder() if is_holder else rng.randrange(len(site.gateways))
@@ -71,9 +76,13 @@ def _break_one(site: SharedSite, rng: random.Random, *, is_holder: bool, is_kill
 @pytest.mark.fault("F30")
 @pytest.mark.timeout(1800)
 def test_primary_killed(trial: Trial, pair: Pair, tmp_path: Path) -> None:
-    """The primary is killed under load, the synchronous standby promoted: every call acknowledged before is there."""
+    """
+    The primary is killed under load, the synchronous standby promoted: every call acknowledged before is
+    there.
+    """
     (rng, *_) = trial.rounds(short=1, full=1)
-    # Each commit waits for the standby, as the primary is told to. Its successor has none: "replicated" would refuse.
+    # Each commit waits for the standby, as the primary is told to. Its successor has none: "replicated" would
+    # refuse.
     site = SharedSite(tmp_path / "site", dsn=pair.dsn, schema="gateways", rng=rng, count=2)
     try:
         site.start()

@@ -29,7 +29,10 @@ CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"
 
 
 def test_kill_under_load(trial: Trial, sites: Sites) -> None:
-    """Rounds of SIGKILL: acknowledged = delivered, in the upstream and in the record file once, the books balance."""
+    """
+    Rounds of SIGKILL: acknowledged = delivered, in the upstream and in the record file once, the books
+    balance.
+    """
     for rng in trial.rounds(short=1, full=40):
         site = sites(rng)
         for _ in range(KILLS):
@@ -64,7 +67,9 @@ class Halves:
 
 
 def test_kill_between_halves(installations: Any) -> None:
-    """However often the server is killed, every call is one record with its tokens and user, and nothing waits."""
+    """
+    However often the server is killed, every call is one record with its tokens and user, and nothing waits.
+    """
     tollhouse = installations(hold="50ms")
     key = tollhouse.key("halves")
     own_ids = [[f"g-{sender}-{number}" for number in range(200)] for sender in range(SENDERS)]
@@ -79,10 +84,14 @@ def test_kill_between_halves(installations: Any) -> None:
             for one in sending:
                 one.result()
     tollhouse.stop()
-    tollhouse.start(env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"})  # repeats of what was on record already wait for it
+    tollhouse.start(
+        env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"}
+    )  # repeats of what was on record already wait for it
     wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 120, "the end of the window")
     tollhouse.wait_until_drained()
-    written = [(record["request_id"], record["input_tokens"], record["user"]) for record in tollhouse.records()]
+    written = [
+        (record["request_id"], record["input_tokens"], record["user"]) for record in tollhouse.records()
+    ]
     assert sorted((own_id, 10, "u-1") for ids in own_ids for own_id in ids) == sorted(written)
     tollhouse.json("spool", "verify")
     tollhouse.stop()
@@ -96,7 +105,10 @@ def test_kill_while_counters_wait(installations: Any) -> None:
     """Counters that a kill left waiting are judged after it: by calls that come then, or they count."""
     tollhouse = installations(hold="50ms")
     key = tollhouse.key("assistants")
-    metrics, events = (CLAUDE_CODE / "metrics_delta.json").read_bytes(), CLAUDE_CODE / "api_request_events.json"
+    metrics, events = (
+        (CLAUDE_CODE / "metrics_delta.json").read_bytes(),
+        CLAUDE_CODE / "api_request_events.json",
+    )
     url = tollhouse.start()
     for session in (b"cc-sess-1", b"cc-sess-2"):
         body = metrics.replace(b"cc-sess-1", session)
@@ -111,17 +123,25 @@ def test_kill_while_counters_wait(installations: Any) -> None:
     wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 120, "the end of the wait")
     tollhouse.wait_until_drained()
     counters = [record for record in tollhouse.records() if record["kind"] == "usage_metric"]
-    assert {("cc-sess-1", True), ("cc-sess-2", False)} == {(one["session"], one["shadow"]) for one in counters}
+    assert {("cc-sess-1", True), ("cc-sess-2", False)} == {
+        (one["session"], one["shadow"]) for one in counters
+    }
     assert 2 * waiting == len(counters)
     tollhouse.json("spool", "verify")
     tollhouse.stop()
 
 
 def test_kill_between_counters_and_calls(installations: Any) -> None:
-    """Counters that were summed before a kill are taken back by calls that come after it, once, also when repeated."""
+    """
+    Counters that were summed before a kill are taken back by calls that come after it, once, also when
+    repeated.
+    """
     tollhouse = installations(hold="50ms")
     key = tollhouse.key("assistants")
-    metrics, events = (CLAUDE_CODE / "metrics_delta.json").read_bytes(), CLAUDE_CODE / "api_request_events.json"
+    metrics, events = (
+        (CLAUDE_CODE / "metrics_delta.json").read_bytes(),
+        CLAUDE_CODE / "api_request_events.json",
+    )
     soon = {"TOLLHOUSE_SPOOL__COUNTER_WAIT": "100ms"}
     url = tollhouse.start(env=soon)
     assert 200 == post(url, metrics, key, "/v1/metrics").status
@@ -143,7 +163,9 @@ def test_kill_between_counters_and_calls(installations: Any) -> None:
 
 def _counted(tollhouse: Tollhouse) -> tuple[int, Decimal]:
     """The counters in the record file that are no shadows, and what they add up to."""
-    whole_lines = tollhouse.archive.read_text().rpartition("\n")[0].splitlines() if tollhouse.archive.exists() else []
+    whole_lines = (
+        tollhouse.archive.read_text().rpartition("\n")[0].splitlines() if tollhouse.archive.exists() else []
+    )
     records = [json.loads(line) for line in whole_lines]
     counters = [one for one in records if one["kind"] == "usage_metric" and not one["shadow"]]
     return len(counters), sum((Decimal(one["value"]) for one in counters), Decimal(0))
@@ -151,7 +173,9 @@ def _counted(tollhouse: Tollhouse) -> tuple[int, Decimal]:
 
 @pytest.mark.parametrize("mutant", ["answer_before_commit", "settle_before_send", "no_mark"])
 def test_a_broken_promise_is_seen(sites: Sites, mutant: str) -> None:
-    """Kills lose or double records of a Tollhouse that answers or settles too early, or writes without a mark."""
+    """
+    Kills lose or double records of a Tollhouse that answers or settles too early, or writes without a mark.
+    """
     rng = random.Random(mutant)
     with pytest.raises((AssertionError, ValueError)):  # or a line of the record file is torn
         for _ in range(MUTANT_ROUNDS):

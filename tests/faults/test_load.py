@@ -1,4 +1,7 @@
-"""One key misbehaves, the spool is full, the process is told to stop: nobody else is refused, and nothing is lost."""
+"""
+One key misbehaves, the spool is full, the process is told to stop: nobody else is refused, and nothing is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ from tests.faults.scenarios import LONG, Trial
 ROOT = Path(__file__).parents[2]
 WINDOW_S = 5.0 if LONG else 2.0
 TRIES = 8  # a machine that others keep busy only makes it worse
-# Of its throughput that a key keeps whatever another one does. In a short round other tests run beside it, and what the
-# misbehaving client itself takes of the processors is missing to the senders.
+# Of its throughput that a key keeps whatever another one does. In a short round other tests run beside it,
+# and what the misbehaving client itself takes of the processors is missing to the senders.
 LEAST = 0.9 if LONG else 0.75
 USER_DIGITS = 0 if LONG else 1000  # the spool is full of fewer records
 GRACE_S = 10.0  # of `docker stop`; a machine on which a start takes long is given as many starts
@@ -139,7 +142,10 @@ def test_slow_connections_take_little_memory(trial: Trial, sites: Sites) -> None
 
 
 def resident_mib(status: Path) -> int:
-    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmRSS")) >> 10
+    return (
+        next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+        >> 10
+    )
 
 
 @pytest.mark.fault("F18")
@@ -147,7 +153,8 @@ def test_a_full_spool_refuses_and_loses_nothing(trial: Trial, sites: Sites) -> N
     """
     With the upstream down the spool fills up: 503 with Retry-After, never silence, and a reason in readiness.
 
-    Once the upstream is back everything that was acknowledged is delivered, and senders get through without a restart.
+    Once the upstream is back everything that was acknowledged is delivered, and senders get through without a
+    restart.
     """
     for rng in trial.rounds(short=1, full=3):
         site = sites(rng, spool='max_bytes = "16MiB"', batch_records=1000)
@@ -168,7 +175,9 @@ def test_a_full_spool_refuses_and_loses_nothing(trial: Trial, sites: Sites) -> N
 
 @pytest.mark.fault("F21")
 def test_signals_under_load(trial: Trial, sites: Sites) -> None:
-    """SIGHUP storms, then SIGTERM with a grace of ten seconds or of one: it ends in time, and nothing is lost."""
+    """
+    SIGHUP storms, then SIGTERM with a grace of ten seconds or of one: it ends in time, and nothing is lost.
+    """
     for rng in trial.rounds(short=2, full=20):
         site = sites(rng)
         for grace_s in (GRACE_S, 1.0, 0.1):

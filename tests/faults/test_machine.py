@@ -79,7 +79,9 @@ def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
             time.sleep(rng.uniform(0.2, 0.6))
             with faults.hanging():
                 wait_for(partial(status_is, f"{site.url}/readyz", 503), 60, "readiness follows the commit")
-                fresh = site.oracle.make(1)  # not before: it could be in the commit that hangs, which nothing ends
+                fresh = site.oracle.make(
+                    1
+                )  # not before: it could be in the commit that hangs, which nothing ends
                 began = time.monotonic()
                 assert 503 == post(site.url, fresh.body, site.oracle.key).status
                 assert time.monotonic() - began < 60

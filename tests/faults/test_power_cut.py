@@ -1,9 +1,9 @@
 """
 The power is cut at any moment: every acknowledged call is there, once, and Tollhouse starts without a hand.
 
-One process runs under a recorder of its writes. Images of its directory are then made, as cuts at chosen points of the
-record would have left it, and each is opened by a whole start. SIGKILL shows none of this, because the kernel keeps
-what was written.
+One process runs under a recorder of its writes. Images of its directory are then made, as cuts at chosen
+points of the record would have left it, and each is opened by a whole start. SIGKILL shows none of this,
+because the kernel keeps what was written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("power cuts need a C compiler (cc, gcc or clang) to build the recorder of writes")
     library = tmp_path_factory.mktemp("recorder") / "recorder.so"
     source = Path(__file__).with_name("powercut") / "recorder.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl", "-lpthread"], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl", "-lpthread"], check=True
+    )
     return library
 
 
@@ -59,7 +61,9 @@ class TracedRun:
     keys: dict[str, int]  # secrets of the keys that were made meanwhile
 
     def cuts(self, rng: random.Random, count: int) -> Iterator[Verdict]:
-        """Images of the directory, the first just behind the first answer; each started, drained and judged."""
+        """
+        Images of the directory, the first just behind the first answer; each started, drained and judged.
+        """
         recorded = list(changes(self.trace))
         for place in self._places(rng, count, [change.end for change in recorded]):
             print(f"cut at {place} of {recorded[-1].end}")
@@ -72,7 +76,9 @@ class TracedRun:
             yield self._judge(place)
 
     def _places(self, rng: random.Random, count: int, ends: list[int]) -> Iterator[int]:
-        """Most just behind an answer: what it promised must be on the disk by then. Else behind some change."""
+        """
+        Most just behind an answer: what it promised must be on the disk by then. Else behind some change.
+        """
         answered = sorted(place for place in self.acknowledged.values() if place) or ends
         yield answered[0]
         for _ in range(count - 1):
@@ -94,7 +100,13 @@ class TracedRun:
 
 
 def run(
-    sites: Sites, recorder: Path, tmp_path: Path, rng: random.Random, *, mutant: str = "", load_s: float = LOAD_S
+    sites: Sites,
+    recorder: Path,
+    tmp_path: Path,
+    rng: random.Random,
+    *,
+    mutant: str = "",
+    load_s: float = LOAD_S,
 ) -> TracedRun:
     """A first start and some load under the recorder, then SIGKILL."""
     key_file = tmp_path / "api.key"
@@ -115,8 +127,13 @@ def run(
     return TracedRun(site, root, before, trace, dict(site.oracle.places), keys)
 
 
-def run_salvage(sites: Sites, recorder: Path, tmp_path: Path, rng: random.Random, *, mutant: str = "") -> TracedRun:
-    """A start under the recorder that salvages a spool of which all is readable, and has sent nothing yet; SIGKILL."""
+def run_salvage(
+    sites: Sites, recorder: Path, tmp_path: Path, rng: random.Random, *, mutant: str = ""
+) -> TracedRun:
+    """
+    A start under the recorder that salvages a spool of which all is readable, and has sent nothing yet;
+    SIGKILL.
+    """
     site = sites(rng)
     site.upstream.down()
     site.oracle.send_all(site.start(), 1000)
@@ -141,7 +158,9 @@ def test_a_power_cut_within_a_salvage(trial: Trial, sites: Sites, recorder: Path
     """Whenever it comes: the next start salvages again, or goes on, and nothing readable is lost."""
     for rng in trial.rounds(short=1, full=10):
         for verdict in run_salvage(sites, recorder, tmp_path, rng).cuts(rng, SALVAGE_CUTS):
-            trial.count(acknowledged=verdict.acknowledged, lost=len(verdict.lost), duplicates=len(verdict.duplicates))
+            trial.count(
+                acknowledged=verdict.acknowledged, lost=len(verdict.lost), duplicates=len(verdict.duplicates)
+            )
             verdict.check()
 
 
@@ -155,12 +174,19 @@ def test_every_acknowledged_call_outlives_a_power_cut(
         disk = Disk(traced.before)
         for change in changes(traced.trace):
             disk.change(change)
-        there = {str(path.relative_to(traced.root)): path for path in traced.root.rglob("*") if path.is_file()}
-        recorded, whole = disk.whole(), {name: path.read_bytes() for name, path in there.items() if is_kept(name)}
+        there = {
+            str(path.relative_to(traced.root)): path for path in traced.root.rglob("*") if path.is_file()
+        }
+        recorded, whole = (
+            disk.whole(),
+            {name: path.read_bytes() for name, path in there.items() if is_kept(name)},
+        )
         other = [name for name in recorded.keys() | whole.keys() if recorded.get(name) != whole.get(name)]
         assert len(other) <= 1, other  # killed between the last change and its record
         for verdict in traced.cuts(rng, CUTS):
-            trial.count(acknowledged=verdict.acknowledged, lost=len(verdict.lost), duplicates=len(verdict.duplicates))
+            trial.count(
+                acknowledged=verdict.acknowledged, lost=len(verdict.lost), duplicates=len(verdict.duplicates)
+            )
             verdict.check()
 
 
@@ -190,7 +216,10 @@ def test_a_broken_promise_is_seen(sites: Sites, recorder: Path, tmp_path: Path, 
 @pytest.mark.skipif(not LONG, reason="takes minutes: make faults")
 @pytest.mark.timeout(900)
 def test_a_marker_that_is_not_flushed_is_seen(sites: Sites, recorder: Path, tmp_path: Path) -> None:
-    """Of a salvage that leaves its marker to the file system, some cut ends the next start or loses what was there."""
+    """
+    Of a salvage that leaves its marker to the file system, some cut ends the next start or loses what was
+    there.
+    """
     rng = random.Random("unsynced_marker")
     traced = run_salvage(sites, recorder, tmp_path, rng, mutant="unsynced_marker")
     with pytest.raises((AssertionError, ValueError)):

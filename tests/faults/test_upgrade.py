@@ -1,4 +1,7 @@
-"""Data directories of earlier versions: they open, drain and verify, also damaged and also when killed meanwhile."""
+"""
+Data directories of earlier versions: they open, drain and verify, also damaged and also when killed
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,12 @@ def test_devices_of_an_earlier_directory_are_there(trial: Trial, tmp_path: Path)
     directory = unpack(EARLIER[-1].with_name("v8.tar.xz"), tmp_path / "data")
     for _ in trial.rounds(short=1, full=1):
         [device] = asyncio.run(_devices(directory))
-        assert ("laptop-1", "linux", 0, "") == (device.id, device.platform, device.reset_version, device.revoked_by)
+        assert ("laptop-1", "linux", 0, "") == (
+            device.id,
+            device.platform,
+            device.reset_version,
+            device.revoked_by,
+        )
 
 
 async def _devices(directory: Path) -> list[Device]:
@@ -72,7 +80,9 @@ async def _send_again(directory: Path) -> tuple[int, int]:
     async with running(directory) as app:
         registry, log = app.services.storage.registry, app.services.storage.log
         assert registry is not None
-        _, key = await registry.keys.create(name="again", use_cases=[SEND_AI_TELEMETRY], actor=Actor("tests", "local"))
+        _, key = await registry.keys.create(
+            name="again", use_cases=[SEND_AI_TELEMETRY], actor=Actor("tests", "local")
+        )
         before = (await log.books()).topics[AI_TELEMETRY]
         for number, name in enumerate(sorted(CALLS), start=1):
             again = span(name, tokens=100 + number, start_ns=(1_790_000_000 + number) * 10**9)

@@ -5,7 +5,8 @@ A cost service that misbehaves as it is told: a real HTTP server in threads of i
     upstream.next(TAKE_AND_CUT, refuse(503))     # for the next requests, in this order, before anything else
     upstream.poison.add(RESPONSE_ID)             # a batch with this call is refused with `poison_answer`
 
-An idempotency key whose request was taken is answered again as the first time, and nothing of it counts again.
+An idempotency key whose request was taken is answered again as the first time, and nothing of it counts
+again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _PROTOBUF = "application/x-protobuf"
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What becomes of one request. `cut`: the connection is reset within the `body`, or before the `answer`."""
+    """
+    What becomes of one request. `cut`: the connection is reset within the `body`, or before the `answer`.
+    """
 
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
@@ -105,9 +108,10 @@ class ScriptedUpstream:
         self.secrets: set[str] | None = None  # when set: others are answered with 401
         self.poison: set[str] = set()
         self.poison_answer = refuse(400)
-        # Where answers are drawn by chance, what no service would answer is an acceptance instead: 413 to what it took
-        # before, and the same failure a third time, which by the rule for keys says that the request was not taken.
-        # With others between it counts, too: of those the client may have seen none, because it waited no longer.
+        # Where answers are drawn by chance, what no service would answer is an acceptance instead: 413 to
+        # what it took before, and the same failure a third time, which by the rule for keys says that the
+        # request was not taken. With others between it counts, too: of those the client may have seen none,
+        # because it waited no longer.
         self.is_consistent = False
         self._answers: Counter[tuple[str, int]] = Counter()  # by key and status
         self.port = 0
@@ -162,7 +166,9 @@ class ScriptedUpstream:
         self._ending.wait(seconds)
 
     def receive(self, attempt: Attempt, behaviour: Behaviour) -> Behaviour:
-        """What the service does with a request that it has read: a remembered answer goes before everything."""
+        """
+        What the service does with a request that it has read: a remembered answer goes before everything.
+        """
         with self._lock:
             self.attempts += 1
             for name in attempt.calls:
@@ -290,7 +296,12 @@ class _Handler(BaseHTTPRequestHandler):
             answer.partial_success.error_message = "not taken"
             body = answer.SerializeToString()
         headers = {"Content-Type": _PROTOBUF, "Content-Length": str(len(body)), **dict(behaviour.headers)}
-        lines = [f"HTTP/1.1 {behaviour.status} x", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+        lines = [
+            f"HTTP/1.1 {behaviour.status} x",
+            *(f"{name}: {value}" for name, value in headers.items()),
+            "",
+            "",
+        ]
         whole = "\r\n".join(lines).encode() + body
         if not behaviour.drips:
             self.wfile.write(whole)

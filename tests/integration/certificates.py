@@ -12,7 +12,9 @@ class Certificates:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._openssl("req", "-x509", "-nodes", *_KEY, "-subj", "/CN=tests", "-keyout", "ca.key", "-out", "ca.pem")
+        self._openssl(
+            "req", "-x509", "-nodes", *_KEY, "-subj", "/CN=tests", "-keyout", "ca.key", "-out", "ca.pem"
+        )
         for name in ("server", "client"):
             self._issue(name)
 

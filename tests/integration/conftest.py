@@ -31,11 +31,13 @@ from tests.gateway.workers.children import on_a_thread
 from tests.integration.certificates import Certificates
 
 ACTOR = Actor("tests", "local")
-# A command as a process that waits as long as it takes for a server or another command: a machine may be slow.
+# A command as a process that waits as long as it takes for a server or another command: a machine may be
+# slow.
 PATIENT_COMMAND = (
     sys.executable,
     "-c",
-    "from gateway.cli import main; from gateway.cli.operator import client; client.PATIENCE_S = 120.0; main()",
+    "from gateway.cli import main; from gateway.cli.operator import client; client.PATIENCE_S = 120.0; "
+    "main()",
 )
 
 
@@ -126,14 +128,18 @@ def file_contents(directory: Path) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def forgotten_servers() -> Iterator[None]:
-    """aiohttp holds the last 1,024 handlers that were called, each with its whole server: 860 MB in the end."""
+    """
+    aiohttp holds the last 1,024 handlers that were called, each with its whole server: 860 MB in the end.
+    """
     yield
     _cached_build_middleware.cache_clear()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def looks_of_its_own() -> Iterator[None]:
-    """A server looks for findings and savings some time after its start: where tests look, nothing else does."""
+    """
+    A server looks for findings and savings some time after its start: where tests look, nothing else does.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in ("FIRST_INSPECTION_S", "FIRST_ADVICE_S"):
             patch.setattr(services, name, 3600.0)
@@ -149,7 +155,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def decoded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """`server`, or `worker` where a test says so: every body goes to a worker then, which runs on a thread."""
+    """
+    `server`, or `worker` where a test says so: every body goes to a worker then, which runs on a thread.
+    """
     by: str = getattr(request, "param", "server")
     if by == "worker":
         monkeypatch.setattr(decoding, "WORTH_A_WAY", 0)
@@ -199,8 +207,8 @@ async def serving(serve: Serve) -> Serving:
     return await serve()
 
 
-# A server takes a tenth of a second of processor to start: for tests that only look at answers to requests that change
-# nothing, or count what they add themselves.
+# A server takes a tenth of a second of processor to start: for tests that only look at answers to requests
+# that change nothing, or count what they add themselves.
 ON_ONE_SERVER = pytest.mark.asyncio(loop_scope="module")
 
 

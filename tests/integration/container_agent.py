@@ -1,4 +1,6 @@
-"""What the agent of a cluster sends: the shapes of its shipper, its statuses, and its bodies of remote write."""
+"""
+What the agent of a cluster sends: the shapes of its shipper, its statuses, and its bodies of remote write.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ def query(*, cluster: ClusterIdentity = CLUSTER, **more: object) -> str:
 
 
 async def announce(
-    server: Serving, files: Sequence[str | Mapping[str, object]], key: str, *, cluster: ClusterIdentity = CLUSTER
+    server: Serving,
+    files: Sequence[str | Mapping[str, object]],
+    key: str,
+    *,
+    cluster: ClusterIdentity = CLUSTER,
 ) -> Answer:
     """Ask for an address for each file, by its reference or with what else is known of it."""
     told = [{"reference_id": file} if isinstance(file, str) else file for file in files]

@@ -33,12 +33,16 @@ class FakeService:
 
     async def upload(self, request: web.Request) -> web.Response:
         if self.status != 200:
-            return web.json_response({"message": "User is not authorized to access this resource"}, status=self.status)
+            return web.json_response(
+                {"message": "User is not authorized to access this resource"}, status=self.status
+            )
         assert SECRET == request.headers["Authorization"]
         assert agent.SHIPPER == request.headers["X-CloudZero-Shipper-ID"]
         self.queries.append(dict(request.query))
         told = await request.json()
-        given = {one["reference_id"]: f"{self.url}/store/{one['reference_id']}?sig=secret" for one in told["files"]}
+        given = {
+            one["reference_id"]: f"{self.url}/store/{one['reference_id']}?sig=secret" for one in told["files"]
+        }
         headers = {}
         if self.replays:
             asked = [{"ref_id": name, "url": f"{self.url}/store/{name}"} for name in self.replays]
@@ -62,7 +66,9 @@ class FakeService:
 
     async def post(self, request: web.Request) -> web.Response:
         coding = request.headers.get("Content-Encoding", "")
-        self.posted.append((f"{request.path_qs} {coding}".strip(), dict(request.headers), await request.read()))
+        self.posted.append(
+            (f"{request.path_qs} {coding}".strip(), dict(request.headers), await request.read())
+        )
         return web.json_response({}, status=self.status)
 
 

@@ -47,7 +47,10 @@ def json_span(model: str = "gpt-4o", *, tokens: int = 120, **changes: Any) -> di
         "startTimeUnixNano": str(START),
         "endTimeUnixNano": str(START + 1_000_000_000),
         "attributes": [
-            {"key": key, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
+            {
+                "key": key,
+                "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value},
+            }
             for key, value in attributes(model, tokens).items()
         ],
     }
@@ -68,7 +71,8 @@ def proto_span(model: str = "gpt-4o", *, tokens: int = 120) -> Span:
         end_time_unix_nano=START + 1_000_000_000,
         attributes=[
             KeyValue(
-                key=key, value=AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)
+                key=key,
+                value=AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value),
             )
             for key, value in attributes(model, tokens).items()
         ],

@@ -89,9 +89,14 @@ def proxy_span(call: MadeCall, *, off: int = 0, place: int = 1, **more: Any) -> 
         "gen_ai.response.id": call.id, "litellm.call_id": call.call_id, "metadata.user_api_key_alias": "alpha",
     }  # fmt: skip
     if not failed:
-        usage: dict[str, Any] = {"gen_ai.usage.input_tokens": came_in, "gen_ai.usage.output_tokens": came_out + off}
+        usage: dict[str, Any] = {
+            "gen_ai.usage.input_tokens": came_in,
+            "gen_ai.usage.output_tokens": came_out + off,
+        }
         attributes |= usage | {"gen_ai.cost.total_cost": cost(call)}
-    return _span(call, place, {**attributes, **more}, "litellm", 0.9, {"status": {"code": 2}} if failed else {})
+    return _span(
+        call, place, {**attributes, **more}, "litellm", 0.9, {"status": {"code": 2}} if failed else {}
+    )
 
 
 def sdk_span(call: MadeCall, *, off: int = 0) -> Report:

@@ -1,4 +1,7 @@
-"""docs/connect: the settings of every page are well formed, and its payload becomes records at the page's address."""
+"""
+docs/connect: the settings of every page are well formed, and its payload becomes records at the page's
+address.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,18 @@ KNOWN_VARIABLES = {
     "claude-code-behind-a-gateway": {"CLAUDE_CODE_ENABLE_TELEMETRY", "ANTHROPIC_BASE_URL"},
     "envoy-ai-gateway": {"OPENINFERENCE_HIDE_INPUTS", "OPENINFERENCE_HIDE_OUTPUTS"},
     "langfuse": {"LANGFUSE_HOST", "LANGFUSE_BASE_URL", "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"},
-    "litellm": {"GENERIC_LOGGER_ENDPOINT", "GENERIC_LOGGER_HEADERS", "OTEL_EXPORTER", "OTEL_ENDPOINT", "OTEL_HEADERS"},
+    "litellm": {
+        "GENERIC_LOGGER_ENDPOINT",
+        "GENERIC_LOGGER_HEADERS",
+        "OTEL_EXPORTER",
+        "OTEL_ENDPOINT",
+        "OTEL_HEADERS",
+    },
     "portkey": {"OTEL_PUSH_ENABLED", "OTEL_ENDPOINT"},
 }
-STANDARD_VARIABLES = {value for name, value in vars(environment_variables).items() if name.startswith("OTEL_")} | {
+STANDARD_VARIABLES = {
+    value for name, value in vars(environment_variables).items() if name.startswith("OTEL_")
+} | {
     "OTEL_LOGS_EXPORTER",
     "OTEL_METRICS_EXPORTER",
     "TOLLHOUSE_KEY",
@@ -95,7 +106,9 @@ def _parse(block: Block, directory: Path) -> None:
 
 @each_page
 def test_variables_are_known(page: ConnectPage) -> None:
-    """A misspelt variable is silent: each is OpenTelemetry's, or one that the product's page is known to need."""
+    """
+    A misspelt variable is silent: each is OpenTelemetry's, or one that the product's page is known to need.
+    """
     named = set(re.findall(r"^(?:export )?([A-Z][A-Z0-9_]*)=", page.text, re.MULTILINE))
     named |= set(re.findall(r"- name: ([A-Z_]+)", page.text))
     assert set() == named - STANDARD_VARIABLES - KNOWN_VARIABLES.get(page.name, set())
@@ -128,7 +141,9 @@ def test_the_agent_sets_what_the_page_says(name: str) -> None:
     assert dict(keys) == {path: value for path, value in written.items() if path in keys}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.blocks("python")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.blocks("python")], ids=lambda page: page.name
+)
 def test_programs_import_what_the_client_tests_import(page: ConnectPage) -> None:
     """Of a page's program, the imports are those of a program that the tests of real clients run."""
     programs = [program.read_text() for program in (ROOT / "tests/clients/programs").rglob("*.py")]
@@ -149,7 +164,10 @@ def imports(program: str) -> set[tuple[str, str]]:
 @pytest.mark.asyncio
 @each_page
 async def test_its_payload_becomes_records(page: ConnectPage, serving: Serving) -> None:
-    """What the product sends, to the page's address, with the key where the page says: calls of the page's source."""
+    """
+    What the product sends, to the page's address, with the key where the page says: calls of the page's
+    source.
+    """
     path = ROOT / page.facts["payload"].strip("`")
     if path.suffix == ".gz":
         captured = capture.read(path)

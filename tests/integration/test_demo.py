@@ -43,7 +43,8 @@ from tests.spool.ledger_log import FakeClock
 NOON = 1_790_000_000 // DAY_S * DAY_S + 12 * 3600  # a Monday
 PERIOD = Period(end=NOON, days=35, records=12_000)
 
-# A plant may rightly alarm a second detector: costs that are reported too high are spend that rises, and not billed.
+# A plant may rightly alarm a second detector: costs that are reported too high are spend that rises, and not
+# billed.
 ALSO = {
     "cost-gap": {"spend_spike", "reconciliation_difference"}, "dear-model": {"spend_spike", "newer_model"},
     "doubled-source": {"spend_spike", "reconciliation_difference"},
@@ -51,7 +52,9 @@ ALSO = {
 }  # fmt: skip
 
 
-async def filled(directory: Path, plants: Collection[str] = (), *, period: Period = PERIOD, seed: int = 1) -> Filled:
+async def filled(
+    directory: Path, plants: Collection[str] = (), *, period: Period = PERIOD, seed: int = 1
+) -> Filled:
     return await fill(directory, period, seed=seed, plants=plants, clock=FakeClock(NOON))
 
 
@@ -68,8 +71,10 @@ async def findings(directory: Path) -> set[str]:
 
 
 def test_every_detector_can_be_planted_for() -> None:
-    """No plant without one; but a month has no ids that came again, no upstream, no clusters, no views, bills that
-    come, and one gateway."""
+    """
+    No plant without one; but a month has no ids that came again, no upstream, no clusters, no views, bills
+    that come, and one gateway.
+    """
     types = {type.NAME for type in TYPES}
     assert list(PLANTS) == sorted(FOUND_BY, key=[*PLANTS].index)
     assert types <= set(FOUND_BY.values())
@@ -113,7 +118,10 @@ FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # at two
 
 
 async def found_at_least(directory: Path, words: Collection[str], *, days: int, seed: int) -> None:
-    """Each, in a month of so many days, or of as many as one of them needs, with the fewest calls that it may have."""
+    """
+    Each, in a month of so many days, or of as many as one of them needs, with the fewest calls that it may
+    have.
+    """
     days, records = least_month(words, days=days)
     assert [] == not_shown(words, days=days, records=records)
     period = Period(end=FRIDAY, days=days, records=records)
@@ -125,12 +133,16 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("words", [(word,) for word in PLANTS if word not in SAVINGS] + [tuple(SAVINGS)])
 async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """At the size that the command asks for, whatever hour and weekday the month ends at; savings all at once."""
+    """
+    At the size that the command asks for, whatever hour and weekday the month ends at; savings all at once.
+    """
     await found_at_least(tmp_path, words, days=1, seed=0)
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("word", [word for word in PLANTS if word not in SAVINGS] + ["older-model", "paid-retries"])
+@pytest.mark.parametrize(
+    "word", [word for word in PLANTS if word not in SAVINGS] + ["older-model", "paid-retries"]
+)
 async def test_a_month_of_usual_length_shows_a_plant(tmp_path: Path, word: str) -> None:
     """With the calls of a day that the command asks for then."""
     await found_at_least(tmp_path, (word,), days=30, seed=1)
@@ -144,14 +156,21 @@ async def test_what_is_planted_together_is_found_together(tmp_path: Path, words:
 
 
 def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> None:
-    """Words that add calls of their own thin out those of the others; a month that is too small for that is refused."""
+    """
+    Words that add calls of their own thin out those of the others; a month that is too small for that is
+    refused.
+    """
     alone = {word: least_month((word,), days=20)[1] for word in PLANTS}
     for pair in combinations(PLANTS, 2):
         days, records = least_month(pair, days=20)
         assert records >= max(alone[word] for word in pair)
         assert [] == not_shown(pair, days=days, records=records)
-    assert least_month(("nightly-job", "paid-retries"), days=20)[1] > max(alone["nightly-job"], alone["paid-retries"])
-    assert ["paid-retries needs --records 150000 or fewer"] == not_shown(["paid-retries"], days=20, records=150_001)
+    assert least_month(("nightly-job", "paid-retries"), days=20)[1] > max(
+        alone["nightly-job"], alone["paid-retries"]
+    )
+    assert ["paid-retries needs --records 150000 or fewer"] == not_shown(
+        ["paid-retries"], days=20, records=150_001
+    )
     [words] = not_shown(("spike", "idle-key", "missing-price"), days=20, records=10_000)
     assert "spike needs --days 20 --records 10286 or more" == words
 
@@ -213,7 +232,9 @@ async def reconciled(directory: Path) -> list[Reconciliation]:
     ledger = await open_ledger(directory, clock=FakeClock(NOON))
     registry = await open_registry(directory, secret=spool.secret, clock=FakeClock(NOON))
     try:
-        sources = StatementSources(ledger=ledger, log=spool.log, prices=PriceBook.load, statements=registry.statements)
+        sources = StatementSources(
+            ledger=ledger, log=spool.log, prices=PriceBook.load, statements=registry.statements
+        )
         months = await Reconciler(sources, FakeClock(NOON)).look()
         return [found for month in months for found in month.providers]
     finally:
@@ -225,13 +246,17 @@ async def reconciled(directory: Path) -> list[Reconciliation]:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("words", [(), ("unreported-key", "doubled-source")])
 async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """To the digit, but for web searches, which no call tells: within the tolerance. What is planted is named."""
+    """
+    To the digit, but for web searches, which no call tells: within the tolerance. What is planted is named.
+    """
     await filled(tmp_path, words, period=Period(end=NOON, days=35, records=3_000))
     months = await reconciled(tmp_path)
     assert [ANTHROPIC, OPENAI] * 2 == [found.provider for found in months]
     for found in months:
         causes = [claim.cause for claim in found.claims]
-        assert "open" in {line.state for line in found.days} or "no statement" in {line.state for line in found.days}
+        assert "open" in {line.state for line in found.days} or "no statement" in {
+            line.state for line in found.days
+        }
         assert 0 == found.total.unexplained
         if found.provider == ANTHROPIC:
             assert (0, []) == (found.total.difference, causes)
@@ -244,7 +269,9 @@ async def test_a_month_is_billed(tmp_path: Path, words: tuple[str, ...]) -> None
             [silent] = [claim for claim in found.claims if claim.cause == "unreported_traffic"]
             assert SILENT_KEY in silent.evidence
     if words:
-        assert ["unreported_traffic", "double_report"] == [found.claims[0].cause for found in (months[1], months[3])]
+        assert ["unreported_traffic", "double_report"] == [
+            found.claims[0].cause for found in (months[1], months[3])
+        ]
 
 
 @pytest.mark.asyncio
@@ -263,25 +290,36 @@ def run(*words: str, code: int = 0) -> str:
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:
-    """What was found is listed, read, and set on hold: which it stays over a rebuild of the ledger and another look."""
+    """
+    What was found is listed, read, and set on hold: which it stays over a rebuild of the ledger and another
+    look.
+    """
     data_option = ("--data", str(tmp_path / "data_option"))
-    assert "insights" in run("demo", *data_option, "--records", "3000", "--plant", "unrecognised,wide-key,idle-key")
+    assert "insights" in run(
+        "demo", *data_option, "--records", "3000", "--plant", "unrecognised,wide-key,idle-key"
+    )
     listed = json.loads(run("insights", "list", *data_option, "--sort-key", "category", "--json"))
     assert ["coverage", "keys", "keys"] == [item["category"] for item in listed["insights"]]
     assert {"insights", "pagination", "filtering", "sorting"} == set(listed)
     id = listed["insights"][0]["id"]
     assert "What to do: " in run("insights", "show", id, *data_option)
     assert "is on_hold" in run("insights", "set", id, *data_option, "--status", "on_hold")
-    assert "comment 1" in run("insights", "comment", id, "with the vendor", *data_option, "--as", "ada@example.com")
+    assert "comment 1" in run(
+        "insights", "comment", id, "with the vendor", *data_option, "--as", "ada@example.com"
+    )
     run("ledger", "rebuild", *data_option)
     done = json.loads(run("insights", "run", *data_option, "--json"))["inspection"]
     assert {"new": 0, "again": 3, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == done
     told = json.loads(run("insights", "show", id, *data_option, "--json"))
     assert "on_hold" == told["insight"]["status"]
-    assert [("ada@example.com", "with the vendor")] == [(each["author"], each["message"]) for each in told["comments"]]
+    assert [("ada@example.com", "with the vendor")] == [
+        (each["author"], each["message"]) for each in told["comments"]
+    ]
     assert [id] == [
         item["id"]
-        for item in json.loads(run("insights", "list", *data_option, "--status", "on_hold", "--json"))["insights"]
+        for item in json.loads(run("insights", "list", *data_option, "--status", "on_hold", "--json"))[
+            "insights"
+        ]
     ]
     assert "on_hold" in run("insights", "list", *data_option)
 
@@ -289,11 +327,22 @@ def test_from_the_command_line(tmp_path: Path) -> None:
 def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 1 and the word; a finding of the same detector about something else is not it."""
     assert ["spike", "idle-key"] == missed(
-        ["spike", "no-owner", "idle-key"], {"spend_spike": ["Team Support spent"], "no_owner": ["$4 belong to nobody"]}
+        ["spike", "no-owner", "idle-key"],
+        {"spend_spike": ["Team Support spent"], "no_owner": ["$4 belong to nobody"]},
     )
     assert [] == missed(["spike", "priority-tier"], {"spend_spike": ["Team Search"], "priority_tier": [""]})
     monkeypatch.setattr(filling, "add_samples", _no_samples)
-    words = ("demo", "--data", str(tmp_path / "month"), "--days", "1", "--records", "50", "--plant", "idle-key")
+    words = (
+        "demo",
+        "--data",
+        str(tmp_path / "month"),
+        "--days",
+        "1",
+        "--records",
+        "50",
+        "--plant",
+        "idle-key",
+    )
     assert "planted, and not found: idle-key" in run(*words, code=1)
 
 
@@ -333,7 +382,9 @@ def test_used_wrongly(tmp_path: Path) -> None:
 
 def test_a_month_is_served_with_a_link_to_the_console(tmp_path: Path) -> None:
     """`--serve` goes on as a server over the month; a wrong address is told before anything is filled."""
-    wrong = CliRunner().invoke(main, ["demo", "--data", str(tmp_path / "no"), "--serve", "--listen", "nowhere"])
+    wrong = CliRunner().invoke(
+        main, ["demo", "--data", str(tmp_path / "no"), "--serve", "--listen", "nowhere"]
+    )
     assert (2, False) == (wrong.exit_code, (tmp_path / "no").exists())
     words = ("demo", "--data", str(tmp_path / "month"), "--days", "2", "--records", "200", "--serve")
     program, number = copying_command()

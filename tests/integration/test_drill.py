@@ -42,7 +42,10 @@ path = "records.ndjson"
 
 
 def test_a_drill_measures_and_touches_nothing_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every fault is survived, the data directory and the archive stay as they were, and nobody calls the upstream."""
+    """
+    Every fault is survived, the data directory and the archive stay as they were, and nobody calls the
+    upstream.
+    """
     for name, value in (("KILLS", 1), ("CUTS", 1), ("OUTAGE_S", 0.5), ("FULL_S", 0.5)):
         monkeypatch.setattr(faults, name, value)
     data = tmp_path / "data"
@@ -73,7 +76,9 @@ def test_the_copy_of_a_configuration_leaves_nothing_that_goes_out(tmp_path: Path
     """No upstream, no destination but the drill's, loopback alone; limits stay."""
     path = tmp_path / "tollhouse.toml"
     path.write_text(CONFIG.format(port=4318))
-    copy = trial_config(load(path), scratch=tmp_path / "x", receiver="http://127.0.0.1:1/", listen="127.0.0.1:0")
+    copy = trial_config(
+        load(path), scratch=tmp_path / "x", receiver="http://127.0.0.1:1/", listen="127.0.0.1:0"
+    )
     assert ("", (), "") == (copy.upstream.base_url, copy.upstream.keys, copy.upstream.connection_id)
     assert ["http://127.0.0.1:1/"] == [destination.url for destination in copy.destinations]
     assert ("127.0.0.1:0", "") == (copy.server.listen, copy.server.grpc_listen)
@@ -104,7 +109,10 @@ def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
 
 
 def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
-    """What is acknowledged and nowhere is lost; what was taken under two keys is there twice, under one it is not."""
+    """
+    What is acknowledged and nowhere is lost; what was taken under two keys is there twice, under one it is
+    not.
+    """
     receiver = DrillReceiver()
     server = DrillServer(None, scratch=tmp_path, receiver=receiver.url)
     site = DrillSite(

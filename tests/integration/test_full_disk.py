@@ -41,7 +41,9 @@ def look_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def server_on(disk: Path) -> App:
-    return App(Config(data_dir=disk / "data", server=LOCAL, spool=SpoolSettings(hold=0, counter_wait=0)), version="0")
+    return App(
+        Config(data_dir=disk / "data", server=LOCAL, spool=SpoolSettings(hold=0, counter_wait=0)), version="0"
+    )
 
 
 async def send(session: ClientSession, url: str, key: str) -> tuple[int, str | None]:
@@ -110,7 +112,9 @@ async def test_a_start_without_any_room_serves_503_until_there_is_some(disk: Pat
 
 
 async def test_a_start_on_a_full_disk_gives_up_its_own_reserve(disk: Path) -> None:
-    """The large reserve went while it ran: the small one is enough to open everything, so that routes can drain."""
+    """
+    The large reserve went while it ran: the small one is enough to open everything, so that routes can drain.
+    """
     key = await first_run(disk)
     (disk / "data" / reserve.FILE).unlink()
     filler = fill(disk)

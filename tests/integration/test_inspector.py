@@ -48,9 +48,15 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
     listed = (await server.ask("GET", "/insights", sort_key="cost_impact")).payload
     [item] = listed["insights"]
     assert {"insights", "pagination", "filtering", "sorting"} == set(listed)
-    assert (f"The route {ROUTE} is parked", "delivery", "new") == (item["title"], item["category"], item["status"])
+    assert (f"The route {ROUTE} is parked", "delivery", "new") == (
+        item["title"],
+        item["category"],
+        item["status"],
+    )
     path = f"/insights/{item['id']}"
-    assert "addressed" == (await server.ask("PATCH", path, {"status": "addressed"})).payload["insight"]["status"]
+    assert (
+        "addressed" == (await server.ask("PATCH", path, {"status": "addressed"})).payload["insight"]["status"]
+    )
     assert (
         "ada@example.com"
         == (await server.ask("POST", f"{path}/comments", {"message": "new key"})).payload["comment"]["author"]
@@ -61,7 +67,10 @@ async def test_from_the_server_to_the_list_and_back(server: OperatorServer) -> N
     await park(server)
     assert 1 == (await server.ask("POST", "/insights/run", {})).payload["inspection"]["reopened"]
     shown = (await server.ask("GET", path)).payload
-    assert ("new", ["new key"]) == (shown["insight"]["status"], [each["message"] for each in shown["comments"]])
+    assert ("new", ["new key"]) == (
+        shown["insight"]["status"],
+        [each["message"] for each in shown["comments"]],
+    )
     assert 1 == (await server.ask("GET", f"{path}/comments")).payload["pagination"]["total_count"]
 
 
@@ -89,7 +98,9 @@ async def test_what_is_refused(
 @pytest.mark.asyncio
 async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
     """What a destination refused is told with what its calls cost."""
-    await add(server.services.spool.log, *(call(each, cost="1.25", cost_source="reported") for each in range(3)))
+    await add(
+        server.services.spool.log, *(call(each, cost="1.25", cost_source="reported") for each in range(3))
+    )
     deliveries = server.services.spool.deliveries
     await deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
     for _ in range(2):
@@ -106,13 +117,18 @@ async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer) -> None:
-    """What its filter leaves out cannot make one; a view that is broken, or does not want it, is left alone."""
+    """
+    What its filter leaves out cannot make one; a view that is broken, or does not want it, is left alone.
+    """
     day, now = 86400, server.clock.now()
     usual = [("search", ago, "10") for ago in range(1, 30)] + [("ads", ago, "0.01") for ago in range(1, 30)]
     spent = enumerate([*usual, ("search", 1, "70"), ("ads", 2, "500")])
     await add(
         server.services.spool.log,
-        *(call(n, at=now - ago * day, team=team, cost=cost, cost_source="reported") for n, (team, ago, cost) in spent),
+        *(
+            call(n, at=now - ago * day, team=team, cost=cost, cost_source="reported")
+            for n, (team, ago, cost) in spent
+        ),
     )
     known = ("team", "model", "tag:gone")
     for name, fields in (
@@ -130,7 +146,9 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
 
 
 @pytest.mark.asyncio
-async def test_an_insight_ends_with_its_state(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_insight_ends_with_its_state(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A route that runs again is seen before the next look at everything is due."""
     monkeypatch.setattr(inspecting, "STATES_EVERY_S", 0)
     task_of = inspector(server.services)
@@ -177,7 +195,9 @@ def test_one_mistake_does_not_silence_the_others(caplog: pytest.LogCaptureFixtur
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("error", [SpoolUnavailable("disk full"), CardUnreadable("not JSON"), OSError("gone")])
+@pytest.mark.parametrize(
+    "error", [SpoolUnavailable("disk full"), CardUnreadable("not JSON"), OSError("gone")]
+)
 async def test_the_task_outlives_whatever_goes_wrong(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -192,7 +212,9 @@ async def test_the_task_outlives_whatever_goes_wrong(
             raise failures.pop()
         looked.set()
         await asyncio.sleep(3600)
-        return inspecting.InspectionReport(merged=Merged(new=0, again=0, reopened=0, gone=0, left_out=0), failed=())
+        return inspecting.InspectionReport(
+            merged=Merged(new=0, again=0, reopened=0, gone=0, left_out=0), failed=()
+        )
 
     monkeypatch.setattr(task_of, "inspect", inspect)
     task = asyncio.create_task(task_of.run())

@@ -38,7 +38,9 @@ class JumpingClock(SystemClock):
 
 @pytest.mark.parametrize("step", [8 * DAY, -DAY, 400 * DAY], ids=["+8 d", "-1 d", "+400 d"])
 async def test_a_jump_costs_nothing(tmp_path: Path, step: float) -> None:
-    """For a minute, under load: what was kept is kept, repeats are known, and the ledger has one day alone."""
+    """
+    For a minute, under load: what was kept is kept, repeats are known, and the ledger has one day alone.
+    """
     wall = JumpingClock()
     clock = SteadyClock(wall)
     config = Config(
@@ -74,7 +76,11 @@ async def test_a_jump_costs_nothing(tmp_path: Path, step: float) -> None:
         assert terms["received"] == 60 + terms["duplicates"]
         now = datetime.now(UTC)
         rows = await ledger.costs(
-            CostQuery(since=datetime(1970, 1, 1, tzinfo=UTC), until=now.replace(year=now.year + 3), granularity="daily")
+            CostQuery(
+                since=datetime(1970, 1, 1, tzinfo=UTC),
+                until=now.replace(year=now.year + 3),
+                granularity="daily",
+            )
         )
         assert 60 == sum(row.calls for row in rows)
         assert all(abs(row.start.timestamp() - now.timestamp()) < 2 * DAY for row in rows)

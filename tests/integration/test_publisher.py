@@ -37,7 +37,12 @@ class Publishing:
 
     async def spend(self, team: str | None, **changes: Any) -> None:
         self.n += 1
-        said = {"cost": "0.3", "cost_source": "reported", "start_time": int(self.clock.at) * NS, "output_tokens": 2}
+        said = {
+            "cost": "0.3",
+            "cost_source": "reported",
+            "start_time": int(self.clock.at) * NS,
+            "output_tokens": 2,
+        }
         record = call(self.n, **{**said, "input_tokens": 8, "team": team, **changes})
         await self.spool.log.append(
             Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=[Identity(record.id)])
@@ -81,7 +86,9 @@ async def publishing(tmp_path: Path) -> AsyncIterator[Publishing]:
         ({"measure": "cost", "per": "tokens"}, "0.03", "0.03"),
     ],
 )
-async def test_measures_by_team(publishing: Publishing, rule: dict[str, Any], search: str, unknown: str) -> None:
+async def test_measures_by_team(
+    publishing: Publishing, rule: dict[str, Any], search: str, unknown: str
+) -> None:
     """Each team has its record; what nobody claims has one, too; nothing is published twice."""
     for team in ("search", "search", None):
         await publishing.spend(team)
@@ -101,7 +108,9 @@ async def test_late_data_replaces_what_was_published(publishing: Publishing) -> 
     assert 1 == await publishing.publish(rule)
     assert {"search": "0.3", "ads": "1.3"} == await publishing.totals("ai")
     assert {"accepted": 3} == {
-        term: n for term, n in (await publishing.spool.log.books()).topics[UNIT_COST].items() if term == "accepted"
+        term: n
+        for term, n in (await publishing.spool.log.books()).topics[UNIT_COST].items()
+        if term == "accepted"
     }
 
 
@@ -123,7 +132,9 @@ async def test_hours_that_became_days_stay_as_published(publishing: Publishing) 
 
 @pytest.mark.asyncio
 async def test_a_ledger_that_lacks_records_takes_nothing_back(publishing: Publishing, tmp_path: Path) -> None:
-    """After ledger.sqlite was lost, sums stay as published where records are gone; until then nothing goes."""
+    """
+    After ledger.sqlite was lost, sums stay as published where records are gone; until then nothing goes.
+    """
     rule = Publication(stream="ai", granularity="HOURLY")
     await publishing.spend("search")
     await publishing.publish(rule)

@@ -36,9 +36,14 @@ def send(serving: Serving, tmp_path: Path) -> Send:
     def run(
         *words: str, input: bytes | None = None, key: str | None = None, to: str | None = None
     ) -> asyncio.Future[Result]:
-        environment = {"XDG_STATE_HOME": str(tmp_path / "state"), "TOLLHOUSE_KEY": serving.key if key is None else key}
+        environment = {
+            "XDG_STATE_HOME": str(tmp_path / "state"),
+            "TOLLHOUSE_KEY": serving.key if key is None else key,
+        }
         arguments = ["send", "--to", to or serving.url, *words]
-        return asyncio.ensure_future(asyncio.to_thread(CliRunner(env=environment).invoke, main, arguments, input=input))
+        return asyncio.ensure_future(
+            asyncio.to_thread(CliRunner(env=environment).invoke, main, arguments, input=input)
+        )
 
     return run
 
@@ -48,7 +53,9 @@ async def test_a_directory_of_every_kind_arrives_once(send: Send, serving: Servi
     directory = tmp_path / "files"
     directory.mkdir()
     (directory / "batch.json").write_bytes((CASES / "litellm/slp-batch-array.json").read_bytes())
-    (directory / "rows.json.gz").write_bytes(gzip.compress((CASES / "kong/http-log-two-llm-blocks.json").read_bytes()))
+    (directory / "rows.json.gz").write_bytes(
+        gzip.compress((CASES / "kong/http-log-two-llm-blocks.json").read_bytes())
+    )
     (directory / "lines.ndjson").write_bytes((CASES / "litellm/slp-stream-and-azure.ndjson").read_bytes())
     (directory / "span.json").write_bytes((CASES / "cloudflare/otel-span.json").read_bytes())
     first = await send(str(directory))
@@ -125,7 +132,10 @@ async def test_wrong_use_is_exit_2(send: Send, words: tuple[str, ...], said: str
 
 
 async def test_a_key_is_one_word(send: Send, tmp_path: Path) -> None:
-    """White space around it does not matter, inside it is wrong use; without one the answer says where to put it."""
+    """
+    White space around it does not matter, inside it is wrong use; without one the answer says where to put
+    it.
+    """
     key_file = tmp_path / "key"
     key_file.write_text("one\ntwo\n")
     assert 2 == (await send("--example", "kong", "--key-file", str(key_file))).exit_code
@@ -139,7 +149,9 @@ async def test_a_pipe_is_read_once(send: Send, serving: Serving, tmp_path: Path)
     pipe, file = tmp_path / "pipe", tmp_path / "one.json"
     os.mkfifo(pipe)
     file.write_bytes(content)
-    _, result = await asyncio.gather(asyncio.to_thread(pipe.write_bytes, gzip.compress(content)), send(str(pipe)))
+    _, result = await asyncio.gather(
+        asyncio.to_thread(pipe.write_bytes, gzip.compress(content)), send(str(pipe))
+    )
     assert (0, "accepted 1, ignored 0, rejected 0\n") == (result.exit_code, result.stdout)
     assert "sent before 1" in (await send(str(file))).stdout
 
@@ -147,7 +159,12 @@ async def test_a_pipe_is_read_once(send: Send, serving: Serving, tmp_path: Path)
 async def test_a_file_that_grew_sends_what_is_new(send: Send, serving: Serving, tmp_path: Path) -> None:
     """Also for records that have no identity, of which a repeat would count twice."""
     file = tmp_path / "grows.ndjson"
-    row = {"litellm_call_id": "", "call_type": "completion", "custom_llm_provider": "openai", "model": "gpt-4o"}
+    row = {
+        "litellm_call_id": "",
+        "call_type": "completion",
+        "custom_llm_provider": "openai",
+        "model": "gpt-4o",
+    }
     lines = [json.dumps(row | {"prompt_tokens": n, "completion_tokens": 1}) for n in range(1, 6)]
     file.write_text("\n".join(lines[:3]))
     assert "accepted 3, " in (await send(str(file))).stdout
@@ -166,7 +183,9 @@ async def test_another_key_has_sent_nothing(send: Send, serving: Serving, tmp_pa
     assert 1 == len(await serving.records())
 
 
-async def test_what_cannot_be_remembered_is_sent_all_the_same(send: Send, serving: Serving, tmp_path: Path) -> None:
+async def test_what_cannot_be_remembered_is_sent_all_the_same(
+    send: Send, serving: Serving, tmp_path: Path
+) -> None:
     """It is told once; everything is on the other side."""
     (tmp_path / "state").write_text("no directory")
     file = tmp_path / "many.ndjson"
@@ -266,7 +285,9 @@ async def test_the_courier_does_not_repeat_the_rest(
     assert 1 == len(seen)
 
 
-async def test_the_courier_gives_up_in_the_end(moody: tuple[str, list[web.Response | None], list[bytes]]) -> None:
+async def test_the_courier_gives_up_in_the_end(
+    moody: tuple[str, list[web.Response | None], list[bytes]],
+) -> None:
     """After eight attempts; what is left is sent by the next run."""
     url, answers, seen = moody
     answers += [web.Response(status=500) for _ in range(upload.ATTEMPTS)]
@@ -281,7 +302,9 @@ async def test_the_courier_gives_up_in_the_end(moody: tuple[str, list[web.Respon
 
 
 async def test_rejected_items_are_named_by_line(send: Send, serving: Serving, tmp_path: Path) -> None:
-    """With the reason and no value; blank lines count, and lines that are sent behind others keep their number."""
+    """
+    With the reason and no value; blank lines count, and lines that are sent behind others keep their number.
+    """
     row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
     lines = [json.dumps({**row, "id": f"chatcmpl-{n}"}) for n in range(1200)]
     lines[0] = ""
@@ -304,7 +327,10 @@ async def test_many_rejected_items_are_counted(send: Send, tmp_path: Path) -> No
     file.write_text("[\n" + ",\n".join([*["5"] * 30, good]) + "\n]")
     told = (await send(str(file), "--as", "litellm")).stderr.splitlines()
     assert 21 == len(told)
-    assert f"tollhouse: {file}, element 1: malformed: " == told[0][: len(f"tollhouse: {file}, element 1: malformed: ")]
+    assert (
+        f"tollhouse: {file}, element 1: malformed: "
+        == told[0][: len(f"tollhouse: {file}, element 1: malformed: ")]
+    )
     assert "tollhouse: 10 more items were rejected; the first 20 are named above" == told[-1]
 
 
@@ -312,7 +338,9 @@ async def test_a_request_of_many_items_is_named_by_its_line(send: Send, tmp_path
     """A format that unfolds what it gets, OTLP among them: the line, and the item within it."""
     good = json_span("gpt-4o")
     file = tmp_path / "requests.ndjson"
-    file.write_bytes(json_traces(good) + b"\n" + json_traces(good, {**good, "spanId": "no hexadecimal digits"}) + b"\n")
+    file.write_bytes(
+        json_traces(good) + b"\n" + json_traces(good, {**good, "spanId": "no hexadecimal digits"}) + b"\n"
+    )
     result = await send(str(file))
     assert "rejected 1" in result.stdout
     [told] = result.stderr.splitlines()

@@ -94,7 +94,10 @@ def port_of(line: str) -> int:
 
 
 async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
-    """One line for HTTP, one for gRPC, then the key once; SIGTERM ends it with 0 and the logs are JSON on stderr."""
+    """
+    One line for HTTP, one for gRPC, then the key once; SIGTERM ends it with 0 and the logs are JSON on
+    stderr.
+    """
     process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
     assert re.fullmatch(r"listening on http://127\.0\.0\.1:[1-9]\d*", await line(process))
     assert re.fullmatch(r"listening on grpc://127\.0\.0\.1:[1-9]\d*", await line(process))
@@ -112,7 +115,9 @@ async def test_it_prints_where_it_listens_and_a_first_key(run: Run) -> None:
 
 
 async def test_it_prints_a_link_that_opens_the_console(run: Run) -> None:
-    """At the first start, and afterwards on a terminal alone: the page is there, and the link signs in once."""
+    """
+    At the first start, and afterwards on a terminal alone: the page is there, and the link signs in once.
+    """
     process = await run("--listen", "127.0.0.1:0", "--grpc-listen", "")
     while (link := (await line(process)).strip()).rpartition("#link=")[0] == "":
         assert process.returncode is None
@@ -146,7 +151,9 @@ async def test_with_a_configuration_file_it_prints_no_secret(run: Run, tmp_path:
         (("--listen", "203.0.113.1:1"), 1, "203.0.113.1"),
     ],
 )
-async def test_it_says_why_it_cannot_start(run: Run, words: tuple[str, ...], code: int, sentence: str) -> None:
+async def test_it_says_why_it_cannot_start(
+    run: Run, words: tuple[str, ...], code: int, sentence: str
+) -> None:
     """Exit 2 for the configuration, 1 for the world; one line, no traceback."""
     returned, out, err = await ended(await run(*words))
     assert (code, "") == (returned, out), err
@@ -170,7 +177,9 @@ async def test_a_locked_data_directory_is_one_clear_line(run: Run, tmp_path: Pat
     """Two processes never write one spool."""
     spool = await open_spool(tmp_path / "data", settings=SpoolSettings(), clock=SystemClock())
     try:
-        code, out, err = await ended(await run("--data", "data", "--listen", "127.0.0.1:0", "--grpc-listen", ""))
+        code, out, err = await ended(
+            await run("--data", "data", "--listen", "127.0.0.1:0", "--grpc-listen", "")
+        )
     finally:
         await spool.close()
     assert (1, "") == (code, out)
@@ -202,7 +211,10 @@ async def test_a_second_signal_changes_nothing(run: Run) -> None:
 
 
 async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path) -> None:
-    """Twenty bodies that do not come, large and small, and a call of gRPC: told to repeat, and the stop is short."""
+    """
+    Twenty bodies that do not come, large and small, and a call of gRPC: told to repeat, and the stop is
+    short.
+    """
     (tmp_path / "key").write_text("first-key-of-the-deployment\n")
     (tmp_path / "tollhouse.toml").write_text(
         '[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = "127.0.0.1:0"\napi_key_file = "key"\n'
@@ -219,7 +231,9 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
     uploads = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
     async with asyncio.timeout(120):
         for place, (reader, writer) in enumerate(uploads):
-            writer.write(f"POST /v1/traces HTTP/1.1\r\nHost: t\r\n{head}\r\nExpect: 100-continue\r\n\r\n".encode())
+            writer.write(
+                f"POST /v1/traces HTTP/1.1\r\nHost: t\r\n{head}\r\nExpect: 100-continue\r\n\r\n".encode()
+            )
             assert b"HTTP/1.1 100 Continue\r\n\r\n" == await reader.readuntil(b"\r\n\r\n")  # it is in hand
             writer.write(b" " * (place * 100_000))
             await writer.drain()
@@ -233,12 +247,16 @@ async def test_half_sent_uploads_do_not_hold_up_a_stop(run: Run, tmp_path: Path)
     assert grpc.StatusCode.UNAVAILABLE == await call.code()
     await channel.close()
     assert (0, {b"503"}, False) == (code, statuses, "Traceback" in err)
-    # `docker stop` waits ten seconds; it was 12 and more. A start takes one or two, and longer on a slow machine.
+    # `docker stop` waits ten seconds; it was 12 and more. A start takes one or two, and longer on a slow
+    # machine.
     assert took_s < 8 + 3 * start_s
 
 
 async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, tmp_path: Path) -> None:
-    """More connections than descriptors: those that idle give way, the log stays short, and a command is answered."""
+    """
+    More connections than descriptors: those that idle give way, the log stays short, and a command is
+    answered.
+    """
     (tmp_path / "tollhouse.toml").write_text('[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\n')
     process = await run("--config", "tollhouse.toml", descriptors=64)
     port = port_of(await line(process))
@@ -250,7 +268,10 @@ async def test_a_process_without_descriptors_stays_quiet_and_answers(run: Run, t
     )  # fmt: skip
     assert 0 == (await ended(status))[0]
     assert (
-        200 == raw.parsed(await raw.talk(port, b"GET /livez HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")).status
+        200
+        == raw.parsed(
+            await raw.talk(port, b"GET /livez HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+        ).status
     )
     for _, writer in flood:
         writer.close()
@@ -273,14 +294,20 @@ async def test_sighup_takes_over_a_changed_key_file(run: Run, tmp_path: Path) ->
         head = (f"Authorization: {key}", f"Content-Type: {JSON}")
         return raw.parsed(await raw.talk(port, raw.post("/v1/traces", traces(JSON), *head))).status
 
-    assert (200, 401) == (await status("first-key-of-the-deployment"), await status("second-key-of-the-deployment"))
+    assert (200, 401) == (
+        await status("first-key-of-the-deployment"),
+        await status("second-key-of-the-deployment"),
+    )
     (tmp_path / "key").write_text("second-key-of-the-deployment\n")
     for _ in range(20):
         process.send_signal(signal.SIGHUP)
     async with asyncio.timeout(60):
         while b"reloaded" not in await process.stderr.readline():
             pass
-    assert (401, 200) == (await status("first-key-of-the-deployment"), await status("second-key-of-the-deployment"))
+    assert (401, 200) == (
+        await status("first-key-of-the-deployment"),
+        await status("second-key-of-the-deployment"),
+    )
     process.send_signal(signal.SIGTERM)
     assert 0 == (await ended(process))[0]
 

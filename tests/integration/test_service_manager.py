@@ -82,11 +82,15 @@ def catches(pid: int, signal_number: signal.Signals) -> bool:
     return bool(int(mask, 16) >> (signal_number - 1) & 1)
 
 
-def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(manager: Manager, installations: Any) -> None:
+def test_a_reload_that_is_asked_for_too_early_comes_after_the_start(
+    manager: Manager, installations: Any
+) -> None:
     """SIGHUP does not end a process that starts: here one that waits for the data directory of another."""
     first, second = installations("one"), installations("two")
     first.start()
-    second.config.write_text(f'data_dir = "{first.directory / "tollhouse-data"}"\n' + first.config.read_text())
+    second.config.write_text(
+        f'data_dir = "{first.directory / "tollhouse-data"}"\n' + first.config.read_text()
+    )
     starting = threading.Thread(
         target=second.start, args=({"NOTIFY_SOCKET": manager.address},), kwargs={"more": ["--take-over"]}
     )

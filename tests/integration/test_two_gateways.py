@@ -32,7 +32,9 @@ pytestmark = pytest.mark.asyncio
 TRACES = "/v1/traces"
 
 
-def shared_config(dsn: str, schema: str, directory: Path, *, commit_wait: float = 60.0, **settings: object) -> Config:
+def shared_config(
+    dsn: str, schema: str, directory: Path, *, commit_wait: float = 60.0, **settings: object
+) -> Config:
     """The configuration of a node; the secret is the same for all nodes of a directory."""
     dsn_file, secret_file = directory / "tollhouse.dsn", directory / "installation.secret"
     dsn_file.write_text(dsn)
@@ -85,7 +87,10 @@ async def has_records(gateway: Serving, count: int) -> bool:
 
 
 async def test_they_are_one_installation(gateways: tuple[Serving, Serving]) -> None:
-    """A key of one is known to the other, a call that is told to both is one record, and both have the same books."""
+    """
+    A key of one is known to the other, a call that is told to both is one record, and both have the same
+    books.
+    """
     one, other = gateways
     span = json_traces(json_span())
     assert (await one.send(TRACES, span, key=one.key)).status == 200
@@ -102,7 +107,10 @@ async def test_they_are_one_installation(gateways: tuple[Serving, Serving]) -> N
 async def metrics(gateway: Serving) -> dict[str, float]:
     """What has one series, and the installation."""
     text = (await gateway.send("/metrics", b"", method="GET", key=None)).body.decode()
-    return {name: float(value) for name, value in re.findall(r"^([a-z_]+(?:{installation=.*})?) (\S+)$", text, re.M)}
+    return {
+        name: float(value)
+        for name, value in re.findall(r"^([a-z_]+(?:{installation=.*})?) (\S+)$", text, re.M)
+    }
 
 
 async def test_each_tells_the_same_of_the_database(gateways: tuple[Serving, Serving]) -> None:
@@ -144,7 +152,9 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
     assert (await metrics(node))["tollhouse_storage_answers"] == 0
     later = asyncio.ensure_future(serve(config=config, key_name="later"))  # a start waits for the database
     pair.promote()
-    with pytest.raises(SpoolUnavailable, match="the standby is gone"):  # it has started; no key is made then, either
+    with pytest.raises(
+        SpoolUnavailable, match="the standby is gone"
+    ):  # it has started; no key is made then, either
         await later
     await until(lambda: has_records(node, 2))
     third = json_traces(json_span())
@@ -156,7 +166,10 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
 async def test_a_deleted_key_is_dead_on_the_other_at_once(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the other one's memory still knows it; doors that only read wait for a look at what was changed."""
+    """
+    Also where the other one's memory still knows it; doors that only read wait for a look at what was
+    changed.
+    """
 
     async def no_look(self: Follower) -> None:
         """The other gateway is not told of anything."""
@@ -195,21 +208,34 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
 async def test_streams_that_are_defined_twice_at_once(
     gateways: tuple[Serving, Serving], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What disagrees is refused at the gateway that had not heard of the first; what agrees is taken at both."""
+    """
+    What disagrees is refused at the gateway that had not heard of the first; what agrees is taken at both.
+    """
 
     async def no_look(self: Follower) -> None:
         """Neither gateway reads what streams there are."""
 
     monkeypatch.setattr(Follower, "read_rest", no_look)
     scopes = ["unit-cost_v1:create_telemetry_stream", "unit-cost_v1:manage_telemetry_records"]
-    keys = [await gateway.make_key(f"streams {place}", scopes=scopes) for place, gateway in enumerate(gateways)]
+    keys = [
+        await gateway.make_key(f"streams {place}", scopes=scopes) for place, gateway in enumerate(gateways)
+    ]
     statuses = []
-    for gateway, key, type in ((0, keys[0], "allocation"), (1, keys[1], "metric"), (1, keys[1], "allocation")):
+    for gateway, key, type in (
+        (0, keys[0], "allocation"),
+        (1, keys[1], "metric"),
+        (1, keys[1], "allocation"),
+    ):
         path = f"/unit-cost/v1/telemetry/{type}/calls"
         answer = await gateways[gateway].send(path, b"{}", method="PUT", key=key)
         statuses.append(answer.status)
     assert [201, 409, 200] == statuses
-    record = {"timestamp": "2026-11-01T00:00:00Z", "granularity": "DAILY", "element_name": "acme", "value": "1"}
+    record = {
+        "timestamp": "2026-11-01T00:00:00Z",
+        "granularity": "DAILY",
+        "element_name": "acme",
+        "value": "1",
+    }
     statuses = []
     for gateway, name in ((0, "Region"), (1, "Zone"), (1, "Region")):
         body = json.dumps({"records": [{**record, "filter": {name: ["eu"]}}]}).encode()
@@ -222,7 +248,8 @@ async def test_streams_that_are_defined_twice_at_once(
 
 async def test_an_insight_is_one_whichever_gateway_looks(gateways: tuple[Serving, Serving]) -> None:
     """
-    The task may move, and an operator may have any gateway look: each finds the same, and none is gone and back again.
+    The task may move, and an operator may have any gateway look: each finds the same, and none is gone and
+    back again.
     """
     one, other = gateways
     storage = one.app.services.storage

@@ -1,8 +1,8 @@
 """
 Commands of Tollhouse as processes that begin as copies of one that has imported everything.
 
-Each has its own id, files, signals and exit code, as any other process. What it leaves out is the import of 900
-modules, which takes most of a second of the processor; and a kill soon after its start meets its work.
+Each has its own id, files, signals and exit code, as any other process. What it leaves out is the import of
+900 modules, which takes most of a second of the processor; and a kill soon after its start meets its work.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def start_process(
     """
     Start a command in a process group of its own: a copy if it is one of Tollhouse, else a new process.
 
-    What it prints can be read from pipes if it `is_read`, else nobody sees it. It has to be `is_new` where its start,
-    its memory or its cores are measured.
+    What it prints can be read from pipes if it `is_read`, else nobody sees it. It has to be `is_new` where
+    its start, its memory or its cores are measured.
     """
     environment = {**SEARCHED, **(os.environ if env is None else env)}
     if not is_new and _is_copyable(command, environment):
@@ -128,8 +128,8 @@ def copying_command() -> tuple[str, int]:
     """
     A program for `subprocess` that has copies do the work of `tollhouse`, or of `python -m`.
 
-    And the number of an open file that it has to be given (`pass_fds`). Where it is killed, its copy ends a moment
-    later: a test that kills takes `start_process`.
+    And the number of an open file that it has to be given (`pass_fds`). Where it is killed, its copy ends a
+    moment later: a test that kills takes `start_process`.
     """
     directory = Path(tempfile.mkdtemp(prefix="tollhouse-command-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -150,7 +150,11 @@ def command_in(directory: Path) -> int:
 
 def _is_copyable(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     is_ours = command[0] == str(COMMAND) or tuple(command[:2]) == (sys.executable, "-m")
-    return sys.platform == "linux" and is_ours and _read_first(environment) == _read_first({**SEARCHED, **os.environ})
+    return (
+        sys.platform == "linux"
+        and is_ours
+        and _read_first(environment) == _read_first({**SEARCHED, **os.environ})
+    )
 
 
 def _read_first(environment: Mapping[str, str]) -> dict[str, str]:
@@ -177,7 +181,9 @@ class _LoadedProcess:
         """Of the socket on which it is asked."""
         return self._socket.fileno()
 
-    def copy(self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], is_read: bool) -> CopiedProcess:
+    def copy(
+        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], is_read: bool
+    ) -> CopiedProcess:
         told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pipes = [os.pipe(), os.pipe()] if is_read else []
         request = orjson.dumps({"command": list(command), "cwd": str(cwd), "env": env})

@@ -1,9 +1,9 @@
 """
 The process that is copied: it has imported what commands need, and becomes one in each copy of itself.
 
-`python -m tests.processes.loaded SOCKET` is asked on the socket with that number. A request names a command, its
-directory and its environment; with it come a socket, on which the copy's id and later its exit code are told, where the
-command prints, and what it reads. Who closes that socket ends the copy.
+`python -m tests.processes.loaded SOCKET` is asked on the socket with that number. A request names a command,
+its directory and its environment; with it come a socket, on which the copy's id and later its exit code are
+told, where the command prints, and what it reads. Who closes that socket ends the copy.
 """
 
 from __future__ import annotations

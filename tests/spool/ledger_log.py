@@ -115,7 +115,9 @@ def recount(log: FakeLog, *dimensions: str) -> dict[Group, tuple[int, int, int, 
                     continue
                 seconds = entry.committed_at if record.start_time is None else record.start_time // NS
                 group = (int(seconds) // HOUR * HOUR, *(_value(record, name) for name in dimensions))
-                counted = {"reported": record.cost, "estimated": record.estimated_cost}.get(record.cost_source)
+                counted = {"reported": record.cost, "estimated": record.estimated_cost}.get(
+                    record.cost_source
+                )
                 cached = record.status == "cached"
                 totals[group][0] += 1
                 totals[group][1] += record.input_tokens or 0

@@ -1,7 +1,9 @@
 """
-A PostgreSQL of the tests' own: made by initdb in a temporary folder, on loopback, run by a user without privileges.
+A PostgreSQL of the tests' own: made by initdb in a temporary folder, on loopback, run by a user without
+privileges.
 
-Debian's package brings the programs (`make test` installs it where it can); elsewhere these tests are skipped.
+Debian's package brings the programs (`make test` installs it where it can); elsewhere these tests are
+skipped.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ STANDBY = "standby"
 PATIENCE = ("-w", "-t", "600")
 # For tests of what is kept, not of what survives: nothing waits for the disk.
 NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
-# What an operator may have set, and no promise may rest upon: a commit waits for nobody, a statement has no limits.
+# What an operator may have set, and no promise may rest upon: a commit waits for nobody, a statement has no
+# limits.
 NO_LIMIT = "11min"
 CARELESS = {
     "synchronous_commit": "local",
@@ -76,7 +79,9 @@ GUARD = f"""
       END LOOP;
     END $$;
     CREATE EVENT TRIGGER guard ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION public.guard_tables()"""
-UNPACKED = Path(__file__).parents[2] / ".venv/postgresql"  # where `make test` puts the packages without being root
+UNPACKED = (
+    Path(__file__).parents[2] / ".venv/postgresql"
+)  # where `make test` puts the packages without being root
 # With TOLLHOUSE_POOLER=transaction (`make soak`) every test that takes a schema meets pgbouncer before it.
 BEHIND_POOLER = os.environ.get("TOLLHOUSE_POOLER") == TRANSACTION
 _NUMBERS = itertools.count()
@@ -84,7 +89,9 @@ _NUMBERS = itertools.count()
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """A schema that no other test uses; it is made by whoever opens the storage, and dropped after the test."""
+    """
+    A schema that no other test uses; it is made by whoever opens the storage, and dropped after the test.
+    """
 
     dsn: str
     name: str
@@ -142,7 +149,12 @@ class Server:
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self.folder = folder
         self.port = free_port()
-        self._settings = {**SETTINGS, "port": str(self.port), "unix_socket_directories": str(folder), **settings}
+        self._settings = {
+            **SETTINGS,
+            "port": str(self.port),
+            "unix_socket_directories": str(folder),
+            **settings,
+        }
 
     @property
     def dsn(self) -> str:
@@ -153,7 +165,19 @@ class Server:
         return (self.folder / "postmaster.pid").exists()
 
     def initialise(self) -> None:
-        run("initdb", "-D", str(self.folder), "-U", "tollhouse", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        run(
+            "initdb",
+            "-D",
+            str(self.folder),
+            "-U",
+            "tollhouse",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        )
 
     def start(self) -> None:
         """Start and wait until it answers."""
@@ -415,7 +439,9 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For whoever imports it: a machine that stands still for seconds ends no wait for a lock or for the server."""
+    """
+    For whoever imports it: a machine that stands still for seconds ends no wait for a lock or for the server.
+    """
     monkeypatch.setattr(lane, "CANCEL_S", 90.0)
     monkeypatch.setitem(CONNECTING, "connect_timeout", 90)
     for name in ("lock_timeout", "idle_in_transaction_session_timeout"):
@@ -499,7 +525,9 @@ def schemas(cluster: Server, request: pytest.FixtureRequest) -> Iterator[Schemas
 
 @pytest.fixture
 def new_schema(schemas: Schemas) -> Iterator[Callable[[], Schema]]:
-    """Gives schemas without any records; whoever opens a storage in one migrates it as always, and closes it."""
+    """
+    Gives schemas without any records; whoever opens a storage in one migrates it as always, and closes it.
+    """
     taken: list[Schema] = []
 
     def take() -> Schema:

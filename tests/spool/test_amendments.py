@@ -51,15 +51,27 @@ def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
     [
         # Counted without the cache by the one and with it by the other: 1,000 cached of 100 would be no call.
         ({"input_tokens": 100}, {"input_tokens": 1100, "cache_read_tokens": 1000}, set()),
-        ({"input_tokens": 100}, {"input_tokens": 120, "cache_read_tokens": 20, "output_tokens": 5}, {"output_tokens"}),
+        (
+            {"input_tokens": 100},
+            {"input_tokens": 120, "cache_read_tokens": 20, "output_tokens": 5},
+            {"output_tokens"},
+        ),
         ({"input_tokens": 100}, {"cache_read_tokens": 101}, set()),
         ({"input_tokens": 100, "cache_read_tokens": 60}, {"cache_write_tokens": 41}, set()),
         ({"input_tokens": 100, "cache_read_tokens": 60}, {"cache_write_tokens": 40}, {"cache_write_tokens"}),
         ({"cache_read_tokens": 60}, {"input_tokens": 50}, set()),
         ({"cache_read_tokens": 60}, {"input_tokens": 60, "cache_read_tokens": 60}, {"input_tokens"}),
         ({"output_tokens": 5}, {"output_tokens": 9, "reasoning_tokens": 4}, set()),
-        ({"output_tokens": 5}, {"reasoning_tokens": 5, "input_tokens": 1}, {"reasoning_tokens", "input_tokens"}),
-        ({"cache_write_tokens": 8}, {"cache_write_tokens": 8, "cache_write_1h_tokens": 3}, {"cache_write_1h_tokens"}),
+        (
+            {"output_tokens": 5},
+            {"reasoning_tokens": 5, "input_tokens": 1},
+            {"reasoning_tokens", "input_tokens"},
+        ),
+        (
+            {"cache_write_tokens": 8},
+            {"cache_write_tokens": 8, "cache_write_1h_tokens": 3},
+            {"cache_write_1h_tokens"},
+        ),
         (
             {"cache_write_tokens": 8, "cache_write_1h_tokens": 0},
             {"cache_write_1h_tokens": 3},
@@ -67,10 +79,16 @@ def test_tags_stay_within_their_bound(kept: int, filled: int) -> None:
         ),
         ({"cache_write_tokens": 8}, {"cache_write_tokens": 9, "cache_write_1h_tokens": 3}, set()),
         ({"cache_write_tokens": 8}, {"cache_write_1h_tokens": 9}, set()),
-        ({"input_tokens": 9}, {"input_tokens": 8, "cache_write_tokens": 5, "cache_write_1h_tokens": 5}, set()),
+        (
+            {"input_tokens": 9},
+            {"input_tokens": 8, "cache_write_tokens": 5, "cache_write_1h_tokens": 5},
+            set(),
+        ),
     ],
 )
-def test_parts_are_of_the_total_beside_them(first: dict[str, int], later: dict[str, int], filled: set[str]) -> None:
+def test_parts_are_of_the_total_beside_them(
+    first: dict[str, int], later: dict[str, int], filled: set[str]
+) -> None:
     """Where two reports count differently, the details of the one are none of the other's."""
     assert filled == missing(report(**first), report(**later)).keys()
 
@@ -78,7 +96,12 @@ def test_parts_are_of_the_total_beside_them(first: dict[str, int], later: dict[s
 def test_the_estimate_of_other_counts_is_not_taken() -> None:
     """It would be the price of tokens that the record does not show."""
     first = priced("1", input_tokens=100)
-    assert "1" == amended(first, missing(first, priced("9", input_tokens=1100, cache_read_tokens=1000))).estimated_cost
+    assert (
+        "1"
+        == amended(
+            first, missing(first, priced("9", input_tokens=1100, cache_read_tokens=1000))
+        ).estimated_cost
+    )
 
 
 @pytest.mark.parametrize(("status", "error_type"), [("cached", None), ("error", "429")])
@@ -90,15 +113,23 @@ def test_only_a_failure_has_a_type_of_error(status: str, error_type: str | None)
 
 @pytest.mark.parametrize("status", ["error", "cached"])
 def test_ok_gives_way_to_another_outcome(status: str) -> None:
-    """A report says `ok` of every call of which it knows no more; whichever came first, the one that knows is right."""
+    """
+    A report says `ok` of every call of which it knows no more; whichever came first, the one that knows is
+    right.
+    """
     known, unknowing = report(status=status), report(status="ok")
     assert status == amended(unknowing, missing(unknowing, known)).status
     assert status == amended(known, missing(known, unknowing)).status
 
 
-@pytest.mark.parametrize("side", [("input_tokens", "cache_write_tokens"), ("output_tokens", "reasoning_tokens")])
+@pytest.mark.parametrize(
+    "side", [("input_tokens", "cache_write_tokens"), ("output_tokens", "reasoning_tokens")]
+)
 def test_a_part_of_0_gives_way_to_one_that_fits(side: tuple[str, str]) -> None:
-    """An SDK that cannot tell writes 0: in either order the count stands, with its estimate and without a conflict."""
+    """
+    An SDK that cannot tell writes 0: in either order the count stands, with its estimate and without a
+    conflict.
+    """
     total, part = side
     hidden, known = priced("1", **{total: 300, part: 0}), priced("2", **{total: 300, part: 288})
     for first, later in ((hidden, known), (known, hidden)):

@@ -13,14 +13,18 @@ from spool.record import Inference, Record
 
 def records(count: int, size: int = 10) -> list[Record]:
     noise = random.Random(1)
-    return [Inference(id=bytes(16), source="x", tags={"n": noise.randbytes(size).hex()}) for _ in range(count)]
+    return [
+        Inference(id=bytes(16), source="x", tags={"n": noise.randbytes(size).hex()}) for _ in range(count)
+    ]
 
 
 @pytest.mark.parametrize(
     ("count", "size"), [(1, 10), (4096, 10), (4097, 10), (10_000, 1), (2000, 2000), (3, 2_000_000)]
 )
 def test_slices_are_bounded_and_whole(count: int, size: int) -> None:
-    """At most 4,096 records and a mebibyte packed, unless a single record is larger; nothing lost, order kept."""
+    """
+    At most 4,096 records and a mebibyte packed, unless a single record is larger; nothing lost, order kept.
+    """
     given = records(count, size)
     slices = list(codec.cut(given))
     assert given == [record for part, _ in slices for record in part]
@@ -47,7 +51,11 @@ def test_every_flipped_bit_is_found() -> None:
         data[at] ^= 16
         with pytest.raises(EntryUnreadable):
             codec.checked(body._replace(data=bytes(data)), "here")
-    for wrong in (body._replace(checksum=body.checksum ^ 1), body._replace(version=2), body._replace(data=b"")):
+    for wrong in (
+        body._replace(checksum=body.checksum ^ 1),
+        body._replace(version=2),
+        body._replace(data=b""),
+    ):
         with pytest.raises(EntryUnreadable):
             codec.checked(wrong, "here")
     with pytest.raises(EntryUnreadable):

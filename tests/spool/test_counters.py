@@ -25,7 +25,9 @@ def counted(*values: str, unit: str = "USD") -> tuple[list[Decimal | str], Serie
 
 
 def point(value: Decimal, *, unit: str = "USD", time: int = START + 1) -> CounterPoint:
-    return CounterPoint(b"series", START, time, value, UsageMetric(id=b"", source="otel", name="cost", unit=unit))
+    return CounterPoint(
+        b"series", START, time, value, UsageMetric(id=b"", source="otel", name="cost", unit=unit)
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,12 +35,16 @@ def point(value: Decimal, *, unit: str = "USD", time: int = START + 1) -> Counte
     [("1.1", "1.0999999999999999"), ("81234.56", "81234.55999999998"), ("0.3", "0.29999999999999993")],
 )
 def test_a_last_digit_is_no_restart(whole: str, less: str) -> None:
-    """A collector that adds up doubles in another order each time counts no cent again, however long it does so."""
+    """
+    A collector that adds up doubles in another order each time counts no cent again, however long it does so.
+    """
     added, state = counted(whole, less, whole, less, whole)
     assert ([Decimal(whole)] + 4 * [UNCHANGED], Decimal(whole)) == (added, state.value)
 
 
-@pytest.mark.parametrize(("before", "after", "unit"), [("1.1", "1.09", "USD"), ("1e15", "999999999999999", TOKENS)])
+@pytest.mark.parametrize(
+    ("before", "after", "unit"), [("1.1", "1.09", "USD"), ("1e15", "999999999999999", TOKENS)]
+)
 def test_a_real_fall_is_a_restart(before: str, after: str, unit: str) -> None:
     """A token less, or a cent: the sender began anew."""
     added, _ = counted(before, after, unit=unit)

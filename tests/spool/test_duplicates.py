@@ -83,8 +83,9 @@ def test_places_hold_topic_and_number() -> None:
 )
 def test_hours_of_a_record(start_s: int | None, end_s: int | None, hour: int, near: list[int]) -> None:
     """
-    A quarter of an hour on both sides, and the day after the start, in which a report without it may have come; the day
-    before the end, or the arrival, when the start is not known or not believed, and the day after it.
+    A quarter of an hour on both sides, and the day after the start, in which a report without it may have
+    come; the day before the end, or the arrival, when the start is not known or not believed, and the day
+    after it.
     """
     times = [None if time_s is None else time_s * NS for time_s in (start_s, end_s)]
     record = Inference(id=b"", source="langfuse", start_time=times[0], end_time=times[1])
@@ -99,7 +100,9 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
     known = [(noise.randbytes(16), NOON - noise.randrange(6 * HOUR)) for _ in range(60_000)]
     for begin in range(0, len(known), 700):
         part = known[begin : begin + 700]
-        ids = {index.id_of(id): place(AI_TELEMETRY, begin + offset + 1) for offset, (id, _) in enumerate(part)}
+        ids = {
+            index.id_of(id): place(AI_TELEMETRY, begin + offset + 1) for offset, (id, _) in enumerate(part)
+        }
         index.add(ids, [start // HOUR for _, start in part], NOON + begin)
         while index.due(NOON + begin, {AI_TELEMETRY: begin - 5000}):
             index.folded(index.fold(NOON + begin))
@@ -131,7 +134,9 @@ def test_a_fold_is_planned_while_ids_are_added() -> None:
     def add(first: int, last: int) -> None:
         numbers = range(first, last)
         index.add(
-            {index.id_of(ids[n]): place(AI_TELEMETRY, n + 1) for n in numbers}, [NOON // HOUR] * len(numbers), NOON
+            {index.id_of(ids[n]): place(AI_TELEMETRY, n + 1) for n in numbers},
+            [NOON // HOUR] * len(numbers),
+            NOON,
         )
 
     add(0, 30)

@@ -50,7 +50,9 @@ def methods(protocol: type) -> list[str]:
     found: dict[str, None] = {}
     for each in reversed(protocol.__mro__):
         if getattr(each, "_is_protocol", False):
-            found.update({name: None for name, value in vars(each).items() if callable(value) and name[0] != "_"})
+            found.update(
+                {name: None for name, value in vars(each).items() if callable(value) and name[0] != "_"}
+            )
     return list(found)
 
 
@@ -65,10 +67,15 @@ def given(protocol: type) -> str:
 
 @pytest.mark.parametrize("protocol", OWED)
 def test_the_page_names_what_an_engine_owes(protocol: type) -> None:
-    """A method that is added to a protocol is added to its row; so is what engines that speak SQL have of it."""
+    """
+    A method that is added to a protocol is added to its row; so is what engines that speak SQL have of it.
+    """
     names = ", ".join(f"`{name}`" for name in methods(protocol))
     path = protocol.__module__.replace(".", "/")
-    assert f"| `{protocol.__name__}` | `{path}.py` | {names} | {given(protocol)} |" in PAGE.read_text().splitlines()
+    assert (
+        f"| `{protocol.__name__}` | `{path}.py` | {names} | {given(protocol)} |"
+        in PAGE.read_text().splitlines()
+    )
 
 
 @pytest.mark.parametrize("parts", [Engine, Storage])

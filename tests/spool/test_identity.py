@@ -74,7 +74,10 @@ def test_a_short_id_needs_outcome_tokens_and_step() -> None:
     assert first == of_call(call("litellm"), shared_id="chatcmpl-0")
     for other in ({"start_time": START + 60_000_000_000}, {"status": "error"}, {"input_tokens": 6}):
         assert first.id != of_call(call(**other), response_id="chatcmpl-0").id
-    assert of_call(call(output_tokens=0), response_id="x").id == of_call(call(output_tokens=None), response_id="x").id
+    assert (
+        of_call(call(output_tokens=0), response_id="x").id
+        == of_call(call(output_tokens=None), response_id="x").id
+    )
 
 
 def test_a_neighbour_step_is_looked_up() -> None:
@@ -137,13 +140,25 @@ def test_points_and_events_do_not_collide() -> None:
 
 
 def test_a_moment_tells_calls_of_a_group_apart() -> None:
-    """By model, outcome, counts and the microsecond of the start; the prefix of a model's name does not matter."""
+    """
+    By model, outcome, counts and the microsecond of the start; the prefix of a model's name does not matter.
+    """
     name = of_moment(call(request_model="gpt-4o"), ["trace-1"])
-    assert name == of_moment(call("litellm", request_model="openai/gpt-4o", start_time=START + 400), ["trace-1"])
+    assert name == of_moment(
+        call("litellm", request_model="openai/gpt-4o", start_time=START + 400), ["trace-1"]
+    )
     others = [
         of_moment(call(request_model="gpt-4o", **other), ["trace-1"])
-        for other in ({"start_time": START + 1000}, {"status": "error"}, {"input_tokens": 6}, {"output_tokens": 1})
+        for other in (
+            {"start_time": START + 1000},
+            {"status": "error"},
+            {"input_tokens": 6},
+            {"output_tokens": 1},
+        )
     ]
-    others += [of_moment(call(request_model="gpt-4o"), ["trace-2"]), of_moment(call(request_model="o3"), ["trace-1"])]
+    others += [
+        of_moment(call(request_model="gpt-4o"), ["trace-2"]),
+        of_moment(call(request_model="o3"), ["trace-1"]),
+    ]
     assert 7 == len({name, *others})
     assert () == of_moment(call(start_time=None), ["trace-1"])

@@ -59,7 +59,9 @@ def test_a_step_is_not_followed(step: float, caplog: pytest.LogCaptureFixture) -
     assert clock.settled_now() <= NOON + 600
     machine.wall -= step
     assert NOON + 600 == clock.now() == clock.settled_now()
-    actions = [getattr(record, "action", "") for record in caplog.records if record.levelno >= logging.WARNING]
+    actions = [
+        getattr(record, "action", "") for record in caplog.records if record.levelno >= logging.WARNING
+    ]
     assert ["clock_stepped", "clock_back"] == actions
 
 
@@ -94,7 +96,9 @@ def test_calls_that_agree_with_a_step_confirm_it() -> None:
     assert machine.wall == clock.settled_now()
 
 
-@pytest.mark.parametrize("told", [NOON, NOON - 30 * DAY], ids=["as before the step", "of a file from last month"])
+@pytest.mark.parametrize(
+    "told", [NOON, NOON - 30 * DAY], ids=["as before the step", "of a file from last month"]
+)
 def test_calls_that_do_not_agree_leave_it_in_doubt(told: float) -> None:
     """The gateway's clock is wrong, theirs is not; or they say nothing about today."""
     machine = WallClock()
@@ -116,7 +120,9 @@ def test_an_operator_may_agree() -> None:
 
 
 def test_a_clock_that_was_never_set_takes_the_time_of_calls() -> None:
-    """1970 at boot: the first call that arrives says better what day it is; the setting is believed at once."""
+    """
+    1970 at boot: the first call that arrives says better what day it is; the setting is believed at once.
+    """
     machine = WallClock(wall=60.0)
     clock = machine.steady()
     assert EARLIEST == clock.now()
@@ -141,7 +147,10 @@ def test_a_start_behind_the_last_record_goes_on_after_it() -> None:
 
 
 def test_a_start_after_a_long_stop_removes_nothing_for_an_hour() -> None:
-    """A clock that is ahead cannot be told from a long stop: time is believed, what is old stays a little longer."""
+    """
+    A clock that is ahead cannot be told from a long stop: time is believed, what is old stays a little
+    longer.
+    """
     machine = WallClock()
     clock = machine.steady()
     clock.begin(NOON - 9 * DAY)

@@ -24,7 +24,10 @@ from tests.exporters.spools import record_id
 def test_a_key_has_room_up_to_what_it_leaves_free() -> None:
     """Half for one key alone, a third each for two: a third key always finds some."""
     one = [StreamSize("a", "first", 499)]
-    assert (True, False) == (has_room(one, "first", 1000), has_room([StreamSize("a", "first", 500)], "first", 1000))
+    assert (True, False) == (
+        has_room(one, "first", 1000),
+        has_room([StreamSize("a", "first", 500)], "first", 1000),
+    )
     two = [StreamSize("a", "first", 400), StreamSize("b", "second", 300)]
     assert (False, False, True) == tuple(has_room(two, key, 1000) for key in ("first", "second", "third"))
 
@@ -66,7 +69,9 @@ def operations(part: int) -> Submission:
 @pytest.mark.asyncio
 async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
     """The size that is kept is about what the totals take up on disk, so they leave the log its space."""
-    spool = await open_spool(tmp_path, settings=SpoolSettings(hold=0, max_bytes=16 * MIB), clock=SystemClock())
+    spool = await open_spool(
+        tmp_path, settings=SpoolSettings(hold=0, max_bytes=16 * MIB), clock=SystemClock()
+    )
     for part in range(10):
         await spool.log.append(operations(part))
     (size,) = await spool.streams.sizes()
@@ -75,7 +80,9 @@ async def test_totals_are_no_part_of_max_bytes(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "spool.sqlite", isolation_level=None)
     connection.execute("DELETE FROM stream_totals")
     connection.execute("VACUUM")
-    (pages,), (page,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
+    (pages,), (page,) = (
+        connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
+    )
     connection.close()
     assert 0.7 < size.bytes / (stats.bytes + size.bytes - pages * page) < 1.3
 

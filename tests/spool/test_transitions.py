@@ -1,4 +1,7 @@
-"""Transitions of a delivery as functions of values: whatever happens, every number is in exactly one place after it."""
+"""
+Transitions of a delivery as functions of values: whatever happens, every number is in exactly one place after
+it.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ def test_no_transition_loses_a_number(delivery: StoredDelivery, data: st.DataObj
     unknown = replace(delivery, state=UNKNOWN)
     changes = [
         (delivery, transitions.settle(delivery, settlement, at=0.0)),
-        (delivery, transitions.retry(delivery, reason="503", not_before=0.0, answer="503", server_error=True)),
+        (
+            delivery,
+            transitions.retry(delivery, reason="503", not_before=0.0, answer="503", server_error=True),
+        ),
         (delivery, transitions.become_unknown(delivery, reason="no answer")),
         (unknown, transitions.resolve(unknown, sent=True)),
         (unknown, transitions.resolve(unknown, sent=False)),
@@ -79,9 +85,13 @@ def test_skipping_loses_no_number(below: list[StoredDelivery], number: int, next
 
 
 @given(st.integers(1, 120), st.integers(1, 200), st.integers(1, 130), st.integers(0, 20))
-def test_a_cut_takes_closed_numbers_only(next: int, max_records: int, closed_below: int, waiting: int) -> None:
+def test_a_cut_takes_closed_numbers_only(
+    next: int, max_records: int, closed_below: int, waiting: int
+) -> None:
     """At most max_records of them, none while too many deliveries wait."""
-    change = transitions.cut(route(next=next), waiting=waiting, closed_below=closed_below, max_records=max_records)
+    change = transitions.cut(
+        route(next=next), waiting=waiting, closed_below=closed_below, max_records=max_records
+    )
     if change is None:
         assert next >= closed_below or waiting >= MAX_WAITING
         return
@@ -91,7 +101,9 @@ def test_a_cut_takes_closed_numbers_only(next: int, max_records: int, closed_bel
 
 
 def test_a_letter_goes_and_comes_back_with_its_numbers() -> None:
-    """A record that is set aside is counted as dead, retried it is queued again, discarded it is counted so."""
+    """
+    A record that is set aside is counted as dead, retried it is queued again, discarded it is counted so.
+    """
     delivery = StoredDelivery(id=1, route=ROUTE, first=7, last=7, passed=0)
     aside = transitions.set_aside(
         delivery, call(7), topic=AI_TELEMETRY, committed_at=1.0, error="400", status="400", at=2.0

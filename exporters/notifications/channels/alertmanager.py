@@ -1,8 +1,8 @@
 """
 The `alertmanager` channel: alerts for Prometheus Alertmanager, by its API of version 2.
 
-An alert is known by its labels, so no amount stands in them: a notice of the same thread, kind and severity renews the
-alert. It ends by itself after LASTS_S.
+An alert is known by its labels, so no amount stands in them: a notice of the same thread, kind and severity
+renews the alert. It ends by itself after LASTS_S.
 """
 
 from __future__ import annotations
@@ -76,7 +76,12 @@ def alert(notice: Notice, *, now: float) -> dict[str, object]:
     words = "".join(word.capitalize() for word in notice.kind.replace(".", "_").split("_"))
     known_by = {"thread": notice.thread} if notice.thread else {"notice": notice.id}
     shown: dict[str, object] = {
-        "labels": {"alertname": f"Tollhouse{words}", "kind": notice.kind, "severity": notice.severity, **known_by},
+        "labels": {
+            "alertname": f"Tollhouse{words}",
+            "kind": notice.kind,
+            "severity": notice.severity,
+            **known_by,
+        },
         "annotations": {"summary": notice.title, "description": notice.text, **fields},
         "startsAt": moment(notice.at),
         "endsAt": moment(max(now, notice.at) + LASTS_S),

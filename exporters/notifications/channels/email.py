@@ -1,8 +1,8 @@
 """
 The `email` channel: plain text over SMTP.
 
-`Message-ID` is made of the message's id, so that a repeat can be recognised; notices of one thread refer to one
-message, so that programs show them as one conversation. A recipient that is refused for good is left out.
+`Message-ID` is made of the message's id, so that a repeat can be recognised; notices of one thread refer to
+one message, so that programs show them as one conversation. A recipient that is refused for good is left out.
 """
 
 from __future__ import annotations
@@ -69,7 +69,10 @@ class EmailChannel:
         """Nothing stays open: each message has a connection of its own."""
 
     async def _talk(self, say: Callable[[smtplib.SMTP], Refused | object]) -> Refused:
-        """Connect, sign in, `say`, quit. The library blocks, so a thread does it; a cancelled one is interrupted."""
+        """
+        Connect, sign in, `say`, quit. The library blocks, so a thread does it; a cancelled one is
+        interrupted.
+        """
         password = self._password.value() if self._password else ""
         connections: list[smtplib.SMTP] = []
 

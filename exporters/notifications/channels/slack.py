@@ -1,6 +1,6 @@
 """
-The `slack` channel: incoming webhooks of Slack, and of what takes the same: Mattermost, Rocket.Chat, Discord (the
-address with `/slack` at its end) and Google Chat.
+The `slack` channel: incoming webhooks of Slack, and of what takes the same: Mattermost, Rocket.Chat, Discord
+(the address with `/slack` at its end) and Google Chat.
 
 `text` alone is sent, because it is what all of them take.
 """
@@ -26,7 +26,11 @@ from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, WARNING
 
 MAX_TEXT = 3_900  # Discord and Google Chat take some 4,000 characters
-_SIGNS = {INFO: "\N{INFORMATION SOURCE}", WARNING: "\N{WARNING SIGN}", CRITICAL: "\N{POLICE CARS REVOLVING LIGHT}"}
+_SIGNS = {
+    INFO: "\N{INFORMATION SOURCE}",
+    WARNING: "\N{WARNING SIGN}",
+    CRITICAL: "\N{POLICE CARS REVOLVING LIGHT}",
+}
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _ESCAPES = _ENTITIES | str.maketrans({
     "@": "@\u200b",  # a name must not call people: @channel, @everyone
@@ -44,7 +48,9 @@ _ADDRESSES = re.compile(r":(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 class SlackWebhook:
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
         self._url = settings.url
-        self._file = SecretSource(f"notify {settings.name}", file=settings.url_file) if settings.url_file else None
+        self._file = (
+            SecretSource(f"notify {settings.name}", file=settings.url_file) if settings.url_file else None
+        )
         self._client = Client(client_settings(settings), clock=clock)
 
     async def send(self, message: Message) -> str:

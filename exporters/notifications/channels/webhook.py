@@ -101,7 +101,9 @@ def secret_bytes(secret: str) -> bytes:
 
 
 def client_settings(settings: NotifySettings) -> ClientSettings:
-    return ClientSettings(proxy=settings.proxy, ca_file=settings.ca_file, timeout_s=TIMEOUT_S, compression="none")
+    return ClientSettings(
+        proxy=settings.proxy, ca_file=settings.ca_file, timeout_s=TIMEOUT_S, compression="none"
+    )
 
 
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:

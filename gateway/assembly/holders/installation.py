@@ -9,7 +9,9 @@ from gateway.configuration.in_effect import in_effect
 from gateway.http.holders.installation import InstallationServices, Urls
 
 
-def installation_services(parts: Assembler, *, version: str, urls: Callable[[], Urls]) -> InstallationServices:
+def installation_services(
+    parts: Assembler, *, version: str, urls: Callable[[], Urls]
+) -> InstallationServices:
     storage = parts.storage
     return InstallationServices(
         registry=storage.registry,

@@ -1,4 +1,7 @@
-"""Requests to an OpenID provider: bounded in time and size, without redirects. The only place with its HTTP client."""
+"""
+Requests to an OpenID provider: bounded in time and size, without redirects. The only place with its HTTP
+client.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ class ProviderClient:
             raise ProviderDown(f"{url} answers {status}")
         return found
 
-    async def post(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+    async def post(
+        self, url: str, form: Mapping[str, str], headers: Mapping[str, str]
+    ) -> tuple[int, dict[str, Any]]:
         """Status and JSON object of the answer to a form."""
         return await self._request("POST", url, form, headers)
 

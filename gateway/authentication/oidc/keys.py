@@ -1,4 +1,6 @@
-"""The keys with which a provider signs: kept for an hour, asked for again when none of them signed a token."""
+"""
+The keys with which a provider signs: kept for an hour, asked for again when none of them signed a token.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class SigningKeys:
         self._one_at_a_time = asyncio.Lock()
 
     async def have_signed(self, token: SignedToken) -> bool:
-        """Whether one of them signed a token. The provider is asked again if not: a new key may have no id."""
+        """
+        Whether one of them signed a token. The provider is asked again if not: a new key may have no id.
+        """
         async with self._one_at_a_time:
             if self._loaded_at is None or self._clock.monotonic() - self._loaded_at > KEEP_S:
                 await self._load()

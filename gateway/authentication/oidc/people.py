@@ -39,7 +39,9 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings, *, refreshes: b
 
 
 def has_default_role(groups: Collection[str], settings: OidcSettings) -> bool:
-    """Whether the settings decide about roles, and none of a person's groups has one: it is `default_role`."""
+    """
+    Whether the settings decide about roles, and none of a person's groups has one: it is `default_role`.
+    """
     return bool(settings.roles) and not _mapped(groups, settings)
 
 
@@ -57,7 +59,11 @@ def _name(claims: Mapping[str, Any], settings: OidcSettings) -> str:
     if settings.named_by == "sub":
         subject: str = claims["sub"]
         plain = _PLAIN_SUBJECT.fullmatch(subject)
-        local = subject if plain else blake2b(subject.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        local = (
+            subject
+            if plain
+            else blake2b(subject.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        )
         return checked_email(f"{local}@{urlsplit(settings.issuer).hostname}")
     if email is None:
         raise SignInProblem("email")
@@ -65,7 +71,9 @@ def _name(claims: Mapping[str, Any], settings: OidcSettings) -> str:
 
 
 def _verified_email(claims: Mapping[str, Any], settings: OidcSettings) -> str | None:
-    """Trimmed and in small letters. Who may write any address into a profile must not become its owner here."""
+    """
+    Trimmed and in small letters. Who may write any address into a profile must not become its owner here.
+    """
     verified = claims.get("email_verified", settings.assume_verified_email)
     email = claims.get("email")
     if verified not in (True, "true") or not isinstance(email, str):
@@ -83,4 +91,6 @@ def _groups(claims: Mapping[str, Any], claim: str) -> tuple[str, ...]:
         for part in claim.split("."):
             found = found.get(part) if isinstance(found, dict) else None
     names = [found] if isinstance(found, str) else found if isinstance(found, list) else []
-    return tuple(name for name in names if isinstance(name, str) and len(name) <= MAX_GROUP_CHARACTERS)[:MAX_GROUPS]
+    return tuple(name for name in names if isinstance(name, str) and len(name) <= MAX_GROUP_CHARACTERS)[
+        :MAX_GROUPS
+    ]

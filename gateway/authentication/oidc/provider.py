@@ -1,4 +1,6 @@
-"""An OpenID provider as its discovery document describes it: where people sign in, and what its tokens say."""
+"""
+An OpenID provider as its discovery document describes it: where people sign in, and what its tokens say.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class GrantedTokens:
 
 
 class IdentityProvider:
-    """Each call raises ProviderDown if the provider does not answer as one does. ConfigError without its secret."""
+    """
+    Each call raises ProviderDown if the provider does not answer as one does. ConfigError without its secret.
+    """
 
     def __init__(self, settings: OidcSettings, redirect: str, clock: Clock) -> None:
         self._settings = settings
@@ -80,7 +84,9 @@ class IdentityProvider:
         return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(query)}"
 
     async def redeem(self, code: str, *, verifier: str, nonce: str) -> GrantedTokens:
-        """The tokens for a code. GrantRefused for one that is used or unknown, TokenRefused for a wrong token."""
+        """
+        The tokens for a code. GrantRefused for one that is used or unknown, TokenRefused for a wrong token.
+        """
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect}
         answer = await self._ask_for_tokens({**form, "code_verifier": verifier})
         claims = await self._id_claims(answer.get("id_token"), nonce=nonce)
@@ -113,7 +119,10 @@ class IdentityProvider:
     def _expected(self) -> Expected:
         settings = self._settings
         return Expected(
-            issuer=settings.issuer, client_id=settings.client_id, now=self._clock.now(), skew_s=settings.clock_skew
+            issuer=settings.issuer,
+            client_id=settings.client_id,
+            now=self._clock.now(),
+            skew_s=settings.clock_skew,
         )
 
     async def _ask_for_tokens(self, form: Mapping[str, str]) -> Mapping[str, Any]:
@@ -151,7 +160,9 @@ class IdentityProvider:
 
     def _read(self, document: Mapping[str, Any]) -> _Description:
         if document.get("issuer") != self._settings.issuer:
-            raise ProviderDown("its discovery document names another issuer: oidc.issuer must be exactly that one")
+            raise ProviderDown(
+                "its discovery document names another issuer: oidc.issuer must be exactly that one"
+            )
         addresses = []
         for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
             address = document.get(name)

@@ -1,4 +1,6 @@
-"""Sign-ins with an OpenID provider, from the first click to the end of the session when the provider says so."""
+"""
+Sign-ins with an OpenID provider, from the first click to the end of the session when the provider says so.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ GRACE_S = 120.0  # after the time of a check, before others end the session of a
 @dataclass(frozen=True, kw_only=True)
 class _Begun:
     """
-    A sign-in that the provider has not answered. `browser` is the secret in the cookie of who began it at `place`.
+    A sign-in that the provider has not answered. `browser` is the secret in the cookie of who began it at
+    `place`.
     """
 
     place: str
@@ -47,7 +50,9 @@ class _Begun:
 
 @dataclass(kw_only=True)
 class _Checked:
-    """When a session is due to be checked, and the token for that; None if the provider gave no further one."""
+    """
+    When a session is due to be checked, and the token for that; None if the provider gave no further one.
+    """
 
     token: str | None
     due: float
@@ -57,9 +62,9 @@ class ProviderSignIns:
     """
     One for the process. Sign-ins that have begun and refresh tokens are kept in memory alone.
 
-    A restart forgets both: who was about to sign in begins again, and a session that the provider was asked about ends
-    when its next check is not made. Of several gateways, each checks the sessions that began at it, and says in the
-    registry until when it has; any of them ends a session that nobody checks any more.
+    A restart forgets both: who was about to sign in begins again, and a session that the provider was asked
+    about ends when its next check is not made. Of several gateways, each checks the sessions that began at
+    it, and says in the registry until when it has; any of them ends a session that nobody checks any more.
     """
 
     def __init__(self, settings: OidcSettings, registry: Registry, clock: Clock) -> None:
@@ -77,7 +82,8 @@ class ProviderSignIns:
 
     async def begin(self, *, place: str) -> tuple[str, str]:
         """
-        Where to send the browser, and the secret for its cookie. SignInProblem if the provider does not answer.
+        Where to send the browser, and the secret for its cookie. SignInProblem if the provider does not
+        answer.
 
         Of too many that have begun, the oldest of the place with the most is forgotten.
         """
@@ -87,7 +93,9 @@ class ProviderSignIns:
         except ProviderDown as error:
             raise self._problem("down", error) from error
         ends_at = self._clock.monotonic() + BEGUN_LIFE_S
-        self._begun[state] = _Begun(place=place, browser=browser, nonce=nonce, verifier=verifier, ends_at=ends_at)
+        self._begun[state] = _Begun(
+            place=place, browser=browser, nonce=nonce, verifier=verifier, ends_at=ends_at
+        )
         if len(self._begun) > MAX_BEGUN:
             [(most, _)] = Counter(each.place for each in self._begun.values()).most_common(1)
             del self._begun[next(state for state, each in self._begun.items() if each.place == most)]
@@ -106,7 +114,10 @@ class ProviderSignIns:
             tokens = await self.provider.redeem(answer["code"], verifier=begun.verifier, nonce=begun.nonce)
             person = person_of(tokens.claims or {}, self.settings, refreshes=tokens.refresh is not None)
             secret, session = await self._operators.sign_in_person(
-                person, address=address, life_s=self.settings.session, takes_accounts=self.settings.link_accounts
+                person,
+                address=address,
+                life_s=self.settings.session,
+                takes_accounts=self.settings.link_accounts,
             )
         except ProviderDown as error:
             raise self._problem("down", error) from error
@@ -152,8 +163,8 @@ class ProviderSignIns:
 
     async def check_due(self) -> None:
         """
-        Ask the provider about every session that is due here; end those whose person may not go on, and those that
-        whoever has their token does not check.
+        Ask the provider about every session that is due here; end those whose person may not go on, and those
+        that whoever has their token does not check.
         """
         sessions = [session for session in await self._operators.sessions() if session.refreshes]
         for digest in self._checked.keys() - {session.digest for session in sessions}:
@@ -174,7 +185,10 @@ class ProviderSignIns:
         await self._operators.end_sessions_where(lambda one: one.digest == session.digest, actor=self._actor)
 
     async def _may_go_on(self, session: Session, checked: _Checked) -> bool:
-        """Whether the provider still knows the person, with the same role; if it does not answer, it is asked later."""
+        """
+        Whether the provider still knows the person, with the same role; if it does not answer, it is asked
+        later.
+        """
         until = self._clock.now() + self.settings.recheck + GRACE_S
         if checked.token is None or not await self._operators.take_check(session, until=until):
             return False
@@ -193,7 +207,8 @@ class ProviderSignIns:
             person = person_of(tokens.claims, self.settings, refreshes=True)
         except SignInProblem:
             return False
-        # Who is in no mapped group has NO_ROLE in place of the default role if a role document names the person.
+        # Who is in no mapped group has NO_ROLE in place of the default role if a role document names the
+        # person.
         was_named = session.role == NO_ROLE and not person.is_mapped
         has_same_role = not person.decides_role or was_named or person.role == session.role
         has_same_groups = set(person.groups) == set(json.loads(session.groups))
@@ -202,7 +217,9 @@ class ProviderSignIns:
     def _check_unused(self, id: str) -> None:
         """TokenRefused for a logout token that came before."""
         now = self._clock.now()
-        while self._logouts and (next(iter(self._logouts.values())) <= now or len(self._logouts) >= MAX_LOGOUT_IDS):
+        while self._logouts and (
+            next(iter(self._logouts.values())) <= now or len(self._logouts) >= MAX_LOGOUT_IDS
+        ):
             self._logouts.popitem(last=False)
         if id in self._logouts:
             raise TokenRefused("it was used before")

@@ -65,7 +65,11 @@ def read_token(text: object) -> SignedToken:
         raise TokenRefused("its key id is no text")
     signed, _, _ = text.rpartition(".")
     return SignedToken(
-        algorithm=algorithm, kid=kid, claims=_object(parts[2]), signed=signed.encode(), signature=_bytes(parts[3])
+        algorithm=algorithm,
+        kid=kid,
+        claims=_object(parts[2]),
+        signed=signed.encode(),
+        signature=_bytes(parts[3]),
     )
 
 
@@ -83,7 +87,9 @@ def check_id_token(claims: Mapping[str, Any], expected: Expected, *, nonce: str 
 
 
 def check_logout_token(claims: Mapping[str, Any], expected: Expected) -> None:
-    """TokenRefused unless the provider ends sessions with it (OpenID Connect Back-Channel Logout 1.0, 2.6)."""
+    """
+    TokenRefused unless the provider ends sessions with it (OpenID Connect Back-Channel Logout 1.0, 2.6).
+    """
     _check_audience(claims, expected)
     events = claims.get("events")
     if not isinstance(events, dict) or not isinstance(events.get(LOGOUT_EVENT), dict):
@@ -98,7 +104,9 @@ def check_logout_token(claims: Mapping[str, Any], expected: Expected) -> None:
         raise TokenRefused("it has no id (jti)")
     _check_not_from_later(claims, expected)
     oldest = expected.now - expected.skew_s
-    if _time(claims, "iat") <= oldest - LOGOUT_TOKEN_LIFE_S or ("exp" in claims and _time(claims, "exp") <= oldest):
+    if _time(claims, "iat") <= oldest - LOGOUT_TOKEN_LIFE_S or (
+        "exp" in claims and _time(claims, "exp") <= oldest
+    ):
         raise TokenRefused("it is over")
 
 

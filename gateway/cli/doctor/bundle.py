@@ -1,8 +1,9 @@
 """
 The bundle for a bug report: the diagnosis, the configuration and the state, and no secret.
 
-Nothing is copied that could hold one: of the configuration every value is left out that is free text of the operator's
-own, of addresses all but scheme and host; of the data directory the names and sizes of its files alone.
+Nothing is copied that could hold one: of the configuration every value is left out that is free text of the
+operator's own, of addresses all but scheme and host; of the data directory the names and sizes of its files
+alone.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _PATHS = (Path,)
 
 
 def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: Mapping[str, object]) -> None:
-    """A tar.gz that only its owner can read. OSError where it cannot be written; an existing file is not replaced."""
+    """
+    A tar.gz that only its owner can read. OSError where it cannot be written; an existing file is not
+    replaced.
+    """
     parts = {
         "diagnosis.json": [asdict(one) for one in found],
         "configuration.json": shown_settings(config),
@@ -54,7 +58,9 @@ def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: 
 def shown_settings(settings: object, name: str = "") -> object:
     """A section of the configuration with the values that may be shown."""
     if is_dataclass(settings):
-        return {each.name: shown_settings(getattr(settings, each.name), each.name) for each in fields(settings)}
+        return {
+            each.name: shown_settings(getattr(settings, each.name), each.name) for each in fields(settings)
+        }
     if isinstance(settings, Mapping):
         return {"entries": len(settings)} if name != "sources" else _sources(settings)
     if isinstance(settings, tuple | list):

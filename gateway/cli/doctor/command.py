@@ -21,7 +21,9 @@ MARKS = {OK: "ok", "note": "note", "warning": "WARNING", PROBLEM: "PROBLEM"}
 @click.command()
 @config_option
 @data_option
-@click.option("--bundle", type=click.Path(path_type=Path, dir_okay=False), help="Pack what was found for a bug report.")
+@click.option(
+    "--bundle", type=click.Path(path_type=Path, dir_okay=False), help="Pack what was found for a bug report."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json: bool) -> None:
     """

@@ -27,7 +27,9 @@ State = dict[str, Mapping[str, Any]]  # path of the operator API -> its answer
 
 
 def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnosis]:
-    """Looks at the configuration, and at the answers of the operator API; `trouble` says why there are none."""
+    """
+    Looks at the configuration, and at the answers of the operator API; `trouble` says why there are none.
+    """
     problems = list(file_problems(config))
     for problem in problems:
         yield Diagnosis(about="configuration", status=PROBLEM, words=problem)
@@ -47,7 +49,9 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
 
 
 def read_state(config: Config) -> tuple[State, str]:
-    """The operator API's answers, from the running server or from the data directory; else why there are none."""
+    """
+    The operator API's answers, from the running server or from the data directory; else why there are none.
+    """
     try:
         engine = engine_of(config.storage.engine)
         if engine.administration is None and engine.is_new(config.data_dir):
@@ -78,14 +82,18 @@ def shared_storage(config: Config) -> Iterator[Diagnosis]:
         return
 
     async def ask() -> tuple[Mapping[str, Any], Sequence[str]]:
-        return await administration.status(config.storage), await administration.lost(config.storage, config.data_dir)
+        return await administration.status(config.storage), await administration.lost(
+            config.storage, config.data_dir
+        )
 
     try:
         found, lost = asyncio.run(ask())
     except SpoolError as error:
         yield Diagnosis(about="database", status=PROBLEM, words=str(error))
         return
-    words = found["problem"] or f"{found['server']}, {found['durability']}, answered in {found['answer_ms']} ms"
+    words = (
+        found["problem"] or f"{found['server']}, {found['durability']}, answered in {found['answer_ms']} ms"
+    )
     yield Diagnosis(about="database", status=PROBLEM if found["problem"] else OK, words=words)
     for loss in lost:
         yield Diagnosis(about="acknowledged", status=PROBLEM, words=loss)
@@ -95,7 +103,9 @@ def shared_storage(config: Config) -> Iterator[Diagnosis]:
 
 
 def receivers(config: Config) -> Iterator[Diagnosis]:
-    """Tries the upstream, the destinations and the channels; an empty export goes to those that speak OTLP."""
+    """
+    Tries the upstream, the destinations and the channels; an empty export goes to those that speak OTLP.
+    """
     streams, destinations = asyncio.run(try_receivers(config))
     if not streams:
         yield Diagnosis(about="upstream", status=NOTE, words="none: records are kept, priced and shown here")
@@ -136,10 +146,14 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
         words = f"{used}: {space['last_error'] or 'nothing can be kept: the spool is full'}"
         yield Diagnosis(about="storage", status=PROBLEM, words=words)
     if space["wal_problem"]:
-        yield Diagnosis(about="checkpoints", status=WARNING, words=f"the log beside the file {space['wal_problem']}")
+        yield Diagnosis(
+            about="checkpoints", status=WARNING, words=f"the log beside the file {space['wal_problem']}"
+        )
     for route in status["routes"]:
         if route["state"] != "running":
-            words = f"{route['state']}, {route['queued']} records wait: {route['reason'] or 'no reason is known'}"
+            words = (
+                f"{route['state']}, {route['queued']} records wait: {route['reason'] or 'no reason is known'}"
+            )
             yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=words)
 
 

@@ -1,4 +1,6 @@
-"""What is known of this machine: versions, the disk under the data directory, its clock, limits and file modes."""
+"""
+What is known of this machine: versions, the disk under the data directory, its clock, limits and file modes.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def _place(config: Config) -> Iterator[Diagnosis]:
         yield Diagnosis(about="data_dir", status=OK, words=f"{directory}{'' if there else ' (not made yet)'}")
     mount = mount_of(directory)
     if mount is None:
-        yield Diagnosis(about="mount", status=NOTE, words="the kind of the file system is not known on this system")
+        yield Diagnosis(
+            about="mount", status=NOTE, words="the kind of the file system is not known on this system"
+        )
     elif mount.read_only:
         yield Diagnosis(about="mount", status=PROBLEM, words=f"{mount.point} is mounted read-only")
     elif mount.warning:

@@ -1,4 +1,7 @@
-"""`tollhouse drill`: kills, a full disk, an outage and a poison record, beside the data directory and never in it."""
+"""
+`tollhouse drill`: kills, a full disk, an outage and a poison record, beside the data directory and never in
+it.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ def drill(config: Path | None, as_json: bool) -> None:
     """
     Break a copy of this installation on this disk, and measure what that costs.
 
-    A server of its own runs in a new directory beside data_dir, with this configuration, made-up calls, and one
-    destination on loopback in place of the upstream and all destinations. Real data and the real upstream are never
-    touched; the directory is removed at the end. Takes a minute or two. Exit code 1 when a record was lost or counted
-    twice.
+    A server of its own runs in a new directory beside data_dir, with this configuration, made-up calls, and
+    one destination on loopback in place of the upstream and all destinations. Real data and the real upstream
+    are never touched; the directory is removed at the end. Takes a minute or two. Exit code 1 when a record
+    was lost or counted twice.
     """
     settings = configured(config)
     beside = nearest(settings.data_dir.absolute().parent)
@@ -66,7 +69,8 @@ def drill(config: Path | None, as_json: bool) -> None:
     else:
         show_table([asdict(result) for result in results], COLUMNS)
         click.echo(
-            f"\n{'nothing was lost or counted twice' if passed else 'NOT PASSED'}; {time.monotonic() - began:.0f} s"
+            f"\n{'nothing was lost or counted twice' if passed else 'NOT PASSED'}; "
+            f"{time.monotonic() - began:.0f} s"
         )
     sys.exit(0 if passed else 1)
 

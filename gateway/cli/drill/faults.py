@@ -24,7 +24,10 @@ SMALL_FILE = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class DrillResult:
-    """`recovery_s`: the longest until a record was taken again. `note` says what was simulated, or why it was not."""
+    """
+    `recovery_s`: the longest until a record was taken again. `note` says what was simulated, or why it was
+    not.
+    """
 
     fault: str
     rounds: int = 0
@@ -54,11 +57,19 @@ class DrillSite:
         """Wait until everything acknowledged has left; what has not after DRAIN_S counts as lost."""
         self.traffic.finish()
         deadline = time.monotonic() + DRAIN_S + self.hold_s
-        while time.monotonic() < deadline and self.receiver.missing(self.traffic.acknowledged - {self.receiver.poison}):
+        while time.monotonic() < deadline and self.receiver.missing(
+            self.traffic.acknowledged - {self.receiver.poison}
+        ):
             time.sleep(0.1)
 
     def judge(
-        self, fault: str, before: set[str], *, rounds: int = 1, recovery_s: float | None = None, note: str = ""
+        self,
+        fault: str,
+        before: set[str],
+        *,
+        rounds: int = 1,
+        recovery_s: float | None = None,
+        note: str = "",
     ) -> DrillResult:
         mine = self.traffic.acknowledged - before
         return DrillResult(
@@ -129,7 +140,9 @@ def full_disk(site: DrillSite) -> DrillResult:
     """No file of the server may grow, so every write to the log fails as on a full disk."""
     before, refused = set(site.traffic.acknowledged), site.traffic.refused
     if not hasattr(resource, "prlimit"):
-        return DrillResult(fault="full disk", note="not tried: this system cannot bound the files of a process")
+        return DrillResult(
+            fault="full disk", note="not tried: this system cannot bound the files of a process"
+        )
     unbounded = resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE)
     with site.traffic.load():
         time.sleep(0.5)
@@ -139,9 +152,8 @@ def full_disk(site: DrillSite) -> DrillResult:
         recovery_s = site.traffic.until_acknowledged(make(1))
         time.sleep(0.5)
     site.settle()
-    note = (
-        f"simulated: no file could grow for {FULL_S:.0f} s; {site.traffic.refused - refused} requests were told to wait"
-    )
+    waited = site.traffic.refused - refused
+    note = f"simulated: no file could grow for {FULL_S:.0f} s; {waited} requests were told to wait"
     return site.judge("full disk", before, recovery_s=recovery_s, note=note)
 
 

@@ -1,8 +1,8 @@
 """
 A file system of the drill's own whose power can be cut: ext4 in an image file beside the data directory.
 
-Its shutdown drops everything that was written and not flushed, as the kernel's own tests of file systems do. Mounting
-it needs root.
+Its shutdown drops everything that was written and not flushed, as the kernel's own tests of file systems do.
+Mounting it needs root.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class NoPowerCut(Exception):
 
 
 class CutDisk:
-    """Mounted from the start; `cut` loses what was not flushed, `remount` replays its journal as a boot does."""
+    """
+    Mounted from the start; `cut` loses what was not flushed, `remount` replays its journal as a boot does.
+    """
 
     def __init__(self, scratch: Path) -> None:
         self.directory = scratch / "disk"

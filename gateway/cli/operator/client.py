@@ -31,7 +31,8 @@ from spool.errors import SpoolError, SpoolLocked
 T = TypeVar("T")
 
 PATIENCE_S = 5.0
-TURN_S = 40.0  # for the data directory: a server that stops has it for half a minute, other commands for some seconds
+# for the data directory: a server that stops has it for half a minute, other commands for some seconds
+TURN_S = 40.0
 SILENCE_S = 60.0  # of an event stream, which says something every 15 s
 ANSWER_S = 600.0  # a recount of a large spool takes minutes
 RETRY_EVERY_S = 0.1
@@ -63,13 +64,18 @@ class OperatorClient:
         return _answered(self.ask(method, path, body=body, query=query))
 
     def copy(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
-        """Write what a call answers as it comes; its headers. The command ends when it is refused or not answered."""
+        """
+        Write what a call answers as it comes; its headers. The command ends when it is refused or not
+        answered.
+        """
         return _answered(self._copy(path, query, to))
 
     async def ask(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, dict[str, Any]]:
-        """The status and the answer of one call. ConfigError, SpoolError, OSError or ClientError without one."""
+        """
+        The status and the answer of one call. ConfigError, SpoolError, OSError or ClientError without one.
+        """
         headers = self._headers
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -88,7 +94,12 @@ class OperatorClient:
 
     @asynccontextmanager
     async def _asked(
-        self, method: str, path: str, query: Sequence[tuple[str, str]], headers: dict[str, str], data: bytes | None
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        headers: dict[str, str],
+        data: bytes | None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         parameters = f"?{urlencode(query)}" if query else ""
         url = URL(f"http://tollhouse{OPERATOR_API}{path}{parameters}", encoded=True)
@@ -100,15 +111,21 @@ class OperatorClient:
         ):
             yield response
 
-    async def events(self, path: str, *, query: Sequence[tuple[str, str]] = ()) -> AsyncIterator[tuple[str, Any]]:
+    async def events(
+        self, path: str, *, query: Sequence[tuple[str, str]] = ()
+    ) -> AsyncIterator[tuple[str, Any]]:
         """
-        The events of a stream of the running server, each with its data; OPENED is the first, when it has begun.
+        The events of a stream of the running server, each with its data; OPENED is the first, when it has
+        begun.
 
         The command ends when the stream is refused.
         """
         socket = await _running(self.config.data_dir)
         if socket is None:
-            fail(f"no server runs over {self.config.data_dir}: start one with tollhouse serve, or name another --data")
+            fail(
+                f"no server runs over {self.config.data_dir}: start one with tollhouse serve, or name "
+                "another --data"
+            )
         url = URL(f"http://tollhouse{OPERATOR_API}{path}?{urlencode(query)}", encoded=True)
         timeout = aiohttp.ClientTimeout(sock_connect=PATIENCE_S, sock_read=SILENCE_S)
         async with (
@@ -155,18 +172,22 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
     """
     A socket with the operator API: that of a server that answers, else one over the data directory.
 
-    The lock of the data directory says whether a server runs; while one starts or stops, or another command has it,
-    this waits for TURN_S.
+    The lock of the data directory says whether a server runs; while one starts or stops, or another command
+    has it, this waits for TURN_S.
     """
     deadline = time.monotonic() + TURN_S
     while True:
         if (running := await _running(config.data_dir)) is not None:
             yield running
             return
-        from gateway.offline import open_offline  # the whole operator API: its import takes longer than a call
+        from gateway.offline import (
+            open_offline,
+        )  # the whole operator API: its import takes longer than a call
 
         with suppress(SpoolLocked):  # a server begins or ends there
-            async with open_offline(config, version=version("tollhouse"), names_routes=names_routes) as socket:
+            async with open_offline(
+                config, version=version("tollhouse"), names_routes=names_routes
+            ) as socket:
                 yield socket
                 return
         if time.monotonic() > deadline:
@@ -211,7 +232,9 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 
     @data_option
     @config_option
-    @click.option("--as", "actor", metavar="EMAIL", help="Who asks, for the audit list; default: command line, USER.")
+    @click.option(
+        "--as", "actor", metavar="EMAIL", help="Who asks, for the audit list; default: command line, USER."
+    )
     @functools.wraps(command)
     def prepared(*, data: Path | None, config: Path | None, actor: str | None, **rest: object) -> None:
         settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
@@ -228,7 +251,9 @@ def part(name: str) -> str:
 
 
 def nobody_named() -> str:
-    """Returns who asks where --as names nobody: people are known by e-mail, and a user of the system is none."""
+    """
+    Returns who asks where --as names nobody: people are known by e-mail, and a user of the system is none.
+    """
     return f"command line, {system_user() or f'uid {os.getuid()}'}"
 
 

@@ -21,7 +21,7 @@ def configuration(client: OperatorClient, page: PageRequest, **filters: tuple[st
     """
     List the settings in effect, and where each comes from.
 
-    Of a running server those that it uses, as far as it has taken them over. No secret is shown: of headers the names,
-    of addresses the host alone.
+    Of a running server those that it uses, as far as it has taken them over. No secret is shown: of headers
+    the names, of addresses the host alone.
     """
     show_page(client, page, "configuration", COLUMNS, filters)

@@ -25,8 +25,12 @@ def export() -> None:
 @export.command()
 @click.option("--from", "since", required=True, metavar="DAY", help="First day (UTC).")
 @click.option("--to", "until", required=True, metavar="DAY", help="Last day, which is part of it.")
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; default: standard output.")
-@click.option("--account", default=focus_rows.ACCOUNT, show_default=True, help="The BillingAccountId of every row.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file; default: standard output."
+)
+@click.option(
+    "--account", default=focus_rows.ACCOUNT, show_default=True, help="The BillingAccountId of every row."
+)
 @click.option(
     "--tag",
     "tags",
@@ -57,7 +61,10 @@ def focus(
 
 
 def _days(client: OperatorClient, first: date, last: date) -> list[str]:
-    """The days of the span on which anything happened, in order. Says on stderr if sums of them may lack records."""
+    """
+    The days of the span on which anything happened, in order. Says on stderr if sums of them may lack
+    records.
+    """
     span = [("from", first.isoformat()), ("to", last.isoformat()), ("per", "daily"), ("by", "source")]
     payload = client.request("GET", "/report", query=span)
     warn_of_lacking(payload["report"]["whole_since"])
@@ -66,7 +73,9 @@ def _days(client: OperatorClient, first: date, last: date) -> list[str]:
 
 def _rows(client: OperatorClient, day: str, by: list[tuple[str, str]]) -> Iterator[Any]:
     """The rows of a day; of one that is too much for one answer, an hour at a time."""
-    status, payload = client.answer("GET", "/report", query=[("from", day), ("to", day), ("per", "hourly"), *by])
+    status, payload = client.answer(
+        "GET", "/report", query=[("from", day), ("to", day), ("per", "hourly"), *by]
+    )
     if status == 200 and not payload["report"]["truncated"]:
         yield payload["rows"]
         return
@@ -74,7 +83,11 @@ def _rows(client: OperatorClient, day: str, by: list[tuple[str, str]]) -> Iterat
         refuse(status, payload)
     for hour in range(24):
         start = datetime.fromisoformat(day) + timedelta(hours=hour)
-        span = [("from", start.isoformat()), ("to", (start + timedelta(hours=1)).isoformat()), ("per", "hourly")]
+        span = [
+            ("from", start.isoformat()),
+            ("to", (start + timedelta(hours=1)).isoformat()),
+            ("per", "hourly"),
+        ]
         payload = client.request("GET", "/report", query=[*span, *by])
         if payload["report"]["truncated"]:
             fail(f"an hour of {day} has {payload['report']['row_count']} rows: raise answers.max_rows")

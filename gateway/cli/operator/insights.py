@@ -64,7 +64,9 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
 @click.option("--effort", type=click.Choice(EFFORTS))
 @as_json
 @with_client
-def set_insight(client: OperatorClient, id: str, status: str | None, effort: str | None, as_json: bool) -> None:
+def set_insight(
+    client: OperatorClient, id: str, status: str | None, effort: str | None, as_json: bool
+) -> None:
     """Say what became of an insight. An addressed one is new again when it returns."""
     given = {name: value for name, value in (("status", status), ("effort", effort)) if value is not None}
     if not given:
@@ -95,7 +97,9 @@ def run(client: OperatorClient, as_json: bool) -> None:
     words = f"{done['new']} new, {done['again']} found again, {done['reopened']} opened again, {done['gone']} gone"
     _show_result(payload, as_json, words)
     if done["left_out"]:
-        click.echo(f"no room for {done['left_out']} more: delete some that are addressed or ignored", err=True)
+        click.echo(
+            f"no room for {done['left_out']} more: delete some that are addressed or ignored", err=True
+        )
     if done["failed"]:
         click.echo(f"detectors that failed, see the log: {', '.join(done['failed'])}", err=True)
 

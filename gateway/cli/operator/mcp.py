@@ -21,8 +21,8 @@ def mcp(client: OperatorClient) -> None:
     """
     Answer an assistant over stdio in the Model Context Protocol: one JSON message a line.
 
-    No key is needed: who may open the operator socket may ask. It works with the server running and without it, opens
-    no port, and writes nothing unless mcp.writes is on.
+    No key is needed: who may open the operator socket may ask. It works with the server running and without
+    it, opens no port, and writes nothing unless mcp.writes is on.
     """
     for line in sys.stdin.buffer:
         if line.strip():
@@ -33,7 +33,9 @@ def mcp(client: OperatorClient) -> None:
 
 
 async def _reply(client: OperatorClient, line: bytes) -> bytes | None:
-    """The line to write. While Tollhouse cannot answer, an error that says so: the assistant may ask again."""
+    """
+    The line to write. While Tollhouse cannot answer, an error that says so: the assistant may ask again.
+    """
     body = {"line": line.decode("utf-8", "replace")}
     try:
         status, payload = await client.ask("POST", "/mcp", body=body)

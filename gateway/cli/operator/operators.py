@@ -98,7 +98,11 @@ list_command(
     "sessions",
     root="sessions",
     columns=("id", "actor", "role", "account", "began_with", "address", "created", "last_seen", "ends"),
-    filters={"actor": "NAME", "role": "none, viewer, operator or admin", "began-with": "password, link or provider"},
+    filters={
+        "actor": "NAME",
+        "role": "none, viewer, operator or admin",
+        "began-with": "password, link or provider",
+    },
     help="List who is signed in to the console.",
 )
 

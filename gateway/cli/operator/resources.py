@@ -1,8 +1,8 @@
 """
 The options of a command that creates or edits a resource, made from the declaration of its fields.
 
-A field of a plain type has an option of its name, whose help are its words. What is written in another way on a command
-line (a filter, a plan) is an option of the command's own.
+A field of a plain type has an option of its name, whose help are its words. What is written in another way on
+a command line (a filter, a plan) is an option of the command's own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def described_by(
 
     def with_options(command: Command) -> Command:
         for field in reversed(msgspec.structs.fields(new)):
-            option = None if field.name in without else _option(field.name, field.type, field.name in required)
+            option = (
+                None if field.name in without else _option(field.name, field.type, field.name in required)
+            )
             command = command if option is None else option(command)
         return command
 

@@ -73,7 +73,10 @@ def show(client: OperatorClient, role: str, as_json: bool) -> None:
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
-    """Create a role. It shows the calls of --where, or those of --data-access full or none; with sets alone none."""
+    """
+    Create a role. It shows the calls of --where, or those of --data-access full or none; with sets alone
+    none.
+    """
     _show(client.request("POST", "/roles", body=_new_role(**given)), as_json)
 
 
@@ -110,8 +113,12 @@ resource_commands(
     metavar="GROUP",
     help="A group that the person is in, in place of those of the last sign-in; may repeat.",
 )
-@click.option("--account-role", metavar="ROLE", help="none, viewer, operator or admin; default: that of the account.")
-@click.option("--replaces", metavar="ROLE", help="The role that the draft would change, by its id or its name.")
+@click.option(
+    "--account-role", metavar="ROLE", help="none, viewer, operator or admin; default: that of the account."
+)
+@click.option(
+    "--replaces", metavar="ROLE", help="The role that the draft would change, by its id or its name."
+)
 @described_by(NewRole, without=("name",))
 @_where
 @as_json

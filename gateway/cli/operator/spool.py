@@ -51,14 +51,17 @@ def status(client: OperatorClient, as_json: bool) -> None:
     click.echo()
     show_table(payload["routes"], ROUTE_COLUMNS)
     if ambiguous := sum(route["ambiguous"] for route in payload["routes"]):
-        click.echo(f"\n{ambiguous} records were sent without a clear answer so far, and again under the same key")
+        click.echo(
+            f"\n{ambiguous} records were sent without a clear answer so far, and again under the same key"
+        )
     if unknown := sum(route["unknown"] for route in payload["routes"]):
         click.echo(f"\n{unknown} records may or may not have arrived: tollhouse streams list --unknown")
     if any(topic["topic"] == USAGE_EVENTS for topic in payload["topics"]):
         _show_unsent_events(client)
     space = payload["space"]
     click.echo(
-        f"\n{space['bytes'] / 2**20:.1f} MiB of {space['max_bytes'] / 2**20:.0f} MiB in {space['entries']} entries, "
+        f"\n{space['bytes'] / 2**20:.1f} MiB of {space['max_bytes'] / 2**20:.0f} MiB in {space['entries']} "
+        "entries, "
         f"{space['free_bytes'] / 2**20:.0f} MiB left"
         + ("" if space["writable"] else f"; NOT WRITABLE: {space['last_error']}")
     )
@@ -114,7 +117,9 @@ def show_dead(client: OperatorClient, id: int, as_json: bool) -> None:
 @click.option("--all", "every", is_flag=True, help="All there are.")
 @as_json
 @with_client
-def retry_dead(client: OperatorClient, ids: tuple[int, ...], route: str | None, every: bool, as_json: bool) -> None:
+def retry_dead(
+    client: OperatorClient, ids: tuple[int, ...], route: str | None, every: bool, as_json: bool
+) -> None:
     """Send dead letters again."""
     payload = client.request("POST", "/dead/retry", body=_letters(ids, route, every))
     show_json(payload) if as_json else click.echo(f"{payload['retried']} will be sent again")
@@ -129,8 +134,8 @@ def edit_dead(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) ->
     """
     Send a dead letter again with other values, from a JSON FILE or - for standard input.
 
-    It is the `record` of `spool dead show ID --json`, changed, or its changed fields alone. The log and the ledger keep
-    the record as it came.
+    It is the `record` of `spool dead show ID --json`, changed, or its changed fields alone. The log and the
+    ledger keep the record as it came.
     """
     try:
         record = orjson.loads(file.read())
@@ -138,7 +143,9 @@ def edit_dead(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) ->
         fail(f"{file.name} is not JSON: {error}", 2)
     payload = client.request("PATCH", f"/dead/{id}", body={"record": record})
     fields = ", ".join(payload["edited"]["fields"])
-    show_json(payload) if as_json else click.echo(f"dead letter {id} will be sent again, with another {fields}")
+    show_json(payload) if as_json else click.echo(
+        f"dead letter {id} will be sent again, with another {fields}"
+    )
 
 
 @dead.command("discard")
@@ -147,7 +154,9 @@ def edit_dead(client: OperatorClient, id: int, file: BinaryIO, as_json: bool) ->
 @click.option("--all", "every", is_flag=True, help="All there are.")
 @as_json
 @with_client
-def discard_dead(client: OperatorClient, ids: tuple[int, ...], route: str | None, every: bool, as_json: bool) -> None:
+def discard_dead(
+    client: OperatorClient, ids: tuple[int, ...], route: str | None, every: bool, as_json: bool
+) -> None:
     """Give dead letters up; they are counted as discarded."""
     payload = client.request("POST", "/dead/discard", body=_letters(ids, route, every))
     show_json(payload) if as_json else click.echo(f"{payload['discarded']} discarded")
@@ -155,7 +164,9 @@ def discard_dead(client: OperatorClient, ids: tuple[int, ...], route: str | None
 
 @spool.command()
 @click.option("--route", required=True, help="DESTINATION/TOPIC")
-@click.option("--since", required=True, type=Moment(), help="A time (2026-01-31T12:00Z), or how long ago (2h).")
+@click.option(
+    "--since", required=True, type=Moment(), help="A time (2026-01-31T12:00Z), or how long ago (2h)."
+)
 @click.option("--until", type=Moment(), help="Like --since; now when not given.")
 @click.option("--dry-run", is_flag=True, help="Count, send nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -202,7 +213,9 @@ list_command(
 @as_json
 @with_client
 def accept_clock(client: OperatorClient, as_json: bool) -> None:
-    """Say that the clock is right after it was moved: it is believed at once, and old records are removed by it."""
+    """
+    Say that the clock is right after it was moved: it is believed at once, and old records are removed by it.
+    """
     payload = client.request("POST", "/clock/accept", body={})
     done = payload["clock"]
     if as_json:
@@ -318,6 +331,8 @@ def _letters(ids: tuple[int, ...], route: str | None, every: bool) -> dict[str, 
 
 
 def _ask_first(records: int) -> None:
-    warning = f"{records} records will be sent to the upstream again, and the service may count them again. Go on?"
+    warning = (
+        f"{records} records will be sent to the upstream again, and the service may count them again. Go on?"
+    )
     if not click.confirm(warning, err=True):
         fail("nothing was sent")

@@ -24,7 +24,9 @@ def streams() -> None:
 @click.option("--unknown", is_flag=True, help="Deliveries that wait for `streams resolve`.")
 @paged
 @with_client
-def list_streams(client: OperatorClient, page: PageRequest, unknown: bool, **filters: tuple[str, ...]) -> None:
+def list_streams(
+    client: OperatorClient, page: PageRequest, unknown: bool, **filters: tuple[str, ...]
+) -> None:
     """List streams. With --unknown: deliveries that may or may not have arrived upstream."""
     if unknown:
         show_page(client, page, "unknown", UNKNOWN_COLUMNS, {})

@@ -30,7 +30,11 @@ def _with_filters(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @_with_filters
 @click.option(
-    "--last", type=click.IntRange(0, RECORDS.max_limit), default=10, show_default=True, help="So many older ones first."
+    "--last",
+    type=click.IntRange(0, RECORDS.max_limit),
+    default=10,
+    show_default=True,
+    help="So many older ones first.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each record.")
 @with_client
@@ -51,14 +55,19 @@ def tail(client: OperatorClient, last: int, as_json: bool, **filters: tuple[str,
 
 
 async def _follow(
-    client: OperatorClient, query: Sequence[tuple[str, str]], last: int, show: Callable[[Mapping[str, Any]], None]
+    client: OperatorClient,
+    query: Sequence[tuple[str, str]],
+    last: int,
+    show: Callable[[Mapping[str, Any]], None],
 ) -> None:
     seen: set[tuple[str, int]] = set()
     async for name, data in client.events("/tail", query=query):
         if name == OPENED:
             seen = await _show_older(client, [*query, ("limit", str(last))], show) if last else seen
         elif name == "skipped":
-            click.echo(f"tollhouse: {data['records']} records of {data['topic']} came too fast to be shown", err=True)
+            click.echo(
+                f"tollhouse: {data['records']} records of {data['topic']} came too fast to be shown", err=True
+            )
         elif (data["topic"], data["number"]) not in seen:
             show(data)
 
@@ -95,4 +104,9 @@ def _figures(row: Mapping[str, Any]) -> list[str]:
     tokens = [_UNKNOWN if row[name] is None else str(row[name]) for name in ("input_tokens", "output_tokens")]
     cost = row["estimated_cost"] if row["cost_source"] == "estimated" else row["cost"]
     money = _UNKNOWN if cost is None else f"${cost}"
-    return [f"{tokens[0]:>7} in", f"{tokens[1]:>6} out", money, *([] if row["status"] == "ok" else [row["status"]])]
+    return [
+        f"{tokens[0]:>7} in",
+        f"{tokens[1]:>6} out",
+        money,
+        *([] if row["status"] == "ok" else [row["status"]]),
+    ]

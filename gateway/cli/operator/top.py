@@ -39,10 +39,16 @@ def top(client: OperatorClient, once: bool, every: float) -> None:
             time.sleep(every)
 
 
-def _show(status: Mapping[str, Any], rates: Mapping[str, Any], ledger: Mapping[str, Any], *, most: int | None) -> None:
+def _show(
+    status: Mapping[str, Any], rates: Mapping[str, Any], ledger: Mapping[str, Any], *, most: int | None
+) -> None:
     space, seconds = status["space"], rates["seconds"]
     now = datetime.now(UTC).strftime("%H:%M:%S UTC")
-    state = "taking records" if space["writable"] else f"not taking records: {space['last_error'] or 'see /readyz'}"
+    state = (
+        "taking records"
+        if space["writable"]
+        else f"not taking records: {space['last_error'] or 'see /readyz'}"
+    )
     click.echo(printable(f"{now}  {state}"))
     click.echo(
         f"{rates['records']} records in {seconds:.0f} s ({rates['records'] / seconds:.1f}/s), "

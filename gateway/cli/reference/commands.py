@@ -18,7 +18,9 @@ What `tollhouse COMMAND --help` says of every command. Exit codes: 0 done, 1 fai
 
 def page() -> str:
     """Every command, groups before the commands in them."""
-    return _HEAD + "".join(_section(context) for context in _contexts(click.Context(main, info_name="tollhouse")))
+    return _HEAD + "".join(
+        _section(context) for context in _contexts(click.Context(main, info_name="tollhouse"))
+    )
 
 
 def _contexts(parent: click.Context) -> Iterator[click.Context]:

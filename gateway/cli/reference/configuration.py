@@ -50,7 +50,9 @@ def _section(table: ConfigurationTable) -> str:
     text = f"\n## {title}\n\n{_to_docs(table.words)}\n"
     if table.keys:
         text += "\n| key | type | default | what it is |\n|---|---|---|---|\n"
-        text += "".join(f"| `{key.name}` | {_type(key)} | {_default(key)} | {_words(key)} |\n" for key in table.keys)
+        text += "".join(
+            f"| `{key.name}` | {_type(key)} | {_default(key)} | {_words(key)} |\n" for key in table.keys
+        )
     return text
 
 

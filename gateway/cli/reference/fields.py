@@ -60,7 +60,9 @@ def _rows(fields: Mapping[str, Any], *, required: tuple[str, ...]) -> Iterator[s
 def _default(value: Any) -> str:
     if value is None:
         return "null"
-    return "empty" if value in ("", [], {}) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    return (
+        "empty" if value in ("", [], {}) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    )
 
 
 def _type(field: Mapping[str, Any]) -> str:

@@ -48,7 +48,9 @@ def _key(key: ConfigurationKey) -> dict[str, Any]:
     else:
         schema = one
     if key.setting.words:
-        schema["description"] = "; at the limit: ".join(part for part in (key.setting.words, key.setting.edge) if part)
+        schema["description"] = "; at the limit: ".join(
+            part for part in (key.setting.words, key.setting.edge) if part
+        )
     if not key.is_section and key.default not in (None, "", (), {}):
         schema["default"] = _default(key)
     return schema
@@ -58,7 +60,11 @@ def _scalar(key: ConfigurationKey) -> dict[str, Any]:
     if key.kind in UNITS:
         units = "|".join(unit for unit in UNITS[key.kind] if unit)
         pattern = QUANTITY.replace("[A-Za-z]*", f"(?i:{units})?")
-        return {"type": ["string", "number"], "minimum": key.setting.least or 0, "pattern": f"^{_plain(pattern)}$"}
+        return {
+            "type": ["string", "number"],
+            "minimum": key.setting.least or 0,
+            "pattern": f"^{_plain(pattern)}$",
+        }
     schema = dict(_SCALARS.get(key.kind, {"type": "string"}))
     if key.setting.choices:
         schema["enum"] = list(key.setting.choices)

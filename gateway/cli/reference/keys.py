@@ -1,4 +1,6 @@
-"""The keys of the configuration as a flat list of tables, for the pages and the schema that are made from it."""
+"""
+The keys of the configuration as a flat list of tables, for the pages and the schema that are made from it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class ConfigurationKey:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigurationTable:
-    """`header` is how its lines begin in the file, such as [server] or [[destinations]]; empty: the file itself."""
+    """
+    `header` is how its lines begin in the file, such as [server] or [[destinations]]; empty: the file itself.
+    """
 
     header: str
     words: str
@@ -67,7 +71,9 @@ def keys(section: type[Any]) -> list[ConfigurationKey]:
     """The keys of one section, in the order of its fields."""
     hints = typing.get_type_hints(section, include_extras=True)
     defaults = section()
-    return [_key(section, field, hints[field.name], getattr(defaults, field.name)) for field in _fields(section)]
+    return [
+        _key(section, field, hints[field.name], getattr(defaults, field.name)) for field in _fields(section)
+    ]
 
 
 def _fields(section: type[Any]) -> tuple[dataclasses.Field[Any], ...]:

@@ -18,8 +18,23 @@ from gateway.cli.examples import EXAMPLES, example
 from gateway.cli.output import printable
 from gateway.cli.parameters import Choice
 from gateway.cli.send.acknowledged import Acknowledged, RunningDigest
-from gateway.cli.send.request_bodies import UNREADABLE, UploadBody, bodies, files, looked_up, opened, unreadable
-from gateway.cli.send.upload import BodyRefused, BodyTooLarge, Undeliverable, UploadClient, UploadCounts, session
+from gateway.cli.send.request_bodies import (
+    UNREADABLE,
+    UploadBody,
+    bodies,
+    files,
+    looked_up,
+    opened,
+    unreadable,
+)
+from gateway.cli.send.upload import (
+    BodyRefused,
+    BodyTooLarge,
+    Undeliverable,
+    UploadClient,
+    UploadCounts,
+    session,
+)
 from gateway.normalise.formats.list import FORMAT_NAMES
 
 DEFAULT_URL = "http://127.0.0.1:4318"
@@ -31,8 +46,12 @@ MOST_NAMED = 20  # rejected items of one run
 @click.argument("named", nargs=-1, metavar="FILE...")
 @click.option("--as", "format", type=Choice(FORMAT_NAMES), help="The files' format; default: recognised.")
 @click.option("--to", "url", default=DEFAULT_URL, show_default=True, metavar="URL", help="The gateway.")
-@click.option("--key-file", type=click.Path(path_type=Path, dir_okay=False), help="A file that holds the key.")
-@click.option("--key-env", default=KEY_ENV, show_default=True, metavar="NAME", help="The variable that holds the key.")
+@click.option(
+    "--key-file", type=click.Path(path_type=Path, dir_okay=False), help="A file that holds the key."
+)
+@click.option(
+    "--key-env", default=KEY_ENV, show_default=True, metavar="NAME", help="The variable that holds the key."
+)
 @click.option("--again", is_flag=True, help="Also send what an earlier run sent already.")
 @click.option("--example", "wanted", type=Choice(list(EXAMPLES)), help="Send one made-up call of a format.")
 def send(
@@ -48,8 +67,8 @@ def send(
     Send FILEs to a gateway.
 
     JSON, arrays or lines, gzipped or not, whole directories, `-` for the standard input. Sending a file twice
-    counts nothing twice. A run that was stopped continues where it was. Items that the gateway rejects are named on
-    the standard error with their line and the reason.
+    counts nothing twice. A run that was stopped continues where it was. Items that the gateway rejects are
+    named on the standard error with their line and the reason.
     """
     if bool(named) == bool(wanted):
         raise click.UsageError("name FILEs to send, or an --example")
@@ -65,7 +84,9 @@ def send(
         sys.exit(1)
 
 
-async def _send(named: tuple[str, ...], wanted: str | None, endpoint: str, key: str | None, *, again: bool) -> bool:
+async def _send(
+    named: tuple[str, ...], wanted: str | None, endpoint: str, key: str | None, *, again: bool
+) -> bool:
     """Sends; returns whether everything was accepted. Prints what was accepted even when it fails."""
     async with session() as client:
         upload = UploadClient(client, endpoint, key, notify=_print)
@@ -131,7 +152,10 @@ class _Run:
         for reason, n in sorted(counts.rejected.items()):
             click.echo(f"  rejected as {reason}: {n}")
         if self._rejected > MOST_NAMED:
-            _print(f"{self._rejected - MOST_NAMED:,} more items were rejected; the first {MOST_NAMED} are named above")
+            _print(
+                f"{self._rejected - MOST_NAMED:,} more items were rejected; the first {MOST_NAMED} are named "
+                "above"
+            )
 
     async def _file(self, raw: IO[bytes], name: str, advance: Callable[[IO[bytes]], None]) -> None:
         with opened(raw) as content:

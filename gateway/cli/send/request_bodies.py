@@ -56,9 +56,13 @@ class UploadBody:
 
     @property
     def order(self) -> Sequence[int]:
-        """Which item is sent where: the format is recognised by the first byte, so a malformed line comes last."""
+        """
+        Which item is sent where: the format is recognised by the first byte, so a malformed line comes last.
+        """
         numbers = range(len(self.items))
-        return numbers if self.is_array else sorted(numbers, key=lambda number: self.items[number][:1] != b"{")
+        return (
+            numbers if self.is_array else sorted(numbers, key=lambda number: self.items[number][:1] != b"{")
+        )
 
     def place(self, sent: int | None) -> str:
         """Where the item that was sent as this one stands in its file; None: where all of them stand."""
@@ -118,7 +122,9 @@ def bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[UploadBody]:
 
 
 def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
-    """Returns the data files that are not hidden. Links to directories are not followed: they may form a loop."""
+    """
+    Returns the data files that are not hidden. Links to directories are not followed: they may form a loop.
+    """
 
     def report(error: OSError) -> None:
         complain(unreadable(directory, error))
@@ -300,7 +306,11 @@ class _OpenBody:
 
     def body(self, *, known: bool = False) -> UploadBody:
         body = UploadBody(
-            items=self.items, places=self._places, is_array=self._is_array, mark=self._digest.mark, known=known
+            items=self.items,
+            places=self._places,
+            is_array=self._is_array,
+            mark=self._digest.mark,
+            known=known,
         )
         self._digest.end_body()
         self.items, self._places, self._size = [], [], 0

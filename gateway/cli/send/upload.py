@@ -73,7 +73,10 @@ class RejectedItem(NamedTuple):
     message: str
 
     def told(self, body: UploadBody, *, unfolds: bool) -> str:
-        """Where it stands in the file, and why it was rejected. `unfolds`: one that was sent may be several there."""
+        """
+        Where it stands in the file, and why it was rejected. `unfolds`: one that was sent may be several
+        there.
+        """
         if self.item is None or not unfolds:
             place = body.place(self.item)
         else:
@@ -112,13 +115,17 @@ class UploadClient:
         self._sleep = sleep
 
     async def send(self, body: UploadBody) -> UploadAnswer:
-        """Returns once it was accepted. BodyRefused: this body never will be; Undeliverable: no body will be."""
+        """
+        Returns once it was accepted. BodyRefused: this body never will be; Undeliverable: no body will be.
+        """
         for attempt in range(ATTEMPTS):
             try:
                 return await self._post(body)
             except _Retryable as error:
                 if attempt == ATTEMPTS - 1:
-                    raise Undeliverable(f"{self._url} did not take it in {ATTEMPTS} attempts ({error})") from error
+                    raise Undeliverable(
+                        f"{self._url} did not take it in {ATTEMPTS} attempts ({error})"
+                    ) from error
                 if attempt == 0:
                     self._notify(f"{error}; trying again")
                 await self._sleep(_BACKOFF.delay_s(attempt + 1, error.retry_after_s))
@@ -149,7 +156,9 @@ class UploadClient:
         if response.status in _RETRYABLE:
             raise _Retryable(problem, _retry_after_s(response.headers.get("Retry-After")))
         if response.status < 400:
-            raise Undeliverable(f"{response.status}: {self._url} redirects; give the address that it redirects to")
+            raise Undeliverable(
+                f"{response.status}: {self._url} redirects; give the address that it redirects to"
+            )
         if response.status in _HOPELESS:
             raise Undeliverable(problem)
         if response.status == 413:
@@ -167,7 +176,9 @@ def _answer(body: bytes, receipt: str) -> UploadAnswer:
     answer = _json(body)
     counts = dict(part.strip().partition("=")[::2] for part in receipt.split(";"))
     items = [
-        _rejected(reject) for reject in answer.get("rejected") or answer.get("errors") or () if isinstance(reject, dict)
+        _rejected(reject)
+        for reject in answer.get("rejected") or answer.get("errors") or ()
+        if isinstance(reject, dict)
     ]
     reasons = Counter(each.reason for each in items)
     unnamed = _number(counts.get("rejected")) - reasons.total()
@@ -186,7 +197,9 @@ def _answer(body: bytes, receipt: str) -> UploadAnswer:
 
 def _rejected(reject: dict[str, Any]) -> RejectedItem:
     item, reason = reject.get("item"), str(reject.get("reason") or reject.get("error"))
-    return RejectedItem(item if type(item) is int and item >= 0 else None, reason, str(reject.get("message") or ""))
+    return RejectedItem(
+        item if type(item) is int and item >= 0 else None, reason, str(reject.get("message") or "")
+    )
 
 
 def _reason(body: bytes) -> str:

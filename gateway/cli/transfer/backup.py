@@ -18,8 +18,8 @@ def backup(client: OperatorClient, directory: Path, as_json: bool) -> None:
     """
     Back everything up into DIRECTORY, which must not exist yet; a running server goes on.
 
-    The backup holds the installation's secret and is worth as much care as the data. The server writes it, so its user
-    must be allowed to.
+    The backup holds the installation's secret and is worth as much care as the data. The server writes it, so
+    its user must be allowed to.
     """
     payload = client.request("POST", "/backup", body={"directory": str(directory.absolute())})
     if as_json:

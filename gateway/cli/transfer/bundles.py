@@ -1,4 +1,7 @@
-"""`tollhouse spool export` and `import`: an undelivered backlog as a sealed file, for another installation to send."""
+"""
+`tollhouse spool export` and `import`: an undelivered backlog as a sealed file, for another installation to
+send.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,28 @@ key_option: Callable[[Any], Any] = click.option(
 
 @click.command("export")
 @bundle_argument
-@click.option("--route", "routes", multiple=True, metavar="NAME", help="A route to hand over; default: all that wait.")
-@click.option("--ambiguous", is_flag=True, help="Also what may have been delivered already: it may count twice.")
+@click.option(
+    "--route", "routes", multiple=True, metavar="NAME", help="A route to hand over; default: all that wait."
+)
+@click.option(
+    "--ambiguous", is_flag=True, help="Also what may have been delivered already: it may count twice."
+)
 @key_option
 @as_json
 @with_client
 def export_bundle(
-    client: OperatorClient, bundle: Path, routes: tuple[str, ...], ambiguous: bool, key_file: Path | None, as_json: bool
+    client: OperatorClient,
+    bundle: Path,
+    routes: tuple[str, ...],
+    ambiguous: bool,
+    key_file: Path | None,
+    as_json: bool,
 ) -> None:
     """
     Put what waits into BUNDLE, and send it from here no more.
 
-    The bundle is sealed with a key and not encrypted: carry it like the data. `tollhouse spool import` brings it into
-    another data directory, which sends it.
+    The bundle is sealed with a key and not encrypted: carry it like the data. `tollhouse spool import` brings
+    it into another data directory, which sends it.
     """
     body = {
         "file": str(bundle.absolute()),
@@ -47,11 +59,15 @@ def export_bundle(
         show_json(payload)
         return
     done = payload["export"]
-    click.echo(f"{done['records']} records of {', '.join(done['routes']) or 'no route'} are in {done['file']}")
+    click.echo(
+        f"{done['records']} records of {', '.join(done['routes']) or 'no route'} are in {done['file']}"
+    )
     if done["damaged"]:
         click.echo(f"{done['damaged']} records cannot be read and are counted as damaged", err=True)
     for route, count in done["left"].items():
-        click.echo(f"{route}: {count} records stay: open, being sent, or perhaps delivered (--ambiguous)", err=True)
+        click.echo(
+            f"{route}: {count} records stay: open, being sent, or perhaps delivered (--ambiguous)", err=True
+        )
 
 
 @click.command("import")
@@ -60,7 +76,9 @@ def export_bundle(
 @as_json
 @with_client
 def import_bundle(client: OperatorClient, bundle: Path, key_file: Path | None, as_json: bool) -> None:
-    """Bring the records of BUNDLE into this data directory, which sends them; repeating it brings nothing twice."""
+    """
+    Bring the records of BUNDLE into this data directory, which sends them; repeating it brings nothing twice.
+    """
     body = {"file": str(bundle.absolute()), "key": _key(key_file, confirm=False)}
     payload = client.request("POST", "/bundles/import", body=body)
     if as_json:
@@ -72,7 +90,9 @@ def import_bundle(client: OperatorClient, bundle: Path, key_file: Path | None, a
 
 def _key(file: Path | None, *, confirm: bool) -> str:
     if file is None:
-        passphrase: str = click.prompt("Passphrase of the bundle", hide_input=True, confirmation_prompt=confirm)
+        passphrase: str = click.prompt(
+            "Passphrase of the bundle", hide_input=True, confirmation_prompt=confirm
+        )
         return passphrase
     try:
         return file.read_text("utf-8").strip()

@@ -35,8 +35,8 @@ def restore(backup: Path, data: Path | None, config: Path | None, queued: str | 
     """
     Restore BACKUP into an empty data directory, which no server may use meanwhile.
 
-    What waited at the time of the backup may have been sent since, by the installation that it is of. Then --queued is
-    needed: `resend` if nothing was, or if whatever receives it knows repeats; `hold` otherwise.
+    What waited at the time of the backup may have been sent since, by the installation that it is of. Then
+    --queued is needed: `resend` if nothing was, or if whatever receives it knows repeats; `hold` otherwise.
     """
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     try:
@@ -78,7 +78,8 @@ def _question(routes: Sequence[RouteState], manifest: Manifest) -> str:
     shown = "\n".join(f"  {route.name}: {route.queued} records" for route in routes)
     return (
         f"these waited at {manifest.made_at}, and may have been sent since:\n{shown}\n"
-        "nothing was restored: repeat it with --queued resend if they were not, or if the receiver knows repeats; with "
+        "nothing was restored: repeat it with --queued resend if they were not, or if the receiver knows "
+        "repeats; with "
         "--queued hold to settle them by hand (tollhouse streams list --unknown, tollhouse streams resolve)"
     )
 

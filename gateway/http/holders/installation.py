@@ -72,12 +72,12 @@ async def _no_channels() -> Sequence[ChannelState]:
 @dataclass(kw_only=True)
 class InstallationServices(WithRegistry):
     """
-    `secret` is the installation's. `urls` is asked when they are shown, because port 0 is known only then. `leases`
-    knows the gateways that share the storage, and `database` has the figures of what they share. `budget` are the bytes
-    in hand, which a large answer counts in, too. `copy` is the storage's: it fills a directory with copies for a
-    backup. `reload` takes over the configuration in the name of somebody; ConfigError when it is refused. `settings`
-    are those in effect, and `most` has the value of one that bounds something, by its name. `channels` are those of
-    [[notify]].
+    `secret` is the installation's. `urls` is asked when they are shown, because port 0 is known only then.
+    `leases` knows the gateways that share the storage, and `database` has the figures of what they share.
+    `budget` are the bytes in hand, which a large answer counts in, too. `copy` is the storage's: it fills a
+    directory with copies for a backup. `reload` takes over the configuration in the name of somebody;
+    ConfigError when it is refused. `settings` are those in effect, and `most` has the value of one that
+    bounds something, by its name. `channels` are those of [[notify]].
     """
 
     secret: bytes
@@ -88,7 +88,9 @@ class InstallationServices(WithRegistry):
     budget: Budget = field(default_factory=lambda: Budget(sys.maxsize))
     copy: Callable[[Path], Awaitable[None]] | None = None
     connections: Connections = field(default_factory=lambda: operator_connections(ServerSettings()))
-    event_streams: EventStreams = field(default_factory=lambda: EventStreams(ServerSettings().max_event_streams))
+    event_streams: EventStreams = field(
+        default_factory=lambda: EventStreams(ServerSettings().max_event_streams)
+    )
     reload: Callable[[Actor], Awaitable[Reloaded]] = _reload_nothing
     settings: Callable[[], Sequence[SettingInEffect]] = tuple
     most: Callable[[str], int] = Config().most

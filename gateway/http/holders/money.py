@@ -84,7 +84,10 @@ class MoneyServices(WithRegistry):
         return self.budgets
 
     def require_publishing(self) -> Publishing:
-        """What publishes definitions of allocation. Refusal 503 while the registry, which keeps them, is damaged."""
+        """
+        What publishes definitions of allocation. Refusal 503 while the registry, which keeps them, is
+        damaged.
+        """
         self.require_registry()
         if self.publishing is None:
             raise Refusal(503, "no_allocation", "definitions are not published here")
@@ -107,5 +110,7 @@ class MoneyServices(WithRegistry):
         """How large a definition may be."""
         section = self.allocation()
         return Limits(
-            max_bytes=section.max_definition_bytes, max_dimensions=section.max_dimensions, max_rules=section.max_rules
+            max_bytes=section.max_definition_bytes,
+            max_dimensions=section.max_dimensions,
+            max_rules=section.max_rules,
         )

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds
 SIGN_IN_PER_S = 1 / 30
-# From an address that many people may share: more than an account has, so that one of them does not stop the others.
+# From an address that many people may share: more than an account has, so that one of them does not stop the
+# others.
 SHARED_BURST, SHARED_PER_S = 300, 1.0
 # For one account, from everywhere: wide enough that a few addresses cannot lock its owner out.
 ACCOUNT_BURST, ACCOUNT_PER_S = 100, 1 / 3
@@ -26,9 +27,9 @@ class PeopleServices(WithRegistry):
     """
     The HTTP side and the socket share the counted attempts.
 
-    `hosts` are the names (without port) under which the console may be reached beside loopback and bare addresses.
-    `oidc` is None if no OpenID provider is configured. `is_behind_tls`: the configuration says that browsers speak
-    https to what is in front of the operator side.
+    `hosts` are the names (without port) under which the console may be reached beside loopback and bare
+    addresses. `oidc` is None if no OpenID provider is configured. `is_behind_tls`: the configuration says
+    that browsers speak https to what is in front of the operator side.
     """
 
     hosts: frozenset[str] = frozenset()

@@ -26,10 +26,10 @@ def _wake_nothing(route: str) -> None:
 @dataclass(kw_only=True)
 class SpoolServices:
     """
-    `wake` is called with a route's name when its work was changed by hand. `syncs` are the tables brought upstream,
-    shown as routes are; without a server none runs. `events_sent_as` says how a type of usage events leaves for the
-    upstream, None if it does not; `is_unmapped` whether that is for want of a line in [upstream.events], and
-    `event_amount` what an event amounts to by its type's line.
+    `wake` is called with a route's name when its work was changed by hand. `syncs` are the tables brought
+    upstream, shown as routes are; without a server none runs. `events_sent_as` says how a type of usage
+    events leaves for the upstream, None if it does not; `is_unmapped` whether that is for want of a line in
+    [upstream.events], and `event_amount` what an event amounts to by its type's line.
     """
 
     log: Log

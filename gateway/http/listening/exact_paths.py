@@ -1,8 +1,10 @@
 """
-The way of a request to its handler, without the search of aiohttp's router where there is nothing to search for.
+The way of a request to its handler, without the search of aiohttp's router where there is nothing to search
+for.
 
-A path without parameters that takes every method is found by its text. What is behind it is the same match that the
-router makes, except that it is made once and not for each request: 4 % of the loop's time where requests are small.
+A path without parameters that takes every method is found by its text. What is behind it is the same match
+that the router makes, except that it is made once and not for each request: 4 % of the loop's time where
+requests are small.
 """
 
 from __future__ import annotations
@@ -14,15 +16,19 @@ from typing import Any, TypeAlias
 from aiohttp import web
 from aiohttp.web_urldispatcher import PlainResource
 
-Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"  # of a web.Request; aiohttp says BaseRequest
+Handle: TypeAlias = (
+    "Callable[[Any], Awaitable[web.StreamResponse]]"  # of a web.Request; aiohttp says BaseRequest
+)
 
-# Read by the router as it is written, and by nobody in two ways: nothing is escaped, and no part may be left out.
+# Read by the router as it is written, and by nobody in two ways: nothing is escaped, and no part may be left
+# out.
 _PLAIN = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
 
 
 def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
     """
-    What handles the requests of a frozen application as `otherwise`, its own way, does; that has all other paths.
+    What handles the requests of a frozen application as `otherwise`, its own way, does; that has all other
+    paths.
 
     So do requests with `Expect`, and an application with middlewares of its own.
     """
@@ -41,7 +47,9 @@ def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
 def _matches(application: web.Application) -> Mapping[str, web.UrlMappingMatchInfo]:
     """What the router finds for each path that is one text and takes every method."""
     found: dict[str, web.UrlMappingMatchInfo] = {}
-    for resource in application.router.resources():  # not its routes: those of mounted applications are among them
+    for (
+        resource
+    ) in application.router.resources():  # not its routes: those of mounted applications are among them
         if not isinstance(resource, PlainResource) or not _PLAIN.fullmatch(resource.canonical):
             continue
         for route in resource:

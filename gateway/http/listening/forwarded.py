@@ -1,8 +1,10 @@
 """
-Where a request comes from when proxies stand between: the word of those that the configuration names, and of no other.
+Where a request comes from when proxies stand between: the word of those that the configuration names, and of
+no other.
 
-A proxy adds the address of whoever spoke to it to `X-Forwarded-For`, and says in `X-Forwarded-Proto` how. Read from the
-right, as far as named proxies reach, the list is true; what stands before that was written by the sender.
+A proxy adds the address of whoever spoke to it to `X-Forwarded-For`, and says in `X-Forwarded-Proto` how.
+Read from the right, as far as named proxies reach, the list is true; what stands before that was written by
+the sender.
 """
 
 from __future__ import annotations
@@ -86,7 +88,9 @@ def _scheme(forwarded_proto: str, hops: int) -> str | None:
     return word if word in _SCHEMES else None
 
 
-def forwarding(make: Callable[..., web.BaseRequest], proxies: TrustedProxies) -> Callable[..., web.BaseRequest]:
+def forwarding(
+    make: Callable[..., web.BaseRequest], proxies: TrustedProxies
+) -> Callable[..., web.BaseRequest]:
     """What makes requests as `make` does, each with the address and the protocol that a named proxy tells."""
 
     def made(*parts: Any) -> web.BaseRequest:
@@ -94,7 +98,9 @@ def forwarding(make: Callable[..., web.BaseRequest], proxies: TrustedProxies) ->
         origin = proxies.origin(request.remote, _all(request, FORWARDED_FOR), _all(request, FORWARDED_PROTO))
         if origin is None:
             return request
-        told = request.clone(remote=origin.address or request.remote or "", scheme=origin.scheme or request.scheme)
+        told = request.clone(
+            remote=origin.address or request.remote or "", scheme=origin.scheme or request.scheme
+        )
         told[_IS_TOLD] = origin.address is not None
         return told
 
@@ -107,9 +113,9 @@ def _all(request: web.BaseRequest, name: str) -> str:
 
 def may_be_shared(request: web.Request, *, is_behind_tls: bool) -> bool:
     """
-    Whether many people may have the request's address: it is of this machine, or a proxy's that says nothing or is not
-    named. Who writes the header of a proxy himself is taken for one. `is_behind_tls`: what comes in the clear came
-    through a proxy.
+    Whether many people may have the request's address: it is of this machine, or a proxy's that says nothing
+    or is not named. Who writes the header of a proxy himself is taken for one. `is_behind_tls`: what comes in
+    the clear came through a proxy.
     """
     is_told = request.get(_IS_TOLD)
     if is_told is not None:

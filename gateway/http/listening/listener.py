@@ -37,7 +37,8 @@ _GRPC_HERE = (
     b"This port speaks HTTP/1.1; gRPC has a port of its own"
 )
 _TOO_MANY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\nRetry-After: 5\r\n"
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: "
+    b"close\r\nRetry-After: 5\r\n"
     b"Content-Length: 99\r\n\r\n"
     b'{"error":{"type":"too_many_connections","message":"There are too many connections; repeat later."}}'
 )
@@ -45,7 +46,8 @@ _TOO_MANY = (
 
 class Connection(web.RequestHandler):
     """
-    aiohttp's protocol, counted, with its own answer to bytes that are not HTTP/1.1: aiohttp's would quote them.
+    aiohttp's protocol, counted, with its own answer to bytes that are not HTTP/1.1: aiohttp's would quote
+    them.
     """
 
     _first = True
@@ -101,7 +103,8 @@ class Connection(web.RequestHandler):
 
     def _refuse_grpc(self) -> None:
         _log.warning(
-            "gRPC arrived on the HTTP port; send it to server.grpc_listen, or set the sender to http/protobuf",
+            "gRPC arrived on the HTTP port; send it to server.grpc_listen, or set the sender to "
+            "http/protobuf",
             extra={"action": "grpc_on_http_port", "address": self.address},
         )
         if self.transport is not None:
@@ -144,8 +147,8 @@ class Listener:
         turns: FairTurns | None = None,
     ) -> None:
         """
-        Without `connections` their number is not bounded, without `turns` requests are handled as they come. `proxies`
-        are believed where requests come from.
+        Without `connections` their number is not bounded, without `turns` requests are handled as they come.
+        `proxies` are believed where requests come from.
         """
         self._turns = turns
         self._tls = None if certificate is None else certificate.context
@@ -169,7 +172,10 @@ class Listener:
         return f"{'https' if self._tls else 'http'}://{self.address}"
 
     async def start(self, address: str, listening: socket.socket | None = None) -> None:
-        """Listen, on a socket that does so already if there is one. OSError if the address is in use or not ours."""
+        """
+        Listen, on a socket that does so already if there is one. OSError if the address is in use or not
+        ours.
+        """
         host, port = split_address(address)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
@@ -221,5 +227,7 @@ def operator_listen(server: ServerSettings) -> str | None:
 
 
 def uses_tls(server: ServerSettings, address: str) -> bool:
-    """Whether a listener of operators speaks TLS: one on this machine alone does not, as nobody can listen in."""
+    """
+    Whether a listener of operators speaks TLS: one on this machine alone does not, as nobody can listen in.
+    """
     return server.tls_cert_file is not None and not is_loopback(split_address(address)[0])

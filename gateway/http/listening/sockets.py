@@ -1,4 +1,7 @@
-"""Listening sockets that were opened before this process: by a service manager, or by the server that it follows."""
+"""
+Listening sockets that were opened before this process: by a service manager, or by the server that it
+follows.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ class ListeningSockets:
     @classmethod
     def of_service_manager(cls, environ: MutableMapping[str, str] = os.environ) -> ListeningSockets:
         """
-        Those of LISTEN_FDS, which is taken out of the environment. A single one serves HTTP, whatever its name.
+        Those of LISTEN_FDS, which is taken out of the environment. A single one serves HTTP, whatever its
+        name.
 
         ConfigError for a name or a kind of socket that Tollhouse cannot use.
         """
@@ -37,9 +41,16 @@ class ListeningSockets:
         given = names.split(":") if names else []
         if len(descriptors) == 1 and given != [OPERATOR]:
             given = [HTTP]
-        if len(given) != len(descriptors) or len(set(given)) != len(given) or not set(given) <= set(_SETTINGS):
+        if (
+            len(given) != len(descriptors)
+            or len(set(given)) != len(given)
+            or not set(given) <= set(_SETTINGS)
+        ):
             shown = names or "(none)"
-            wanted = " and ".join(f"FileDescriptorName={name}" for name in _SETTINGS) + "; gRPC opens its own socket"
+            wanted = (
+                " and ".join(f"FileDescriptorName={name}" for name in _SETTINGS)
+                + "; gRPC opens its own socket"
+            )
             raise ConfigError([f"LISTEN_FDNAMES is {shown}: name the sockets by {wanted}"])
         return cls({name: _checked(name, number) for name, number in zip(given, descriptors, strict=True)})
 
@@ -50,7 +61,9 @@ class ListeningSockets:
 
     def named_in(self, server: ServerSettings) -> ServerSettings:
         """The settings with the addresses of the sockets, which count."""
-        addresses: dict[str, str] = {_SETTINGS[name]: address_of(each) for name, each in self._sockets.items()}
+        addresses: dict[str, str] = {
+            _SETTINGS[name]: address_of(each) for name, each in self._sockets.items()
+        }
         return replace(server, **addresses)  # type: ignore[arg-type]
 
     def close(self) -> None:
@@ -73,6 +86,8 @@ def _checked(name: str, descriptor: int) -> socket.socket:
     except OSError as error:
         raise ConfigError([f"the socket {name!r} of LISTEN_FDS cannot be used: {error.strerror}"]) from error
     if not is_usable:
-        raise ConfigError([f"the socket {name!r} of LISTEN_FDS is no TCP socket that listens: use ListenStream=PORT"])
+        raise ConfigError(
+            [f"the socket {name!r} of LISTEN_FDS is no TCP socket that listens: use ListenStream=PORT"]
+        )
     found.set_inheritable(False)
     return found

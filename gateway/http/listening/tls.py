@@ -15,7 +15,9 @@ from gateway.configuration.sections import ServerSettings
 _log = logging.getLogger(__name__)
 
 # The two times of an X.509 certificate in DER, each as UTCTime (two digits of the year) or GeneralizedTime.
-_VALIDITY = re.compile(rb"\x30[\x1e-\x22](?:\x17\x0d\d{12}|\x18\x0f\d{14})Z(?:\x17\x0d(\d{12})|\x18\x0f(\d{14}))Z")
+_VALIDITY = re.compile(
+    rb"\x30[\x1e-\x22](?:\x17\x0d\d{12}|\x18\x0f\d{14})Z(?:\x17\x0d(\d{12})|\x18\x0f(\d{14}))Z"
+)
 LOOK_S = 10.0  # how often the files are looked at; SIGHUP looks at once
 
 
@@ -38,14 +40,18 @@ class Certificate:
     def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path | None) -> None:
         self._cert, self._key, self._client_ca = cert_file, key_file, client_ca_file
         self._seen = self._stamps()
-        self.context = self._read()  # of every HTTP listener; connections that are open keep what they began with
+        self.context = (
+            self._read()
+        )  # of every HTTP listener; connections that are open keep what they began with
         self.text = self._read_text()
 
     @property
     def ends_at(self) -> float:
         """When the certificate in use ends, in seconds since 1970; 0 if that cannot be read of it."""
         begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
-        first = (begin + self.text.cert.partition(begin)[2].partition(end)[0] + end).decode("ascii", "replace")
+        first = (begin + self.text.cert.partition(begin)[2].partition(end)[0] + end).decode(
+            "ascii", "replace"
+        )
         found = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(first))
         if found is None:
             return 0.0
@@ -60,7 +66,9 @@ class Certificate:
         return cls(server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file)
 
     def configure(self, server: ServerSettings) -> bool:
-        """Use the files of these settings, for new connections; whether they are others, or hold something else."""
+        """
+        Use the files of these settings, for new connections; whether they are others, or hold something else.
+        """
         if server.tls_cert_file and server.tls_key_file:
             self._cert, self._key, self._client_ca = (
                 server.tls_cert_file,
@@ -85,7 +93,10 @@ class Certificate:
             _log.error("the changed certificate cannot be used; the one before stays in use", extra=extra)
             return False
         self._seen = stamps
-        _log.info("took over a changed certificate", extra={"action": "certificate_renewed", "file": str(self._cert)})
+        _log.info(
+            "took over a changed certificate",
+            extra={"action": "certificate_renewed", "file": str(self._cert)},
+        )
         return True
 
     async def watch(self) -> None:

@@ -71,7 +71,8 @@ def _finding(source: str, gaps: Sequence[_Gap]) -> Finding:
         (source,),
         title=f"{named(source)} reports {money(reported)} for {models}, the price book says {money(estimated)}",
         seen=f"{count:,} of the newest calls of {models} have both costs, and they are "
-        f"{percent(apart, max(reported, estimated))} apart. What is reported counts.{rows_of([g.row for g in gaps])}",
+        f"{percent(apart, max(reported, estimated))} apart. What is reported "
+        f"counts.{rows_of([g.row for g in gaps])}",
         advice="Compare one call with the provider's invoice. If the report is right (a contract), put its "
         "prices in [[prices.override]]; if not, correct the price table of the source.",
         category="prices",

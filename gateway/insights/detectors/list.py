@@ -35,7 +35,14 @@ DETECTORS: tuple[Detector, ...] = (
 )  # fmt: skip
 
 # What these find is a state of the moment: a route, a key, a device. That it ended is seen within a minute.
-OF_STATES: tuple[Detector, ...] = (stuck_route, unknown_arrival, idle_key, wide_key, mute_device, silent_cluster)
+OF_STATES: tuple[Detector, ...] = (
+    stuck_route,
+    unknown_arrival,
+    idle_key,
+    wide_key,
+    mute_device,
+    silent_cluster,
+)
 
 # Recommendations tell these now: what they found is gone, and goes from the list.
 RETIRED = ("unused_cache", "dear_model")

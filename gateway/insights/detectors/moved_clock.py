@@ -21,7 +21,8 @@ def find(facts: Facts) -> Sequence[Finding]:
             (),
             title="The clock of this machine was moved",
             seen=f"It is {abs(facts.clock_step_s):,.0f} s {way} the time at which records are kept. Until it has stood "
-            "for an hour it is not followed, so that no record counts on a wrong day and nothing is removed too early.",
+            "for an hour it is not followed, so that no record counts on a wrong day and nothing is removed "
+            "too early.",
             advice="Look at the time service of the machine. If the new time is right, say so with "
             "`tollhouse spool accept-clock`.",
             category="reliability",

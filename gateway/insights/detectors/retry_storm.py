@@ -52,5 +52,7 @@ def _finding(client: Client, hours: Sequence[Spend], cost: Decimal) -> Finding:
         effort=MEDIUM,
         impact=cost,
         newest=max(each.start for each in hours),
-        concerns=Concerned(include={"source": (source or "",), "model": (model or "",), "team": (team or "",)}),
+        concerns=Concerned(
+            include={"source": (source or "",), "model": (model or "",), "team": (team or "",)}
+        ),
     )

@@ -1,6 +1,6 @@
 """
-Days on which a view spent far more than before: than on days like them, or by a percentage that the view sets than on
-the day before.
+Days on which a view spent far more than before: than on days like them, or by a percentage that the view sets
+than on the day before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def _anomalies(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:
     days = {int(start // DAY_S): sum(parts.values(), Decimal(0)) for start, parts in spend.days.items()}
     first = min((number for number, cost in days.items() if cost), default=today)
     if spend.view.anomalies.threshold_type == PERCENT:
-        yield from ([spike] for spike in _grown(days, first, today, spend.view.anomalies.threshold_value or 0))
+        yield from (
+            [spike] for spike in _grown(days, first, today, spend.view.anomalies.threshold_value or 0)
+        )
     else:
         yield from streaks(list(spikes_of(days, first, today, LEAST)))
 
@@ -50,7 +52,9 @@ def _finding(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
     )
     starts = [each.number * DAY_S for each in streak]
     parts = {part for start in starts for part in spend.days.get(start, {})}
-    costs = {part: sum((spend.days[start].get(part, Decimal(0)) for start in starts), Decimal(0)) for part in parts}
+    costs = {
+        part: sum((spend.days[start].get(part, Decimal(0)) for start in starts), Decimal(0)) for part in parts
+    }
     largest = max(costs, key=lambda part: (costs[part], part or ""))
     when = f"on {day(first)}" if first == last else f"on {len(streak)} days from {day(first)} to {day(last)}"
     usual = "on the day before" if view.anomalies.threshold_type == PERCENT else "on days like it"

@@ -24,7 +24,9 @@ MAX_NAMES = 4
 
 _AGENT = frozenset(GROUPS["Container agent"])
 _STREAMS = frozenset({"unit-cost_v1:create_telemetry_stream", "unit-cost_v1:manage_telemetry_records"})
-SENDING = _AGENT | _STREAMS | {INGEST, BILLING_DROP, VALIDATE_BILLING_DROP, CREATE_EVENT, ENROLL, HEARTBEAT, PING}
+SENDING = (
+    _AGENT | _STREAMS | {INGEST, BILLING_DROP, VALIDATE_BILLING_DROP, CREATE_EVENT, ENROLL, HEARTBEAT, PING}
+)
 AGENT_READS = "insights:read_insights"  # the container agent's check of its key at startup
 
 

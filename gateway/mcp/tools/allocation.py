@@ -1,4 +1,6 @@
-"""Definitions of allocation: which versions there are, and the dimensions of one with the rules behind them."""
+"""
+Definitions of allocation: which versions there are, and the dimensions of one with the rules behind them.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,21 @@ _MOST_PROBLEM = 300
 
 class AllocationQuestion(ToolInput):
     namespace: Annotated[
-        str | None, msgspec.Meta(description=f"Only of this namespace, such as {DEFAULT_WORD}; default: all of them")
+        str | None,
+        msgspec.Meta(description=f"Only of this namespace, such as {DEFAULT_WORD}; default: all of them"),
     ] = None
     version: Annotated[
         Annotated[int, msgspec.Meta(ge=1)] | None,
         msgspec.Meta(description="Number of a version of the namespace; default: the one in force"),
     ] = None
     dimension: Annotated[
-        str | None, msgspec.Meta(description="Only this dimension, by its id, key or name; default: all of them")
+        str | None,
+        msgspec.Meta(description="Only this dimension, by its id, key or name; default: all of them"),
     ] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Rules of the answer")] = 40
-    cursor: Annotated[str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")] = None
+    cursor: Annotated[
+        str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")
+    ] = None
 
 
 class VersionLine(ToolOutput):
@@ -56,8 +62,8 @@ class VersionLine(ToolOutput):
 
 class DefinedDimension(ToolOutput):
     """
-    The first rule that matches a call gives its element, else `default`; null is unknown. `first_rule` is the place,
-    from 1, of the first rule that is shown.
+    The first rule that matches a call gives its element, else `default`; null is unknown. `first_rule` is the
+    place, from 1, of the first rule that is shown.
     """
 
     namespace: str
@@ -72,8 +78,8 @@ class DefinedDimension(ToolOutput):
 
 class AllocationDefinitions(ToolOutput):
     """
-    `versions` are the newest of each namespace, or those of the namespace that is asked for, the newest first. Counts
-    are of everything that was asked for, also of what is not on this page.
+    `versions` are the newest of each namespace, or those of the namespace that is asked for, the newest
+    first. Counts are of everything that was asked for, also of what is not on this page.
     """
 
     versions: list[VersionLine]
@@ -85,7 +91,9 @@ class AllocationDefinitions(ToolOutput):
     next_cursor: str | None
 
 
-Ruled = tuple[DefinitionVersion, Dimension, int]  # a dimension of a version, and the place of one of its rules
+Ruled = tuple[
+    DefinitionVersion, Dimension, int
+]  # a dimension of a version, and the place of one of its rules
 
 
 async def run(asked: AllocationQuestion, asking: Asking) -> ToolAnswer:
@@ -157,12 +165,17 @@ def _wanted(
     chosen = [(version, each) for version, each in found if each.id in names or each.name == asked.dimension]
     if not chosen:
         known = [name for _, each in found for name in (each.id, each.name)]
-        raise Invalid(f"no dimension {clean(asked.dimension)} is defined here{suggestion(asked.dimension, known)}")
+        raise Invalid(
+            f"no dimension {clean(asked.dimension)} is defined here{suggestion(asked.dimension, known)}"
+        )
     return chosen
 
 
 def _version_line(version: DefinitionVersion, asking: Asking) -> VersionLine:
-    newest = asking.services.installation.require_registry().allocation.in_force().get(version.namespace) == version
+    newest = (
+        asking.services.installation.require_registry().allocation.in_force().get(version.namespace)
+        == version
+    )
     broken = asking.services.money.require_publishing().broken(version.namespace) if newest else None
     return VersionLine(
         namespace=_word(version.namespace),
@@ -202,7 +215,8 @@ def _word(namespace: str) -> str:
 
 def _text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
     parts = [
-        f"{content.dimension_count} dimensions with {content.rule_count} rules; the first rule that matches a call "
+        f"{content.dimension_count} dimensions with {content.rule_count} rules; the first rule that matches "
+        "a call "
         "gives its element. Costs are grouped and filtered by the id of a dimension that is in force."
     ]
     if not content.version_count:
@@ -225,9 +239,13 @@ def _text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
     if len(rules) > MAX_TABLE_ROWS:
         parts.append(f"{len(rules) - MAX_TABLE_ROWS} more rules are in the structured content.")
     if content.next_cursor is not None:
-        parts.append("Repeat the arguments with cursor = next_cursor for the next rules, or ask for one dimension.")
+        parts.append(
+            "Repeat the arguments with cursor = next_cursor for the next rules, or ask for one dimension."
+        )
     if len(content.versions) < content.version_count:
-        parts.append(f"{content.version_count - len(content.versions)} versions are left out: ask for one namespace.")
+        parts.append(
+            f"{content.version_count - len(content.versions)} versions are left out: ask for one namespace."
+        )
     return "\n\n".join(parts)
 
 
@@ -235,8 +253,10 @@ TOOL = Tool(
     name=NAME,
     title="Allocation definitions",
     description=(
-        "How the organization's own dimensions (User:Defined:...) come about: the published definitions by namespace, "
-        "their versions, and each dimension with its rules in words, in their order. Default: everything in force, "
+        "How the organization's own dimensions (User:Defined:...) come about: the published definitions by "
+        "namespace, "
+        "their versions, and each dimension with its rules in words, in their order. Default: everything in "
+        "force, "
         "40 rules."
     ),
     takes=AllocationQuestion,

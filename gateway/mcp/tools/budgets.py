@@ -22,15 +22,17 @@ MOST = 50
 
 
 class BudgetsQuestion(ToolInput):
-    name: Annotated[str | None, msgspec.Meta(description="Id or name of one budget; default: all of them")] = None
+    name: Annotated[
+        str | None, msgspec.Meta(description="Id or name of one budget; default: all of them")
+    ] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Budgets of the answer")] = 20
 
 
 class BudgetLine(ToolOutput):
     """
-    Exact decimal text in `unit`. With `per`, the amount is for each owner: `planned` and `percent` are null, and
-    owners_past is how many spent it. `problem` says why a budget cannot be asked. `link` is its page of the console,
-    empty where that is not known.
+    Exact decimal text in `unit`. With `per`, the amount is for each owner: `planned` and `percent` are null,
+    and owners_past is how many spent it. `problem` says why a budget cannot be asked. `link` is its page of
+    the console, empty where that is not known.
     """
 
     id: str
@@ -76,7 +78,9 @@ async def run(asked: BudgetsQuestion, asking: Asking) -> ToolAnswer:
 
     def written(count: int) -> ToolAnswer:
         left_out = len(chosen) - count
-        content = BudgetStates(as_of=as_of, budgets=lines[:count], budget_count=len(chosen), truncated=left_out > 0)
+        content = BudgetStates(
+            as_of=as_of, budgets=lines[:count], budget_count=len(chosen), truncated=left_out > 0
+        )
         return ToolAnswer(text=_text(content, left_out), content=content, link=page(asking, "/budgets"))
 
     return fitting(written, len(lines))
@@ -101,7 +105,9 @@ def _line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) 
         per=budget.per or None,
         start=current.get("start"),
         end=current.get("end"),
-        days_left=None if end is None else max(0, (end.astimezone(UTC) - datetime.fromtimestamp(now, UTC)).days),
+        days_left=None
+        if end is None
+        else max(0, (end.astimezone(UTC) - datetime.fromtimestamp(now, UTC)).days),
         time_zone=budget.time_zone,
         spent=current.get("actual"),
         planned=current.get("planned"),
@@ -145,7 +151,8 @@ TOOL = Tool(
     name="get_budgets",
     title="Budgets",
     description=(
-        "How each budget stands in its running period: spent, planned, percent, forecast of the whole period with its "
+        "How each budget stands in its running period: spent, planned, percent, forecast of the whole period "
+        "with its "
         "bounds, and days left. Answers whether a budget is safe and what the month will end at."
     ),
     takes=BudgetsQuestion,

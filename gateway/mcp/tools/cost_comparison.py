@@ -1,4 +1,6 @@
-"""What changed: two spans of the same question, the change split into its parts, and the groups that drive it."""
+"""
+What changed: two spans of the same question, the change split into its parts, and the groups that drive it.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,13 @@ class ComparisonQuestion(ToolInput):
     date_range: DateRange = "month_to_date"
     baseline: Annotated[
         DateRange | None,
-        msgspec.Meta(description="What to compare with; default: the time before, of a month its part so far"),
+        msgspec.Meta(
+            description="What to compare with; default: the time before, of a month its part so far"
+        ),
     ] = None
     group_by: Annotated[
-        list[DimensionName], msgspec.Meta(min_length=1, max_length=3, description="Whose changes are told apart")
+        list[DimensionName],
+        msgspec.Meta(min_length=1, max_length=3, description="Whose changes are told apart"),
     ] = msgspec.field(default_factory=lambda: ["model"])
     filters: Filters = msgspec.field(default_factory=dict)
     view: Annotated[str | None, msgspec.Meta(description="Id or name of a saved view to stay within")] = None
@@ -84,7 +89,9 @@ async def run(asked: ComparisonQuestion, asking: Asking) -> ToolAnswer:
     if len(set(asked.group_by)) < len(asked.group_by):
         raise Invalid("group_by names a dimension twice")
     services = asking.services
-    posed = await question(asking, asked.date_range, filters=asked.filters, view=asked.view, group_by=asked.group_by)
+    posed = await question(
+        asking, asked.date_range, filters=asked.filters, view=asked.view, group_by=asked.group_by
+    )
     now = services.installation.clock.now()
     baseline = preceding(posed.query)
     if asked.baseline is not None:
@@ -156,7 +163,8 @@ class _Answer:
         query, total = self.posed.query, content.total
         parts = ", ".join(f"{name} {_signed(getattr(total, name))}" for name in PARTS)
         sentence = (
-            f"{days_text(query.since, query.until)} ({ZONE}): {money_text(total.cost)} {CURRENCY_UNIT}, against "
+            f"{days_text(query.since, query.until)} ({ZONE}): {money_text(total.cost)} {CURRENCY_UNIT}, "
+            "against "
             f"{money_text(total.baseline_cost)} {CURRENCY_UNIT} of "
             f"{days_text(self.baseline.since, self.baseline.until)}. Change: {_signed(total.change)}: {parts}"
         )
@@ -195,7 +203,11 @@ def _estimated(spending: Spending) -> str | None:
 
 def _cells(line: ChangeLine) -> list[str]:
     amounts = [money_text(line.cost), money_text(line.baseline_cost)]
-    return [*map(cell, line.group.values()), *amounts, *(_signed(getattr(line, name)) for name in ("change", *PARTS))]
+    return [
+        *map(cell, line.group.values()),
+        *amounts,
+        *(_signed(getattr(line, name)) for name in ("change", *PARTS)),
+    ]
 
 
 def _signed(amount: str) -> str:
@@ -206,9 +218,12 @@ TOOL = Tool(
     name="compare_costs",
     title="What changed",
     description=(
-        "Why costs rose or fell: two spans compared, the change split exactly into volume (more tokens), price (a "
-        "token of the same group costs more), mix (dearer groups grew more), new and gone groups, and the groups that "
-        "drive it, the largest change first. Default: this month so far against the same part of the last, by model. "
+        "Why costs rose or fell: two spans compared, the change split exactly into volume (more tokens), "
+        "price (a "
+        "token of the same group costs more), mix (dearer groups grew more), new and gone groups, and the "
+        "groups that "
+        "drive it, the largest change first. Default: this month so far against the same part of the last, "
+        "by model. "
         "Ask again by team, user or api_key to see who drives it."
     ),
     takes=ComparisonQuestion,

@@ -44,7 +44,8 @@ _UNITS = {
 class CostQuestion(ToolInput):
     date_range: DateRange = "last_30_days"
     group_by: Annotated[
-        list[DimensionName], msgspec.Meta(max_length=MAX_GROUPS, description="0 to 3 dimensions; default: the total")
+        list[DimensionName],
+        msgspec.Meta(max_length=MAX_GROUPS, description="0 to 3 dimensions; default: the total"),
     ] = msgspec.field(default_factory=list)
     filters: Filters = msgspec.field(default_factory=dict)
     granularity: Literal["total", "hourly", "daily", "weekly", "monthly"] = "total"
@@ -55,7 +56,9 @@ class CostQuestion(ToolInput):
     ] = "real_cost"
     view: Annotated[str | None, msgspec.Meta(description="Id or name of a saved view to stay within")] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Rows of the answer")] = 20
-    cursor: Annotated[str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")] = None
+    cursor: Annotated[
+        str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")
+    ] = None
 
 
 class CostLine(ToolOutput):
@@ -131,7 +134,9 @@ class _Page:
 
     def answer(self, rows: Sequence[CostRow], seal: Callable[[int], str]) -> ToolAnswer:
         """The page of these rows: by period, then the largest first."""
-        rows = ordered(rows, key=lambda row: (row.start, -_size(self._value(row)), [each or "" for each in row.group]))
+        rows = ordered(
+            rows, key=lambda row: (row.start, -_size(self._value(row)), [each or "" for each in row.group])
+        )
         here = rows[self.first : self.first + self.asked.limit]
         total = _sum(rows)
         return fitting(lambda count: self._written(rows, here[:count], total, seal), len(here))
@@ -205,13 +210,16 @@ class _Page:
             border = moment(self.whole)
             notes.append(f"sums of before {border} may lack records that were gone before they were counted")
         if parts := cut(self.posed.query):
-            notes.append(f"only a part of the periods that begin at {', '.join(each.isoformat() for each in parts)}")
+            notes.append(
+                f"only a part of the periods that begin at {', '.join(each.isoformat() for each in parts)}"
+            )
         return notes
 
     def _text(self, content: CostData, total: CostRow, elsewhere: int) -> str:
         query, unit = self.posed.query, content.unit
         sentence = (
-            f"{days_text(query.since, query.until)} ({ZONE}): {money_text(content.total.cost)} {CURRENCY_UNIT} "
+            f"{days_text(query.since, query.until)} ({ZONE}): {money_text(content.total.cost)} "
+            f"{CURRENCY_UNIT} "
             f"in {total.calls:,} calls"
         )
         if content.measure != "cost":
@@ -228,7 +236,9 @@ class _Page:
                 cost = money_text(content.other.cost)
                 parts.append(f"Rows that are not on this page: {elsewhere}, with {cost} {CURRENCY_UNIT}.")
         if content.truncated:
-            parts.append("Repeat the arguments with cursor = next_cursor for the next rows, or narrow the question.")
+            parts.append(
+                "Repeat the arguments with cursor = next_cursor for the next rows, or narrow the question."
+            )
         return "\n\n".join(parts)
 
     def _columns(self) -> list[str]:
@@ -253,8 +263,10 @@ TOOL = Tool(
     name=NAME,
     title="Cost data",
     description=(
-        "What AI calls cost, by up to three dimensions and by period, with the total. Group before you list: start "
-        "with group_by of one dimension, largest first. Default: the last 30 days, real cost, 20 rows. Rows and "
+        "What AI calls cost, by up to three dimensions and by period, with the total. Group before you list: "
+        "start "
+        "with group_by of one dimension, largest first. Default: the last 30 days, real cost, 20 rows. Rows "
+        "and "
         "`other` add up to `total` exactly. Amounts are US dollars as decimal text."
     ),
     takes=CostQuestion,

@@ -21,7 +21,9 @@ from spool.turns.ordering import ordered
 
 class ValuesQuestion(ToolInput):
     dimension: DimensionName
-    match: Annotated[str | None, msgspec.Meta(description="Only values that contain this text, in any case")] = None
+    match: Annotated[
+        str | None, msgspec.Meta(description="Only values that contain this text, in any case")
+    ] = None
     date_range: DateRange = "last_30_days"
     limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Values of the answer")] = 25
 
@@ -66,14 +68,18 @@ async def run(asked: ValuesQuestion, asking: Asking) -> ToolAnswer:
             zone=ZONE,
             currency=CURRENCY_UNIT,
             values=[_line(row) for row in found[:count]],
-            estimated_percent=percent_of(sum(map(estimated, found)), sum(money.units(row.cost) for row in found)),
+            estimated_percent=percent_of(
+                sum(map(estimated, found)), sum(money.units(row.cost) for row in found)
+            ),
             value_count=len(found),
             left_out=left_out,
             truncated=left_out > 0,
         )
         what = f"{len(found)} values of {cell(asked.dimension)}"
         share = (
-            "" if content.estimated_percent is None else f"; {content.estimated_percent} % of their cost is estimated"
+            ""
+            if content.estimated_percent is None
+            else f"; {content.estimated_percent} % of their cost is estimated"
         )
         parts = [f"{what} in {days_text(posed.query.since, posed.query.until)} ({ZONE}){hint}{share}"]
         shown_rows = [[cell(each.value), money_text(each.cost), f"{each.calls:,}"] for each in content.values]
@@ -82,7 +88,9 @@ async def run(asked: ValuesQuestion, asking: Asking) -> ToolAnswer:
             parts.append(table(columns, shown_rows[:MAX_TABLE_ROWS]))
         if len(found) > MAX_TABLE_ROWS:
             more = len(found) - MAX_TABLE_ROWS
-            parts.append(f"And {more} more; {left_out} of them are not in the structured content either: use match.")
+            parts.append(
+                f"And {more} more; {left_out} of them are not in the structured content either: use match."
+            )
         return ToolAnswer(text="\n\n".join(parts), content=content, link=link)
 
     return await asyncio.to_thread(fitting, written, min(asked.limit, len(found)))
@@ -102,7 +110,8 @@ TOOL = Tool(
     name="get_dimension_values",
     title="Values of a dimension",
     description=(
-        "The values of one dimension with what they cost, the most costly first, to find the exact spelling for "
+        "The values of one dimension with what they cost, the most costly first, to find the exact spelling "
+        "for "
         "filters. Default: the last 30 days, 25 values."
     ),
     takes=ValuesQuestion,

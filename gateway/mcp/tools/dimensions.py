@@ -36,7 +36,8 @@ MOST = 200
 
 class DimensionsQuestion(ToolInput):
     filter: Annotated[
-        str | None, msgspec.Meta(description="Only those whose name or meaning contains this text, in any case")
+        str | None,
+        msgspec.Meta(description="Only those whose name or meaning contains this text, in any case"),
     ] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Dimensions of the answer")] = 100
 
@@ -64,7 +65,9 @@ async def run(asked: DimensionsQuestion, asking: Asking) -> ToolAnswer:
     hint = suggestion(asked.filter or "", everything) if not names else ""
 
     def written(count: int) -> ToolAnswer:
-        content = DimensionsKnown(dimensions=found[:count], dimension_count=len(names), truncated=count < len(names))
+        content = DimensionsKnown(
+            dimensions=found[:count], dimension_count=len(names), truncated=count < len(names)
+        )
         return ToolAnswer(text=_text(content, hint), content=content)
 
     return fitting(written, len(found))
@@ -91,7 +94,9 @@ def meanings(ledger: Ledger) -> Mapping[str, str]:
         name: _MEANINGS.get(name, f"the tag {cut(name.removeprefix(TAG), MAX_TAG)} of calls")
         for name in ledger.own_dimensions()
     }
-    derived = {each.name: f"{cut(each.label, MAX_TAG)}, as the organization defines it" for each in ledger.derived()}
+    derived = {
+        each.name: f"{cut(each.label, MAX_TAG)}, as the organization defines it" for each in ledger.derived()
+    }
     return {**own, **derived}
 
 
@@ -115,7 +120,8 @@ TOOL = Tool(
     name="get_available_dimensions",
     title="Dimensions",
     description=(
-        "The names that group_by and filters take, what they mean, and how many values each has. Default: 100 of them."
+        "The names that group_by and filters take, what they mean, and how many values each has. Default: "
+        "100 of them."
     ),
     takes=DimensionsQuestion,
     gives=DimensionsKnown,

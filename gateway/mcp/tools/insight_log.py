@@ -13,8 +13,12 @@ from spool.registry.insights import MAX_CATEGORY, MAX_TEXT, MAX_TITLE, Draft
 
 class InsightWords(ToolInput):
     title: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TITLE, description="One sentence")]
-    text: Annotated[str, msgspec.Meta(max_length=MAX_TEXT, description="What was found, with its numbers")] = ""
-    category: Annotated[str, msgspec.Meta(max_length=MAX_CATEGORY, description="A word to group by")] = "assistant"
+    text: Annotated[
+        str, msgspec.Meta(max_length=MAX_TEXT, description="What was found, with its numbers")
+    ] = ""
+    category: Annotated[str, msgspec.Meta(max_length=MAX_CATEGORY, description="A word to group by")] = (
+        "assistant"
+    )
 
 
 class LoggedInsight(ToolOutput):
@@ -25,18 +29,26 @@ class LoggedInsight(ToolOutput):
 
 
 async def run(asked: InsightWords, asking: Asking) -> ToolAnswer:
-    draft = Draft(title=clean(asked.title), description=clean_text(asked.text), category=clean(asked.category))
+    draft = Draft(
+        title=clean(asked.title), description=clean_text(asked.text), category=clean(asked.category)
+    )
     kept = await asking.services.installation.require_registry().insights.log(draft, actor=asking.actor)
-    content = LoggedInsight(id=kept.id, title=clean(kept.title), category=clean(kept.category), status=kept.status)
-    return ToolAnswer(text=f"The insight {cell(kept.title)} is logged; its status is {kept.status}.", content=content)
+    content = LoggedInsight(
+        id=kept.id, title=clean(kept.title), category=clean(kept.category), status=kept.status
+    )
+    return ToolAnswer(
+        text=f"The insight {cell(kept.title)} is logged; its status is {kept.status}.", content=content
+    )
 
 
 TOOL = Tool(
     name="log_insight",
     title="Log an insight",
     description=(
-        "Write down something about AI spend that people should see and follow up: it is listed with the insights that "
-        "were found automatically. The same words again change nothing, and are answered with the status by then."
+        "Write down something about AI spend that people should see and follow up: it is listed with the "
+        "insights that "
+        "were found automatically. The same words again change nothing, and are answered with the status by "
+        "then."
     ),
     takes=InsightWords,
     gives=LoggedInsight,

@@ -27,15 +27,17 @@ class InsightsQuestion(ToolInput):
     status: Annotated[list[Status], msgspec.Meta(description="Any of these; default: what nobody closed")] = (
         msgspec.field(default_factory=lambda: ["new", "in_progress", "on_hold"])
     )
-    category: Annotated[str | None, msgspec.Meta(description="Category of insights, or type of recommendations")] = None
+    category: Annotated[
+        str | None, msgspec.Meta(description="Category of insights, or type of recommendations")
+    ] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Rows of the answer")] = 10
 
 
 class InsightLine(ToolOutput):
     """
-    `impact` is in dollars: what an insight is about, or what a recommendation would save in a month. `link` is what
-    the insight itself names, else its page of the console; empty if neither is known. `gone`: it was found once, and
-    is found no more.
+    `impact` is in dollars: what an insight is about, or what a recommendation would save in a month. `link`
+    is what the insight itself names, else its page of the console; empty if neither is known. `gone`: it was
+    found once, and is found no more.
     """
 
     kind: Kind
@@ -139,7 +141,8 @@ def _time(at: float) -> str:
 def _text(content: InsightLines) -> str:
     savings = money_text(content.monthly_savings)
     parts = [
-        f"{content.insight_count} findings; the recommendations among them would save {savings} {content.currency} a "
+        f"{content.insight_count} findings; the recommendations among them would save {savings} "
+        f"{content.currency} a "
         "month."
     ]
     if not content.insight_count and content.categories:
@@ -159,8 +162,10 @@ TOOL = Tool(
     name="get_insights",
     title="Insights and recommendations",
     description=(
-        "What stands out and what could be saved: insights such as spikes, unpriced models and calls without an owner, "
-        "and recommendations with what they would save in a month. The largest first; default: 10 that are not closed."
+        "What stands out and what could be saved: insights such as spikes, unpriced models and calls without "
+        "an owner, "
+        "and recommendations with what they would save in a month. The largest first; default: 10 that are "
+        "not closed."
     ),
     takes=InsightsQuestion,
     gives=InsightLines,

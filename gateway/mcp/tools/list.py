@@ -40,7 +40,9 @@ TOOLS: Mapping[str, Tool[Any]] = {
 
 @lru_cache(maxsize=8)
 def listed(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
-    """The tools of these names as they are listed, in JSON: the same for everybody until dimensions change."""
+    """
+    The tools of these names as they are listed, in JSON: the same for everybody until dimensions change.
+    """
     return msgspec.Raw(msgspec.json.encode([TOOLS[name].shown(dimensions) for name in names]))
 
 

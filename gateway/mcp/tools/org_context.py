@@ -133,13 +133,16 @@ def _text(found: ContextAnswer) -> str:
     lines = [
         f"This month so far: {money_text(found.month_cost)} {found.currency} in {found.month_calls:,} calls; "
         f"{found.estimated_percent or '0.0'} % of the cost is estimated, "
-        f"{found.unpriced_calls:,} of unknown cost, {found.unowned_calls:,} without a team. As of {found.as_of}.",
+        f"{found.unpriced_calls:,} of unknown cost, {found.unowned_calls:,} without a team. As of "
+        f"{found.as_of}.",
         f"Data: {days}. Days are those of {found.zone}. Price book: {found.price_book}.",
-        "Dimensions (values): " + ", ".join(f"{cell(name)} ({count})" for name, count in found.dimensions.items()),
+        "Dimensions (values): "
+        + ", ".join(f"{cell(name)} ({count})" for name, count in found.dimensions.items()),
         *(
             f"Top {name}: "
             + ", ".join(
-                f"{UNKNOWN if each.name is None else cell(each.name)} {money_text(each.cost)}" for each in spenders
+                f"{UNKNOWN if each.name is None else cell(each.name)} {money_text(each.cost)}"
+                for each in spenders
             )
             for name, spenders in found.top.items()
             if spenders
@@ -152,7 +155,9 @@ def _text(found: ContextAnswer) -> str:
         # As JSON text: whatever it says, it cannot look like a line of this answer.
         kept = found.org_context
         noted = json.dumps(kept.text, ensure_ascii=False)
-        lines.append(f"Notes on the organization (data, set by {cell(kept.set_by)} at {kept.set_at}): {noted}")
+        lines.append(
+            f"Notes on the organization (data, set by {cell(kept.set_by)} at {kept.set_at}): {noted}"
+        )
     return "\n".join(lines)
 
 
@@ -165,7 +170,8 @@ TOOL = Tool(
     name="get_org_context",
     title="Context",
     description=(
-        "Call this first: currency, time zone, for which days there is data, this month so far, dimensions, the "
+        "Call this first: currency, time zone, for which days there is data, this month so far, dimensions, "
+        "the "
         "largest models and teams, views, budgets, and what is unpriced or unowned."
     ),
     takes=ContextQuestion,

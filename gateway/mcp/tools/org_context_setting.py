@@ -31,17 +31,23 @@ class OrgContextSet(ToolOutput):
 async def run(asked: NewOrgContext, asking: Asking) -> ToolAnswer:
     table = asking.services.installation.require_registry().org_context
     kept = await table.set(clean_text(asked.text), actor=asking.actor)
-    content = OrgContextSet(text="" if kept is None else kept.text, set_by=None if kept is None else kept.set_by)
+    content = OrgContextSet(
+        text="" if kept is None else kept.text, set_by=None if kept is None else kept.set_by
+    )
     said = "removed" if kept is None else f"set, {len(kept.text)} characters"
-    return ToolAnswer(text=f"The notes on the organization are {said}; get_org_context gives them.", content=content)
+    return ToolAnswer(
+        text=f"The notes on the organization are {said}; get_org_context gives them.", content=content
+    )
 
 
 TOOL = Tool(
     name="set_org_context",
     title="Set the notes on the organization",
     description=(
-        "Write down what every assistant should know of the organization, such as which team owns which service. "
-        "Replaces the notes that get_org_context gives as org_context: read them first, and keep what stays true."
+        "Write down what every assistant should know of the organization, such as which team owns which "
+        "service. "
+        "Replaces the notes that get_org_context gives as org_context: read them first, and keep what stays "
+        "true."
     ),
     takes=NewOrgContext,
     gives=OrgContextSet,

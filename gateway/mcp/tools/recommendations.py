@@ -1,4 +1,6 @@
-"""What the same work could cost less: recommendations with the formula behind each, and what they would save."""
+"""
+What the same work could cost less: recommendations with the formula behind each, and what they would save.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ Concerning = Annotated[
 
 class RecommendationsQuestion(ToolInput):
     type: Annotated[
-        str | None, msgspec.Meta(description="Only this type (get_reference_info recommendation_types); default: all")
+        str | None,
+        msgspec.Meta(description="Only this type (get_reference_info recommendation_types); default: all"),
     ] = None
     status: Annotated[list[Status], msgspec.Meta(description="Any of these; default: what nobody closed")] = (
         msgspec.field(default_factory=lambda: ["new", "in_progress", "on_hold"])
@@ -54,9 +57,9 @@ class ProcessedBy(ToolOutput):
 
 class RecommendationLine(ToolOutput):
     """
-    Exact decimal text in dollars. `spent` is what the work cost from `first_day` to `last_day`, `monthly_savings` what
-    a month would save beside the larger recommendations. `dimensions` are whose work it is about, each with its first
-    values. `link` is its page of the console, empty where that is not known.
+    Exact decimal text in dollars. `spent` is what the work cost from `first_day` to `last_day`,
+    `monthly_savings` what a month would save beside the larger recommendations. `dimensions` are whose work
+    it is about, each with its first values. `link` is its page of the console, empty where that is not known.
     """
 
     id: str
@@ -97,7 +100,9 @@ async def run(asked: RecommendationsQuestion, asking: Asking) -> ToolAnswer:
     found = [each for each in kept if each.is_open and each.status in asked.status]
     await _check(asked.filters, asking, found)
     types = sorted({each.saving.type for each in found})
-    chosen = [each for each in found if asked.type in (None, each.saving.type) and _is_about(each, asked.filters)]
+    chosen = [
+        each for each in found if asked.type in (None, each.saving.type) and _is_about(each, asked.filters)
+    ]
     chosen.sort(key=lambda each: (-Decimal(each.saving.monthly_savings), each.id))
     total = sum((Decimal(each.saving.monthly_savings) for each in chosen), Decimal(0))
     shown: Mapping[str, Sequence[str]] = {"status": asked.status, "type": [asked.type] if asked.type else []}
@@ -118,14 +123,20 @@ async def run(asked: RecommendationsQuestion, asking: Asking) -> ToolAnswer:
     return fitting(written, len(lines))
 
 
-async def _check(filters: Mapping[str, Sequence[str]], asking: Asking, found: Sequence[Recommendation]) -> None:
-    """Invalid for a dimension that recommendations do not have, or a value that neither they nor the ledger know."""
+async def _check(
+    filters: Mapping[str, Sequence[str]], asking: Asking, found: Sequence[Recommendation]
+) -> None:
+    """
+    Invalid for a dimension that recommendations do not have, or a value that neither they nor the ledger
+    know.
+    """
     ledger = asking.services.money.ledger
     known = concerned(ledger.own_dimensions())
     for name, values in filters.items():
         if name not in known:
             raise Invalid(
-                f"recommendations are not told apart by {clean(name)}{suggestion(name, known)}: {', '.join(known)}"
+                f"recommendations are not told apart by {clean(name)}{suggestion(name, known)}: "
+                f"{', '.join(known)}"
             )
         there = {value for each in found for value in each.saving.dimensions.get(name, ())}
         there.update(await ledger.values(name))
@@ -183,7 +194,11 @@ def _text(content: Recommendations) -> str:
         f"{money_text(content.total_monthly_savings)} {content.currency} a month."
     ]
     if not content.recommendation_count:
-        types = f"there are {', '.join(map(cell, content.types))}" if content.types else "there is none of this status"
+        types = (
+            f"there are {', '.join(map(cell, content.types))}"
+            if content.types
+            else "there is none of this status"
+        )
         parts.append(f"None matches: {types}. get_realized_savings tells of those that were followed.")
     rows = [
         [cell(each.title), each.type, money_text(each.monthly_savings), money_text(each.spent), each.confidence,
@@ -191,7 +206,14 @@ def _text(content: Recommendations) -> str:
         for each in content.recommendations[:MAX_TABLE_ROWS]
     ]  # fmt: skip
     if rows:
-        columns = ["recommendation", "type", f"saves a month ({content.currency})", "spent", "confidence", "effort"]
+        columns = [
+            "recommendation",
+            "type",
+            f"saves a month ({content.currency})",
+            "spent",
+            "confidence",
+            "effort",
+        ]
         parts.append(table([*columns, "status"], rows))
     if content.truncated or len(content.recommendations) > MAX_TABLE_ROWS:
         parts.append("There are more: see the structured content, raise limit, or ask for one type.")
@@ -202,8 +224,10 @@ TOOL = Tool(
     name=NAME,
     title="Recommendations",
     description=(
-        "What the same work could cost less: each recommendation with what it would save in a month, the formula and "
-        "the assumptions behind that, how sure it is, and whose work it is about. The largest first; default: 10 that "
+        "What the same work could cost less: each recommendation with what it would save in a month, the "
+        "formula and "
+        "the assumptions behind that, how sure it is, and whose work it is about. The largest first; "
+        "default: 10 that "
         "are not closed. What was saved after they were followed is in get_realized_savings."
     ),
     takes=RecommendationsQuestion,

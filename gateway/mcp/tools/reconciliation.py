@@ -37,7 +37,9 @@ class ReconciliationQuestion(ToolInput):
 
 
 class BilledLine(ToolOutput):
-    """Exact decimal text: billed is counted, and the parts volume, rate, other and own. `name` null is unknown."""
+    """
+    Exact decimal text: billed is counted, and the parts volume, rate, other and own. `name` null is unknown.
+    """
 
     name: str | None
     billed: str
@@ -64,8 +66,8 @@ class ExplainedDifference(ToolOutput):
 
 class ReconciledProvider(ToolOutput):
     """
-    `rest` is every row that is not shown, so that rows and rest add up to total. `not_compared` are days that are not
-    settled, or have no statement: they are in no sum.
+    `rest` is every row that is not shown, so that rows and rest add up to total. `not_compared` are days that
+    are not settled, or have no statement: they are in no sum.
     """
 
     provider: str
@@ -92,7 +94,11 @@ class ReconciledMonths(ToolOutput):
 
 async def run(asked: ReconciliationQuestion, asking: Asking) -> ToolAnswer:
     reconciler = asking.services.money.require_reconciler()
-    month = CalendarMonth.at(asking.services.installation.clock.now()) if asked.month is None else _month(asked.month)
+    month = (
+        CalendarMonth.at(asking.services.installation.clock.now())
+        if asked.month is None
+        else _month(asked.month)
+    )
     wanted = None if asked.provider is None else providers.canonical(asked.provider)
     try:
         found = await reconciler.reconcile(month)
@@ -133,7 +139,9 @@ def _month(text: str) -> CalendarMonth:
 
 
 def _provider(found: Reconciliation, by: str, count: int) -> ReconciledProvider:
-    lines = ordered(filter(_is_compared, found.lines(by)), key=lambda line: (-abs(line.difference), line.name))
+    lines = ordered(
+        filter(_is_compared, found.lines(by)), key=lambda line: (-abs(line.difference), line.name)
+    )
     rest = lines[count:]
     return ReconciledProvider(
         provider=cut(found.provider, _TEXT),
@@ -185,7 +193,8 @@ def _text(content: ReconciledMonths) -> str:
             f"{money_text(content.without_statement)} {content.currency} were counted."
         )
     parts = [
-        f"{content.month} ({content.zone}): {content.provider_count} providers with statements, in {content.currency}. "
+        f"{content.month} ({content.zone}): {content.provider_count} providers with statements, in "
+        f"{content.currency}. "
         f"Counted without a statement: {money_text(content.without_statement)}."
     ]
     for each in content.providers:
@@ -196,7 +205,10 @@ def _text(content: ReconciledMonths) -> str:
             f"{each.not_compared} days are not compared yet."
         )
         rows = [
-            [cell(row.name), *(money_text(getattr(row, name)) for name in ("billed", "counted", "difference"))]
+            [
+                cell(row.name),
+                *(money_text(getattr(row, name)) for name in ("billed", "counted", "difference")),
+            ]
             for row in each.rows[:MAX_TABLE_ROWS]
         ]
         if rows:
@@ -214,8 +226,10 @@ TOOL = Tool(
     name="get_reconciliation",
     title="Billed against counted",
     description=(
-        "How what providers billed in a month compares with what was counted: the difference split exactly into "
-        "volume, rate, other and own, its causes with evidence, by day, model or key. Default: this month, by model."
+        "How what providers billed in a month compares with what was counted: the difference split exactly "
+        "into "
+        "volume, rate, other and own, its causes with evidence, by day, model or key. Default: this month, "
+        "by model."
     ),
     takes=ReconciliationQuestion,
     gives=ReconciledMonths,

@@ -14,7 +14,9 @@ from gateway.mcp.tools.dimensions import meanings
 from gateway.mcp.writing import cell, table
 from gateway.recommendations.list import TYPES
 
-ReferenceType = Literal["cost_types", "measures", "date_ranges", "dimensions", "recommendation_types", "changes"]
+ReferenceType = Literal[
+    "cost_types", "measures", "date_ranges", "dimensions", "recommendation_types", "changes"
+]
 
 _COST_TYPES = {
     "real_cost": "what counts: reported where a source reports it, else estimated at list prices",
@@ -54,7 +56,9 @@ class Reference(ToolOutput):
 
 
 async def run(asked: ReferenceQuestion, asking: Asking) -> ToolAnswer:
-    words = [Explained(name=name, meaning=what) for name, what in _WORDS[asked.reference_type](asking).items()]
+    words = [
+        Explained(name=name, meaning=what) for name, what in _WORDS[asked.reference_type](asking).items()
+    ]
     text = table([asked.reference_type, "meaning"], [[cell(each.name), each.meaning] for each in words])
     return ToolAnswer(text=text, content=Reference(reference_type=asked.reference_type, words=words))
 
@@ -73,7 +77,10 @@ def _types(_: Asking) -> Mapping[str, str]:
 
 
 _WORDS: Mapping[str, Callable[[Asking], Mapping[str, str]]] = {
-    "cost_types": lambda _: {**_COST_TYPES, **{name: f"not answered: {why}" for name, why in REFUSED.items()}},
+    "cost_types": lambda _: {
+        **_COST_TYPES,
+        **{name: f"not answered: {why}" for name, why in REFUSED.items()},
+    },
     "measures": lambda _: _MEASURES,
     "date_ranges": _ranges,
     "dimensions": _dimensions,
@@ -85,7 +92,8 @@ TOOL = Tool(
     name="get_reference_info",
     title="What words mean",
     description=(
-        "What the words of the other tools mean: cost_types, measures, date_ranges with their days now, dimensions, "
+        "What the words of the other tools mean: cost_types, measures, date_ranges with their days now, "
+        "dimensions, "
         "recommendation_types, and changes, the parts that compare_costs splits a change into."
     ),
     takes=ReferenceQuestion,

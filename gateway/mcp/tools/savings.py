@@ -19,7 +19,9 @@ MOST = 100
 
 
 class SavingsQuestion(ToolInput):
-    type: Annotated[str | None, msgspec.Meta(description="Only recommendations of this type; default: all")] = None
+    type: Annotated[
+        str | None, msgspec.Meta(description="Only recommendations of this type; default: all")
+    ] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Rows of the answer")] = 20
 
 
@@ -93,11 +95,14 @@ def _line(each: Recommendation) -> SavingLine:
 
 def _text(content: RealizedSavings) -> str:
     parts = [
-        f"{content.saving_count} recommendations were addressed; they saved {money_text(content.total_realized)} "
+        f"{content.saving_count} recommendations were addressed; they saved "
+        f"{money_text(content.total_realized)} "
         f"{content.currency} so far, and were expected to save {money_text(content.total_promised)} a month."
     ]
     if not content.saving_count:
-        types = f"there are {', '.join(map(cell, content.types))}" if content.types else "none was addressed yet"
+        types = (
+            f"there are {', '.join(map(cell, content.types))}" if content.types else "none was addressed yet"
+        )
         parts.append(f"None matches: {types}. get_optimize_recs lists what could be saved.")
     rows = [
         [cell(each.title), each.type, money_text(each.realized), f"{each.since or '-'} to {each.until or '-'}",
@@ -116,7 +121,8 @@ TOOL = Tool(
     name="get_realized_savings",
     title="Realized savings",
     description=(
-        "What recommendations saved after people followed them, beside what they had promised. The largest first; "
+        "What recommendations saved after people followed them, beside what they had promised. The largest "
+        "first; "
         "default: 20. What could be saved and was not yet is in get_optimize_recs."
     ),
     takes=SavingsQuestion,

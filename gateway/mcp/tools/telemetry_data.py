@@ -35,7 +35,9 @@ class TelemetryQuestion(ToolInput):
         msgspec.Meta(description='Values by dimension of the stream, such as {"customer": ["acme"]}'),
     ] = msgspec.field(default_factory=dict)
     limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Records of the answer")] = 20
-    cursor: Annotated[str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")] = None
+    cursor: Annotated[
+        str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")
+    ] = None
 
 
 class TelemetryLine(ToolOutput):
@@ -86,7 +88,9 @@ def _named(streams: Sequence[Stream], name: str) -> Stream:
         if name in (stream.name, cut(stream.name, MAX_SHOWN)):
             return stream
     names = [stream.name for stream in streams]
-    raise Invalid(f"there is no stream {clean(name)}{suggestion(name, names)}; get_telemetry_streams lists them")
+    raise Invalid(
+        f"there is no stream {clean(name)}{suggestion(name, names)}; get_telemetry_streams lists them"
+    )
 
 
 def _nanoseconds(when: datetime) -> int:
@@ -110,7 +114,9 @@ class _Page:
         total = _sum(found)
         return fitting(lambda count: self._written(len(found), total, here[:count], seal), len(here))
 
-    def _written(self, found: int, total: Decimal, here: Sequence[Total], seal: Callable[[int], str]) -> ToolAnswer:
+    def _written(
+        self, found: int, total: Decimal, here: Sequence[Total], seal: Callable[[int], str]
+    ) -> ToolAnswer:
         end = self.first + len(here)
         since, until = self.span
         content = TelemetryData(
@@ -132,7 +138,8 @@ class _Page:
 
     def _text(self, content: TelemetryData) -> str:
         parts = [
-            f"{cell(content.stream)}, {days_text(*self.span)} ({ZONE}): {content.record_count} records, together "
+            f"{cell(content.stream)}, {days_text(*self.span)} ({ZONE}): {content.record_count} records, "
+            "together "
             f"{content.total}. As of {content.as_of}."
         ]
         if not content.record_count:
@@ -144,9 +151,13 @@ class _Page:
         if rows:
             parts.append(table(["start", "element", "dimensions", "value"], rows))
         if len(content.records) > MAX_TABLE_ROWS:
-            parts.append(f"{len(content.records) - MAX_TABLE_ROWS} more records are in the structured content.")
+            parts.append(
+                f"{len(content.records) - MAX_TABLE_ROWS} more records are in the structured content."
+            )
         if content.truncated:
-            parts.append("Repeat the arguments with cursor = next_cursor for the next records, or narrow the question.")
+            parts.append(
+                "Repeat the arguments with cursor = next_cursor for the next records, or narrow the question."
+            )
         return "\n\n".join(parts)
 
 
@@ -163,7 +174,10 @@ def _line(total: Total) -> TelemetryLine:
 
 
 def _dimensions_text(dimensions: Mapping[str, Sequence[str]]) -> str:
-    return "; ".join(f"{cell(name)} = {', '.join(map(cell, values))}" for name, values in dimensions.items()) or "-"
+    return (
+        "; ".join(f"{cell(name)} = {', '.join(map(cell, values))}" for name, values in dimensions.items())
+        or "-"
+    )
 
 
 def _sum(totals: Sequence[Total]) -> Decimal:
@@ -177,7 +191,8 @@ TOOL = Tool(
     name=NAME,
     title="Records of a unit-cost stream",
     description=(
-        "The records of one unit-cost stream in a time, the newest first, each with its present total, and their sum. "
+        "The records of one unit-cost stream in a time, the newest first, each with its present total, and "
+        "their sum. "
         "With get_cost_data of the same time it tells a cost per unit. Default: the last 30 days, 20 records."
     ),
     takes=TelemetryQuestion,

@@ -17,7 +17,9 @@ MAX_SHOWN = 200  # characters of a name
 
 
 class StreamsQuestion(ToolInput):
-    match: Annotated[str | None, msgspec.Meta(description="Only names that contain this text, in any case")] = None
+    match: Annotated[
+        str | None, msgspec.Meta(description="Only names that contain this text, in any case")
+    ] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Streams of the answer")] = 50
 
 
@@ -80,7 +82,8 @@ TOOL = Tool(
     name="get_telemetry_streams",
     title="Unit-cost streams",
     description=(
-        "Which unit-cost streams there are: telemetry by which costs are allocated, and metrics such as customers or "
+        "Which unit-cost streams there are: telemetry by which costs are allocated, and metrics such as "
+        "customers or "
         "orders, beside which a cost per unit can be told. By name; default: 50."
     ),
     takes=StreamsQuestion,

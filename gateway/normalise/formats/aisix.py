@@ -1,4 +1,7 @@
-"""AISIX: lines of its object store exporter, one for each attempt. A restart writes them again under another name."""
+"""
+AISIX: lines of its object store exporter, one for each attempt. A restart writes them again under another
+name.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,8 @@ def calls(event: AisixEvent) -> Iterable[Call]:
         trace_id=text(event.trace_id),
         start_time=before(end, nanoseconds(took)),
         end_time=end,
-        provider=provider(None if kind == _ANY_OF_ITS_SHAPE else kind, answered_by or model) or provider(kind, None),
+        provider=provider(None if kind == _ANY_OF_ITS_SHAPE else kind, answered_by or model)
+        or provider(kind, None),
         request_model=model_name(model),
         response_model=model_name(answered_by),
         api_key=key_name(event.api_key_id),

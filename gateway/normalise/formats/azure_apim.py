@@ -1,7 +1,9 @@
 """
-Azure API Management: rows of its gateway LLM log, and those that `llm-emit-token-metric` leaves in AppMetrics.
+Azure API Management: rows of its gateway LLM log, and those that `llm-emit-token-metric` leaves in
+AppMetrics.
 
-One row of a call in the log has its counts, the others messages. A metric counts tokens of calls that it does not name.
+One row of a call in the log has its counts, the others messages. A metric counts tokens of calls that it does
+not name.
 """
 
 from __future__ import annotations
@@ -100,7 +102,10 @@ def calls(event: AzureApimEvent) -> Iterable[Call | Count]:
 
 
 def _count(event: AzureApimEvent) -> Iterable[Count]:
-    """Tokens of a minute. They name no service, so that the calls of the log are known to be those that they count."""
+    """
+    Tokens of a minute. They name no service, so that the calls of the log are known to be those that they
+    count.
+    """
     name, dimensions = text(event.Name) or "", mapping(event.Properties)
     number = count(event.Sum, "Sum")
     if not number or name not in _TOKEN_TYPES:
@@ -117,7 +122,14 @@ def _count(event: AzureApimEvent) -> Iterable[Count]:
         start_time=instant(event.TimeGenerated),
         tags=metadata.tags,
     )
-    told = [name, event.TimeGenerated, event.AppRoleInstance, event.Sum, event.ItemCount, sorted(dimensions.items())]
+    told = [
+        name,
+        event.TimeGenerated,
+        event.AppRoleInstance,
+        event.Sum,
+        event.ItemCount,
+        sorted(dimensions.items()),
+    ]
     return (Count(metric, Identity(of_event(NAME, str(told))), metadata.left_out),)
 
 

@@ -146,7 +146,9 @@ def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: in
 
 
 def _of_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> Items:
-    if payload.is_exactly(members.get("messageType"), b'"CONTROL_MESSAGE"'):  # CloudWatch tests the subscription
+    if payload.is_exactly(
+        members.get("messageType"), b'"CONTROL_MESSAGE"'
+    ):  # CloudWatch tests the subscription
         yield b"{}"
         return
     index = 0
@@ -180,7 +182,8 @@ def calls(event: BedrockEvent) -> Iterable[Call]:
         start_time=instant(event.timestamp),
         provider="aws.bedrock",
         request_model=model_name(event.modelId, "bedrock"),
-        # The one that was called has the price and stands on the bill; inferenceRegion is where a profile led to.
+        # The one that was called has the price and stands on the bill; inferenceRegion is where a profile led
+        # to.
         region=region_of(event.region, event.inferenceRegion, model=event.modelId),
     )
     record.operation = _operation(text(event.operation), record.request_model)

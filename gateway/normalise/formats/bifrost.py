@@ -1,6 +1,6 @@
 """
-Bifrost: the spans of its log exporter's traces. Those of kind `llm.call` are calls, and so are those of kind `retry`:
-a further attempt, with tokens of its own. The root repeats the last of them.
+Bifrost: the spans of its log exporter's traces. Those of kind `llm.call` are calls, and so are those of kind
+`retry`: a further attempt, with tokens of its own. The root repeats the last of them.
 
 Its releases rename their attributes: the newest name goes before an older one.
 """
@@ -125,7 +125,9 @@ def calls(event: BifrostEvent) -> Iterable[Call]:
 
 
 def _operation(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:
-    """The name's first word; else what the attempt states: its first releases called every call by its kind."""
+    """
+    The name's first word; else what the attempt states: its first releases called every call by its kind.
+    """
     name = text(span.Name) or ""
     word = name.partition(" ")[0]
     if span.Kind == _CALL and word not in ("", _CALL):

@@ -7,7 +7,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Items, Members, any_inside
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    ExampleCall,
+    ItemFormat,
+    Items,
+    Members,
+    any_inside,
+)
 from gateway.normalise.formats.engine.rules import count_tokens, fail, fail_by_status, known_cost
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.unfolding import Unfolding

@@ -162,7 +162,9 @@ def _own_model(written: Any) -> str | None:
 def _free_metadata(event: DatabricksEvent) -> dict[str, Any]:
     """Tags of the endpoint and of the request; the request's win."""
     of_request = mapping(event.request_tags)
-    of_serving = mapping(event.usage_context) or mapping(nested(event.request, DatabricksRequest).usage_context)
+    of_serving = mapping(event.usage_context) or mapping(
+        nested(event.request, DatabricksRequest).usage_context
+    )
     return mapping(event.endpoint_tags) | of_serving | of_request
 
 

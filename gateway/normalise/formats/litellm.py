@@ -212,7 +212,9 @@ def _region(event: LiteLLMEvent, meta: LiteLLMMeta) -> str | None:
     model = event.model
     if isinstance(model, str) and model.startswith("bedrock/"):
         model = model.removeprefix("bedrock/").removeprefix("converse/").removeprefix("invoke/")
-    return region_of(answered, priced.data_residency, priced.vertex_location, address=event.api_base, model=model)
+    return region_of(
+        answered, priced.data_residency, priced.vertex_location, address=event.api_base, model=model
+    )
 
 
 def _operation(call_type: str | None) -> str | None:

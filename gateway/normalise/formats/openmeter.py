@@ -1,6 +1,6 @@
 """
-CloudEvents as OpenMeter takes them. Those with a model and counts of input and output are calls; its standard event,
-one count of one type of a model's tokens, is usage of no call that is known; the others are ignored.
+CloudEvents as OpenMeter takes them. Those with a model and counts of input and output are calls; its standard
+event, one count of one type of a model's tokens, is usage of no call that is known; the others are ignored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.formats.engine.declaration import Call, Count, ExampleCall, FormatAnswer, ItemFormat, any_of
+from gateway.normalise.formats.engine.declaration import (
+    Call,
+    Count,
+    ExampleCall,
+    FormatAnswer,
+    ItemFormat,
+    any_of,
+)
 from gateway.normalise.formats.engine.rules import count_tokens
 from gateway.normalise.litellm_calls import is_call_id
 from gateway.normalise.outcome import Outcome
@@ -74,7 +81,9 @@ def calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
 
 
 def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
-    """The one count of a standard event. A source's counts are told apart from those of others by its service."""
+    """
+    The one count of a standard event. A source's counts are told apart from those of others by its service.
+    """
     number = count(data.tokens, "data.tokens")
     token_type = _TOKEN_TYPES.get(text(data.type) or "")
     if not number or token_type is None:  # without a type it could be added to no sum
@@ -95,7 +104,9 @@ def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
         tags=metadata.tags,
     )
     known = source is not None and event_id is not None
-    identity = Identity(of_event(source or "", event_id or "")) if known else Identity(os.urandom(16), certain=False)
+    identity = (
+        Identity(of_event(source or "", event_id or "")) if known else Identity(os.urandom(16), certain=False)
+    )
     return (Count(metric, identity, metadata.left_out),)
 
 

@@ -1,5 +1,6 @@
 """
-Portkey: analytics rows, export lines, the JSON file of one log, perhaps with its row, and what its log hook posts.
+Portkey: analytics rows, export lines, the JSON file of one log, perhaps with its row, and what its log hook
+posts.
 
 Costs are in cents.
 """
@@ -140,7 +141,8 @@ def has_sign(members: Members) -> bool:
 
 def calls(event: PortkeyEvent) -> Iterable[Call]:
     """
-    One row, line, file or hook is one call. A line may hold what a file has; a file without bodies has its row.
+    One row, line, file or hook is one call. A line may hold what a file has; a file without bodies has its
+    row.
 
     A hook that runs before the request has no answer yet, and is none.
     """

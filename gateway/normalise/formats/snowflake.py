@@ -1,7 +1,7 @@
 """
-Snowflake Cortex: rows of the views of its AI gateway, of its REST API and of AI functions. They tell credits, whose
-price is the customer's: a tag, and no cost. A request through the gateway is not in the view of the REST API. Rows of
-agents and of Cortex Code hold sums of requests, and are no calls.
+Snowflake Cortex: rows of the views of its AI gateway, of its REST API and of AI functions. They tell credits,
+whose price is the customer's: a tag, and no cost. A request through the gateway is not in the view of the
+REST API. Rows of agents and of Cortex Code hold sums of requests, and are no calls.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def has_sign(members: Members) -> bool:
 
 
 def calls(event: SnowflakeEvent) -> Iterable[Call | BadValue]:
-    """A row of the gateway names the models of one request, and is a call for each; one of the REST API names one."""
+    """
+    A row of the gateway names the models of one request, and is a call for each; one of the REST API names
+    one.
+    """
     if first(event.AGENT_ID, event.AGENT_NAME) is not None:
         return
     if event.OPERATION_DETAILS is not None:
@@ -106,7 +109,12 @@ def _of_rest_api(event: SnowflakeEvent) -> Call:
 
 
 def _call(
-    event: SnowflakeEvent, model: str, tokens: Tokens, *, credits: str | None = None, without_cache: bool = False
+    event: SnowflakeEvent,
+    model: str,
+    tokens: Tokens,
+    *,
+    credits: str | None = None,
+    without_cache: bool = False,
 ) -> Call:
     record = Inference(
         id=b"",
@@ -125,7 +133,9 @@ def _call(
     metadata.tag("credits", credits)
     metadata.describe(record, principal=text(event.USER_ID))
     own_id = None if record.request_id is None else f"{record.request_id}\0{model}"
-    if own_id is not None and text(event.REQUEST_ID) is None:  # a query may go on for hours, with a row for each
+    if (
+        own_id is not None and text(event.REQUEST_ID) is None
+    ):  # a query may go on for hours, with a row for each
         own_id += f"\0{record.start_time}"
     return Call(record, of_call(record, own_id=own_id), metadata.left_out)
 

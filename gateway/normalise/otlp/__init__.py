@@ -45,7 +45,9 @@ def normalise(
         clock = SliceClock()
         for number, (place, item) in enumerate(part.items, start=1):
             reader.take(place, item)
-            if number % TURN == 0 and clock.is_over():  # a metric is never cut, and may have any number of points
+            if (
+                number % TURN == 0 and clock.is_over()
+            ):  # a metric is never cut, and may have any number of points
                 outcome.pack()
                 yield
                 clock.begin()

@@ -5,8 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT, OUTPUT, REASONING, TOTAL
-from gateway.normalise.otlp.product import MONEY_UNIT, Fields, Kind, LogDialect, MetricFamily, Product, TokenNames
+from gateway.normalise.otlp.metrics.token_types import (
+    CACHE_READ,
+    CACHE_WRITE,
+    INPUT,
+    OUTPUT,
+    REASONING,
+    TOTAL,
+)
+from gateway.normalise.otlp.product import (
+    MONEY_UNIT,
+    Fields,
+    Kind,
+    LogDialect,
+    MetricFamily,
+    Product,
+    TokenNames,
+)
 from gateway.normalise.otlp.usage_objects import answer_in, usage_in
 
 LOGGED = LogDialect(
@@ -85,7 +100,8 @@ OTEL = Product(
         # A draft of these: the whole, and what it is made up of by cache and by phase.
         f"{INFERENCE_DRAFT}tokens": MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES),
         f"{INFERENCE_DRAFT}input_tokens_by_cache": MetricFamily(
-            type_keys=("gen_ai.token.cache",), types={"none": TOTAL, "read": CACHE_READ, "creation": CACHE_WRITE}
+            type_keys=("gen_ai.token.cache",),
+            types={"none": TOTAL, "read": CACHE_READ, "creation": CACHE_WRITE},
         ),
         f"{INFERENCE_DRAFT}output_tokens_by_phase": MetricFamily(
             type_keys=("gen_ai.token.phase",), types={"response": TOTAL, "reasoning": REASONING}

@@ -1,4 +1,7 @@
-"""GitHub Copilot's credits, which its spans state: what a call is worth by GitHub's list, not what is paid for it."""
+"""
+GitHub Copilot's credits, which its spans state: what a call is worth by GitHub's list, not what is paid for
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from gateway.normalise.reading.values import BadValue
 from spool.record import Inference, decimal_text
 
 BEGINNING = "github.copilot."
-_CREDITS = f"{BEGINNING}nano_aiu"  # billionths; `.aiu` has two scales, and nothing says which one a release writes
+_CREDITS = (
+    f"{BEGINNING}nano_aiu"  # billionths; `.aiu` has two scales, and nothing says which one a release writes
+)
 _DOLLARS = Decimal("0.01")  # a credit
 
 

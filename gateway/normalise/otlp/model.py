@@ -65,7 +65,9 @@ class LogRecord(msgspec.Struct, gc=False):
 
 
 class Point(msgspec.Struct, gc=False):
-    """A number or histogram point: of monotonic sums, sums of histograms, another Tollhouse's, or to be shown."""
+    """
+    A number or histogram point: of monotonic sums, sums of histograms, another Tollhouse's, or to be shown.
+    """
 
     resource: Resource
     scope: Scope

@@ -105,8 +105,8 @@ class Kind:
 
     attribute: str
     around: frozenset[str] = frozenset({"tool", "agent"})  # values of spans around calls, in lower case
-    # Values of spans that are no calls, whatever they count: they repeat the calls below. Others that count are shown.
-    # None: every value but those of calls.
+    # Values of spans that are no calls, whatever they count: they repeat the calls below. Others that count
+    # are shown. None: every value but those of calls.
     steps: frozenset[str] | None = _STEPS
     # Decides which spans are calls before the name of the operation does.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
@@ -134,13 +134,16 @@ class SpanDialect:
     not_unique: str | None = None  # a response id that equals this attribute identifies no call
     cached_id: Callable[[Attributes], str | None] | None = None  # its own id of an answer from its cache
     refine: Callable[[Span, Inference], None] | None = None  # exceptions
-    also: Callable[[Span, Inference], tuple[bytes, ...]] | None = None  # further names of the call (spool.identity)
+    also: Callable[[Span, Inference], tuple[bytes, ...]] | None = (
+        None  # further names of the call (spool.identity)
+    )
     is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one
     is_attempt: Callable[[Span], bool] | None = None  # a further attempt: no twin of the attempt above it
     # A span that begins a stream is no call: the report of it, beside that span, is the call.
     begins_stream: Callable[[Span, AttributeShape], bool] | None = None
     reports_stream: Callable[[Span], bool] | None = None
-    # Of a span that tells the usage of a call beside it: what was used ("model_call"). None for any other span.
+    # Of a span that tells the usage of a call beside it: what was used ("model_call"). None for any other
+    # span.
     usage_of: Callable[[Span], str | None] | None = None
     logged: bool = False  # events of its own tell each call, too (LogDialect.repeats_spans)
     run_id: str | None = None  # one record for each value of this attribute: that of the span that ends last
@@ -187,8 +190,15 @@ class LogDialect:
             stated = stated._replace(input=stated.input + tool_input)
         total = semconv.first_count(attributes, self.total)
         without_cache = self.without_cache or provider in self.without_cache_at
-        tokens = settle(stated, total=total, without_cache=without_cache, without_reasoning=self.without_reasoning)
-        if total is None or tokens.input is None or tokens.output is None or tokens.input + tokens.output == total:
+        tokens = settle(
+            stated, total=total, without_cache=without_cache, without_reasoning=self.without_reasoning
+        )
+        if (
+            total is None
+            or tokens.input is None
+            or tokens.output is None
+            or tokens.input + tokens.output == total
+        ):
             return tokens
         inputs = [attributes[name] for name in self.tokens.input if name in attributes]
         outputs = [attributes[name] for name in self.tokens.output if name in attributes]
@@ -238,7 +248,9 @@ class MetricFamily:
     type_keys: Names = ()
     types: Mapping[str, str] = field(default_factory=dict)
     divisor: Decimal = Decimal(1)
-    has_two_names: bool = False  # its sender counts the same under another one: of one meter the first to come counts
+    has_two_names: bool = (
+        False  # its sender counts the same under another one: of one meter the first to come counts
+    )
     model: Names = ()  # before those of the conventions
     repeats_calls: bool = False  # always a shadow, unless [sources.NAME] says `count = true`
     is_served: bool = False  # what a server that runs models served, whoever asked for it
@@ -298,7 +310,8 @@ class Product:
     events: Mapping[str, LogEvent] = field(default_factory=dict)
     details: LogDialect | None = None  # how it writes the conventions' event, if not as these say
     event_beginnings: Names = ()  # its events: those that stand for no call and count nothing are none
-    no_calls: Names = ()  # those among them that are none whatever they count: they repeat calls, or sums of calls
+    # those among them that are none whatever they count: they repeat calls, or sums of calls
+    no_calls: Names = ()
     # The whole name of an event, by record, stated name and source.
     event_name: Callable[[LogRecord, str, str], str] | None = None
     twins: Callable[[], LogTwins] | None = None
@@ -307,7 +320,9 @@ class Product:
     metric_patterns: Mapping[str, MetricFamily] = field(default_factory=dict)  # by expressions for names
     repeated_metrics: Names = ()  # the same, of distributions and second counters of what a family counts
     repeats_token_usage: bool = False  # its `gen_ai.client.token.usage` repeats a family of its own
-    metric_beginning: str = ""  # of these names, in whose place its user may choose another for what its scopes send
+    metric_beginning: str = (
+        ""  # of these names, in whose place its user may choose another for what its scopes send
+    )
 
     # Items that bear one of these attributes are read as a whole, each signal by its own function.
     taken_marks: Names = ()

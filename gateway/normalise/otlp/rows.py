@@ -19,7 +19,13 @@ _METADATA = "metadata."
 
 
 def take_row(
-    format: ItemFormat, place: int, item: Any, outcome: Outcome, *, tags: Mapping[str, str], device: str | None
+    format: ItemFormat,
+    place: int,
+    item: Any,
+    outcome: Outcome,
+    *,
+    tags: Mapping[str, str],
+    device: str | None,
 ) -> bool:
     """Add the calls of an item's row; False when it is no call. `tags` and `device` are its resource's."""
     found = calls_of(format, _event(format.event, item.attributes))

@@ -60,7 +60,13 @@ TOTAL = ("gen_ai.usage.total_tokens",)
 
 REQUEST_MODEL = ("gen_ai.request.model",)
 RESPONSE_MODEL = ("gen_ai.response.model",)
-PLAIN_MODEL = ("model", "llm.model", "ai.model", "model_name", "model_id")  # of a call that names none of these
+PLAIN_MODEL = (
+    "model",
+    "llm.model",
+    "ai.model",
+    "model_name",
+    "model_id",
+)  # of a call that names none of these
 PROVIDER = ("gen_ai.provider.name", "llm.provider", "gen_ai.system", "llm.system")
 REQUEST_ID = (
     "gen_ai.response.id", "ai.response.id", "llm.response.id", "request_id", "response_id", "gen_ai.request.id",
@@ -72,7 +78,8 @@ SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (
     "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.cost.amount", "gen_ai.usage.cost_usd",
     "gen_ai.usage.total_cost", "gen_ai.cost.total_cost",
-    "gen_ai.cost.total_tokens", "gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens",  # Sentry's names of dollars
+    # Sentry's names of dollars
+    "gen_ai.cost.total_tokens", "gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens",
 )  # fmt: skip
 # Of a span or an event, never of a resource: there it is where the sender runs.
 REGION = ("aws.region", "cloud.region")
@@ -162,7 +169,8 @@ _IN_CURRENCY = frozenset({"gen_ai.usage.cost.amount", "gen_ai.usage.cost", "gen_
 _DOLLARS = (None, "USD")
 _COST_PARTS = ("gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens")
 _ONE_WORD = re.compile(r"[^\s{}\[\]\"]{1,128}")
-# Providers that have regions, by the beginnings of their names, and who may state one. Gemini's own API has none.
+# Providers that have regions, by the beginnings of their names, and who may state one. Gemini's own API has
+# none.
 _CLOUDS = {"aws.": "aws", "azure.": "azure", "gcp.vertex": "gcp"}
 _STATED_BY = {"aws": ("aws.region", "cloud.region"), "azure": ("cloud.region",), "gcp": ("cloud.region",)}
 _GEMINI = frozenset({"gcp.gemini", "gcp.gen_ai"})
@@ -266,7 +274,9 @@ def region_of(
     if told_by is None:
         return regions.region_of(answered, model=model)
     value = attributes[told_by]
-    return regions.region_of(answered, regions.of_address(value) if told_by in ADDRESS else value, model=model)
+    return regions.region_of(
+        answered, regions.of_address(value) if told_by in ADDRESS else value, model=model
+    )
 
 
 def region_name(
@@ -275,8 +285,9 @@ def region_name(
     """
     The attribute that tells the region of a call: the first address that names one, before what is stated.
 
-    A stated region counts beside a provider of the same cloud alone, and in the form of that cloud's regions: any other
-    is where the caller runs. So may be one that a collector copied from the resource, and the address is not.
+    A stated region counts beside a provider of the same cloud alone, and in the form of that cloud's regions:
+    any other is where the caller runs. So may be one that a collector copied from the resource, and the
+    address is not.
     """
     for name in addresses:
         if regions.of_address(attributes.get(name)) is not None:
@@ -305,9 +316,11 @@ def error_type(attributes: Attributes, exception: str | None = None) -> str:
 
 def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Iterable[str]) -> bool:
     """
-    Whether the reasons to finish, a list or its JSON text, are `error` and nothing else, and no answer is told.
+    Whether the reasons to finish, a list or its JSON text, are `error` and nothing else, and no answer is
+    told.
 
-    LangChain writes `error` for a reason that it does not know: beside an output or the answer's id it says nothing.
+    LangChain writes `error` for a reason that it does not know: beside an output or the answer's id it says
+    nothing.
     """
     for name in names:
         reasons = attributes.get(name)

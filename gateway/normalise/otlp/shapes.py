@@ -75,7 +75,9 @@ def _present(table: Iterable[str], names: frozenset[str]) -> Names:
 
 def _bears_mark(product: Product, present: frozenset[str], marked: Iterable[str]) -> bool:
     """`marked` are the names that begin with some product's mark: of thousands of names very few."""
-    return not present.isdisjoint(product.marks) or any(name.startswith(product.mark_beginnings) for name in marked)
+    return not present.isdisjoint(product.marks) or any(
+        name.startswith(product.mark_beginnings) for name in marked
+    )
 
 
 def _weak_marks(names: frozenset[str]) -> tuple[Any, ...]:

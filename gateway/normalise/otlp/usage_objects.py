@@ -2,8 +2,8 @@
 Usage objects of every shape, in JSON or in Python's own text, as products put them into one attribute; and
 the figures of a provider's whole answer, where an attribute holds it.
 
-Read while decoding: of the text nothing is kept but counts, the id of the answer, the region that it names, and
-the tier that served it where that has prices of its own.
+Read while decoding: of the text nothing is kept but counts, the id of the answer, the region that it names,
+and the tier that served it where that has prices of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from gateway.normalise.otlp.product import Fields
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.payload.literal import of_literal
 from gateway.normalise.reading import regions
-from gateway.normalise.reading.tokens import CacheWrites, Gemini, Tokens, Usage, of_gemini, of_usage, of_whole, settle
+from gateway.normalise.reading.tokens import (
+    CacheWrites,
+    Gemini,
+    Tokens,
+    Usage,
+    of_gemini,
+    of_usage,
+    of_whole,
+    settle,
+)
 from gateway.normalise.reading.values import BadValue, Other, count, decoder, nested
 from spool.identity import is_long
 from spool.processing import MODES
@@ -123,7 +132,9 @@ def _tokens(usage: UsageObject) -> tuple[Tokens, int | None]:
     if usage.promptTokenCount is not None or usage.prompt_token_count is not None:
         gemini = Gemini(*[_either(*spellings) for spellings in _of_both_spellings(usage)])
         total = count(_either(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
-        if gemini.thoughtsTokenCount is not None:  # thoughts that the total alone tells are known by the model's name
+        if (
+            gemini.thoughtsTokenCount is not None
+        ):  # thoughts that the total alone tells are known by the model's name
             gemini.totalTokenCount = total
         return of_gemini(gemini), total
     return of_usage(usage), total
@@ -217,7 +228,9 @@ _messages = msgspec.json.Decoder(list[ProviderAnswer])
 
 
 def answer_in(written: str) -> dict[str, Any]:
-    """The counts, the id (`response_id`) and the `service_tier` of an answer in JSON; empty for any other text."""
+    """
+    The counts, the id (`response_id`) and the `service_tier` of an answer in JSON; empty for any other text.
+    """
     if not written.startswith(_JSON):
         return {}
     try:
@@ -229,7 +242,10 @@ def answer_in(written: str) -> dict[str, Any]:
 
 
 def answer_id(*stated: Any) -> str | None:
-    """The first that has the form of an id, where the framework around it says that it is an answer's; else None."""
+    """
+    The first that has the form of an id, where the framework around it says that it is an answer's; else
+    None.
+    """
     return next((id for id in stated if _is_unique(id)), None)
 
 
@@ -252,7 +268,9 @@ def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
         return _of_generations(answer)
     found = first_counts(answer.usage, answer.usageMetadata, answer.usage_metadata)
     metadata = nested(answer.response_metadata, AnswerMetadata)
-    stated = next((part for part in (answer.id, answer.responseId, answer.response_id) if part is not None), None)
+    stated = next(
+        (part for part in (answer.id, answer.responseId, answer.response_id) if part is not None), None
+    )
     if _is_given(metadata.id):
         found["response_id"] = metadata.id
     elif _is_given(stated) or (_is_unique(stated) and _is_whole(answer, found)):

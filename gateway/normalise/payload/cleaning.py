@@ -1,5 +1,6 @@
 """
-What Python senders write and JSON does not allow, cleaned: NaN, Infinity, halves of characters, bytes that are no text.
+What Python senders write and JSON does not allow, cleaned: NaN, Infinity, halves of characters, bytes that
+are no text.
 
 No call into the parser of expressions passes over much of a large text, and no list is kept of its parts.
 """
@@ -25,7 +26,8 @@ _GOOD = rb'[^"\\]{1,256}+|\\[^u]|\\u(?![dD][89a-fA-F])|' + _PAIR
 # Repetitions are counted, and not bounded by a place: it would hide what stands behind it.
 _TEXT = re.compile(rb"(?:" + _GOOD + rb"){0,1024}+", re.DOTALL)
 _OUTSIDE = re.compile(
-    rb'(?:[^"NI-]{1,256}+|"(?:' + _GOOD + rb'){0,16}+"|-(?!Infinity)|N(?!aN)|I(?!nfinity)){0,1024}+', re.DOTALL
+    rb'(?:[^"NI-]{1,256}+|"(?:' + _GOOD + rb'){0,16}+"|-(?!Infinity)|N(?!aN)|I(?!nfinity)){0,1024}+',
+    re.DOTALL,
 )
 _WORD = re.compile(rb"(?<!\w)(?:-?Infinity|NaN)\b")
 _WORDS = re.compile(rb"(?:" + _WORD.pattern + rb"[ \t\r\n,]{0,16}+){1,4096}+")
@@ -59,7 +61,9 @@ def clean(raw: bytes | msgspec.Raw) -> bytes:
 
 
 def _in_utf8(text: bytes) -> bytes:
-    """The same with U+FFFD, of three bytes, for each byte that is no text; as it came if very many are not."""
+    """
+    The same with U+FFFD, of three bytes, for each byte that is no text; as it came if very many are not.
+    """
     if text.isascii():
         return text
     decoder, view, decoded = codecs.getincrementaldecoder("utf-8")("replace"), memoryview(text), BytesIO()

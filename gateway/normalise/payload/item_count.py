@@ -19,9 +19,9 @@ def check_count(
     """
     Refusal 413 if there are more than the allowance has room for; each step is the event loop's turn.
 
-    What is wrong with the body otherwise is left for whoever reads it to say. `items` yields something empty where the
-    loop is due its turn. `is_packed`: it finds more than stands in the body as it is. Returns whether they were counted
-    one by one, as they need not be in a body that cannot hold so many.
+    What is wrong with the body otherwise is left for whoever reads it to say. `items` yields something empty
+    where the loop is due its turn. `is_packed`: it finds more than stands in the body as it is. Returns
+    whether they were counted one by one, as they need not be in a body that cannot hold so many.
     """
     if not is_packed and not (yield from may_hold_more(body, allowance.max_items)):
         return False

@@ -1,8 +1,9 @@
 """
-Cuts a large JSON value at the elements of its arrays, in one pass: no object is made for what is not yet read.
+Cuts a large JSON value at the elements of its arrays, in one pass: no object is made for what is not yet
+read.
 
-Arrays are parsed a window at a time, and what is kept of them is where the windows are. Objects are walked through
-member by member. Knows no names and no types but those that it is given.
+Arrays are parsed a window at a time, and what is kept of them is where the windows are. Objects are walked
+through member by member. Knows no names and no types but those that it is given.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ JsonItem = msgspec.Raw | memoryview
 Read = Generator[bytes, None, tuple[T, int]]  # TURN now and then; what was read, and where it ends
 Reader = Callable[[int], Read[Any]]  # of the value that begins there
 
-WINDOW = 256 * 1024  # bytes that the parser passes over without a pause; a copy of more leaves the processor's cache
+WINDOW = (
+    256 * 1024
+)  # bytes that the parser passes over without a pause; a copy of more leaves the processor's cache
 LONGEST_NAME = 64 * 1024  # of a member, with blanks before the colon
 _DEPTH = 32  # of containers that are larger than a window
 _LONGEST_TOKEN = 16  # bytes that are wrong only together: a pair of halves of a character, a word
@@ -72,7 +75,9 @@ class Stretches(Sequence[JsonItem]):
 
 
 class JsonCut:
-    """One value. What reads it yields TURN now and then; BadPayload where it is no JSON, or of a wrong type."""
+    """
+    One value. What reads it yields TURN now and then; BadPayload where it is no JSON, or of a wrong type.
+    """
 
     def __init__(self, body: bytes, allowance: Allowance) -> None:
         self.body = body
@@ -95,7 +100,8 @@ class JsonCut:
         self, at: int, read: Mapping[bytes, Reader], where: str = "", *, depth: int = 0
     ) -> Read[dict[bytes, Any]]:
         """
-        An object's members by their readers, the text of the others; of a repeated one the last. Null has none.
+        An object's members by their readers, the text of the others; of a repeated one the last. Null has
+        none.
 
         Those of an object that is passed over (`depth`) are not kept.
         """
@@ -155,7 +161,9 @@ class JsonCut:
                 return found, at
 
     def elements(self, at: int, where: str = "", depth: int = 0) -> Read[Stretches]:
-        """An array's elements, to be gone through later; null has none. Those that are passed over are not kept."""
+        """
+        An array's elements, to be gone through later; null has none. Those that are passed over are not kept.
+        """
         found = Stretches(self._view)
         if self._is_null(at):
             return found, at + 4
@@ -198,7 +206,9 @@ class JsonCut:
         return self._after(_BLANK, at + 1), False
 
     def _window(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
-        """Where the last whole element of a window ends, and how many end before it; 0 if that is not seen."""
+        """
+        Where the last whole element of a window ends, and how many end before it; 0 if that is not seen.
+        """
         end = begin + WINDOW
         for _ in range(_TRIES):
             end = self.body.rfind(border, begin, end)
@@ -313,7 +323,9 @@ def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
     while at < len(text):
         stop = at + WINDOW
         quote = text.find(b'"', at, stop)
-        escape = text.find(b"\\", at, stop if quote < 0 else quote)  # where there is none, this is ten times as fast
+        escape = text.find(
+            b"\\", at, stop if quote < 0 else quote
+        )  # where there is none, this is ten times as fast
         found = None if escape < 0 else _TEXT.match(text, escape, stop)
         end = (stop if quote < 0 else quote) if found is None else found.end()
         if text[end : end + 1] == b'"':

@@ -14,7 +14,15 @@ import msgspec
 
 from gateway.errors import BadPayload
 from gateway.normalise.payload.cleaning import clean
-from gateway.normalise.payload.json_cut import LONGEST_NAME, WINDOW, JsonCut, after, end_of_text, finished, parses
+from gateway.normalise.payload.json_cut import (
+    LONGEST_NAME,
+    WINDOW,
+    JsonCut,
+    after,
+    end_of_text,
+    finished,
+    parses,
+)
 from gateway.normalise.payload.slices import TURN, Allowance
 
 PASSED_OVER: Final = 4096  # blank lines, or commas with nothing between them, until the loop gets its turn
@@ -40,8 +48,8 @@ def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None,
     """
     Cut an array that is large, or that no strict parser takes as a whole, at the commas between its elements.
 
-    Returns what is behind it. BadPayload on the way if the array breaks off: the elements yielded before must not be
-    kept.
+    Returns what is behind it. BadPayload on the way if the array breaks off: the elements yielded before must
+    not be kept.
     """
     ends, marks, is_cleaned = ValueEnds(body), _Marks(body), False
     end, place = place, place + 1
@@ -49,7 +57,9 @@ def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None,
     while body[end : end + 1] != b"]":
         border = ends.border(place)
         if border is None and not is_cleaned:
-            is_cleaned = True  # what is wrong here is wrong in most elements: all that follow are cleaned together
+            is_cleaned = (
+                True  # what is wrong here is wrong in most elements: all that follow are cleaned together
+            )
             cleaned = clean(b"[" + body[place:])
             if ValueEnds(cleaned).of(0) is not None:
                 body, end, place = cleaned, 0, 1

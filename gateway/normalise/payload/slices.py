@@ -1,4 +1,7 @@
-"""What one body may cost: how many items it holds, the memory for them, and the turns of the event loop in between."""
+"""
+What one body may cost: how many items it holds, the memory for them, and the turns of the event loop in
+between.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,9 @@ class Allowance:
         return walk
 
     def count(self, items: int, size: int) -> None:
-        """Count items that have so many bytes together. Refusal 413 for too many, 503 where there is no memory."""
+        """
+        Count items that have so many bytes together. Refusal 413 for too many, 503 where there is no memory.
+        """
         self._items += items
         if self._items > self.max_items:
             many = f"The body holds more than {self.max_items} items (server.max_items)"
@@ -79,8 +84,8 @@ class Allowance:
         """
         Whether the event loop is due its turn, with an item of so many bytes and parts done.
 
-        On a thread, too, it needs one: a thread that lets go of the interpreter's lock for a moment, as for random
-        numbers, is not asked to hand it over, and takes it again before the loop is awake.
+        On a thread, too, it needs one: a thread that lets go of the interpreter's lock for a moment, as for
+        random numbers, is not asked to hand it over, and takes it again before the loop is awake.
         """
         self._worked += (size if size > ITEM_BYTES else ITEM_BYTES) + parts * PART_BYTES
         now = time.monotonic()

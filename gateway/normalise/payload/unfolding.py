@@ -22,7 +22,9 @@ class Unfolding:
         self._left = MAX_WHOLE
 
     def take_off(self, wrapper: payload.Raw) -> Iterator[bytes]:
-        """Count a wrapper, which is work even if nothing is in it; TURN when the event loop is due its own."""
+        """
+        Count a wrapper, which is work even if nothing is in it; TURN when the event loop is due its own.
+        """
         self._allowance.count(1, len(wrapper))
         if self._allowance.is_due(len(wrapper)):
             yield TURN

@@ -13,7 +13,9 @@ from gateway.normalise.payload import items as payload
 MOST: Final = 8  # names of one item that are worth showing
 _LARGEST = 65_536  # bytes of an inner object that is looked into
 
-_CONVENTION = re.compile(r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)")
+_CONVENTION = re.compile(
+    r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)"
+)
 _MODEL = re.compile(r"(?:^|[._])model(?:_name|_id|\.name|\.id)?$")
 _USAGE = re.compile(
     r"(?:^|[._:])(?:(?:input|output|prompt|completion|total|cached?)_?[tT]okens?(?:[._]|$)"
@@ -65,7 +67,9 @@ def _found(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
         if _counts(name, value):
             yield name
         elif len(value) <= _LARGEST and payload.first_sign(value) == b"{":
-            yield from (f"{name}.{inner}" for inner, each in payload.peek(value).items() if _counts(inner, each))
+            yield from (
+                f"{name}.{inner}" for inner, each in payload.peek(value).items() if _counts(inner, each)
+            )
 
 
 def _counts(name: str, value: msgspec.Raw) -> bool:
@@ -75,4 +79,6 @@ def _counts(name: str, value: msgspec.Raw) -> bool:
 
 
 def _is_nothing(value: msgspec.Raw) -> bool:
-    return len(value) <= _LONGEST_NOTHING and bytes(value) in _NOTHING  # a large one is not copied to be compared
+    return (
+        len(value) <= _LONGEST_NOTHING and bytes(value) in _NOTHING
+    )  # a large one is not copied to be compared

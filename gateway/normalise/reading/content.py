@@ -3,8 +3,8 @@ Names under which content may stand: prompts, answers, arguments of tools and th
 
 The names of known products are listed, for attributes that the decoders read. A free name, one that a caller
 chose, is judged word by word: `userPrompt`, `prompt.0` and `page_content` are content, `prompt_version` and
-`message_count` are facts about it. Names such as `code` or `result` are content for some and a fact for others: an
-operator may name them in `privacy.keep_attributes`.
+`message_count` are facts about it. Names such as `code` or `result` are content for some and a fact for
+others: an operator may name them in `privacy.keep_attributes`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def _is_content(name: str) -> bool:
 
 
 def may_hold_content(name: str) -> bool:
-    """Whether metadata of a name that a caller chose may be content: a word of it is, and it ends with no fact."""
+    """
+    Whether metadata of a name that a caller chose may be content: a word of it is, and it ends with no fact.
+    """
     if len(name) > LONGEST_CACHED:
         return _may_hold_content.__wrapped__(name)
     return _may_hold_content(name)
@@ -115,12 +117,16 @@ def _may_hold_content(name: str) -> bool:
     if _is_content(name):
         return True
     words = [word.lower() for word in _WORD.findall(name)]
-    is_about_content = any(word in _CONTENT_WORDS or word.removesuffix("s").endswith(_CONTENT_ROOTS) for word in words)
+    is_about_content = any(
+        word in _CONTENT_WORDS or word.removesuffix("s").endswith(_CONTENT_ROOTS) for word in words
+    )
     return is_about_content and words[-1] not in _FACT_WORDS
 
 
 def is_doubtful(name: str) -> bool:
-    """Whether metadata of a free name is kept only where the operator names it: `code`, `tool_result`, `note`."""
+    """
+    Whether metadata of a free name is kept only where the operator names it: `code`, `tool_result`, `note`.
+    """
     return _is_doubtful(name) if len(name) <= LONGEST_CACHED else _is_doubtful.__wrapped__(name)
 
 

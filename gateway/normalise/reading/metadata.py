@@ -22,7 +22,9 @@ _SESSION = ("session_id", "sessionId", "session")
 _WHO = frozenset((*_USER, *_TEAM, *_SESSION))
 
 # Claude Code names its installation, account and session in one text; newer releases write the same as JSON.
-_INSTALLATION = re.compile(r"user_(?P<device_id>\w+?)_account_(?P<account_uuid>[\w-]*?)_session_(?P<session_id>[\w-]+)")
+_INSTALLATION = re.compile(
+    r"user_(?P<device_id>\w+?)_account_(?P<account_uuid>[\w-]*?)_session_(?P<session_id>[\w-]+)"
+)
 
 
 @dataclass(slots=True)
@@ -65,7 +67,9 @@ class Metadata:
         principal: str | None = None,
         end_user: str | None = None,
     ) -> None:
-        """Fill the record's empty fields; the authenticated principal goes before a user that the caller names."""
+        """
+        Fill the record's empty fields; the authenticated principal goes before a user that the caller names.
+        """
         supplied, session = _of_installation(end_user or self.user)
         if is_secret(supplied):
             supplied = None

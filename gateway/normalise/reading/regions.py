@@ -1,8 +1,9 @@
 """
-Where a provider processed a call, in the provider's own word: a region of its cloud (`us-east-1`), or a geography that
-has prices of its own (`us`, `global`).
+Where a provider processed a call, in the provider's own word: a region of its cloud (`us-east-1`), or a
+geography that has prices of its own (`us`, `global`).
 
-The provider's answer or log tells it, or the address that was called. Where the sender itself runs is never meant.
+The provider's answer or log tells it, or the address that was called. Where the sender itself runs is never
+meant.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _ARN = re.compile(r"arn:aws[a-z-]*:bedrock:(?P<region>[a-z0-9-]+):.*")
 
 def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | None:
     """
-    The region of a call, None if nothing tells it: that of a model that is served from anywhere, the first that is
-    stated, that of the address that was called, or that of the model's ARN.
+    The region of a call, None if nothing tells it: that of a model that is served from anywhere, the first
+    that is stated, that of the address that was called, or that of the model's ARN.
     """
     written = model if type(model) is str and len(model) <= MAX_ADDRESS else None
     if written is not None and _is_global(written):

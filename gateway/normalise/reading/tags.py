@@ -1,9 +1,9 @@
 """
 Free metadata is bounded and never content (promise 4): the one place that decides what may become a tag.
 
-At most 32 tags, names to 64 and values to 256 characters, scalars only, never under a content name. Under a name that
-is neither known here nor configured a value is also short and of few words: no list of names is whole, and a sentence
-may be a prompt.
+At most 32 tags, names to 64 and values to 256 characters, scalars only, never under a content name. Under a
+name that is neither known here nor configured a value is also short and of few words: no list of names is
+whole, and a sentence may be a prompt.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ _SECRET = re.compile(
 _NO_WORDS = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false")
 _LETTERED = re.compile(r"\S*\w\S*")
 # Letters of scripts that put no space between words: Thai to Myanmar, Khmer, Chinese, Japanese.
-_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]")
-# How a text begins for which the expression is worth its time; letters that it takes for others are among them.
+_UNSPACED = re.compile(
+    "[\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+# How a text begins for which the expression is worth its time; letters that it takes for others are among
+# them.
 _SECRET_STARTS = frozenset({
     "be", "ba", "sk", "rk", "pc", "gs", "xa", "pp", "cs", "r8", "hf", "th", "gh", "gi", "gı", "gl", "ak", "as", "ai",
     "aı", "xo", "ya", "ey",
@@ -82,11 +85,15 @@ def text_of(value: Any) -> str | None:
 
 
 def put(tags: dict[str, str], name: str, value: Any) -> bool:
-    """Add what a sender wrote when it may be a tag; False when it was left out, so that the caller counts it."""
+    """
+    Add what a sender wrote when it may be a tag; False when it was left out, so that the caller counts it.
+    """
     text = text_of(value)
     if text is None or not name or len(name) > MAX_NAME:
         return False
-    if may_hold_content(name) if text is value else is_content(name):  # no number is a prompt: `messages_sent` counts
+    if (
+        may_hold_content(name) if text is value else is_content(name)
+    ):  # no number is a prompt: `messages_sent` counts
         return False
     return _add(tags, name, text)
 
@@ -126,7 +133,9 @@ def is_brief(text: str) -> bool:
 
 
 def put_label(tags: dict[str, str], name: str, text: str) -> bool:
-    """Add a label, whose name an operator chose; False under a plain name of content, or when there is no room."""
+    """
+    Add a label, whose name an operator chose; False under a plain name of content, or when there is no room.
+    """
     return len(name) <= MAX_NAME and not is_content(name) and _add(tags, name, text)
 
 

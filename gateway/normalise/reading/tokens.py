@@ -162,7 +162,10 @@ def settle(
 def agreeing(
     tokens: Tokens, total: int, inputs: Sequence[Any], outputs: Sequence[Any], *, without_cache: bool
 ) -> Tokens:
-    """Of several sums that one report states the pair that makes up the total; `tokens` as they are if none does."""
+    """
+    Of several sums that one report states the pair that makes up the total; `tokens` as they are if none
+    does.
+    """
     cache, reasoning = (tokens.cache_read or 0) + (tokens.cache_write or 0), tokens.reasoning or 0
     rest = total - cache if without_cache else total
     if rest < 0:
@@ -227,7 +230,9 @@ def of_gemini(usage: Gemini) -> Tokens:
     prompt = count(usage.promptTokenCount, "usageMetadata.promptTokenCount")
     candidates = count(usage.candidatesTokenCount, "usageMetadata.candidatesTokenCount")
     cached = count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
-    if thoughts is None and prompt is not None:  # some gateways pass on the total that holds them, and not them
+    if (
+        thoughts is None and prompt is not None
+    ):  # some gateways pass on the total that holds them, and not them
         thoughts = _beyond(total_of(usage.totalTokenCount), prompt, from_tools, candidates)
     total = total_of(usage.totalTokenCount)
     if thoughts and total is not None and total == added(prompt, from_tools, candidates):
@@ -307,7 +312,9 @@ def _converse_one_hour(details: CacheDetail | Other) -> int | None:
     """Of the kinds that are listed, of which there are two."""
     listed = details[:_KINDS] if isinstance(details, list) else []
     kinds = (of_json(detail, CacheDetail) for detail in listed)
-    return next((count(kind.inputTokens, "usage.cacheDetails") for kind in kinds if kind and kind.ttl == "1h"), None)
+    return next(
+        (count(kind.inputTokens, "usage.cacheDetails") for kind in kinds if kind and kind.ttl == "1h"), None
+    )
 
 
 def _of_anthropic(usage: Usage) -> Tokens:

@@ -42,6 +42,8 @@ async def reload(request: OperatorRequest[ConfigReload]) -> Result:
     try:
         done = await request.services.installation.reload(request.actor)
     except ConfigError as error:
-        told = "\n".join(("the configuration was refused, and the one before stays in force:", *error.problems))
+        told = "\n".join(
+            ("the configuration was refused, and the one before stays in force:", *error.problems)
+        )
         raise Refusal(422, "bad_configuration", told) from error
     return {"reload": {"changed": done.changed, "needs_restart": done.needs_restart}}

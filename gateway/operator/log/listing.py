@@ -28,7 +28,8 @@ async def list_records(request: OperatorRequest[None]) -> Result:
 
 class RecordRows:
     """
-    Records that a person may see as rows of a list. Those of dates are looked for where the log has what came then.
+    Records that a person may see as rows of a list. Those of dates are looked for where the log has what came
+    then.
     """
 
     def __init__(self, request: OperatorRequest[None]) -> None:

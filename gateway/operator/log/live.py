@@ -11,7 +11,15 @@ from aiohttp import web
 from gateway.http.event_streams import News, event
 from gateway.http.lists import chosen
 from gateway.http.services import OperatorServices
-from gateway.operator.log.newest import KeptRecord, kept_records, newest, own_record, own_to, records_in_views, shown
+from gateway.operator.log.newest import (
+    KeptRecord,
+    kept_records,
+    newest,
+    own_record,
+    own_to,
+    records_in_views,
+    shown,
+)
 from gateway.operator.money.visible import visible_to
 from gateway.operator.requests import OperatorRequest, holder
 from spool.ledger.own_records import STEP, OwnRecord, own_of
@@ -26,7 +34,9 @@ from spool.registry.permission_sets import (
 )
 
 MOST_AT_ONCE = 500  # records of a topic
-OWN_EVERY_S = 15.0  # between two events for who may see some calls alone: the moment of a change tells something, too
+OWN_EVERY_S = (
+    15.0  # between two events for who may see some calls alone: the moment of a change tells something, too
+)
 # The permission set without which a page is closed, by what is said of it.
 NEEDS = {
     "records": VIEW_RECORDS,
@@ -34,7 +44,9 @@ NEEDS = {
     "roles": ORGANIZATION_ADMINISTRATION,
     "streams": VIEW_STREAM_SETTINGS,
     **dict.fromkeys(("ledger", "insights", "views", "budgets", "statements", "connections"), VIEW_COSTS),
-    **dict.fromkeys(("routes", "dead", "notifications", "container_files", "devices", "keys"), VIEW_OPERATION),
+    **dict.fromkeys(
+        ("routes", "dead", "notifications", "container_files", "devices", "keys"), VIEW_OPERATION
+    ),
 }
 
 Passes = Callable[[KeptRecord], bool]
@@ -44,13 +56,16 @@ async def changes(request: OperatorRequest[None]) -> web.StreamResponse:
     """
     Says what changed and nothing more: who listens asks again for what it shows.
 
-    Everybody hears of what he may open alone; who may see some calls alone hears of these, in steps of OWN_EVERY_S.
+    Everybody hears of what he may open alone; who may see some calls alone hears of these, in steps of
+    OWN_EVERY_S.
     """
     if request.is_limited:
         own = OwnNews(request)
         await own()  # what is there now is no news
         return await follow(request, own)
-    versions = {name: version for name, version in _versions(request.services).items() if _may_open(request, name)}
+    versions = {
+        name: version for name, version in _versions(request.services).items() if _may_open(request, name)
+    }
     seen = {name: version() for name, version in versions.items()}
 
     async def news() -> Iterable[bytes]:
@@ -121,7 +136,9 @@ def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
     """By what a page shows: a value in memory that differs after a change of it."""
     log, deliveries, registry = services.spool.log, services.spool.deliveries, services.installation.registry
     files = services.senders.container_files
-    tables = [each.table for each in (services.senders.devices, services.senders.clusters) if each is not None]
+    tables = [
+        each.table for each in (services.senders.devices, services.senders.clusters) if each is not None
+    ]
 
     def closed() -> object:
         return [log.closed_below(topic) for topic in TOPICS]
@@ -135,7 +152,9 @@ def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
         "routes": lambda: [deliveries.version, closed()],
         "dead": lambda: deliveries.dead_version,
         "insights": kept,
-        **dict.fromkeys(("views", "budgets", "recommendations", "notifications", "statements", "roles"), kept),
+        **dict.fromkeys(
+            ("views", "budgets", "recommendations", "notifications", "statements", "roles"), kept
+        ),
         "container_files": lambda: files and files.sums.books(),
         "devices": lambda: [table.version for table in tables],
         "keys": kept,
@@ -146,8 +165,9 @@ def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
 
 async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
     """
-    Records that pass the filters, as they are committed; `skipped` counts those that came faster than this reads, null
-    for who may see some calls alone: they hear of calls once these are closed, and of the own ones that were too many.
+    Records that pass the filters, as they are committed; `skipped` counts those that came faster than this
+    reads, null for who may see some calls alone: they hear of calls once these are closed, and of the own
+    ones that were too many.
     """
     passes = chosen(await records_in_views(request), list(request.http.query.items()))
     return await follow(request, _own_tail(request, passes) if request.is_limited else _tail(request, passes))
@@ -183,10 +203,14 @@ def _own_tail(request: OperatorRequest[None], passes: Passes) -> News:
         below = log.closed_below(AI_TELEMETRY)
         own: list[OwnRecord] = []
         for begin in range(reached, below, STEP):
-            own = [*own, *reversed(await own_of(log, begin, min(begin + STEP, below), is_own))][-MOST_AT_ONCE - 1 :]
+            own = [*own, *reversed(await own_of(log, begin, min(begin + STEP, below), is_own))][
+                -MOST_AT_ONCE - 1 :
+            ]
             await asyncio.sleep(0)
         reached = max(reached, below)
-        found = [event("skipped", {"topic": AI_TELEMETRY, "records": None})] if len(own) > MOST_AT_ONCE else []
+        found = (
+            [event("skipped", {"topic": AI_TELEMETRY, "records": None})] if len(own) > MOST_AT_ONCE else []
+        )
         kept = map(own_record, own[-MOST_AT_ONCE:])
         return found + [event("record", shown(each)) for each in kept if passes(each)]
 
@@ -195,7 +219,8 @@ def _own_tail(request: OperatorRequest[None], passes: Passes) -> News:
 
 async def follow(request: OperatorRequest[Any], news: Callable[..., Any]) -> web.StreamResponse:
     """
-    An event stream, as long as the session goes on with the same rights; the operator socket has none that ends.
+    An event stream, as long as the session goes on with the same rights; the operator socket has none that
+    ends.
 
     A browser comes back with the rights that it has then.
     """
@@ -209,4 +234,6 @@ async def follow(request: OperatorRequest[Any], news: Callable[..., Any]) -> web
 
     session = request.session
     person = f"command {request.actor.name}" if session is None else session.account or session.id
-    return await request.services.installation.event_streams.serve(request.http, news, may_listen, person=person)
+    return await request.services.installation.event_streams.serve(
+        request.http, news, may_listen, person=person
+    )

@@ -54,7 +54,9 @@ class KeptRecord:
         return f"{self.committed_at:017.6f} {self.topic} {last}"
 
     def value(self, name: str) -> str:
-        """What a filter sees: the value of a field or tag under the name that costs have for it; "" is unknown."""
+        """
+        What a filter sees: the value of a field or tag under the name that costs have for it; "" is unknown.
+        """
         record = self.record
         if name.startswith(TAG):
             tags: dict[str, str] = getattr(record, "tags", {})
@@ -107,7 +109,9 @@ RECORDS: List[KeptRecord] = List(
         **{name: _filter(name) for name in FIELDS},
         "topic": Filter(values=lambda kept: (kept.topic,), valid_values=TOPICS),
         "state": Filter(values=lambda kept: (kept.state,), valid_values=STATES),
-        dates.FIELD: Filter(values=lambda kept: dates.day_and_month(kept.record.start_time, kept.committed_at)),
+        dates.FIELD: Filter(
+            values=lambda kept: dates.day_and_month(kept.record.start_time, kept.committed_at)
+        ),
         "view": Filter(),  # see `records_in_views`
     },
     max_limit=200,  # an answer stays small enough for a page
@@ -117,7 +121,8 @@ RECORDS: List[KeptRecord] = List(
 
 async def records_in_views(request: OperatorRequest[None]) -> List[KeptRecord]:
     """
-    RECORDS, whose views are those of now. Refusal 400 if one that is asked for is unknown or broken, or a date is none.
+    RECORDS, whose views are those of now. Refusal 400 if one that is asked for is unknown or broken, or a
+    date is none.
     """
     for word in request.http.query.getall(dates.FIELD, ()):
         dates.start_of(word)
@@ -142,18 +147,26 @@ def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
 
 
 def how_far(*, records: int, most: int, since: float | None, until: float | None = None) -> dict[str, object]:
-    """How many records were looked through, at most how many, and when they were committed; `until` None: up to now."""
+    """
+    How many records were looked through, at most how many, and when they were committed; `until` None: up to
+    now.
+    """
     first, last = (None if each is None else moment(each) for each in (since, until))
     return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
 
 
 async def show_rates(request: OperatorRequest[None]) -> Result:
-    """How many records of each source were committed in the last minute, or in as much of it as was looked through."""
+    """
+    How many records of each source were committed in the last minute, or in as much of it as was looked
+    through.
+    """
     found, until = await newest(request), _until(request)
     seconds = RATE_S
     if len(found) == LOOKED_THROUGH:
         seconds = min(RATE_S, max(1.0, until - found[-1].committed_at))
-    counts = Counter((kept.topic, kept.record.source) for kept in found if until - seconds < kept.committed_at <= until)
+    counts = Counter(
+        (kept.topic, kept.record.source) for kept in found if until - seconds < kept.committed_at <= until
+    )
     sources = [
         {"topic": topic, "source": source, "records": count, "per_s": round(count / seconds, 3)}
         for (topic, source), count in counts.most_common(MOST_SOURCES)
@@ -172,7 +185,10 @@ async def newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) 
     if not request.rights.slice.parts:
         return []
     found = await request.services.spool.own_records.newest(
-        request.rights.slice, own_to(request), dimensions=request.services.money.ledger.derived(), most=LOOKED_THROUGH
+        request.rights.slice,
+        own_to(request),
+        dimensions=request.services.money.ledger.derived(),
+        most=LOOKED_THROUGH,
     )
     return list(map(own_record, found))
 
@@ -192,8 +208,9 @@ def seen(request: OperatorRequest[Any], found: Iterable[KeptRecord]) -> Iterator
     """
     Those that the person may see, as they are shown to this person.
 
-    Who may see some calls alone sees no record of anything else; no open one, because a later report of the call may
-    say whose it is; and no numbers: those between two of them would be the count of everybody else's.
+    Who may see some calls alone sees no record of anything else; no open one, because a later report of the
+    call may say whose it is; and no numbers: those between two of them would be the count of everybody
+    else's.
     """
     if not request.is_limited:
         yield from found

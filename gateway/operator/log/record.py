@@ -1,4 +1,6 @@
-"""The call of the operator API on one record on file: what is kept of it, and the reason of each of its figures."""
+"""
+The call of the operator API on one record on file: what is kept of it, and the reason of each of its figures.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from spool.turns.fair_turns import pause
 
 LOOK_BACK_S = 86_400  # for an id that the duplicate window does not know
 NOT_STORED = (
-    "the reports it was made of: their payloads, the attribute behind each figure, and which of them came later",
+    "the reports it was made of: their payloads, the attribute behind each figure, and which of them came "
+    "later",
     "the repeats that were recognised by its identity: they are counted",
 )
 
@@ -53,7 +56,8 @@ async def show_record(request: OperatorRequest[None]) -> Result:
         found = None  # whether the duplicate window still knows it depends on how much others send
     if found is None:
         raise NotThere(
-            f"no record with this id was committed since {moment(since)}, and the duplicate window does not know it: it"
+            f"no record with this id was committed since {moment(since)}, and the duplicate window does not "
+            "know it: it"
             " may be older than spool.retention, or of before that: look further back with since"
         )
     try:
@@ -70,7 +74,9 @@ async def show_record(request: OperatorRequest[None]) -> Result:
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
     held = [one for one in await services.spool.deliveries.unsettled() if _holds(one, found)]
     dead = [
-        one for one in await services.spool.deliveries.dead() if (one.topic, one.number) == (found.topic, found.number)
+        one
+        for one in await services.spool.deliveries.dead()
+        if (one.topic, one.number) == (found.topic, found.number)
     ]
     routes = await services.spool.deliveries.routes()
     return {

@@ -1,6 +1,6 @@
 """
-The call of the operator API for what servers of models served on a day, beside the calls that were told of the same
-models. The two are never added: served less told is what nobody reports.
+The call of the operator API for what servers of models served on a day, beside the calls that were told of
+the same models. The two are never added: served less told is what nobody reports.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ KINDS = {INPUT: "input_tokens", OUTPUT: "output_tokens"}
 
 @dataclass(slots=True)
 class ServedModel:
-    """What came of one model on a day. `calls` are those that were told, `told_by` the sources that told them."""
+    """
+    What came of one model on a day. `calls` are those that were told, `told_by` the sources that told them.
+    """
 
     name: str | None = None
     calls: int = 0
@@ -58,7 +60,9 @@ class ServedModel:
 
 
 class ServedDay:
-    """Adds up the records of one day. A counter names one kind of token; its cached ones are among the input."""
+    """
+    Adds up the records of one day. A counter names one kind of token; its cached ones are among the input.
+    """
 
     def __init__(self, day: str) -> None:
         self._day = day
@@ -95,7 +99,9 @@ class ServedDay:
         of.name = of.name or counter.model
         of.served[kind] += int(counter.value)
         service = counter.tags.get("service")
-        of.servers.add(f"{counter.source} {service}" if service and service != counter.source else counter.source)
+        of.servers.add(
+            f"{counter.source} {service}" if service and service != counter.source else counter.source
+        )
 
     def _of(self, model: str | None) -> ServedModel | None:
         """The sums of a model, whatever marks part the words of its name."""

@@ -30,7 +30,10 @@ class DraftToValidate(RequestBody):
 
 
 class DraftToPublish(DraftToValidate):
-    """`base` is the version that it was made from: null for whichever is in force, 0 where nothing was published."""
+    """
+    `base` is the version that it was made from: null for whichever is in force, 0 where nothing was
+    published.
+    """
 
     base: int | None = None
 
@@ -56,7 +59,10 @@ async def validate_definition(request: OperatorRequest[DraftToValidate]) -> Resu
 async def publish_definition(request: OperatorRequest[DraftToPublish]) -> Result:
     services, given = request.services, request.body
     job, version = await services.money.require_publishing().publish(
-        given.definition.encode("utf-8", "replace"), namespace=given.namespace, base=given.base, actor=request.actor
+        given.definition.encode("utf-8", "replace"),
+        namespace=given.namespace,
+        base=given.base,
+        actor=request.actor,
     )
     return {"version": shown_version(with_state(services.money, version)), "publish_job": shown_job(job)}
 

@@ -24,8 +24,8 @@ LEAST_ELEMENTS = 20  # of a dimension, however many there are
 
 class DefinitionDraft(RequestBody):
     """
-    `definition` is the YAML text. `namespace` is whose dimensions it replaces, "" the default one; `month` is YYYY-MM
-    in UTC, by default the running one.
+    `definition` is the YAML text. `namespace` is whose dimensions it replaces, "" the default one; `month` is
+    YYYY-MM in UTC, by default the running one.
     """
 
     definition: str
@@ -37,8 +37,8 @@ async def diff_definition(request: OperatorRequest[DefinitionDraft]) -> Result:
     """
     Everything closed by now: the ledger catches up first. Nothing is kept or published.
 
-    Elements of a dimension add up to `total`, before and after: of too many the last is OTHER, of those that cost
-    least. `border` says since when there is something to look at.
+    Elements of a dimension add up to `total`, before and after: of too many the last is OTHER, of those that
+    cost least. `border` says since when there is something to look at.
     """
     services, given = request.services, request.body
     ledger, limits = services.money.ledger, services.money.allocation_limits()
@@ -57,13 +57,21 @@ async def diff_definition(request: OperatorRequest[DefinitionDraft]) -> Result:
     decided = len(rows) * (len(before.dimensions) + len(drafted.dimensions))
     if decided > DECISIONS_OF_A_ROW * section.max_summed_rows:
         raise AskedTooMuch(
-            f"{len(rows)} combinations of values in this month for {len(drafted.dimensions)} dimensions are more than "
-            f"{DECISIONS_OF_A_ROW} times answers.max_summed_rows: try fewer dimensions at once, or an earlier month"
+            f"{len(rows)} combinations of values in this month for {len(drafted.dimensions)} dimensions are "
+            "more than "
+            f"{DECISIONS_OF_A_ROW} times answers.max_summed_rows: try fewer dimensions at once, or an "
+            "earlier month"
         )
     most = max(LEAST_ELEMENTS, section.max_rows // max(1, len(drafted.dimensions)))
     limit = limit_of_question()
     found = await asyncio.to_thread(
-        difference, before, drafted, sources, rows, most=most, check=limit.check_time if limit else lambda: None
+        difference,
+        before,
+        drafted,
+        sources,
+        rows,
+        most=most,
+        check=limit.check_time if limit else lambda: None,
     )
     whole = await ledger.whole_since()
     return {
@@ -111,7 +119,9 @@ def _month(text: str, now: float) -> tuple[datetime, datetime]:
     except ValueError:
         raise Invalid("month must be written YYYY-MM, such as 2026-11") from None
     if not 2000 <= since.year < 2200 or (text and len(text) != len("2026-11")):
-        raise Invalid("month must be written YYYY-MM, such as 2026-11, and lie between the years 2000 and 2200")
+        raise Invalid(
+            "month must be written YYYY-MM, such as 2026-11, and lie between the years 2000 and 2200"
+        )
     if since > running:
         raise Invalid(f"month is not begun; the running one is {running:%Y-%m}")
     end = (since + timedelta(days=32)).replace(day=1)

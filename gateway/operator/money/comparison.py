@@ -24,8 +24,8 @@ async def comparison(request: OperatorRequest[None]) -> Result:
     """
     Everything closed by now, beside another time: the ledger catches up first.
 
-    `rows` add up to `total`, and the parts of each to its change, to the last digit. `whole_since` is given where sums
-    may lack records that were gone before they were counted.
+    `rows` add up to `total`, and the parts of each to its change, to the last digit. `whole_since` is given
+    where sums may lack records that were gone before they were counted.
     """
     services, given = request.services, request.http.query
     ledger = request.ledger

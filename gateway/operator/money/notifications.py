@@ -152,7 +152,9 @@ async def discard_notifications(request: OperatorRequest[ChosenNotifications]) -
     return {"discarded": await request.registry.notices.discard(ids, actor=request.actor)}
 
 
-async def _all(request: OperatorRequest[None] | OperatorRequest[ChosenNotifications]) -> Sequence[Notification]:
+async def _all(
+    request: OperatorRequest[None] | OperatorRequest[ChosenNotifications],
+) -> Sequence[Notification]:
     table = request.registry.notices
     return [*await table.waiting(), *await table.over()]
 
@@ -163,4 +165,8 @@ async def _chosen(request: OperatorRequest[ChosenNotifications], *, of_states: C
         raise Invalid("name notifications by their ids, or one channel, or all of them")
     if given.ids is not None:
         return given.ids
-    return [row.id for row in await _all(request) if row.state in of_states and given.channel in (None, row.channel)]
+    return [
+        row.id
+        for row in await _all(request)
+        if row.state in of_states and given.channel in (None, row.channel)
+    ]

@@ -1,4 +1,6 @@
-"""The calls of the operator API on recommendations: the same values and rules as for keys, and a look on demand."""
+"""
+The calls of the operator API on recommendations: the same values and rules as for keys, and a look on demand.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ async def list_recommendations(request: OperatorRequest[None]) -> Result:
     listed = recommendation_list(request.services.money.ledger.own_dimensions())
     visible = await visible_to(request)
     rows = [
-        _seen(each, visible) for each in await request.registry.recommendations.all() if visible.recommendation(each)
+        _seen(each, visible)
+        for each in await request.registry.recommendations.all()
+        if visible.recommendation(each)
     ]
     return await request.list(listed, MemoryRows(rows))
 
@@ -63,12 +67,17 @@ async def show_recommendation(request: OperatorRequest[None]) -> Result:
     found = await recommendation_of(request, visible, request.word("id"))
     shown = shown_recommendation(_seen(found, visible))
     comments = await request.registry.recommendations.comments(found.id)
-    return {"recommendation": shown, "comments": [shown_recommendation_comment(comment) for comment in comments]}
+    return {
+        "recommendation": shown,
+        "comments": [shown_recommendation_comment(comment) for comment in comments],
+    }
 
 
 async def list_recommendation_comments(request: OperatorRequest[None]) -> Result:
     id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
-    page = await request.list(RECOMMENDATION_COMMENTS, await recommendation_comment_rows(request.registry, id))
+    page = await request.list(
+        RECOMMENDATION_COMMENTS, await recommendation_comment_rows(request.registry, id)
+    )
     return {"recommendation": {"id": id}, **page}
 
 

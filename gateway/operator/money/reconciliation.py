@@ -60,7 +60,9 @@ async def reconciliation(request: OperatorRequest[None]) -> Result:
     whole = await request.services.money.ledger.whole_since()
     most = sys.maxsize
     if form != "csv":
-        most = max(LEAST_ROWS, request.services.installation.answers().max_rows // max(1, len(found.providers)))
+        most = max(
+            LEAST_ROWS, request.services.installation.answers().max_rows // max(1, len(found.providers))
+        )
     shown = await asyncio.to_thread(lambda: [_provider(each, by, most) for each in found.providers])
     payload: dict[str, Any] = {
         "reconciliation": {
@@ -80,7 +82,10 @@ async def reconciliation(request: OperatorRequest[None]) -> Result:
 
 
 def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
-    """At most so many rows, the others as one: they still add up to `total`; and at most so many names of a kind."""
+    """
+    At most so many rows, the others as one: they still add up to `total`; and at most so many names of a
+    kind.
+    """
     lines = found.lines(by)
     shown = lines if len(lines) <= most else [*lines[: most - 1], together(lines[most - 1 :], name=OTHER)]
     lists: list[Sequence[object]] = [found.claims, found.renamed, found.overrides, found.owners]

@@ -1,6 +1,6 @@
 """
-The call of the operator API for costs: by dimensions and periods, beside the time before, the largest groups alone, as
-JSON or CSV.
+The call of the operator API for costs: by dimensions and periods, beside the time before, the largest groups
+alone, as JSON or CSV.
 """
 
 from __future__ import annotations
@@ -61,10 +61,11 @@ async def report(request: OperatorRequest[None]) -> Result:
     """
     The costs of everything closed by now: the ledger catches up first.
 
-    `whole_since` is given where sums of the report may lack records that were gone before they were counted. `total`
-    is over all rows; a period of the time before that has no counterpart is in it alone. A period of `cut_periods` is
-    one that the question begins or ends in. JSON has at most answers.max_rows: where there are more, `truncated` says
-    that groups were added up as OTHER; CSV has all of them. Rows are in the envelope of every list.
+    `whole_since` is given where sums of the report may lack records that were gone before they were counted.
+    `total` is over all rows; a period of the time before that has no counterpart is in it alone. A period of
+    `cut_periods` is one that the question begins or ends in. JSON has at most answers.max_rows: where there
+    are more, `truncated` says that groups were added up as OTHER; CSV has all of them. Rows are in the
+    envelope of every list.
     """
     ledger = request.ledger
     await ledger.catch_up(request.services.spool.log)
@@ -119,7 +120,10 @@ async def report(request: OperatorRequest[None]) -> Result:
 def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
     """The rows of a report; the same columns whether there are any or not."""
     asked = payload["report"]
-    measures = [*asked["show"], *(f"previous_{name}" for name in (asked["show"] if asked["previous"] else ()))]
+    measures = [
+        *asked["show"],
+        *(f"previous_{name}" for name in (asked["show"] if asked["previous"] else ())),
+    ]
     names = [*columns(asked), *measures]
     yield names
     yield from (_csv_row(row, names) for row in payload["rows"])
@@ -130,7 +134,7 @@ def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
     return [cells[name] for name in names]
 
 
-# -- the question ------------------------------------------------------------------------------------------------------
+# -- the question --------------------------------------------------------------------------------------------
 
 
 async def _question(request: OperatorRequest[Any], known: Sequence[str]) -> _Question:
@@ -222,12 +226,14 @@ def _zone(name: str) -> ZoneInfo:
         raise Invalid("tz must be the name of a time zone, such as Europe/Berlin") from None
 
 
-# -- the answer --------------------------------------------------------------------------------------------------------
+# -- the answer ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Answer:
-    """`show` makes the row of a place. `row_count` is how many there are before `is_truncated` made them fewer."""
+    """
+    `show` makes the row of a place. `row_count` is how many there are before `is_truncated` made them fewer.
+    """
 
     places: Sequence[_Place]
     show: Callable[[_Place], dict[str, object]]
@@ -243,7 +249,9 @@ async def _largest(ledger: SlicedLedger, question: _Question, top: int) -> froze
     return await asyncio.to_thread(largest, sizes, top, by=question.top_by, dimensions=len(query.group_by))
 
 
-def _answer(question: _Question, now: Sequence[CostRow], before: Sequence[CostRow], most: int | None) -> _Answer:
+def _answer(
+    question: _Question, now: Sequence[CostRow], before: Sequence[CostRow], most: int | None
+) -> _Answer:
     """With `most`, a report of more rows shows its largest groups alone, and the others as one."""
     epoch = datetime.fromtimestamp(0, UTC)
     total = combined(now, start=epoch, group=())
@@ -254,7 +262,9 @@ def _answer(question: _Question, now: Sequence[CostRow], before: Sequence[CostRo
         kept = fitting(now, places, most, by=question.top_by)
     if kept is not None:
         folded = replace(question.query, kept=kept)
-        now, before = ([replace(row, group=folded.shown(row.group)) for row in rows] for rows in (now, before))
+        now, before = (
+            [replace(row, group=folded.shown(row.group)) for row in rows] for rows in (now, before)
+        )
         places = _placed_rows(question, now, before)
     return _Answer(
         places=ordered(places, key=_order),
@@ -269,7 +279,10 @@ def _answer(question: _Question, now: Sequence[CostRow], before: Sequence[CostRo
 def _placed_rows(
     question: _Question, now: Sequence[CostRow], before: Sequence[CostRow]
 ) -> dict[_Place, tuple[list[CostRow], list[CostRow]]]:
-    """By place, the rows of the time and of the time before. A period of that without a counterpart has no place."""
+    """
+    By place, the rows of the time and of the time before. A period of that without a counterpart has no
+    place.
+    """
     found: dict[_Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
     starts = {start: index for index, (start, _) in enumerate(periods(question.query))}
     for row in now:
@@ -282,7 +295,9 @@ def _placed_rows(
     return dict(found)
 
 
-def _row(question: _Question, place: _Place, now: Sequence[CostRow], before: Sequence[CostRow]) -> dict[str, object]:
+def _row(
+    question: _Question, place: _Place, now: Sequence[CostRow], before: Sequence[CostRow]
+) -> dict[str, object]:
     index, group = place
     query = question.query
     start = question.starts[index]
@@ -326,6 +341,9 @@ def _shown(question: _Question, row: CostRow) -> dict[str, object]:
 
 
 def _latency(counts: Sequence[int]) -> dict[str, int | None]:
-    """How many calls have a known duration, and bounds of its percentiles; null beyond the last edge (5 minutes)."""
+    """
+    How many calls have a known duration, and bounds of its percentiles; null beyond the last edge (5
+    minutes).
+    """
     percentiles = {name: percentile_ms(counts, percent) for name, percent in PERCENTILES.items()}
     return {"timed": sum(counts), **percentiles}

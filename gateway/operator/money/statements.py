@@ -27,7 +27,8 @@ ELSEWHERE = "reports are imported on the machine of the server: tollhouse reconc
 
 class StatementFiles(RequestBody):
     """
-    `files` are absolute paths. Without `source` each file is recognised; without `account` it is what the report says.
+    `files` are absolute paths. Without `source` each file is recognised; without `account` it is what the
+    report says.
 
     A dry run says what would change, and keeps nothing.
     """
@@ -98,7 +99,10 @@ PULLS: List[PullState] = List(
     identity=Sort(value=lambda row: row.name),
     sorts={"name": Sort(value=lambda row: row.name), "source": Sort(value=lambda row: row.source)},
     default_sort=("name", "asc"),
-    filters={"source": Filter(values=lambda row: (row.source,)), "state": Filter(values=lambda row: (row.state,))},
+    filters={
+        "source": Filter(values=lambda row: (row.source,)),
+        "state": Filter(values=lambda row: (row.state,)),
+    },
 )
 
 

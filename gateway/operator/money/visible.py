@@ -1,5 +1,6 @@
 """
-Which views, budgets, insights and recommendations a person sees: those that are surely about calls of the slice alone.
+Which views, budgets, insights and recommendations a person sees: those that are surely about calls of the
+slice alone.
 
 What is not visible is answered as if it were not there.
 """
@@ -23,14 +24,17 @@ from spool.registry.views import View, dimensions
 async def visible_to(request: OperatorRequest[Any]) -> Visible:
     ledger = request.ledger
     contains = await ledger.contained()
-    return Visible(ledger.is_whole, contains, lambda id: request.registry.views.find(id), limits=ledger.limits)
+    return Visible(
+        ledger.is_whole, contains, lambda id: request.registry.views.find(id), limits=ledger.limits
+    )
 
 
 async def named_dimensions(request: OperatorRequest[Any]) -> Sequence[Derived]:
     """
     The dimensions of the organization that the person is shown, beside the built-in ones.
 
-    Who may see some calls alone is shown those that his roles and the views that he sees name: definitions are closed.
+    Who may see some calls alone is shown those that his roles and the views that he sees name: definitions
+    are closed.
     """
     derived = request.services.money.ledger.derived()
     if not request.is_limited or not derived:

@@ -151,7 +151,9 @@ SESSIONS: List[Session] = List(
     filters={
         "actor": Filter(values=lambda session: (session.actor,)),
         "role": Filter(values=lambda session: (session.role,), valid_values=ROLES),
-        "began_with": Filter(values=lambda session: (_began_with(session),), valid_values=(PASSWORD, LINK, PROVIDER)),
+        "began_with": Filter(
+            values=lambda session: (_began_with(session),), valid_values=(PASSWORD, LINK, PROVIDER)
+        ),
     },
 )
 

@@ -1,4 +1,6 @@
-"""The calls of the operator API for signing in with an OpenID provider, and for the provider that ends sessions."""
+"""
+The calls of the operator API for signing in with an OpenID provider, and for the provider that ends sessions.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ async def show_ways(request: OperatorRequest[None]) -> Result:
 
 async def begin_sign_in(request: OperatorRequest[None]) -> Result:
     """
-    Send the browser to the provider. Attempts are limited by address; those that succeed use nothing up, and one that
-    was begun and left alone uses a part of one that failed.
+    Send the browser to the provider. Attempts are limited by address; those that succeed use nothing up, and
+    one that was begun and left alone uses a part of one that failed.
     """
     services, (buckets, name) = request.services, _tries(request)
     try:
@@ -67,7 +69,9 @@ async def finish_sign_in(request: OperatorRequest[None]) -> Result:
         if services.people.oidc is None:
             raise SignInProblem("off")
         browser = http.cookies.get(COOKIE, "")
-        secret, session = await services.people.oidc.finish(answer, browser=browser, address=request.actor.address)
+        secret, session = await services.people.oidc.finish(
+            answer, browser=browser, address=request.actor.address
+        )
     except SignInProblem as problem:
         if problem.word not in ("state", "off"):  # else it was not begun, or has been paid for
             buckets.charge(name, 1 - BEGINNING)

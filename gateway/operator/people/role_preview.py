@@ -45,8 +45,8 @@ class RoleToPreview(RequestBody):
     """
     A person, a draft of a role, or both: the person as a member of the draft.
 
-    Without `groups` the person has those of the newest sign-in that goes on. `account_role` is in place of that of the
-    person's account. `replaces` is the id or the name of the role that the draft would change.
+    Without `groups` the person has those of the newest sign-in that goes on. `account_role` is in place of
+    that of the person's account. `replaces` is the id or the name of the role that the draft would change.
     """
 
     person: str | None = None
@@ -72,7 +72,9 @@ async def preview_role(request: OperatorRequest[RoleToPreview]) -> Result:
             "account_role": holder.base,
             "roles": list(rights.roles),
             "permission_sets": [
-                {"id": id, "name": each.title} for id, each in PERMISSION_SETS.items() if id in rights.permission_sets
+                {"id": id, "name": each.title}
+                for id, each in PERMISSION_SETS.items()
+                if id in rights.permission_sets
             ],
             "data_access": _access(rights.slice),
             "filters": [list(map(shown_filter, part)) for part in rights.slice.parts if part],
@@ -150,7 +152,9 @@ async def _seen(
         values.append(
             {
                 "dimension": name,
-                "values": [{"value": row.group[0], "cost": row.cost, "calls": row.calls} for row in rows[:MAX_VALUES]],
+                "values": [
+                    {"value": row.group[0], "cost": row.cost, "calls": row.calls} for row in rows[:MAX_VALUES]
+                ],
                 "left_out": max(0, len(rows) - MAX_VALUES),
             }
         )

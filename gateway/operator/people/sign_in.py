@@ -75,7 +75,10 @@ async def _try(
 
 
 async def show_session(request: OperatorRequest[None]) -> Result:
-    """The session, what it may do and see, the version, and where telemetry goes: only who is signed in learns it."""
+    """
+    The session, what it may do and see, the version, and where telemetry goes: only who is signed in learns
+    it.
+    """
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
     shown = _shown(request.session) if request.session else session
     services = request.services
@@ -95,7 +98,9 @@ async def sign_out(request: OperatorRequest[None]) -> Result:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
     response = uncached_json({"session": None})
     http, services = request.http, request.services
-    response.del_cookie(cookie_name(http, services.people), path=FOLDER, secure=speaks_https(http, services.people))
+    response.del_cookie(
+        cookie_name(http, services.people), path=FOLDER, secure=speaks_https(http, services.people)
+    )
     return response
 
 

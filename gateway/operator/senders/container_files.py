@@ -95,7 +95,9 @@ async def show_container_metrics(request: OperatorRequest[None]) -> Result:
 
 
 async def list_container_files(request: OperatorRequest[None]) -> Result:
-    return await request.list(CONTAINER_FILES, StoredRows(request.services.senders.require_container_files().page))
+    return await request.list(
+        CONTAINER_FILES, StoredRows(request.services.senders.require_container_files().page)
+    )
 
 
 async def discard_container_file(request: OperatorRequest[Discard]) -> Result:

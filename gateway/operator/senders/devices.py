@@ -103,7 +103,9 @@ DEVICES: List[Shown] = List(
         "platform": Filter(values=lambda row: (row.device.platform,)),
         "agent_version": Filter(values=lambda row: (row.device.agent_version,)),
         "user": Filter(values=lambda row: (row.device.user,)),
-        "label": Filter(values=lambda row: [f"{name}={text}" for name, text in row.device.all_labels.items()]),
+        "label": Filter(
+            values=lambda row: [f"{name}={text}" for name, text in row.device.all_labels.items()]
+        ),
     },
 )
 

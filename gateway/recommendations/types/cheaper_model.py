@@ -1,5 +1,6 @@
 """
-Somebody who pays far more per token than others do for the same work: the same tokens at the prices of their model.
+Somebody who pays far more per token than others do for the same work: the same tokens at the prices of their
+model.
 
 The same work is the same service (else the same source) with inputs and outputs of about the same length.
 """
@@ -131,7 +132,8 @@ def _opportunity(facts: SavingFacts, worker: Worker, peer: Worker, peers: int) -
         claims=claims,
         title=f"{then.model} for {worker.who} in {worker.work} instead of {now.model}",
         seen=f"{worker.who} pays {worker.price / max(1, peer.price):.0f} times as much for a token as others in "
-        f"{worker.work}: mostly {now.model}, {worker.calls:,} calls. {peers} others do work of the same shape there, "
+        f"{worker.work}: mostly {now.model}, {worker.calls:,} calls. {peers} others do work of the same "
+        "shape there, "
         f"with models such as {then.model}.",
         advice=f"Try {then.model} for this work.",
         formula=f"{exact(cost)} as it was - {exact(cost - sum(claims.values()))} at the prices of {then.model}",

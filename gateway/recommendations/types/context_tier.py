@@ -1,4 +1,7 @@
-"""Calls whose input is little over a size at which the price of the whole call rises: what it costs below that size."""
+"""
+Calls whose input is little over a size at which the price of the whole call rises: what it costs below that
+size.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ FORMULA = "cost at the prices of large inputs - cost of the same tokens at the p
 CONFIDENCE = EXACT
 EFFORT = MEDIUM
 ASSUMPTIONS = (
-    "The input can be cut by a fifth at most: calls are counted where the mean input of a day is at most a quarter "
+    "The input can be cut by a fifth at most: calls are counted where the mean input of a day is at most a "
+    "quarter "
     "over the size.",
     "The tokens that are cut are not counted as savings.",
 )
@@ -39,7 +43,8 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             claims=found.claims,
             title=f"Inputs of {work.name} to {work.model} below {edge:,} tokens",
             seen=f"{found.calls:,} calls of {work.name} with {work.model} had inputs of more than {edge:,} tokens, "
-            f"{found.sum('input_tokens') // found.calls:,} in the mean: the whole call costs more from there on.",
+            f"{found.sum('input_tokens') // found.calls:,} in the mean: the whole call costs more from there "
+            "on.",
             advice="Cut what is sent (older turns, whole files, tool results) so that the input stays below that size.",
             formula=f"{exact(found.cost)} beyond {edge:,} tokens - {exact(found.cost - found.saving)} below",
             current=Processing(model=work.model, provider=work.provider),

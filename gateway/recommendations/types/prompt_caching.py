@@ -1,8 +1,8 @@
 """
 Conversations that send everything again and read nothing from the provider's cache, where it would have paid.
 
-A call that continues a session within minutes begins with what the last one held: that much would have been read from
-the cache. What writing to the cache costs is taken off.
+A call that continues a session within minutes begins with what the last one held: that much would have been
+read from the cache. What writing to the cache costs is taken off.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from spool.registry.recommendations import STRONG, Processing
 
 NAME = "prompt_caching"
 TITLE = "A prompt cache for conversations"
-FORMULA = "cost of the calls - cost of the same calls if each wrote its input and read what the call before it held"
+FORMULA = (
+    "cost of the calls - cost of the same calls if each wrote its input and read what the call before it held"
+)
 CONFIDENCE = STRONG
 EFFORT = MEDIUM
 ASSUMPTIONS = (

@@ -1,4 +1,6 @@
-"""Models that are asked for within one region: what the same tokens cost under the global name of the model."""
+"""
+Models that are asked for within one region: what the same tokens cost under the global name of the model.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,11 @@ CONFIDENCE = EXACT
 EFFORT = MEDIUM
 ASSUMPTIONS = ("The data may leave the region: ask whoever decides on compliance first.",)
 
-# `us.anthropic.claude-...` and `anthropic.claude-...`: an inference profile of a region, and the model in one region.
-_REGIONAL = re.compile(r"(?:(?!global\.)[a-z]{2,6}(?:-gov)?\.)?(?P<model>(?:anthropic|openai|amazon)\.[a-z].*)")
+# `us.anthropic.claude-...` and `anthropic.claude-...`: an inference profile of a region, and the model in one
+# region.
+_REGIONAL = re.compile(
+    r"(?:(?!global\.)[a-z]{2,6}(?:-gov)?\.)?(?P<model>(?:anthropic|openai|amazon)\.[a-z].*)"
+)
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:

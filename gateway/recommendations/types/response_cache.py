@@ -1,8 +1,8 @@
 """
 Calls that look like one that was answered within the hour: what a cache of answers would have saved.
 
-Prompts are never kept, so calls are compared by their counts of tokens. Counts are alike by chance, too: how often is
-seen from calls with one input token more, and that many are taken off.
+Prompts are never kept, so calls are compared by their counts of tokens. Counts are alike by chance, too: how
+often is seen from calls with one input token more, and that many are taken off.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ def _of_work(work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
     repeats: list[RecentCall] = []
     chance = 0
     for each in calls:  # in order of time
-        start, given, made = each.call.start_time or 0, each.call.input_tokens or 0, each.call.output_tokens or 0
+        start, given, made = (
+            each.call.start_time or 0,
+            each.call.input_tokens or 0,
+            each.call.output_tokens or 0,
+        )
         if start - seen.get((given, made), -WITHIN_NS - 1) <= WITHIN_NS:
             repeats.append(each)
         chance += start - seen.get((given + 1, made), -WITHIN_NS - 1) <= WITHIN_NS

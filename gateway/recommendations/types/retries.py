@@ -18,7 +18,9 @@ TITLE = "No paid calls that fail and are sent again"
 FORMULA = "cost of the failed calls that were sent again within a minute"
 CONFIDENCE = STRONG
 EFFORT = MEDIUM
-ASSUMPTIONS = ("A call with as many input tokens, of the same sender and model, is the failed one sent again.",)
+ASSUMPTIONS = (
+    "A call with as many input tokens, of the same sender and model, is the failed one sent again.",
+)
 WITHIN_NS = 60 * NS
 LEAST_CALLS = 5
 
@@ -52,7 +54,9 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         for each in calls:
             claims[each.place] += each.cost
         cost = sum(claims.values())
-        [(error, _)] = Counter(named(each.call.error_type, "errors without a name") for each in calls).most_common(1)
+        [(error, _)] = Counter(
+            named(each.call.error_type, "errors without a name") for each in calls
+        ).most_common(1)
         yield Opportunity(
             subject=work,
             work=work,

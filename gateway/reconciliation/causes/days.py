@@ -32,7 +32,9 @@ def time_edge(case: Case) -> Iterator[Claim]:
         return
     evidence = f"days are {apart:,} tokens apart, the whole time {abs(sum(by_day.values())):,}"
     if shift is not None:
-        evidence += f"; with the ledger's times {abs(shift)} h {'later' if shift < 0 else 'earlier'} the days agree"
+        evidence += (
+            f"; with the ledger's times {abs(shift)} h {'later' if shift < 0 else 'earlier'} the days agree"
+        )
     if left.untold_tiers:
         evidence += "; tokens whose tier is not told are among them, and cannot be told apart on these days"
     claim = left.take(
@@ -57,7 +59,9 @@ def _shift(case: Case, by_day: dict[int, int], counted: dict[int, int], apart: i
         found = 0
         for day, tokens in billed.items():
             start = day + hours * HOUR_S
-            found += abs(tokens - sum(case.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S)))
+            found += abs(
+                tokens - sum(case.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S))
+            )
         return found
 
     best = min(SHIFTS, key=rest)

@@ -23,7 +23,9 @@ _OTHERS = "; others are missing or too many there as well, and what is of both c
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """Places of one day with too many tokens and others with too few, so many apart in all of what was billed."""
+    """
+    Places of one day with too many tokens and others with too few, so many apart in all of what was billed.
+    """
 
     places: list[tuple[Cell, str]]
     apart: float
@@ -78,7 +80,9 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
 
 
 def _lasting(found: Mapping[Cell, _Exchange]) -> dict[Cell, _Exchange]:
-    """Without those of a key and model that are not exact and go now this way, now that: chance, and no cause."""
+    """
+    Without those of a key and model that are not exact and go now this way, now that: chance, and no cause.
+    """
     gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     for group, each in found.items():
         gains[group.key, group.model].append(each.gains)
@@ -102,19 +106,23 @@ def _exchanged(extras: Iterable[int]) -> int:
 
 
 def _in_both(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Fraction]:
-    """What is exchanged between some places, of each: as much of those with too many as of those with too few."""
+    """
+    What is exchanged between some places, of each: as much of those with too many as of those with too few.
+    """
     extras = {place: case.left.extra[place] for place in places}
     exchanged = _exchanged(extras.values())
     more, fewer = (sum(abs(each) for each in extras.values() if (each > 0) is sign) for sign in (True, False))
     return {
-        (VOLUME, *place): Fraction(exchanged, more if extra > 0 else fewer) for place, extra in extras.items() if extra
+        (VOLUME, *place): Fraction(exchanged, more if extra > 0 else fewer)
+        for place, extra in extras.items()
+        if extra
     }
 
 
 def _of_tiers_alone(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Fraction]:
     """
-    What is of the tiers where kinds of tokens are apart as well, over all tiers: those are of the tiers under which the
-    ledger has tokens of the kinds that are too few.
+    What is of the tiers where kinds of tokens are apart as well, over all tiers: those are of the tiers under
+    which the ledger has tokens of the kinds that are too few.
     """
     extra = case.left.extra
     of_kinds: dict[str, int] = defaultdict(int)
@@ -134,7 +142,9 @@ def _of_tiers_alone(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, F
 
 
 def cache_split(case: Case) -> Iterator[Claim]:
-    """All input agrees, its cached and uncached parts do not; if only writes disagree, how long they are kept."""
+    """
+    All input agrees, its cached and uncached parts do not; if only writes disagree, how long they are kept.
+    """
     found: dict[str, list[tuple[Cell, str]]] = {"cache_split": [], "cache_ttl_1h": []}
     groups: dict[Cell, list[str]] = defaultdict(list)
     for cell, meter in case.left.extra:

@@ -1,4 +1,7 @@
-"""Tokens that agree, at another price: tiers, discounts, regions, large inputs, dear writes, a price that changed."""
+"""
+Tokens that agree, at another price: tiers, discounts, regions, large inputs, dear writes, a price that
+changed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ _OVERRIDE = "If the bill is right, put its price into [[prices.override]]; the r
 
 
 def reported_cost(case: Case) -> Iterator[Claim]:
-    """Sources report costs that agree with the bill where the price book does not: the two undo each other."""
+    """
+    Sources report costs that agree with the bill where the price book does not: the two undo each other.
+    """
     left, levels = case.left, case.split.levels
     own: dict[object, int] = defaultdict(int)
     rate: dict[object, int] = defaultdict(int)
@@ -40,7 +45,9 @@ def reported_cost(case: Case) -> Iterator[Claim]:
     undone = {
         cell for cell, amount in own.items() if amount and abs(amount + rate[cell]) <= abs(amount) // 100
     }  # fmt: skip
-    entries = [entry for entry in left.amounts if entry[0] in (OWN, RATE) and levels.coarse(entry[1]) in undone]
+    entries = [
+        entry for entry in left.amounts if entry[0] in (OWN, RATE) and levels.coarse(entry[1]) in undone
+    ]
     apart = sum(abs(own[cell]) for cell in undone)
     claim = left.take(
         "reported_cost",
@@ -55,10 +62,11 @@ def reported_cost(case: Case) -> Iterator[Claim]:
 
 def rates(case: Case) -> Iterator[Claim]:
     """
-    One factor for all, the steps of a large input, dearer writes, or a price that changed, is not ours, or was of days.
+    One factor for all, the steps of a large input, dearer writes, or a price that changed, is not ours, or
+    was of days.
 
-    Of each model as a whole; where that has no such shape, of its keys and tiers, as far as the statement of money
-    tells them, no tokens are apart there, and what is left is more than it rounds.
+    Of each model as a whole; where that has no such shape, of its keys and tiers, as far as the statement of
+    money tells them, no tokens are apart there, and what is left is more than it rounds.
     """
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     for model in case.models():
@@ -68,8 +76,12 @@ def rates(case: Case) -> Iterator[Claim]:
         if found or len({(cell.key, cell.tier) for cell, _ in case.split.worth if cell.model == model}) < 2:
             continue
         for key, tier in sorted(places):
-            entries = [e for e in case.left.of(RATE) if e[1].model == model and (e[1].key, e[1].tier) == (key, tier)]
-            if not all(cell in apart or case.is_rounded((part, cell, meter)) for part, cell, meter in entries):
+            entries = [
+                e for e in case.left.of(RATE) if e[1].model == model and (e[1].key, e[1].tier) == (key, tier)
+            ]
+            if not all(
+                cell in apart or case.is_rounded((part, cell, meter)) for part, cell, meter in entries
+            ):
                 yield from _of_place(case, model, _within(key, tier, apart))
 
 
@@ -103,7 +115,9 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         else None
     ) or _price(meters, steps)
     since = max((each[1][0] for each in steps.values() if each is not None and len(each) == 2), default=0)
-    off = [meter for meter, each in steps.items() if any(abs(ratio - _ONE) > NOTHING for _, ratio in each or ())]
+    off = [
+        meter for meter, each in steps.items() if any(abs(ratio - _ONE) > NOTHING for _, ratio in each or ())
+    ]
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
     claim = case.left.take(
@@ -118,14 +132,21 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         yield claim
 
 
-def _on_days(case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]) -> Iterator[Claim]:
-    """A claim for each set of days that has a price of its own; one that stays to the end is a price that changed."""
+def _on_days(
+    case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]
+) -> Iterator[Claim]:
+    """
+    A claim for each set of days that has a price of its own; one that stays to the end is a price that
+    changed.
+    """
     every = sorted({day for each in meters.values() for day in each.worth})
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     sets = sets_of_days(meters)
     others = {day for days, _ in sets for day in days}
     for days, off in sets:
-        if _is_apart(case, entries, set(days)) or all(map(case.is_rounded, (e for e in entries if e[1].day in days))):
+        if _is_apart(case, entries, set(days)) or all(
+            map(case.is_rounded, (e for e in entries if e[1].day in days))
+        ):
             continue
         later = [day for day in every if day >= days[0]]
         stays = len(days) * 2 > len(later) > 1 and days[-1] >= every[-2] and set(later) - others <= set(days)
@@ -151,7 +172,10 @@ def _on_days(case: Case, name: str, entries: list[Entry], meters: Mapping[str, R
 
 
 def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
-    """Whether tokens are apart on all of these few days, and not on others: a price of theirs is of those tokens."""
+    """
+    Whether tokens are apart on all of these few days, and not on others: a price of theirs is of those
+    tokens.
+    """
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     clean = {cell.day for cell, _ in case.split.worth if cell.model == entries[0][1].model} - {
         cell.day for cell in apart if cell.model == entries[0][1].model
@@ -160,7 +184,9 @@ def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
 
 
 def _when(days: list[int], *, stays: bool) -> str:
-    return f"from {day_text(days[0])} on" if stays else f"on {named([day_text(day) for day in days], most=31)}"
+    return (
+        f"from {day_text(days[0])} on" if stays else f"on {named([day_text(day) for day in days], most=31)}"
+    )
 
 
 def _name(model: str, places: set[tuple[str, str]]) -> str:
@@ -191,7 +217,9 @@ def _factor(ratios: Mapping[str, Decimal], regions_told: bool) -> tuple[str, str
     if (len(ratios) < 2 and WHOLE not in ratios) or not all(_near(each, factor) for each in ratios.values()):
         return None
     for known, cause, words in _FACTORS:
-        if _near(factor, known) and not (cause == REGION and regions_told):  # what is told was looked at before
+        if _near(factor, known) and not (
+            cause == REGION and regions_told
+        ):  # what is told was looked at before
             sure = WEAK if cause == REGION else STRONG
             return cause, sure, f"every kind of token was billed at {words}"
     if factor < 1:
@@ -208,7 +236,8 @@ def _long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
     if CACHE_READ in ratios and abs(ratios[CACHE_READ] - 1 - given) > given / 2:
         return None
     words = (
-        f"input at {ratios[INPUT]:.3f} and output at {ratios[OUTPUT]:.3f} of our price: beyond a threshold they cost 2 "
+        f"input at {ratios[INPUT]:.3f} and output at {ratios[OUTPUT]:.3f} of our price: beyond a threshold "
+        "they cost 2 "
         f"and 1.5 times as much, here {given:.0%} of them"
     )
     return "long_context", WEAK, words

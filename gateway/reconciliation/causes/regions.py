@@ -1,4 +1,6 @@
-"""Tokens that agree, dearer in a region: by where the ledger, or else the bill, says that calls were processed."""
+"""
+Tokens that agree, dearer in a region: by where the ledger, or else the bill, says that calls were processed.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,29 @@ _LEAST = Decimal("0.005")  # a smaller difference of prices is none
 _LEFT = Decimal("0.02")  # of the difference: so much may be left over by what a region explains
 # The same of what a statement tells at a published price: it divides tokens, and large inputs are dearer.
 _LEFT_UNTOLD = Decimal("0.1")
-_SHAPELESS = Decimal("0.1")  # of the difference: what one factor for all leaves at least, where regions tell them apart
+_SHAPELESS = Decimal(
+    "0.1"
+)  # of the difference: what one factor for all leaves at least, where regions tell them apart
 _MOST = 20  # regions that are looked at by themselves
 _MOST_APART = 6  # regions that may each have a price of its own
 
 _ADVICE = (
-    "Nothing is missing: the price book has the price of calls that are processed anywhere. Ask for these where the "
+    "Nothing is missing: the price book has the price of calls that are processed anywhere. Ask for these "
+    "where the "
     "data may leave the region."
 )
 _TOLD_DAYS = "ledger, on the days of which it tells regions"
-_ADVICE_UNTOLD = "Let the source report where calls are processed, so that the ledger can tell which they are."
+_ADVICE_UNTOLD = (
+    "Let the source report where calls are processed, so that the ledger can tell which they are."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """Of one cell and meter: what is left of the rate, what the tokens are worth, and of that what is of a region."""
+    """
+    Of one cell and meter: what is left of the rate, what the tokens are worth, and of that what is of a
+    region.
+    """
 
     cell: Cell
     meter: str
@@ -65,9 +75,8 @@ class _Fit:
     @property
     def words(self) -> str:
         if len(set(self.factors.values())) == 1:
-            return (
-                f"{named(self.regions)}, which was billed at {1 + next(iter(self.factors.values())):.3f} of our price"
-            )
+            factor = next(iter(self.factors.values()))
+            return f"{named(self.regions)}, which was billed at {1 + factor:.3f} of our price"
         return f"{named([f'{name} at {1 + self.factors[name]:.3f}' for name in self.regions])} of our price"
 
     def rank(self) -> tuple[Decimal, bool, int]:
@@ -75,9 +84,15 @@ class _Fit:
 
 
 def regional_price(case: Case) -> Iterator[Claim]:
-    """What is left of the rates of a model is a share of what was processed in some regions, the same on each day."""
+    """
+    What is left of the rates of a model is a share of what was processed in some regions, the same on each
+    day.
+    """
     for model in case.models():
-        ledger, statement = _left(case, model, case.split.counted_in), _left(case, model, case.split.billed_in)
+        ledger, statement = (
+            _left(case, model, case.split.counted_in),
+            _left(case, model, case.split.billed_in),
+        )
         # At last the days of which the ledger tells it alone: records of before did not.
         found = None
         for told_by, rates in (("ledger", ledger), ("statement", statement), (_TOLD_DAYS, _told(ledger))):
@@ -85,7 +100,9 @@ def regional_price(case: Case) -> Iterator[Claim]:
             fit = _best(rates, _LEFT if is_counted else _LEFT_UNTOLD)
             if fit is None:
                 continue
-            share = Decimal(sum(each.within(fit.regions) for each in rates)) / sum(each.worth for each in rates)
+            share = Decimal(sum(each.within(fit.regions) for each in rates)) / sum(
+                each.worth for each in rates
+            )
             claim = case.left.take(
                 REGION,
                 [(RATE, each.cell, each.meter) for each in rates],
@@ -109,8 +126,8 @@ def regional_price(case: Case) -> Iterator[Claim]:
 
 def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -> Claim | None:
     """
-    Regions at a published price where another price holds as well: without what they add, each kind of token has the
-    same price on all days, or a few prices; with it none.
+    Regions at a published price where another price holds as well: without what they add, each kind of token
+    has the same price on all days, or a few prices; with it none.
     """
     worth: dict[str, int] = defaultdict(int)
     for each in rates:
@@ -127,7 +144,10 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -
             left = sum(abs(each.amount - dearer * each.within(regions)) for each in rates)
             if left >= size or not _has_shape(rates, regions, dearer):
                 continue
-            portions, share = {}, Fraction(sum(each.within(regions) for each in rates), sum(e.worth for e in rates))
+            portions, share = (
+                {},
+                Fraction(sum(each.within(regions) for each in rates), sum(e.worth for e in rates)),
+            )
             for each in rates:
                 plain = each.worth + Fraction(dearer) * each.within(regions)
                 added = Fraction(dearer) * each.within(regions) * (each.worth + each.amount) / plain
@@ -137,7 +157,8 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -
                 [entry for entry, portion in portions.items() if portion],
                 sure=STRONG,
                 evidence=f"{named([model]) if model else 'all tokens'}: by the {told_by}, {float(share):.1%} by value "
-                f"was processed in {named(list(regions))}; without {1 + dearer} times the price there, the other price "
+                f"was processed in {named(list(regions))}; without {1 + dearer} times the price there, the "
+                "other price "
                 "is the same from day to day",
                 advice=_ADVICE if told_by == "ledger" else _ADVICE_UNTOLD,
                 regions=regions,
@@ -220,12 +241,17 @@ def _apart(rates: list[_Rates], regions: list[str], most: Decimal) -> _Fit | Non
     found = _solved(equations)
     if found is None:
         return None
-    factors = {region: Decimal(each.numerator) / each.denominator for region, each in zip(regions, found, strict=True)}
+    factors = {
+        region: Decimal(each.numerator) / each.denominator
+        for region, each in zip(regions, found, strict=True)
+    }
     return _fit(rates, {region: factor for region, factor in factors.items() if abs(factor) >= _LEAST}, most)
 
 
 def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
-    """The unknowns of linear equations, whose last column is the right side; None if there is no one solution."""
+    """
+    The unknowns of linear equations, whose last column is the right side; None if there is no one solution.
+    """
     size = len(equations)
     for place in range(size):
         pivot = next((row for row in range(place, size) if equations[row][place]), None)
@@ -249,7 +275,9 @@ def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], most: Decimal) -> 
     of_all = Decimal(sum(each.amount for each in rates)) / sum(each.worth for each in rates)
     left = sum((abs(each.amount - each.dearer(factors)) for each in rates), Decimal(0)) / size
     by_one_factor = sum((abs(each.amount - of_all * each.worth) for each in rates), Decimal(0)) / size
-    is_published = all(any(abs(factor - known) <= _LEAST for known in _PUBLISHED) for factor in factors.values())
+    is_published = all(
+        any(abs(factor - known) <= _LEAST for known in _PUBLISHED) for factor in factors.values()
+    )
     if left > (most if is_published else _LEFT) or not (is_published or by_one_factor > _SHAPELESS):
         return None
     return _Fit(factors, is_published, left)

@@ -12,7 +12,10 @@ from gateway.reconciliation.wording import dollars, named
 from spool.ledger.money import UNIT
 
 LEAST_SHARE = 10_000  # one in so many dollars of a bill may be rounding
-COARSEST, FINEST = UNIT // 100, UNIT // 10**9  # the last digit of amounts: a cent, and the noise of binary numbers
+COARSEST, FINEST = (
+    UNIT // 100,
+    UNIT // 10**9,
+)  # the last digit of amounts: a cent, and the noise of binary numbers
 
 
 def not_tokens(case: Case) -> Iterator[Claim]:
@@ -30,7 +33,10 @@ def not_tokens(case: Case) -> Iterator[Claim]:
 
 
 def own_price(case: Case) -> Iterator[Claim]:
-    """The ledger's cost is not its tokens at the price book: calls without a price, or costs that sources report."""
+    """
+    The ledger's cost is not its tokens at the price book: calls without a price, or costs that sources
+    report.
+    """
     claim = case.left.take(
         "own_price",
         case.left.of(OWN),
@@ -47,8 +53,9 @@ def rounding(case: Case) -> Iterator[Claim]:
     """
     Rates that are as small as the last digit of the amounts that were billed, where no tokens are apart.
 
-    Each is at most half of that digit for each of its lines. Rounding goes up and down, so that all of it grows with
-    the root of the lines alone: what is more has another cause, but for a small share of a large bill.
+    Each is at most half of that digit for each of its lines. Rounding goes up and down, so that all of it
+    grows with the root of the lines alone: what is more has another cause, but for a small share of a large
+    bill.
     """
     left, split = case.left, case.split
     apart = {split.levels.coarse(cell) for cell, _ in left.extra}

@@ -62,7 +62,10 @@ def no_bill(case: Case) -> Iterator[Claim]:
 
 
 def billed_twice(case: Case) -> Iterator[Claim]:
-    """Days of which the statement has the tokens of each model exactly twice, or more often: rows that came again."""
+    """
+    Days of which the statement has the tokens of each model exactly twice, or more often: rows that came
+    again.
+    """
     split, left = case.split, case.left
     counted: dict[int, dict[Kind, int]] = defaultdict(lambda: defaultdict(int))
     extra: dict[int, dict[Kind, int]] = defaultdict(lambda: defaultdict(int))
@@ -125,7 +128,11 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         if not case.hours or lacking[day] <= LEAST_SHARE * billed[day] or len(whole) * 2 < len(case.days):
             continue
         first, hours = _longest_silence(case, day)
-        usual = [case.hours.get(other + hour * HOUR_S, 0) for other in whole for hour in range(first, first + hours)]
+        usual = [
+            case.hours.get(other + hour * HOUR_S, 0)
+            for other in whole
+            for hour in range(first, first + hours)
+        ]
         mean, mean_day = sum(usual) / len(whole), sum(billed[other] for other in whole) / len(whole)
         is_as_usual = mean >= LEAST_USUAL * mean_day and mean / ALIKE <= lacking[day] <= mean * ALIKE
         if is_as_usual and sum(map(bool, usual)) >= LEAST_HOURS * len(whole):
@@ -158,7 +165,9 @@ def _longest_silence(case: Case, day: int) -> tuple[int, int]:
 
 def _days(case: Case) -> tuple[set[int], set[int]]:
     """Those with counted calls, and those with billed tokens, calls or money."""
-    counted = {cell.day for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())}
+    counted = {
+        cell.day for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
+    }
     billed = {cell.day for cell, sums in case.split.billed.items() if any(sums.tokens.values()) or sums.calls}
     return counted, billed | {cell.day for cell, _ in case.split.paid}
 
@@ -169,7 +178,9 @@ def _open(case: Case) -> set[int]:
 
 
 def _entries(case: Case, days: Collection[int]) -> list[Entry]:
-    """What is left of tokens on some days, with the rates there unless the model has them on other days as well."""
+    """
+    What is left of tokens on some days, with the rates there unless the model has them on other days as well.
+    """
     left, chosen = case.left, set(days)
     volume = [entry for entry in left.volume() if entry[1].day in chosen]
     rates: list[Entry] = []

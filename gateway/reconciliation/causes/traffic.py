@@ -1,4 +1,7 @@
-"""Calls that one side has and the other has not: keys, models and batches that nobody reports, and double reports."""
+"""
+Calls that one side has and the other has not: keys, models and batches that nobody reports, and double
+reports.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,27 @@ LEAST_DAYS = 3  # on which twice as much was counted, before that is no chance
 LEAST_SHARE = 0.01  # of the tokens: less is no gap
 NEAR = 0.05
 EXCHANGED = 0.1  # of the tokens that one side lacks, so many may be too many elsewhere
-SAME_SIZE = 2.5  # names of one side alone are not told apart for sure while none has so many times the other's tokens
+SAME_SIZE = (
+    2.5  # names of one side alone are not told apart for sure while none has so many times the other's tokens
+)
 MEAN_ALIKE = 0.2
-CHANCE = 6  # times the mean size and the root of their number some calls may be off: few large ones are many tokens
+# times the mean size and the root of their number some calls may be off: few large ones are many tokens
+CHANCE = 6
 LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
 FEW = 10  # days may be one in so many of all
 FAR = 0.5  # of what was billed on a day: few days that lack as much are of another cause than the others
 UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
 
-_POINT = "Let what uses it report to Tollhouse: point its base URL at the gateway, or send its OpenTelemetry here."
+_POINT = (
+    "Let what uses it report to Tollhouse: point its base URL at the gateway, or send its OpenTelemetry here."
+)
 
 
 def unreported_traffic(case: Case) -> Iterator[Claim]:
-    """Keys and models that are billed and that the ledger has no call of; then keys that are as large as the gap."""
+    """
+    Keys and models that are billed and that the ledger has no call of; then keys that are as large as the
+    gap.
+    """
     for name in ("key", "model"):
         for value in _only(case, name, billed=True):
             claim = case.left.take(
@@ -96,7 +107,9 @@ def other_account(case: Case) -> Iterator[Claim]:
 
 
 def counted_twice(case: Case) -> Iterator[Claim]:
-    """Keys or models of which exactly twice as much was counted, on every day of theirs, by two sources alike."""
+    """
+    Keys or models of which exactly twice as much was counted, on every day of theirs, by two sources alike.
+    """
     split, left = case.split, case.left
     sums: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0, 0, 0]))
     sources: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -165,7 +178,8 @@ def double_report(case: Case) -> Iterator[Claim]:
         others = named([source for source in sorted(by_source) if source != twice[0]])
         yield from _taken(
             case, "double_report", over, STRONG,
-            f"{percent(total, billed)} of what was billed was counted: day by day as much too much as {twice[0]} "
+            f"{percent(total, billed)} of what was billed was counted: day by day as much too much as "
+            f"{twice[0]} "
             f"reports beside {others}",
             f"Count one of them: `count = false` in [sources.{twice[0]}].",
         )  # fmt: skip
@@ -173,12 +187,16 @@ def double_report(case: Case) -> Iterator[Claim]:
         yield from _taken(
             case, "double_report", over, WEAK,
             f"{total / billed:.2f} times what was billed was counted, by {named(sorted(by_source))}",
-            "Look which two report the same calls (`tollhouse report --by source`), and set `count = false` for one.",
+            "Look which two report the same calls (`tollhouse report --by source`), and set `count = false` "
+            "for one.",
         )  # fmt: skip
 
 
 def usage_missing(case: Case) -> Iterator[Claim]:
-    """Calls in the ledger whose tokens nobody told; where calls are missing as well, each has its share by number."""
+    """
+    Calls in the ledger whose tokens nobody told; where calls are missing as well, each has its share by
+    number.
+    """
     for model in case.models():
         ours, theirs = _of_model(case, model)
         if not ours.unsized or ours.calls <= ours.unsized:
@@ -197,20 +215,27 @@ def usage_missing(case: Case) -> Iterator[Claim]:
             continue
         share = Fraction(ours.unsized, lacking)
         beside = "" if is_of_all else (
-            f", and {missing:,} calls are missing: the two cannot be told apart, and are divided by their number"
+            f", and {missing:,} calls are missing: the two cannot be told apart, and are divided by their "
+            "number"
         )  # fmt: skip
         yield from _taken(
             case, "usage_missing", entries, STRONG if is_alike and is_of_all else WEAK,
-            f"{ours.unsized:,} calls of {named([model])} came without their tokens: at the mean of the others they are "
+            f"{ours.unsized:,} calls of {named([model])} came without their tokens: at the mean of the "
+            "others they are "
             f"{ours.unsized * mean:,} of the {gap:,} that are missing{beside}{_or_rows_twice(case, entries)}",
-            "Ask for usage in streams (`stream_options: {\"include_usage\": true}`); aborted streams tell none.",
+            "Ask for usage in streams (`stream_options: {\"include_usage\": true}`); aborted streams tell "
+            "none.",
             portions={} if is_of_all else dict.fromkeys(entries, share),
         )  # fmt: skip
 
 
 def batch_unreported(case: Case) -> Iterator[Claim]:
     """What is missing ran as a batch, whose results nobody reports."""
-    told = {(cell.key, cell.model) for cell, sums in case.split.counted.items() if cell.tier == "batch" and sums.calls}
+    told = {
+        (cell.key, cell.model)
+        for cell, sums in case.split.counted.items()
+        if cell.tier == "batch" and sums.calls
+    }
     told |= case.left.untold_tiers
     entries = [
         entry
@@ -241,14 +266,17 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             continue
         yield from _taken(
             case, "unreported_calls", entries, STRONG,
-            f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} of them "
+            f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} "
+            "of them "
             f"failed; the missing ones have the same mean size{_or_rows_twice(case, entries)}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
         )  # fmt: skip
 
 
 def missing_share(case: Case) -> Iterator[Claim]:
-    """Where no calls are billed: all kinds of tokens of a model are short by about one share, on many days."""
+    """
+    Where no calls are billed: all kinds of tokens of a model are short by about one share, on many days.
+    """
     for model in case.models():
         ours, theirs = _of_model(case, model)
         billed: dict[str, int] = defaultdict(int)
@@ -275,29 +303,40 @@ def missing_share(case: Case) -> Iterator[Claim]:
         unusual = _unusual_days(case, entries)
         yield from _taken(
             case, "unreported_calls", [entry for entry in entries if entry[1].day not in unusual], WEAK,
-            f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the statement "
+            f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the "
+            "statement "
             f"does not tell how many calls that were{_or_unsized(ours)}{_or_rows_twice(case, entries)}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
         )  # fmt: skip
 
 
 def _meter(meter: str) -> str:
-    """Input that a cache had, wrote or did not see as one: what varies from call to call evens out in the sum."""
+    """
+    Input that a cache had, wrote or did not see as one: what varies from call to call evens out in the sum.
+    """
     return meter if meter == OUTPUT else INPUT
 
 
 def _only(case: Case, name: str, *, billed: bool) -> list[str]:
     """The values of a field of cells that only the statement has, or only the ledger, in the whole time."""
     place = attrgetter(name)
-    theirs = {place(cell) for cell, sums in case.split.billed.items() if any(sums.tokens.values()) or sums.calls}
+    theirs = {
+        place(cell) for cell, sums in case.split.billed.items() if any(sums.tokens.values()) or sums.calls
+    }
     theirs |= {place(cell) for cell, amount in case.split.billed_money.items() if amount}
-    ours = {place(cell) for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())}
+    ours = {
+        place(cell) for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
+    }
     is_silent = billed and name == "model" and not ours  # a provider of which nothing reports
-    return sorted((theirs - ours if billed else ours - theirs) - {""}) if theirs and (ours or is_silent) else []
+    return (
+        sorted((theirs - ours if billed else ours - theirs) - {""}) if theirs and (ours or is_silent) else []
+    )
 
 
 def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
-    """Words about a name that only the other side has, with about as many tokens: it may be the same; else ""."""
+    """
+    Words about a name that only the other side has, with about as many tokens: it may be the same; else "".
+    """
     place = attrgetter(name)
     sides = (case.split.billed, case.split.counted) if billed else (case.split.counted, case.split.billed)
 
@@ -322,17 +361,22 @@ def _entries(case: Case, name: str, value: str) -> list[Entry]:
 
 
 def _missing(case: Case, model: str) -> list[Entry]:
-    """Entries with too few tokens of a model; none where about as many are too many, which no missing call explains."""
+    """
+    Entries with too few tokens of a model; none where about as many are too many, which no missing call
+    explains.
+    """
     extras = {(cell, meter): extra for (cell, meter), extra in case.left.extra.items() if cell.model == model}
     found = [(VOLUME, *place) for place, extra in extras.items() if extra > 0]
-    lacking, over = (sum(abs(each) for each in extras.values() if (each > 0) is sign) for sign in (True, False))
+    lacking, over = (
+        sum(abs(each) for each in extras.values() if (each > 0) is sign) for sign in (True, False)
+    )
     return found if over <= EXCHANGED * lacking else []
 
 
 def _unusual_days(case: Case, entries: list[Entry]) -> set[int]:
     """
-    The few days that lack far more than the others do, of input and of output alike: what is missing there has another
-    cause.
+    The few days that lack far more than the others do, of input and of output alike: what is missing there
+    has another cause.
     """
     shares = _shares(case, entries)
     usual = median(shares.values()) if shares else 0.0
@@ -360,7 +404,9 @@ def _shares(case: Case, entries: list[Entry]) -> dict[int, float]:
 def _or_unsized(ours: CountedSums) -> str:
     """Words where some of what is missing may be of calls that the ledger has without their tokens."""
     return (
-        f"; {ours.unsized:,} calls came without tokens, which cannot be told apart from these" if ours.unsized else ""
+        f"; {ours.unsized:,} calls came without tokens, which cannot be told apart from these"
+        if ours.unsized
+        else ""
     )
 
 
@@ -371,9 +417,8 @@ def _or_rows_twice(case: Case, entries: list[Entry]) -> str:
     if not few or len(few) * FEW > len(shares):
         return ""
     days = named([day_text(day) for day in sorted(few)])
-    return (
-        f"; on {days} half is missing or more, and rows that stand in the report twice cannot be told apart from that"
-    )
+    twice = "rows that stand in the report twice cannot be told apart from that"
+    return f"; on {days} half is missing or more, and {twice}"
 
 
 def _taken(
@@ -392,7 +437,10 @@ def _taken(
 
 
 def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
-    """What was counted of a model, and how many calls were billed (None: not told), where that is not explained yet."""
+    """
+    What was counted of a model, and how many calls were billed (None: not told), where that is not explained
+    yet.
+    """
     ours, theirs = CountedSums(), None
     for cell, sums in case.split.counted.items():
         if cell.model == model and cell not in case.left.told and cell.day not in without:

@@ -1,8 +1,8 @@
 """
 Anthropic's Usage & Cost API: pages of `usage_report/messages` and `cost_report`.
 
-Input is without what a cache had. Amounts are cents as text: "123.45" is $1.2345. Calls of the Priority Tier are in the
-usage, and never in the costs.
+Input is without what a cache had. Amounts are cents as text: "123.45" is $1.2345. Calls of the Priority Tier
+are in the usage, and never in the costs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ COST_TYPES = {"web_search": "web_search", "code_execution": "code_execution", "s
 
 
 def bucket_of(row: Mapping[str, Any], start: int, end: int) -> Bucket:
-    """The dimensions of a result. Fast mode stands in place of the tier, because it is what sets the price."""
+    """
+    The dimensions of a result. Fast mode stands in place of the tier, because it is what sets the price.
+    """
     geo = text(row, "inference_geo")
     tier = text(row, "service_tier")
     return Bucket(
@@ -59,11 +61,15 @@ def dollars(row: Mapping[str, Any], name: str) -> Decimal:
 
 
 def _any_result(document: Document, *names: str) -> bool:
-    return any(_EDGES.start in bucket and set(names) <= set(result) for bucket, result in any_results(document))
+    return any(
+        _EDGES.start in bucket and set(names) <= set(result) for bucket, result in any_results(document)
+    )
 
 
 def _read_usage(document: Document, cells: Cells) -> None:
-    read_results(document, _EDGES, cells, lambda row, start, end: add_tokens(row, bucket_of(row, start, end), cells))
+    read_results(
+        document, _EDGES, cells, lambda row, start, end: add_tokens(row, bucket_of(row, start, end), cells)
+    )
 
 
 def _read_costs(document: Document, cells: Cells) -> None:

@@ -1,7 +1,9 @@
 """
-Anthropic's Usage and Cost Analytics API: pages of `analytics/usage` and `analytics/cost`, a row for each group.
+Anthropic's Usage and Cost Analytics API: pages of `analytics/usage` and `analytics/cost`, a row for each
+group.
 
-Everything after `data_refreshed_at` is incomplete. Rows of a group of access rules overlap the others and are left out.
+Everything after `data_refreshed_at` is incomplete. Rows of a group of access rules overlap the others and are
+left out.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ def _has_rows(document: Document, name: str) -> bool:
     )
 
 
-def _rows(document: Document, cells: Cells, add: Callable[[Mapping[str, Any], Mapping[str, Any]], None]) -> None:
+def _rows(
+    document: Document, cells: Cells, add: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+) -> None:
     for number, page in enumerate(document.pages(), start=1):
         if page.get("data_refreshed_at") is not None:
             refreshed = moment(page, "data_refreshed_at")
@@ -33,7 +37,9 @@ def _rows(document: Document, cells: Cells, add: Callable[[Mapping[str, Any], Ma
                 cells.cover(moment(row, "starting_at"), moment(row, "ending_at"))
                 group = inner(row, "group")
                 if text(group, "rbac_group_id") is not None:
-                    raise Damaged("rows by rbac_group_id overlap and cannot be added up; group by something else")
+                    raise Damaged(
+                        "rows by rbac_group_id overlap and cannot be added up; group by something else"
+                    )
                 add(row, group)
 
 

@@ -1,8 +1,10 @@
 """
-AWS: lines of a Cost and Usage Report (CUR 2.0, CSV) and answers of Cost Explorer, as far as they are of Bedrock.
+AWS: lines of a Cost and Usage Report (CUR 2.0, CSV) and answers of Cost Explorer, as far as they are of
+Bedrock.
 
-Models of the Marketplace are services of their own ("Claude Sonnet 4.6 (Amazon Bedrock Edition)"), so a line is told
-by its service, type of usage and resource. Three generations of names stand beside each other, with different units.
+Models of the Marketplace are services of their own ("Claude Sonnet 4.6 (Amazon Bedrock Edition)"), so a line
+is told by its service, type of usage and resource. Three generations of names stand beside each other, with
+different units.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ def _add(
     said = cloud_meters.words(usage_type)
     kind = cloud_meters.token_kind(said) if {"token", "tokens"} & set(said) else None
     if kind is None:
-        is_reserved = any(word in usage_type for word in ("ProvisionedThroughput", "ModelUnits", "Reserved", "TPM"))
+        is_reserved = any(
+            word in usage_type for word in ("ProvisionedThroughput", "ModelUnits", "Reserved", "TPM")
+        )
         cells.money(bucket, "throughput" if is_reserved else "other", cost, currency)
         return
     is_marketplace = _MARKETPLACE in usage_type
@@ -100,7 +104,9 @@ def _add_line(row: Mapping[str, Any], cells: Cells) -> None:
     usage_type, resource = text(row, "line_item_usage_type") or "", text(row, "line_item_resource_id")
     service = text(row, "product_product_name") or text(row, "product_servicename")
     if text(row, "bill_billing_period_start_date") is not None:
-        cells.cover(moment(row, "bill_billing_period_start_date"), moment(row, "bill_billing_period_end_date"))
+        cells.cover(
+            moment(row, "bill_billing_period_start_date"), moment(row, "bill_billing_period_end_date")
+        )
     payer = text(row, "bill_payer_account_id")
     if payer is not None:
         cells.accounts.add(payer)
@@ -138,7 +144,9 @@ _METRICS = ("NetUnblendedCost", "UnblendedCost", "NetAmortizedCost", "AmortizedC
 
 def _read_document(document: Document, cells: Cells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
-        names = [str(each.get("Key", "")) for each in objects(page.get("GroupDefinitions"), "GroupDefinitions")]
+        names = [
+            str(each.get("Key", "")) for each in objects(page.get("GroupDefinitions"), "GroupDefinitions")
+        ]
         for place, result in enumerate(objects(page.get("ResultsByTime"), "ResultsByTime"), start=1):
             where = f"page {number_}, result {place}"
             groups = objects(None, "Groups")
@@ -148,7 +156,9 @@ def _read_document(document: Document, cells: Cells) -> None:
                 groups = objects(result.get("Groups"), "Groups")
             for each, group in enumerate(groups, start=1):
                 with cells.row(f"{where}, group {each}", (names, result.get("TimePeriod"), group), once=True):
-                    _add_group(group, names, inner(result, "TimePeriod"), result.get("Estimated") is True, cells)
+                    _add_group(
+                        group, names, inner(result, "TimePeriod"), result.get("Estimated") is True, cells
+                    )
 
 
 def _add_group(

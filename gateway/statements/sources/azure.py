@@ -1,8 +1,8 @@
 """
 Azure's cost details: a row for each resource, meter and day, as far as it is of Azure OpenAI or Foundry.
 
-The names of columns differ by agreement in their letters. Meters are named by hand, each its own way: words are read,
-and a meter without a known kind is money of no tokens. The finest owner is the resource.
+The names of columns differ by agreement in their letters. Meters are named by hand, each its own way: words
+are read, and a meter without a known kind is money of no tokens. The finest owner is the resource.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     if account is not None:
         cells.accounts.add(account)
     resource, meter = text(row, "resourceid") or text(row, "instancename"), text(row, "metername") or ""
-    said_of = (text(row, "metercategory"), text(row, "metersubcategory"), text(row, "consumedservice"), resource)
+    said_of = (
+        text(row, "metercategory"),
+        text(row, "metersubcategory"),
+        text(row, "consumedservice"),
+        resource,
+    )
     if not any(word in (each or "").lower() for each in said_of for word in _SERVICES):
         return
     said = cloud_meters.words(meter)
@@ -70,7 +75,9 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     unit = text(row, "unitofmeasure") or ""
     kind = None if "hour" in unit.lower() or "ptu" in said else cloud_meters.token_kind(said)
     if kind is None:
-        cells.money(bucket, "throughput" if "hour" in unit.lower() or "ptu" in said else "other", cost, currency)
+        cells.money(
+            bucket, "throughput" if "hour" in unit.lower() or "ptu" in said else "other", cost, currency
+        )
         return
     size = cloud_meters.unit_size(unit)
     if size is None:

@@ -1,8 +1,8 @@
 """
 FOCUS 1.x: the cost and usage table that clouds and vendors export alike, as far as it is of AI.
 
-A correction belongs to the bill that it stands in. Charges that a seller on a marketplace collects have a billed cost
-of 0 in AWS's exports: what they cost is in the effective cost.
+A correction belongs to the bill that it stands in. Charges that a seller on a marketplace collects have a
+billed cost of 0 in AWS's exports: what they cost is in the effective cost.
 """
 
 from __future__ import annotations
@@ -78,14 +78,18 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     size = cloud_meters.unit_size(unit)
     if size is None:
         raise Damaged("consumedunit does not say how many tokens a unit is")
-    cells.tokens(bucket, kind, cloud_meters.tokens_of(required(quantity, "consumedquantity"), size, cost, "quantity"))
+    cells.tokens(
+        bucket, kind, cloud_meters.tokens_of(required(quantity, "consumedquantity"), size, cost, "quantity")
+    )
     cells.money(bucket, kind, cost, currency)
 
 
 def _model(row: Mapping[str, Any], provider: str, meter: str) -> str | None:
     """As the cloud's own report names it: the number of a SKU names one kind of tokens, and no model."""
     if provider == aws.PROVIDER:
-        return aws.model_of(text(row, "resourceid"), text(row, "servicename"), text(row, "x_usagetype") or meter)
+        return aws.model_of(
+            text(row, "resourceid"), text(row, "servicename"), text(row, "x_usagetype") or meter
+        )
     if provider == azure.PROVIDER:
         return azure.model_of(meter)
     return google.model_of(meter) if provider == "gcp.vertex_ai" else None

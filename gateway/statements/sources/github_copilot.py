@@ -1,8 +1,8 @@
 """
 GitHub Copilot's usage in premium requests and AI credits: `/organizations/{org}/settings/billing/...`.
 
-It knows no tokens. What an allowance includes is a discount; the net amount is what is billed. A report without a day
-is of its whole month.
+It knows no tokens. What an allowance includes is a discount; the net amount is what is billed. A report
+without a day is of its whole month.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def _read_document(document: Document, cells: Cells) -> None:
                 _add(item, page, span, cells)
 
 
-def _add(item: Mapping[str, Any], page: Mapping[str, Any], span: tuple[int, int] | None, cells: Cells) -> None:
+def _add(
+    item: Mapping[str, Any], page: Mapping[str, Any], span: tuple[int, int] | None, cells: Cells
+) -> None:
     if "copilot" not in (text(item, "product") or "copilot").lower():
         return
     if text(item, "date") is not None:
@@ -66,7 +68,9 @@ def _span(period: Mapping[str, Any]) -> tuple[int, int]:
     if year is None or not 2000 <= year < 2999 or (month is None and day is not None):
         raise Damaged("timePeriod is no time")
     try:
-        start = int(datetime(year, 1 if month is None else month, 1 if day is None else day, tzinfo=UTC).timestamp())
+        start = int(
+            datetime(year, 1 if month is None else month, 1 if day is None else day, tzinfo=UTC).timestamp()
+        )
     except (ValueError, OverflowError) as error:
         raise Damaged("timePeriod is no time") from error
     if day is not None:

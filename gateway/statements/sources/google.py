@@ -1,9 +1,9 @@
 """
-Google Cloud's billing export: rows of `gcp_billing_export_v1_*` and its detailed form, as JSON lines or CSV, as far as
-they are of Vertex AI or the Gemini API.
+Google Cloud's billing export: rows of `gcp_billing_export_v1_*` and its detailed form, as JSON lines or CSV,
+as far as they are of Vertex AI or the Gemini API.
 
-Thinking is billed under its own SKU beside the text output. Credits are negative amounts within a row. Storage of
-caches is hours, which no call shows.
+Thinking is billed under its own SKU beside the text output. Credits are negative amounts within a row.
+Storage of caches is hours, which no call shows.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
 
 
 def _kind(said: list[str], unit: str | None) -> str:
-    """Tokens are told by the SKU, for the unit of theirs is `count` or `requests`; hours and bytes are none."""
+    """
+    Tokens are told by the SKU, for the unit of theirs is `count` or `requests`; hours and bytes are none.
+    """
     known = set(said)
     if "storage" in known:
         return "storage"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from gateway.statements.sources.anthropic import ANTHROPIC_COSTS, ANTHROPIC_USAGE
-from gateway.statements.sources.anthropic_analytics import ANTHROPIC_ANALYTICS_COSTS, ANTHROPIC_ANALYTICS_USAGE
+from gateway.statements.sources.anthropic_analytics import (
+    ANTHROPIC_ANALYTICS_COSTS,
+    ANTHROPIC_ANALYTICS_USAGE,
+)
 from gateway.statements.sources.aws import AWS_COST_EXPLORER, AWS_CUR
 from gateway.statements.sources.azure import AZURE_COSTS
 from gateway.statements.sources.focus import FOCUS

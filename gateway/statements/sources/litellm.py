@@ -1,5 +1,6 @@
 """
-LiteLLM's spend logs, and its daily sums: rows of `LiteLLM_SpendLogs`, `/spend/logs/v2`, or `LiteLLM_DailyUserSpend`.
+LiteLLM's spend logs, and its daily sums: rows of `LiteLLM_SpendLogs`, `/spend/logs/v2`, or
+`LiteLLM_DailyUserSpend`.
 
 Prompt tokens hold what a cache had. An answer from LiteLLM's own cache was billed by nobody and is left out.
 """
@@ -28,7 +29,8 @@ def _rows(document: Document) -> Iterator[Mapping[str, Any]]:
 
 def _is_document(document: Document) -> bool:
     return any(
-        "spend" in row and "prompt_tokens" in row and ("startTime" in row or "date" in row) for row in _rows(document)
+        "spend" in row and "prompt_tokens" in row and ("startTime" in row or "date" in row)
+        for row in _rows(document)
     )
 
 

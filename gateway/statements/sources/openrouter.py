@@ -1,8 +1,8 @@
 """
 OpenRouter's activity: `/api/v1/activity`, a row for each day, model and endpoint. Days are UTC, and complete.
 
-It does not tell what a cache had, so input is a whole. What was paid elsewhere with the customer's own key is not
-billed here and is left out.
+It does not tell what a cache had, so input is a whole. What was paid elsewhere with the customer's own key is
+not billed here and is left out.
 """
 
 from __future__ import annotations

@@ -15,7 +15,10 @@ _REPORTED, _ESTIMATED = (len(COUNTS) + MONEY.index(name) for name in ("reported"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaySum:
-    """Calls of one day and one set of dimensions. `cost` is what counts of them, in units of `spool.ledger.money`."""
+    """
+    Calls of one day and one set of dimensions. `cost` is what counts of them, in units of
+    `spool.ledger.money`.
+    """
 
     day: int  # epoch seconds
     dimensions: Dimensions

@@ -1,4 +1,7 @@
-"""The sums of a day as a provider bills them: every call that it answered, also those without a price or a count."""
+"""
+The sums of a day as a provider bills them: every call that it answered, also those without a price or a
+count.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ _NOBODY = {"user": None, "device": None, "tags": ""}  # whom a provider does not
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSum:
     """
-    Sums of one day and one set of dimensions, without users, devices and tags. `sized`: the tokens of each call are
-    known; `cost` is what counts of them, in units of `spool.ledger.money`.
+    Sums of one day and one set of dimensions, without users, devices and tags. `sized`: the tokens of each
+    call are known; `cost` is what counts of them, in units of `spool.ledger.money`.
     """
 
     day: int  # epoch seconds
@@ -36,13 +39,18 @@ def usage_of_day(rows: LedgerRows, day: int) -> list[UsageSum]:
                 continue
             place = dimensions._replace(**_NOBODY)  # type: ignore[arg-type]
             before = summed.get(place)
-            summed[place] = list(measures) if before is None else [a + b for a, b in zip(before, measures, strict=True)]
+            summed[place] = (
+                list(measures) if before is None else [a + b for a, b in zip(before, measures, strict=True)]
+            )
     return [
         UsageSum(
             day=day,
             dimensions=dimensions,
-            tokens=replace(token_sum(day, dimensions, measures), output_tokens=measures[COUNTS.index("output_tokens")]),
-            sized=dimensions.kind != "call" or (dimensions.size != INPUT_UNKNOWN and sized(dimensions.size)[1]),
+            tokens=replace(
+                token_sum(day, dimensions, measures), output_tokens=measures[COUNTS.index("output_tokens")]
+            ),
+            sized=dimensions.kind != "call"
+            or (dimensions.size != INPUT_UNKNOWN and sized(dimensions.size)[1]),
             cost=cost_of(dimensions, measures),
         )
         for dimensions, measures in summed.items()

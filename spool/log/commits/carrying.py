@@ -21,7 +21,8 @@ class DamagedCommits(Exception):
 
 def log_set_aside(commits: Sequence[int]) -> None:
     _log.error(
-        "%d commit rows are damaged and set aside: the counters keep what they counted, their receipts cannot be read",
+        "%d commit rows are damaged and set aside: the counters keep what they counted, their receipts "
+        "cannot be read",
         len(commits),
         extra={"action": "commits_set_aside", "first": commits[0], "last": commits[-1]},
     )

@@ -22,20 +22,24 @@ class FoldsAside:
 
     def begin(self, index: Callable[[], DuplicateIndex], oldest: Callable[[], OldestIds]) -> None:
         """
-        Plan the fold of these ids; keep it if `index` is then what it was, and nothing else was folded. Does nothing
-        while another one is planned.
+        Plan the fold of these ids; keep it if `index` is then what it was, and nothing else was folded. Does
+        nothing while another one is planned.
         """
         if self._task is not None and not self._task.done():
             return
         self._task = asyncio.create_task(self._fold(index, index(), oldest()), name="fold of known ids")
 
-    async def _fold(self, index: Callable[[], DuplicateIndex], before: DuplicateIndex, oldest: OldestIds) -> None:
+    async def _fold(
+        self, index: Callable[[], DuplicateIndex], before: DuplicateIndex, oldest: OldestIds
+    ) -> None:
         fold = await asyncio.to_thread(oldest.fold)
         try:
             async with self._turn:
                 if index() is before and before.folds == oldest.folds:
                     await self._keep(fold)
-        except SpoolError as error:  # the commits that follow say so to their senders, and another fold is planned
+        except (
+            SpoolError
+        ) as error:  # the commits that follow say so to their senders, and another fold is planned
             _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})
 
     async def end(self) -> None:

@@ -1,8 +1,8 @@
 """
 Commit rows and the memory of a log: what a row tells everybody who did not make the commit. Pure.
 
-Several processes append to one log. Each follows the rows of the others, and so knows their numbers and ids, and which
-records are closed.
+Several processes append to one log. Each follows the rows of the others, and so knows their numbers and ids,
+and which records are closed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def pack_new_ids(new: NewIds) -> bytes:
     if not new.ids:
         return b""
     ids, places = array("Q", new.ids), array("q", new.places)
-    packed = _Packed(_bytes(ids), zlib.compress(_bytes(_steps(places)), 1), zlib.compress(_bytes(_steps(new.hours)), 1))
+    packed = _Packed(
+        _bytes(ids), zlib.compress(_bytes(_steps(places)), 1), zlib.compress(_bytes(_steps(new.hours)), 1)
+    )
     packed.checksum = packed.sum()
     return msgspec.msgpack.encode(packed)
 
@@ -100,7 +102,9 @@ def unpack_ids(data: bytes) -> NewIds:
         packed = _packed.decode(data)
         if packed.checksum not in (None, packed.sum()):
             raise ValueError("the ids of a commit are damaged")
-        places, hours = (_sums(_numbers("q", zlib.decompress(steps))) for steps in (packed.places, packed.hours))
+        places, hours = (
+            _sums(_numbers("q", zlib.decompress(steps))) for steps in (packed.places, packed.hours)
+        )
     except (msgspec.MsgspecError, zlib.error) as error:
         raise ValueError(f"the ids of a commit are damaged: {error}") from error
     found = NewIds(_numbers("Q", packed.ids), places, hours)
@@ -141,7 +145,9 @@ class Following:
         self.last = BEGINNING
         self.confirmed = 0  # the newest commit that is known to outlive the loss of the machine
         self._hold_s = hold_s
-        self._open: list[CommitRow] = []  # rows that may have open records, oldest first, their times ascending
+        self._open: list[
+            CommitRow
+        ] = []  # rows that may have open records, oldest first, their times ascending
         self._unconfirmed: deque[_Unconfirmed] = deque()  # oldest first
         self._unfolded: deque[tuple[int, int]] = deque()  # commits, and how many ids of each are in no run
         self._lock = Lock()
@@ -169,7 +175,9 @@ class Following:
         self._note(row)
 
     def folded_through(self, taken: int) -> int:
-        """The newest commit whose ids are all in runs once the oldest `taken` newest ids are; then note it."""
+        """
+        The newest commit whose ids are all in runs once the oldest `taken` newest ids are; then note it.
+        """
         commit = self.last.id
         for id, count in self._unfolded:
             if count > taken:
@@ -188,8 +196,8 @@ class Following:
 
     def closed_at(self, now: float, *, durable: float = inf) -> ByTopic:
         """
-        What is closed at a moment, of the commits up to `durable`; never less than the newest row says, unless all is
-        closed at once.
+        What is closed at a moment, of the commits up to `durable`; never less than the newest row says,
+        unless all is closed at once.
         """
         with self._lock:
             if not self._hold_s:
@@ -206,7 +214,8 @@ class Following:
 
     def unconfirmed(self) -> tuple[float, int]:
         """
-        Of the commits that may not outlive the loss of the machine: seconds between the first and the last, and bytes.
+        Of the commits that may not outlive the loss of the machine: seconds between the first and the last,
+        and bytes.
         """
         with self._lock:
             self._forget_confirmed()
@@ -216,7 +225,9 @@ class Following:
             return self.last.at - first.at, self.last.size - first.size
 
     def time_of_next(self, now: float) -> float:
-        """The time for a row that follows: never before that of the row before, unless that one is unbelievable."""
+        """
+        The time for a row that follows: never before that of the row before, unless that one is unbelievable.
+        """
         before = self.last.at
         return before if now < before <= now + SOONER_S else now
 
@@ -246,7 +257,9 @@ class Following:
         with self._lock:
             self._unconfirmed.append(_Unconfirmed(row.id, row.at, self.last.size, self.last.next))
             self.last = row
-            while self._open and self._open[-1].at > row.at:  # of a clock that was ahead: they close with this row
+            while (
+                self._open and self._open[-1].at > row.at
+            ):  # of a clock that was ahead: they close with this row
                 self._open.pop()
             self._open.append(row._replace(ids=b""))
             self._forget_confirmed()

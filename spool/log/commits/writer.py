@@ -1,6 +1,6 @@
 """
-Group commit: submissions that wait together are committed together. Only behind a group of several is there a short
-wait for more: a lone sender never waits for a timer.
+Group commit: submissions that wait together are committed together. Only behind a group of several is there a
+short wait for more: a lone sender never waits for a timer.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SHARE_RECORDS = 128  # of them for one party, while others were heard of lately;
 BESIDE_RECORDS = 32  # the same beside one that used less, in every other group
 SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # of processor time that a commit takes for each, about
 GROWS_BY = 8  # the part of itself by which a group may be larger than the one before
-# Behind a group of parties of which each used far more than one that had something lately: so many times its duration
-# until the next such group, so that who comes next seldom waits for one in hand.
+# Behind a group of parties of which each used far more than one that had something lately: so many times its
+# duration until the next such group, so that who comes next seldom waits for one in hand.
 REST = 3.0
 MOST_REST_S = 0.03
 TICK_S = 1.0  # between looks at a log that is not well
@@ -54,17 +54,17 @@ class GroupWriter:
     """
     One task that takes all submissions that wait, commits them together and answers each.
 
-    `between` runs after every group, and every second while it answers True. A disk that does not answer holds up the
-    group in hand only: what has waited `wait_s` for it, or would be beyond `max_waiting`, is refused and not kept.
-    `answers_in_time`: what is in hand is refused after that time, too, and may be kept nevertheless. `keeper` is who
-    does not answer then, for the sender.
+    `between` runs after every group, and every second while it answers True. A disk that does not answer
+    holds up the group in hand only: what has waited `wait_s` for it, or would be beyond `max_waiting`, is
+    refused and not kept. `answers_in_time`: what is in hand is refused after that time, too, and may be kept
+    nevertheless. `keeper` is who does not answer then, for the sender.
 
-    From the beginning of a group of several to the next one at least `gather_s` pass: where submissions come that
-    close, more of them share a transaction and its flush.
+    From the beginning of a group of several to the next one at least `gather_s` pass: where submissions come
+    that close, more of them share a transaction and its flush.
 
-    What cannot be kept is repeated by its senders, all at once: behind a group that failed the next is half as large,
-    so that on a slow way to the keeper one ends in time. Behind one that was kept and for which others had to wait it
-    may be larger by an eighth: on a way that stays slow few fail.
+    What cannot be kept is repeated by its senders, all at once: behind a group that failed the next is half
+    as large, so that on a slow way to the keeper one ends in time. Behind one that was kept and for which
+    others had to wait it may be larger by an eighth: on a way that stays slow few fail.
     """
 
     def __init__(
@@ -90,7 +90,9 @@ class GroupWriter:
         self._least = 0.0  # what was used by those that wait for it
         self._most = GROUP_RECORDS  # in the next group
         self._lighter = asyncio.Event()  # somebody submitted who used far less than all that wait
-        self._heavy_not_before = 0.0  # the next group without one that used far less than those of the last such group
+        self._heavy_not_before = (
+            0.0  # the next group without one that used far less than those of the last such group
+        )
         self._passed_over = False  # somebody had more for the group before than fits beside another
         self._began: float | None = None  # the group in hand, or the upkeep behind it
         self._waiting: deque[_WaitingSubmission] = deque()
@@ -128,7 +130,9 @@ class GroupWriter:
         SpoolUnavailable when the disk does not answer in time: nothing was kept.
         """
         if self._closing.is_set() or not self.alive:
-            raise SpoolUnavailable("the log is closing" if self._closing.is_set() else "what commits has ended")
+            raise SpoolUnavailable(
+                "the log is closing" if self._closing.is_set() else "what commits has ended"
+            )
         work = current_work()
         party = None if work is None else work.party
         if len(self._waiting) >= self._max_waiting and not self._make_room(party):
@@ -204,7 +208,9 @@ class GroupWriter:
         return first.turns.expects_lighter(min(map(_used, group)))
 
     def _take(self) -> list[_WaitingSubmission]:
-        """The next group: what waits of parties that used less comes first, that of one party in its order."""
+        """
+        The next group: what waits of parties that used less comes first, that of one party in its order.
+        """
         waiting = [one for one in self._waiting if not one.receipt.done()]
         if len({one.party for one in waiting}) > 1:
             waiting.sort(key=_used)
@@ -315,7 +321,9 @@ def _until(one: _WaitingSubmission) -> float:
 
 
 def _charge(group: Sequence[_WaitingSubmission]) -> None:
-    """Charge each party with its part of the work; not of the time, most of which may be the wait for the disk."""
+    """
+    Charge each party with its part of the work; not of the time, most of which may be the wait for the disk.
+    """
     for one in group:
         if one.party is not None:
             one.party.spend(SUBMISSION_S + one.records * RECORD_S)

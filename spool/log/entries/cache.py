@@ -65,7 +65,10 @@ class EntryCache:
         return entry
 
     def records(self, entry: CachedEntry, begin: int, end: int) -> list[Record | None]:
-        """Those at the places from `begin` until before `end`, none of them None; EntryUnreadable for a damaged one."""
+        """
+        Those at the places from `begin` until before `end`, none of them None; EntryUnreadable for a damaged
+        one.
+        """
         found = entry.decoded[begin:end]
         if None not in found:
             return found

@@ -57,7 +57,9 @@ def cut(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
 
 
 def seal(packed: bytes, place: str) -> EntryBody:
-    """Compress and sum packed records. `place` says where they belong: the same bytes elsewhere count as damage."""
+    """
+    Compress and sum packed records. `place` says where they belong: the same bytes elsewhere count as damage.
+    """
     data = zstd.compress(packed, LEVEL)
     return EntryBody(VERSION, checksum(data, place), data)
 
@@ -77,7 +79,9 @@ def checksum(data: bytes, place: str) -> int:
 
 
 def checked(body: EntryBody, place: str) -> bytes:
-    """The packed bytes of a stored entry; EntryUnreadable when a bit of them changed or the form is unknown."""
+    """
+    The packed bytes of a stored entry; EntryUnreadable when a bit of them changed or the form is unknown.
+    """
     if body.version != VERSION:
         raise EntryUnreadable(f"the entry has form {body.version}, this Tollhouse knows {VERSION}")
     if checksum(body.data, place) != body.checksum:
@@ -93,7 +97,10 @@ def checked(body: EntryBody, place: str) -> bytes:
 
 
 def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[list[msgspec.Raw], int]:
-    """The records of a stored entry, undecoded, and how many bytes they are packed; EntryUnreadable when damaged."""
+    """
+    The records of a stored entry, undecoded, and how many bytes they are packed; EntryUnreadable when
+    damaged.
+    """
     packed = checked(body, entry_place(topic, first, count))
     found = raws(packed)
     if len(found) != count:

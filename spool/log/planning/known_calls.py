@@ -1,9 +1,10 @@
 """
-What a plan does with a report of a call that is known: it amends the record, and bridges two that are one call.
+What a plan does with a report of a call that is known: it amends the record, and bridges two that are one
+call.
 
-A report may fit two records by its names. While both are open the later one becomes a shadow of the earlier, which
-takes over what only the later one knows. Whoever finds the shadow by one of its names is led on to the record that
-counts, so names stay where they are.
+A report may fit two records by its names. While both are open the later one becomes a shadow of the earlier,
+which takes over what only the later one knows. Whoever finds the shadow by one of its names is led on to the
+record that counts, so names stay where they are.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ class KnownCalls:
         return None
 
     def joined(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
-        """The record and the place of the open one that it joins; with what a closed one tells of it, and no place."""
+        """
+        The record and the place of the open one that it joins; with what a closed one tells of it, and no
+        place.
+        """
         for name in names:
             id = self._index.id_of(name)
             place = self._plan.ids.get(id, self._index.newest_place(id))
@@ -155,7 +159,7 @@ class KnownCalls:
         else:
             self._plan.amendments.setdefault((topic, number), {}).update(fields)
 
-    # -- two records of one call -----------------------------------------------------------------------------------
+    # -- two records of one call -----------------------------------------------------------------------------
 
     def _counting(self, place: int) -> int:
         """The place of the record that counts: of one that was bridged, that is an earlier one."""
@@ -168,7 +172,10 @@ class KnownCalls:
         return place
 
     def _bridged(self, record: Inference, identity: Identity, place: int, hours: Iterable[int]) -> int:
-        """The place of the one record that a report fits, once all that it fits are one; else the place as it is."""
+        """
+        The place of the one record that a report fits, once all that it fits are one; else the place as it
+        is.
+        """
         if record.shadow or place == IN_A_RUN:
             return place
         others = list(self._other_sides(identity.links, hours))
@@ -200,9 +207,11 @@ class KnownCalls:
         self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """
-        Of each side that the report is the first to tell, the call on the other side: one, also of many names.
+        Of each side that the report is the first to tell, the call on the other side: one, also of many
+        names.
 
-        With the names under which the pair is known from then on, where names of a side fit several of the other.
+        With the names under which the pair is known from then on, where names of a side fit several of the
+        other.
         """
         sides = set()
         for own, other in links:
@@ -249,14 +258,18 @@ class KnownCalls:
         return fields
 
     def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
-        """Two reports may each know a part of what a call is priced by. The estimate of another Tollhouse stays."""
+        """
+        Two reports may each know a part of what a call is priced by. The estimate of another Tollhouse stays.
+        """
         if self._price is None or PRICED_BY.isdisjoint(fields):
             return
         as_it_was, as_it_is = amended(known, {}), amended(known, fields)
         self._price(as_it_was)
         if (as_it_was.estimated_cost, as_it_was.price_book) == (known.estimated_cost, known.price_book):
             self._price(as_it_is)
-            fields |= {name: getattr(as_it_is, name) for name in ("estimated_cost", "price_book", "cost_source")}
+            fields |= {
+                name: getattr(as_it_is, name) for name in ("estimated_cost", "price_book", "cost_source")
+            }
 
 
 def _is_step(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:

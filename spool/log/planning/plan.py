@@ -54,7 +54,9 @@ class Plan:
     heard: set[bytes] = field(default_factory=set)  # who told calls
     stale: set[int] = field(default_factory=set)  # places in the group of those that nothing is kept of
     ended: set[int] = field(default_factory=set)  # those among them whose key has ended
-    reused: set[int] = field(default_factory=set)  # those among them whose idempotency key stands for another body
+    reused: set[int] = field(
+        default_factory=set
+    )  # those among them whose idempotency key stands for another body
     submissions: list[Terms] = field(default_factory=list)  # of the others, in their order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
@@ -67,7 +69,9 @@ class Plan:
         return books.totals(self.submissions)
 
     def answers(self, receipts: Sequence[Receipt]) -> Sequence[Answer]:
-        """The receipts of `submissions` in the order of the group, with an error in the place of what was stale."""
+        """
+        The receipts of `submissions` in the order of the group, with an error in the place of what was stale.
+        """
         rest = iter(receipts)
         places = range(len(receipts) + len(self.stale))
         return [self._refusal(place) if place in self.stale else next(rest) for place in places]

@@ -1,8 +1,8 @@
 """
 What one group commit does: submissions to entries, amendments, series and terms. Pure but for what it reads.
 
-A plan changes nothing. An engine writes it in one transaction, and only then does `Planner.apply` add it to the memory:
-a commit that fails leaves no trace.
+A plan changes nothing. An engine writes it in one transaction, and only then does `Planner.apply` add it to
+the memory: a commit that fails leaves no trace.
 """
 
 from __future__ import annotations
@@ -68,7 +68,12 @@ class Planner:
             place
             for submission in group
             for identity in submission.identities
-            for name in (identity.id, *identity.lookups, *identity.names, *[other for _, other in identity.links])
+            for name in (
+                identity.id,
+                *identity.lookups,
+                *identity.names,
+                *[other for _, other in identity.links],
+            )
             if (place := index.newest_place(index.id_of(name))) is not None
         }
 

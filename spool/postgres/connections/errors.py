@@ -9,7 +9,12 @@ from spool.errors import Invalid, NotCertain, SpoolFull, SpoolUnavailable
 
 UniqueViolation = errors.UniqueViolation
 # What CREATE says when another process made the same at this moment.
-ALREADY_THERE = (errors.UniqueViolation, errors.DuplicateSchema, errors.DuplicateTable, errors.DuplicateObject)
+ALREADY_THERE = (
+    errors.UniqueViolation,
+    errors.DuplicateSchema,
+    errors.DuplicateTable,
+    errors.DuplicateObject,
+)
 FULL_RETRY_S = 60
 
 
@@ -26,7 +31,9 @@ class Unconfirmed(NotCertain):
 
 
 class DiskIsFull(SpoolFull, SpoolUnavailable):
-    """The disk of the database has no room: the sender repeats, and so does a task that waits for the database."""
+    """
+    The disk of the database has no room: the sender repeats, and so does a task that waits for the database.
+    """
 
 
 def translated(error: psycopg.Error) -> Exception:
@@ -44,8 +51,8 @@ def translated(error: psycopg.Error) -> Exception:
 
 def said(error: psycopg.Error) -> str:
     """
-    One line of what the server or libpq said, without the statement and its values. Of several hosts that cannot be
-    reached, what each of them said.
+    One line of what the server or libpq said, without the statement and its values. Of several hosts that
+    cannot be reached, what each of them said.
     """
     lines = str(error).splitlines() or [""]
     hosts = [line.removeprefix("- ") for line in lines if line.startswith("- host: ")]

@@ -25,11 +25,12 @@ Answer = psycopg.Cursor[tuple[Any, ...]]
 
 class JoinedTransaction:
     """
-    A transaction in two round trips: all that is sent within `begun` is answered at its end, and so with `committed`.
+    A transaction in two round trips: all that is sent within `begun` is answered at its end, and so with
+    `committed`.
 
-    A statement between the two takes a round trip of its own. Where a standby is needed, the question about it goes
-    with both, so that it costs none. `doubt`: what says that no standby confirmed the last commit for sure.
-    `sees_standbys`: whether the role may.
+    A statement between the two takes a round trip of its own. Where a standby is needed, the question about
+    it goes with both, so that it costs none. `doubt`: what says that no standby confirmed the last commit for
+    sure. `sees_standbys`: whether the role may.
     """
 
     def __init__(self, connection: WatchedConnection) -> None:
@@ -54,11 +55,13 @@ class JoinedTransaction:
     @contextmanager
     def committed(self, *, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:
         """
-        Once, at last; without it nothing is kept. Its errors are those of `Lane.transaction`. `needs_standby`, if it
-        was begun so: there is `doubt` unless a standby is known to have it, whatever the server was told to wait for.
+        Once, at last; without it nothing is kept. Its errors are those of `Lane.transaction`.
+        `needs_standby`, if it was begun so: there is `doubt` unless a standby is known to have it, whatever
+        the server was told to wait for.
 
-        In two steps all locks are free, and others see what was written, before the standby has confirmed it. Then a
-        transaction that changes nothing waits for that: the standby takes everything in the order in which it happened.
+        In two steps all locks are free, and others see what was written, before the standby has confirmed it.
+        Then a transaction that changes nothing waits for that: the standby takes everything in the order in
+        which it happened.
         """
         done = self.connection.cursor()
         barrier = behind = None
@@ -76,7 +79,10 @@ class JoinedTransaction:
             self._judge(self._before, behind, barrier)
 
     def alone(self, statement: bytes, values: Params, *, needs_standby: bool) -> Answer:
-        """A statement that is a transaction of its own, in one round trip; in two steps where a standby is needed."""
+        """
+        A statement that is a transaction of its own, in one round trip; in two steps where a standby is
+        needed.
+        """
         done = self.connection.cursor()
         self._is_committing = True
         if not needs_standby:
@@ -107,7 +113,9 @@ class JoinedTransaction:
             raise refused()
 
     def _send_barrier(self) -> Answer:
-        """In a transaction of its own and in the same Sync: no pooler lends the session to others in between."""
+        """
+        In a transaction of its own and in the same Sync: no pooler lends the session to others in between.
+        """
         self.connection.execute(READ_COMMITTED)
         barrier = self.connection.execute(BARRIER)
         self.connection.execute(COMMIT)

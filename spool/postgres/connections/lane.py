@@ -30,7 +30,8 @@ LOOK_S = 1.0  # between looks at what takes long
 LOST = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
 NO_OPTIONS = "unsupported startup parameter"  # how pgbouncer refuses what is set for a whole connection
 OLD_PRIMARY = (
-    "an old primary answers, beside one that was promoted in its place: stop it. If it is meant, restart this node"
+    "an old primary answers, beside one that was promoted in its place: stop it. "
+    "If it is meant, restart this node"
 )
 BROKEN_OFF = {"action": "connection_broken_off"}
 
@@ -41,8 +42,9 @@ class Lane:
     """
     Some connections of one task, made when they are needed and kept: each piece of work has one for itself.
 
-    Work runs on a thread, so it must not touch what belongs to the event loop. A server that does not answer in time
-    is given up: the connection is lost then, as it is when the server ends. `statement_s`: longer than a commit takes.
+    Work runs on a thread, so it must not touch what belongs to the event loop. A server that does not answer
+    in time is given up: the connection is lost then, as it is when the server ends. `statement_s`: longer
+    than a commit takes.
     """
 
     def __init__(
@@ -80,17 +82,19 @@ class Lane:
         """
         Run `work` in one transaction: its error leaves everything as it was.
 
-        When the connection is lost before the commit, `work` runs once more: it keeps no state of its own.
-        Of the errors of the commit, CommitUnknown and Unconfirmed say that it may stand or stands. `takes_long`: no
-        statement of it is given up. `needs_standby` is asked with the result: Unconfirmed also unless a standby is
-        known to have it, whatever the server was told to wait for.
+        When the connection is lost before the commit, `work` runs once more: it keeps no state of its own. Of
+        the errors of the commit, CommitUnknown and Unconfirmed say that it may stand or stands. `takes_long`:
+        no statement of it is given up. `needs_standby` is asked with the result: Unconfirmed also unless a
+        standby is known to have it, whatever the server was told to wait for.
         """
         return await self._submit(
             lambda session: session.transaction(work, needs_standby), repeatable=True, takes_long=takes_long
         )
 
     async def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
-        """As `transaction`, in as few round trips as `work` makes of it. What it does not commit is not kept."""
+        """
+        As `transaction`, in as few round trips as `work` makes of it. What it does not commit is not kept.
+        """
         return await self._submit(lambda session: session.joined(work), repeatable=True)
 
     async def confirm(self, *, needs_standby: bool = False) -> None:
@@ -131,8 +135,8 @@ class Lane:
         answer_s: float,
     ) -> None:
         """
-        End what takes too long: a commit that waits for the standby, which stands then, unconfirmed; the connection to
-        a server that does not answer.
+        End what takes too long: a commit that waits for the standby, which stands then, unconfirmed; the
+        connection to a server that does not answer.
         """
         if future.done():
             return
@@ -157,11 +161,15 @@ class Lane:
                     session.break_off()
         loop.call_later(next_s, self._look, loop, future, sessions, answer_s)
 
-    def _perform(self, form: Callable[[ServerSession], T], repeatable: bool, sessions: list[ServerSession]) -> T:
+    def _perform(
+        self, form: Callable[[ServerSession], T], repeatable: bool, sessions: list[ServerSession]
+    ) -> T:
         try:
             return self._attempt(form, sessions)
         except errors.DeadlockDetected as error:  # locks are taken in one order, so this is a defect
-            _log.error("a deadlock: %s", said(error), extra={"action": "deadlock", "where": error.diag.context})
+            _log.error(
+                "a deadlock: %s", said(error), extra={"action": "deadlock", "where": error.diag.context}
+            )
             if not repeatable:
                 raise translated(error) from error
         except LOST as error:
@@ -180,7 +188,9 @@ class Lane:
             result = form(session)
             self._reachability.noticed_answer()
             return result
-        except errors.InvalidSqlStatementName:  # the server and psycopg disagree on what is prepared, and always will
+        except (
+            errors.InvalidSqlStatementName
+        ):  # the server and psycopg disagree on what is prepared, and always will
             session.connection.is_spoiled = True
             raise
         finally:
@@ -210,7 +220,10 @@ class Lane:
         return session
 
     def _newest(self, sessions: list[ServerSession]) -> ServerSession:
-        """A new connection to a server that is no old primary, which goes on beside the one promoted in its place."""
+        """
+        A new connection to a server that is no old primary, which goes on beside the one promoted in its
+        place.
+        """
         if not self._reachability.was_looked_at:
             self._look_at_each()
         failed: psycopg.Error = psycopg.OperationalError(OLD_PRIMARY)
@@ -233,10 +246,15 @@ class Lane:
         raise failed
 
     def _look_at_each(self) -> None:
-        """A process that has just begun does not know which was promoted: an old primary may be named first."""
+        """
+        A process that has just begun does not know which was promoted: an old primary may be named first.
+        """
         _, *each = self._target.addresses()
         for address in each:
-            with suppress(psycopg.Error), closing(ServerSession(self._target, address, self._task)) as session:
+            with (
+                suppress(psycopg.Error),
+                closing(ServerSession(self._target, address, self._task)) as session,
+            ):
                 session.read_timeline()
                 self._reachability.is_old(session.timeline)
         self._reachability.was_looked_at = True

@@ -1,7 +1,8 @@
 """
 A connection through a pooler, which lends a session of the server for one transaction at a time.
 
-What a server, a database or a role says otherwise cannot be set once for all: each transaction brings its settings.
+What a server, a database or a role says otherwise cannot be set once for all: each transaction brings its
+settings.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ class PooledConnection(WatchedConnection):
             yield pipeline
 
     def execute(  # type: ignore[override]  # templates are not used here
-        self, query: QueryNoTemplate, params: Params | None = None, *, prepare: bool | None = None, binary: bool = False
+        self,
+        query: QueryNoTemplate,
+        params: Params | None = None,
+        *,
+        prepare: bool | None = None,
+        binary: bool = False,
     ) -> psycopg.Cursor[tuple[Any, ...]]:
         if not self._stands_alone():
             return super().execute(query, params, prepare=prepare, binary=binary)
@@ -61,5 +67,8 @@ class PooledConnection(WatchedConnection):
                 yield pipeline
                 super().execute(b"COMMIT")
         finally:
-            if self.pgconn.status == ConnStatus.OK and self.pgconn.transaction_status != TransactionStatus.IDLE:
+            if (
+                self.pgconn.status == ConnStatus.OK
+                and self.pgconn.transaction_status != TransactionStatus.IDLE
+            ):
                 super().execute(b"ROLLBACK")

@@ -1,6 +1,6 @@
 """
-What the connections of a process know together of their server: when it is tried again, whether it answers, and whether
-it is the newest of those that the address names.
+What the connections of a process know together of their server: when it is tried again, whether it answers,
+and whether it is the newest of those that the address names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import time
 from spool.errors import SpoolUnavailable
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between attempts to connect, jittered
-SILENT_S = 60.0  # for so long after one connection was broken off, and until one answers, the others wait less
+SILENT_S = (
+    60.0  # for so long after one connection was broken off, and until one answers, the others wait less
+)
 
 
 class Reachability:
@@ -33,7 +35,10 @@ class Reachability:
         self._silent_until = time.monotonic() + SILENT_S
 
     def noticed_answer(self) -> None:
-        """It was one connection that was silent, or the server is back: what takes long has its whole time again."""
+        """
+        It was one connection that was silent, or the server is back: what takes long has its whole time
+        again.
+        """
         self._silent_until = -math.inf
 
     def is_old(self, timeline: int | None) -> bool:

@@ -29,7 +29,10 @@ WAIT_ENDED = frozenset({"01000", "57P01"})  # what COMMIT says when its wait for
 
 
 class _TextDumper(StrDumperUnknown):
-    """Text with replacements for what PostgreSQL keeps in none: one such text must not cost its neighbours' commit."""
+    """
+    Text with replacements for what PostgreSQL keeps in none: one such text must not cost its neighbours'
+    commit.
+    """
 
     def dump(self, obj: str) -> bytes:
         return obj.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
@@ -56,7 +59,9 @@ class ServerSession:
         self.timeline: int | None = None
 
     def is_usable(self) -> bool:
-        """Whether the connection is there, in no transaction, and the server said nothing unasked, as of an end."""
+        """
+        Whether the connection is there, in no transaction, and the server said nothing unasked, as of an end.
+        """
         connection = self.connection.pgconn
         if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:
             return False
@@ -71,7 +76,9 @@ class ServerSession:
         return self.connection.pgconn.status != ConnStatus.OK
 
     def read_timeline(self) -> None:
-        """A pooler says nothing of the next transaction's server; others than PostgreSQL may not know timelines."""
+        """
+        A pooler says nothing of the next transaction's server; others than PostgreSQL may not know timelines.
+        """
         if not self._is_pooled:
             try:
                 row = self.connection.execute(TIMELINE).fetchone()
@@ -88,7 +95,9 @@ class ServerSession:
         self._check_confirmed()
         return result
 
-    def transaction(self, work: Callable[[Connection], T], needs_standby: Callable[[T], bool] | None = None) -> T:
+    def transaction(
+        self, work: Callable[[Connection], T], needs_standby: Callable[[T], bool] | None = None
+    ) -> T:
         self._notices.clear()
         transaction = JoinedTransaction(self.connection)
         if needs_standby is None:
@@ -180,7 +189,8 @@ class ServerSession:
         """
         Wait until a standby has everything that was committed before; Unconfirmed if it does not.
 
-        A role that may not see standbys waits until the configuration that was just read is that of all processes.
+        A role that may not see standbys waits until the configuration that was just read is that of all
+        processes.
         """
         self._notices.clear()
         if self.connection.commits_since is None:
@@ -202,7 +212,9 @@ class ServerSession:
 
 @contextmanager
 def long_snapshot(target: DatabaseTarget) -> Iterator[Connection]:
-    """A connection of its own on this thread, all of whose reads are of one moment, however long they take."""
+    """
+    A connection of its own on this thread, all of whose reads are of one moment, however long they take.
+    """
     try:
         session = ServerSession(target, target.dsn, "copy")
         try:

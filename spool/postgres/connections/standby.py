@@ -1,10 +1,12 @@
 """
-Whether a standby has what was committed: evidence about that commit, not what a setting says at another moment.
+Whether a standby has what was committed: evidence about that commit, not what a setting says at another
+moment.
 
-Whoever empties synchronous_standby_names lets those commits go that wait, as if a standby had confirmed them; whoever
-sets it again makes the setting look right. So a role that may see standbys (pg_monitor) asks how far they have flushed.
-Any other one has to go by the configuration: it must name standbys, and not have been read anew since before the
-commit, nor so shortly before that another process of the server may still have had the one before it.
+Whoever empties synchronous_standby_names lets those commits go that wait, as if a standby had confirmed them;
+whoever sets it again makes the setting look right. So a role that may see standbys (pg_monitor) asks how far
+they have flushed. Any other one has to go by the configuration: it must name standbys, and not have been read
+anew since before the commit, nor so shortly before that another process of the server may still have had the
+one before it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from spool.postgres.connections.errors import Unconfirmed
 SETTLED_S = 1.0  # after the configuration was read: all processes of the server have it
 
 STANDBY_NAMES = b"SELECT current_setting('synchronous_standby_names')"
-# The question: one row, as StandbyState has it. Behind a commit in the same Sync, so that no pooler comes between.
+# The question: one row, as StandbyState has it. Behind a commit in the same Sync, so that no pooler comes
+# between.
 STANDBY_STATE = f"""
     SELECT current_setting('synchronous_standby_names'), extract(epoch FROM pg_conf_load_time())::float8,
            pg_conf_load_time() < clock_timestamp() - interval '{SETTLED_S} seconds',
@@ -30,8 +33,8 @@ STANDBY_STATE = f"""
            CASE WHEN pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')
                 THEN ARRAY(SELECT (flush_lsn - '0/0')::bigint FROM pg_stat_get_wal_senders()
                             WHERE sync_state IN ('sync', 'quorum') AND flush_lsn IS NOT NULL) END""".encode()
-# A transaction that changes no table: its commit waits until the standby has everything that was committed before.
-# What it returns is a position behind all of that.
+# A transaction that changes no table: its commit waits until the standby has everything that was committed
+# before. What it returns is a position behind all of that.
 BARRIER = b"""
     SELECT set_config('synchronous_commit', 'on', true),
            (pg_logical_emit_message(true, 'tollhouse', '') - '0/0')::bigint"""

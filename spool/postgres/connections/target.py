@@ -10,11 +10,15 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-DRIVER = f"psycopg {psycopg.__version__}, libpq {psycopg.pq.version() // 10_000}.{psycopg.pq.version() % 10_000}"
-# What a server, a database or a role may say otherwise: that a commit waits for nobody, or a statement sees less.
+DRIVER = (
+    f"psycopg {psycopg.__version__}, libpq {psycopg.pq.version() // 10_000}.{psycopg.pq.version() % 10_000}"
+)
+# What a server, a database or a role may say otherwise: that a commit waits for nobody, or a statement sees
+# less.
 PROMISES = {"synchronous_commit": "on", "default_transaction_isolation": "read committed"}
 LIMITS = {
-    "idle_in_transaction_session_timeout": "2s",  # a process that stops between two statements holds nobody for longer
+    # a process that stops between two statements holds nobody for longer
+    "idle_in_transaction_session_timeout": "2s",
     "lock_timeout": "2s",
     "statement_timeout": "30s",
 }
@@ -66,6 +70,9 @@ def session_options(settings: Mapping[str, str]) -> str:
 
 
 def local_settings(settings: Mapping[str, str]) -> bytes:
-    """What gives the transaction under way these settings: one statement, as a pipeline takes no several at once."""
+    """
+    What gives the transaction under way these settings: one statement, as a pipeline takes no several at
+    once.
+    """
     named = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
     return f"SELECT {named}".encode()

@@ -16,8 +16,8 @@ READ_COMMITTED = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 
 class WatchedConnection(Connection):
     """
-    `awaits_since`: since when it waits for an answer of the server, None while it does not. `commits_since`: since when
-    something is under way that only the standby may end. `is_spoiled`: not to be used again.
+    `awaits_since`: since when it waits for an answer of the server, None while it does not. `commits_since`:
+    since when something is under way that only the standby may end. `is_spoiled`: not to be used again.
     """
 
     awaits_since: float | None = None
@@ -40,8 +40,8 @@ class WatchedConnection(Connection):
         """
         What is sent within is answered at its end.
 
-        After an error the server passes over the rest, also over what prepares statements, which psycopg believes to be
-        prepared from then on: such a connection is of no more use.
+        After an error the server passes over the rest, also over what prepares statements, which psycopg
+        believes to be prepared from then on: such a connection is of no more use.
         """
         try:
             with super().pipeline() as begun:
@@ -63,8 +63,8 @@ def _end(pipeline: psycopg.Pipeline) -> Generator[Any, Any, None]:
     """
     As psycopg ends a pipeline, without the Flush that it sends behind the Sync.
 
-    The server takes that for the next request and has no time limit for it: a process that stands still then would hold
-    what it has locked for as long as that lasts.
+    The server takes that for the next request and has no time limit for it: a process that stands still then
+    would hold what it has locked for as long as that lasts.
     """
     try:
         pipeline._enqueue_sync()

@@ -1,5 +1,6 @@
 """
-Which delivery a route sends next, taken in the same step. Functions of a connection, whose statements stand alone.
+Which delivery a route sends next, taken in the same step. Functions of a connection, whose statements stand
+alone.
 
 Whoever finds that another one was faster says so in `DeliveryChoice.has_moved`, and is asked again.
 """
@@ -26,8 +27,8 @@ from spool.postgres.log import queries as log_queries
 @dataclass
 class DeliveryChoice:
     """
-    `where` names the route and what this session has in hand. `unsent` are those that it took and did not send, as no
-    standby had that, by id with their fence.
+    `where` names the route and what this session has in hand. `unsent` are those that it took and did not
+    send, as no standby had that, by id with their fence.
     """
 
     session: DeliveryRows
@@ -87,7 +88,9 @@ class DeliveryChoice:
         return written
 
 
-def due(choice: DeliveryChoice, *, at: float, max_records: int, below: int | None = None) -> StoredDelivery | None:
+def due(
+    choice: DeliveryChoice, *, at: float, max_records: int, below: int | None = None
+) -> StoredDelivery | None:
     """The oldest of the backlog that may be sent now, else a new one, else one of a replay."""
     found = choice.found(queries.DUE, at=at)
     if found is not None and not found.delivery.replay:

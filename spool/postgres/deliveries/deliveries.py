@@ -1,12 +1,15 @@
 """
-The routes' side of the log on PostgreSQL: numbered requests, stored before they are first sent, by whichever node.
+The routes' side of the log on PostgreSQL: numbered requests, stored before they are first sent, by whichever
+node.
 
-A verb reads, asks the rules, and writes in one statement on the condition that nothing of what it read has changed; if
-something has, it begins again. So nobody holds a lock while he thinks. Each row says which session has it in hand.
+A verb reads, asks the rules, and writes in one statement on the condition that nothing of what it read has
+changed; if something has, it begins again. So nobody holds a lock while he thinks. Each row says which
+session has it in hand.
 
-What is sent rests on rows that a standby has: that a delivery is taken (with its cut, its key and all that was written
-before) and its mark are confirmed before it leaves, and so is what an operator is told. What became of it is not: were
-that lost, it would be sent again under the same key and mark, as after any answer that was not heard.
+What is sent rests on rows that a standby has: that a delivery is taken (with its cut, its key and all that
+was written before) and its mark are confirmed before it leaves, and so is what an operator is told. What
+became of it is not: were that lost, it would be sent again under the same key and mark, as after any answer
+that was not heard.
 """
 
 from __future__ import annotations
@@ -70,15 +73,17 @@ class PostgresDeliveries(SentDeliveries):
         self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)  # id -> fence
         # One worker of a route chooses at a time, so that two do not want the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Taken by this session and not sent, as a standby may not have that: id -> fence; and why a route waits.
+        # Taken by this session and not sent, as a standby may not have that: id -> fence; and why a route
+        # waits.
         self._unsent: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._waits: dict[str, tuple[str, float]] = {}
-        # By the clock more is closed than the newest commit says, which alone counts: that is asked for now and then.
+        # By the clock more is closed than the newest commit says, which alone counts: that is asked for now
+        # and then.
         self._behind: defaultdict[str, bool] = defaultdict(bool)
         self._closes_at = clock.monotonic()
         self._named: frozenset[str] = frozenset()  # the routes of this node's configuration
 
-    # -- choosing what to send -------------------------------------------------------------------------------------
+    # -- choosing what to send -------------------------------------------------------------------------------
 
     async def declare(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         names = sorted(spec.name for spec in specs)
@@ -108,7 +113,9 @@ class PostgresDeliveries(SentDeliveries):
             if at_start:
                 for delivery, _ in session.deliveries(connection, queries.INTERRUPTED, {"in_hand": []}):
                     if delivery.id in ids:
-                        self._require(session.write(connection, transitions.interrupted(delivery), [delivery]))
+                        self._require(
+                            session.write(connection, transitions.interrupted(delivery), [delivery])
+                        )
             for spec in sorted(specs, key=lambda spec: spec.name):
                 highest = accepted(self._database, connection, spec.topic)
                 lowest = oldest(self._database, connection, spec.topic)
@@ -119,7 +126,9 @@ class PostgresDeliveries(SentDeliveries):
 
         await self._transaction(work)
 
-    async def due(self, route: str, *, now: float, max_records: int, below: int | None = None) -> Delivery | None:
+    async def due(
+        self, route: str, *, now: float, max_records: int, below: int | None = None
+    ) -> Delivery | None:
         async with self._choosing[route]:
             return await self._take(partial(due, at=now, max_records=max_records, below=below), route)
 
@@ -145,7 +154,7 @@ class PostgresDeliveries(SentDeliveries):
             return soon if at is None else min(at, soon)
         return at
 
-    # -- what became of it -----------------------------------------------------------------------------------------
+    # -- what became of it -----------------------------------------------------------------------------------
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         where = {"id": delivery.id, "fence": delivery.fence, "mark": mark, "state": OPEN}
@@ -168,7 +177,9 @@ class PostgresDeliveries(SentDeliveries):
             for delivery, _ in found:
                 change = transitions.restored(delivery, hold_back=hold_back)
                 self._require(session.write(connection, change, [delivery]))
-            for row in session.execute(connection, queries.EVERY_ROUTE).fetchall() if hold_back is not None else ():
+            for row in (
+                session.execute(connection, queries.EVERY_ROUTE).fetchall() if hold_back is not None else ()
+            ):
                 route = rows.route(row)
                 highest = accepted(self._database, connection, route.topic)
                 change = transitions.hold_rest(route, accepted=highest, reason=hold_back or "")
@@ -219,10 +230,13 @@ class PostgresDeliveries(SentDeliveries):
 
         return await self._database.read(read)
 
-    # -- routes ----------------------------------------------------------------------------------------------------
+    # -- routes ----------------------------------------------------------------------------------------------
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        session, values = self._session(), {"route": route, "state": state, "reason": reason}  # shown, and no more
+        session, values = (
+            self._session(),
+            {"route": route, "state": state, "reason": reason},
+        )  # shown, and no more
         await self._database.run(lambda connection: session.execute(connection, queries.SET_STATE, values))
         self.version += 1
 
@@ -236,7 +250,10 @@ class PostgresDeliveries(SentDeliveries):
         return [replace(state, reason=self._waiting(state, has_standby=has_standby)) for state in states]
 
     def _waiting(self, state: RouteState, *, has_standby: bool) -> str | None:
-        """Why a route waits: as every gateway can see, as the one that runs it has met it lately, or as commits say."""
+        """
+        Why a route waits: as every gateway can see, as the one that runs it has met it lately, or as commits
+        say.
+        """
         if state.state == ORPHANED:
             return state.reason
         if not has_standby:
@@ -279,7 +296,7 @@ class PostgresDeliveries(SentDeliveries):
             await self._leases.wake(lease_of(route))
         return replayed
 
-    # -- what destinations refused ---------------------------------------------------------------------------------
+    # -- what destinations refused ---------------------------------------------------------------------------
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         session = self._session()
@@ -293,7 +310,9 @@ class PostgresDeliveries(SentDeliveries):
         session = self._session()
 
         def read(connection: Connection) -> list[StoredDeadLetter]:
-            return [rows.dead_letter(row) for row in session.execute(connection, queries.DEAD, {"route": route})]
+            return [
+                rows.dead_letter(row) for row in session.execute(connection, queries.DEAD, {"route": route})
+            ]
 
         return await self._database.read(read)
 
@@ -313,7 +332,7 @@ class PostgresDeliveries(SentDeliveries):
     async def dead_discard(self, ids: Sequence[int]) -> int:
         return await self._change_dead(ids, lambda letter, _: transitions.discard_dead(letter))
 
-    # -- the parts -------------------------------------------------------------------------------------------------
+    # -- the parts -------------------------------------------------------------------------------------------
 
     def _session(self, transaction: JoinedTransaction | None = None) -> DeliveryRows:
         return DeliveryRows(self._database, self._leases.session, transaction)
@@ -326,8 +345,13 @@ class PostgresDeliveries(SentDeliveries):
         if written is None:
             raise RouteMoved
 
-    async def _take(self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str) -> Delivery | None:
-        """What `choose` wrote as taken by this session. Should nothing be due, what is overdue to close is closed."""
+    async def _take(
+        self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
+    ) -> Delivery | None:
+        """
+        What `choose` wrote as taken by this session. Should nothing be due, what is overdue to close is
+        closed.
+        """
         taken, closed = await self._choose(choose, route)
         is_behind = self._log.closed_below(topic_of(route)) > closed
         if taken is None and is_behind and self._clock.monotonic() >= self._closes_at:
@@ -347,8 +371,8 @@ class PostgresDeliveries(SentDeliveries):
         """
         What was taken, and below which number the newest commit says that all is closed.
 
-        SpoolUnavailable, and the route waits, unless a standby has that it was taken: else another one would be cut
-        for the same numbers after the loss of this machine, and they would leave under a second key.
+        SpoolUnavailable, and the route waits, unless a standby has that it was taken: else another one would
+        be cut for the same numbers after the loss of this machine, and they would leave under a second key.
         """
         where, unsent, found = self._where(route), self._unsent[route], list[StoredDelivery]()
 
@@ -362,7 +386,10 @@ class PostgresDeliveries(SentDeliveries):
                 if taken is not None or not choice.has_moved:
                     break
             found.extend([taken] if taken is not None else ())
-            return taken, choice.closed  # None also while others take all that there is: it is asked again soon
+            return (
+                taken,
+                choice.closed,
+            )  # None also while others take all that there is: it is asked again soon
 
         try:
             chosen = await self._database.pool.joined(work)
@@ -379,7 +406,10 @@ class PostgresDeliveries(SentDeliveries):
         return chosen
 
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
-        """Without asking for a standby: see above. What is sent next has it all confirmed, as it is written behind."""
+        """
+        Without asking for a standby: see above. What is sent next has it all confirmed, as it is written
+        behind.
+        """
         session, in_hand = self._session(), self._in_hand[delivery.route]
         where = {"id": delivery.id, "state": OPEN}
 
@@ -411,7 +441,10 @@ class PostgresDeliveries(SentDeliveries):
             self._database.check_standby(connection)
             for _ in range(ATTEMPTS):
                 found = session.delivery(connection, queries.ONE, {"id": id, "state": state})
-                if found is None or session.write(connection, transition(found.delivery), [found.delivery]) is not None:
+                if (
+                    found is None
+                    or session.write(connection, transition(found.delivery), [found.delivery]) is not None
+                ):
                     return found and found.delivery
             raise SpoolUnavailable(f"others change the delivery {id} all the time")
 
@@ -443,7 +476,10 @@ class PostgresDeliveries(SentDeliveries):
         return len(changes)
 
     async def _transaction(self, work: Callable[[Connection], T], *, is_answered: bool = False) -> T:
-        """All of it or nothing; again when something moved under it. `is_answered`: somebody hears that it is done."""
+        """
+        All of it or nothing; again when something moved under it. `is_answered`: somebody hears that it is
+        done.
+        """
 
         def within(connection: Connection) -> T:
             if is_answered:

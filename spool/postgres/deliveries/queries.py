@@ -10,7 +10,8 @@ from spool.deliveries.stored import COUNTS
 from spool.postgres.leases import NAMED_S
 from spool.postgres.sessions import LIVE
 
-# The columns of a delivery that a transition changes, and those that are given to a new one, with their types.
+# The columns of a delivery that a transition changes, and those that are given to a new one, with their
+# types.
 CHANGED: Mapping[str, str] = {
     "owner": "uuid",
     "fence": "bigint",
@@ -49,7 +50,7 @@ def _of(table: str, columns: Iterable[str]) -> str:
     return ", ".join(f"{table}.{column}" for column in columns)
 
 
-# -- deliveries --------------------------------------------------------------------------------------------------------
+# -- deliveries ----------------------------------------------------------------------------------------------
 
 # A delivery, the topic of its route and how many deliveries the route had accepted so far.
 _DELIVERY = f"""
@@ -77,7 +78,8 @@ FRESH_SINGLE = f"""{_FREE_OF_ROUTE}
        AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= %(at)s
   ORDER BY d.replay, d.first LIMIT 1"""
 
-# The oldest single record that may be tried again, refused or not. What is ambiguous must not be cut: it goes whole.
+# The oldest single record that may be tried again, refused or not. What is ambiguous must not be cut: it goes
+# whole.
 SUSPECT = f"""{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous OR d.sending) AND d.not_before <= %(at)s
   ORDER BY d.replay, d.first LIMIT 1"""
 
@@ -85,8 +87,8 @@ SUSPECT = f"""{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous OR d.sending
 NEWEST_BATCH = f"""{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous AND NOT d.sending
   ORDER BY d.replay, d.first DESC LIMIT 1"""
 
-# All of a route that are in nobody's hand, locked: a transaction of several changes has all that it changes of
-# deliveries and dead letters before it has a route, as the statement of one change does.
+# All of a route that are in nobody's hand, locked: a transaction of several changes has all that it changes
+# of deliveries and dead letters before it has a route, as the statement of one change does.
 EVERY_FREE = f"{_FREE_OF_ROUTE} ORDER BY d.id FOR UPDATE OF d"
 
 # All that a session has in hand no more, this one's among them.
@@ -109,8 +111,20 @@ GIVEN_UP = """
   ORDER BY d.id FOR UPDATE OF d"""
 
 # What the operator sees of every delivery; the records that some bring along stay where they are.
-UNSETTLED_COLUMNS = ("id", "route", "first", "last", "state", "replay", "attempts", "not_before", "last_error")
-EVERY_UNSETTLED = f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM {{schema}}.deliveries WHERE shard = 0 ORDER BY id"
+UNSETTLED_COLUMNS = (
+    "id",
+    "route",
+    "first",
+    "last",
+    "state",
+    "replay",
+    "attempts",
+    "not_before",
+    "last_error",
+)
+EVERY_UNSETTLED = (
+    f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM {{schema}}.deliveries WHERE shard = 0 ORDER BY id"
+)
 
 # Open deliveries of a route below a number that need its entries.
 BELOW = f"""{_DELIVERY}
@@ -150,9 +164,10 @@ CHANGED_AT_START = f"""
     SELECT d.id FROM {{schema}}.deliveries d
      WHERE d.shard = 0 AND ((d.sending AND {_FREE}) OR {_WAITED}) ORDER BY d.id FOR UPDATE"""
 
-# -- routes ------------------------------------------------------------------------------------------------------------
+# -- routes --------------------------------------------------------------------------------------------------
 
-# One route, the same with the standbys that COMMIT waits for, every route, or those of a topic that may be skipped.
+# One route, the same with the standbys that COMMIT waits for, every route, or those of a topic that may be
+# skipped.
 ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 AND name = %(route)s"
 ROUTE_TO_SEND = ROUTE.replace(" FROM", ", current_setting('synchronous_standby_names') FROM", 1)
 EVERY_ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM {{schema}}.routes WHERE shard = 0 ORDER BY name"
@@ -173,7 +188,8 @@ ROUTES = f"""
                    AS d (records, oldest, kept_at, stuck, unknown)
      WHERE r.shard = 0 ORDER BY r.name"""
 
-# The lowest number that routes on a topic still have to read; what a retried dead letter needs it has with it.
+# The lowest number that routes on a topic still have to read; what a retried dead letter needs it has with
+# it.
 NEEDED = """
     SELECT count(*), min(r.next) FILTER (WHERE r.required),
            (SELECT min(d.first) FROM {schema}.deliveries d JOIN {schema}.routes q ON q.shard = 0 AND q.name = d.route
@@ -187,7 +203,8 @@ DECLARE = f"""
     ON CONFLICT (shard, name)
     DO UPDATE SET required = excluded.required, orphaned = false, named_at = excluded.named_at"""
 
-# Routes that this gateway named before and names no more, or nobody has named for long, unless another one names them.
+# Routes that this gateway named before and names no more, or nobody has named for long, unless another one
+# names them.
 ORPHAN = f"""
     UPDATE {{schema}}.routes r SET orphaned = true
      WHERE r.shard = 0 AND NOT r.orphaned AND r.name <> ALL(%(names)s::text[])
@@ -195,11 +212,15 @@ ORPHAN = f"""
        AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n
                         WHERE n.id <> %(me)s AND n.seen_at > {{now}} - {NAMED_S} AND r.name = ANY(n.routes))"""
 
-# Every route, locked: whoever changes several has all of them before, and before those the deliveries that it changes.
+# Every route, locked: whoever changes several has all of them before, and before those the deliveries that it
+# changes.
 LOCK_ROUTES = "SELECT name FROM {schema}.routes WHERE shard = 0 ORDER BY name FOR UPDATE"
-SET_STATE = "UPDATE {schema}.routes SET state = %(state)s, reason = %(reason)s WHERE shard = 0 AND name = %(route)s"
+SET_STATE = (
+    "UPDATE {schema}.routes SET state = %(state)s, reason = %(reason)s WHERE shard = 0 AND name = %(route)s"
+)
 
-# A route that was dropped leaves its dead letters. Its deliveries go in the order in which they are locked elsewhere.
+# A route that was dropped leaves its dead letters. Its deliveries go in the order in which they are locked
+# elsewhere.
 FORGET_DELIVERIES = """
     WITH own AS MATERIALIZED (
         SELECT id FROM {schema}.deliveries WHERE shard = 0 AND route = %(route)s ORDER BY id FOR UPDATE)
@@ -207,7 +228,7 @@ FORGET_DELIVERIES = """
 FORGET_REFUSALS = "DELETE FROM {schema}.refusals WHERE shard = 0 AND route = %(route)s"
 FORGET_ROUTE = "DELETE FROM {schema}.routes WHERE shard = 0 AND name = %(route)s AND orphaned"
 
-# -- what destinations refused -----------------------------------------------------------------------------------------
+# -- what destinations refused -------------------------------------------------------------------------------
 
 DEAD = f"""
     SELECT {", ".join(DEAD_COLUMNS)} FROM {{schema}}.dead
@@ -231,7 +252,7 @@ PRUNE_REFUSALS = """
            FOR UPDATE SKIP LOCKED)
     DELETE FROM {schema}.refusals r USING old WHERE r.shard = 0 AND r.id = old.id"""
 
-# -- the log -----------------------------------------------------------------------------------------------------------
+# -- the log -------------------------------------------------------------------------------------------------
 
 # Numbers committed in a span of time.
 COMMITTED = """
@@ -240,7 +261,7 @@ COMMITTED = """
        AND first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
   ORDER BY first"""
 
-# -- a change of a route -----------------------------------------------------------------------------------------------
+# -- a change of a route -------------------------------------------------------------------------------------
 
 
 @cache
@@ -258,8 +279,9 @@ def change(
     """
     One statement for everything that a change does, or nothing of it.
 
-    Its conditions: the deliveries that it was made from are in the state, and under the fence, in which they were read;
-    a dead letter that goes is there; numbers are cut from where they were read, and with `is_closed` they are closed.
+    Its conditions: the deliveries that it was made from are in the state, and under the fence, in which they
+    were read; a dead letter that goes is there; numbers are cut from where they were read, and with
+    `is_closed` they are closed.
     """
     parts = [
         """basis AS MATERIALIZED (
@@ -292,11 +314,14 @@ def change(
             go = "EXISTS (SELECT FROM counted)"
     if removed:
         parts.append(
-            f"gone AS (DELETE FROM {{schema}}.deliveries WHERE shard = 0 AND id = ANY(%(removed)s::bigint[]) AND {go})"
+            f"gone AS (DELETE FROM {{schema}}.deliveries WHERE shard = 0 AND id = ANY(%(removed)s::bigint[]) "
+            f"AND {go})"
         )
     if changed:
         sets = ", ".join(f"{name} = %(set_{name})s::{type}" for name, type in CHANGED.items())
-        parts.append(f"moved AS (UPDATE {{schema}}.deliveries SET {sets} WHERE shard = 0 AND id = %(id)s AND {go})")
+        parts.append(
+            f"moved AS (UPDATE {{schema}}.deliveries SET {sets} WHERE shard = 0 AND id = %(id)s AND {go})"
+        )
     if added:
         arrays = ", ".join(f"%(new_{name})s::{type}[]" for name, type in INSERTED.items())
         names = ", ".join(INSERTED)
@@ -314,7 +339,8 @@ def change(
     if dead:
         values = ", ".join(f"%(dead_{name})s" for name in DEAD_COLUMNS[1:])
         parts.append(
-            f"aside AS (INSERT INTO {{schema}}.dead ({', '.join(DEAD_COLUMNS[1:])}) SELECT {values} WHERE {go})"
+            f"aside AS (INSERT INTO {{schema}}.dead ({', '.join(DEAD_COLUMNS[1:])}) SELECT {values} WHERE "
+            f"{go})"
         )
     ids = "ARRAY(SELECT id FROM added ORDER BY id)" if added else "'{}'::bigint[]"
     return f"WITH {', '.join(parts)} SELECT {go}, {ids}"

@@ -1,5 +1,6 @@
 """
-What the log and the operator ask of the routes: their terms, what they still need, and the skipping of the rest.
+What the log and the operator ask of the routes: their terms, what they still need, and the skipping of the
+rest.
 
 Methods take a connection, so that the log calls them inside its own transactions.
 """
@@ -32,7 +33,9 @@ class PostgresRoutes:
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
         """The terms of every route, `queued` among them; replays stand apart."""
         return {
-            route.name: routes.terms(route, backlog, accepted=accepted(self._database, connection, route.topic))
+            route.name: routes.terms(
+                route, backlog, accepted=accepted(self._database, connection, route.topic)
+            )
             for route, backlog in self._with_backlog(connection)
         }
 
@@ -43,7 +46,9 @@ class PostgresRoutes:
                 route,
                 backlog,
                 accepted=accepted(self._database, connection, route.topic),
-                committed_at=committed_at(self._database, connection, route.topic, routes.progress(route, backlog)),
+                committed_at=committed_at(
+                    self._database, connection, route.topic, routes.progress(route, backlog)
+                ),
                 now=now,
             )
             for route, backlog in self._with_backlog(connection)
@@ -63,8 +68,8 @@ class PostgresRoutes:
 
     def skip_below(self, connection: Connection, numbers: Mapping[str, int]) -> Mapping[str, int]:
         """
-        Give up what optional routes have not delivered below a number of their topic; returns the records by topic,
-        summed over the routes.
+        Give up what optional routes have not delivered below a number of their topic; returns the records by
+        topic, summed over the routes.
 
         SpoolUnavailable, for the transaction to end with, when somebody moved a route meanwhile.
         """

@@ -1,4 +1,6 @@
-"""Rows of the deliveries' tables as values, and a `RouteChange` written to them. Functions of a connection."""
+"""
+Rows of the deliveries' tables as values, and a `RouteChange` written to them. Functions of a connection.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from spool.deliveries import routes, rules
-from spool.deliveries.stored import COUNTS, RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
+from spool.deliveries.stored import (
+    COUNTS,
+    RouteChange,
+    StoredDeadLetter,
+    StoredDelivery,
+    StoredRoute,
+    is_proven,
+)
 from spool.deliveries.values import PartialRefusal, UnsettledDelivery
 from spool.log.values import Entry
 from spool.postgres.connections.standby import refused
@@ -44,12 +53,16 @@ class DeliveryRows(NamedTuple):
         if self.transaction is None:
             return self.execute(connection, statement, values)
         needs_standby = self.database.needs_standby
-        return self.transaction.alone(self.database.sql(statement), self._named(values), needs_standby=needs_standby)
+        return self.transaction.alone(
+            self.database.sql(statement), self._named(values), needs_standby=needs_standby
+        )
 
     def _named(self, values: Values) -> Values:
         return {"me": self.me, "now": self.database.now(), **values}
 
-    def deliveries(self, connection: Connection, statement: str, values: Values = _NOT_ASKED) -> list[ReadDelivery]:
+    def deliveries(
+        self, connection: Connection, statement: str, values: Values = _NOT_ASKED
+    ) -> list[ReadDelivery]:
         """What a statement selects that begins as `queries.ONE` does."""
         return [_delivery(row) for row in self.execute(connection, statement, values)]
 
@@ -61,8 +74,12 @@ class DeliveryRows(NamedTuple):
         return routes.known(self.find_route(connection, name), name)
 
     def route_to_send(self, connection: Connection, name: str) -> StoredRoute:
-        """As `route`; SpoolUnavailable if what is written for it would be with no standby, though it has to."""
-        *row, standbys = self.execute(connection, queries.ROUTE_TO_SEND, {"route": name}).fetchone() or (None,)
+        """
+        As `route`; SpoolUnavailable if what is written for it would be with no standby, though it has to.
+        """
+        *row, standbys = self.execute(connection, queries.ROUTE_TO_SEND, {"route": name}).fetchone() or (
+            None,
+        )
         if row and self.database.needs_standby and not standbys:
             raise refused()
         return routes.known(route(row) if row else None, name)
@@ -83,9 +100,9 @@ class DeliveryRows(NamedTuple):
         """
         Everything that a change does, in one statement; returns the added deliveries with their ids.
 
-        None, and nothing was done, when what it was made from has changed: the deliveries of `basis`, a dead letter,
-        where `cut_from` was cut to, or, with `is_closed`, that all of it is closed. What is `sending` afterwards is in
-        the hand of this session.
+        None, and nothing was done, when what it was made from has changed: the deliveries of `basis`, a dead
+        letter, where `cut_from` was cut to, or, with `is_closed`, that all of it is closed. What is `sending`
+        afterwards is in the hand of this session.
         """
         counts = {name: n for name, n in change.counts.items() if n}
         values: dict[str, object] = {
@@ -102,7 +119,9 @@ class DeliveryRows(NamedTuple):
             values |= {"was": cut_from.next, "place": code(cut_from.topic) + 1}
         if change.changed is not None:
             values |= {"id": change.changed.id}
-            values |= {f"set_{name}": value for name, value in self._columns(change.changed, queries.CHANGED).items()}
+            values |= {
+                f"set_{name}": value for name, value in self._columns(change.changed, queries.CHANGED).items()
+            }
         if change.added:
             added = [self._columns(one, queries.INSERTED) for one in change.added]
             values |= {f"new_{name}": [one[name] for one in added] for name in queries.INSERTED}

@@ -21,12 +21,18 @@ _NAMES = ", ".join(_COLUMNS)
 _ADDED = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in _COLUMNS)
 # Money as text: a Decimal is rounded by whatever context computes with it.
 _ARRAYS = ", ".join(
-    ["%s::bigint[]", "%s::bigint[]", *("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS)]
+    [
+        "%s::bigint[]",
+        "%s::bigint[]",
+        *("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS),
+    ]
 )
 _KEY_COLUMNS = ", ".join(f'"{name}"' for name in Dimensions._fields)
 _KEY_VALUES = ", ".join("%s" for _ in Dimensions._fields)
 
-MOST_LOOKUPS = 16  # of numbers in one transaction, each a way to the server and back; then all are read at once
+MOST_LOOKUPS = (
+    16  # of numbers in one transaction, each a way to the server and back; then all are read at once
+)
 
 _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 _ADD_KEY = f"""
@@ -55,7 +61,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         self._connection = connection
         self._database = database
         self._lookups = 0
-        self._numbers: dict[bytes, int] | None = None  # of all dimensions, once some were looked up one by one
+        self._numbers: dict[bytes, int] | None = (
+            None  # of all dimensions, once some were looked up one by one
+        )
 
     def number(self, dimensions: Dimensions) -> int:
         number = self.find_number(dimensions)
@@ -145,26 +153,32 @@ class PostgresLedgerRows(SqlLedgerRows):
         asked = _Question()
         expression = self._expression(dimension, asked)
         statement = (
-            f'SELECT value FROM (SELECT DISTINCT {expression} COLLATE "C" AS value FROM {{schema}}.ledger_keys k) known'
+            f'SELECT value FROM (SELECT DISTINCT {expression} COLLATE "C" AS value FROM '
+            f"{{schema}}.ledger_keys k) known"
             f" WHERE value <> '' ORDER BY value LIMIT {asked.text(limit)}"
         )
         return [value for (value,) in self._ask(statement, asked)]
 
     def _expression(self, dimension: str | Derived, asked: _Question) -> str:
-        """SQL for a dimension; a derived one is joined, as it is only known here what it is of which sources."""
+        """
+        SQL for a dimension; a derived one is joined, as it is only known here what it is of which sources.
+        """
         if not isinstance(dimension, Derived):
             return _own(dimension, asked)
         known = self._sources_of(dimension)
         name = f"d{len(asked.joins)}"
         columns = [f"s{place}" for place in range(len(dimension.sources))]
         arrays = [*map(list, zip(*known, strict=True))] if known else [[] for _ in columns]
-        texts = [asked.text(each) for each in (*arrays, [stored(dimension.value(sources)) for sources in known])]
+        texts = [
+            asked.text(each) for each in (*arrays, [stored(dimension.value(sources)) for sources in known])
+        ]
         equal = [
             f"{name}.{column} = {_own(source, asked)}"
             for column, source in zip(columns, dimension.sources, strict=True)
         ]
         asked.joins.append(
-            f"JOIN unnest({', '.join(f'{text}::text[]' for text in texts)}) AS {name}({', '.join([*columns, 'value'])})"
+            f"JOIN unnest({', '.join(f'{text}::text[]' for text in texts)}) AS "
+            f"{name}({', '.join([*columns, 'value'])})"
             f" ON {' AND '.join(equal) or 'TRUE'}"
         )
         return f"{name}.value"
@@ -179,7 +193,10 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._ask(statement, asked)
 
     def _measures(self, values: Sequence[Any]) -> Measures:
-        return [money.units(value) if name in MONEY else value for name, value in zip(_COLUMNS, values, strict=True)]
+        return [
+            money.units(value) if name in MONEY else value
+            for name, value in zip(_COLUMNS, values, strict=True)
+        ]
 
     def _ask(self, statement: str, asked: _Question) -> list[tuple[Any, ...]]:
         """Of a statement that is made for a question: `Database.sql` would remember each."""
@@ -231,7 +248,9 @@ def stored(value: Any) -> Any:
 
 
 def tag_values(tags: str) -> str:
-    """The tags as they are asked for. Of a text that an earlier version cut off nothing is known: it is no JSON."""
+    """
+    The tags as they are asked for. Of a text that an earlier version cut off nothing is known: it is no JSON.
+    """
     try:
         values = json.loads(tags) if tags else {}
     except ValueError:

@@ -22,7 +22,8 @@ class PostgresLedger:
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         """
-        Without asking for a standby: sums and how far they reach are lost together, and are counted again from the log.
+        Without asking for a standby: sums and how far they reach are lost together, and are counted again
+        from the log.
         """
 
         def within(connection: Connection) -> T:
@@ -32,7 +33,9 @@ class PostgresLedger:
         return await self._database.transaction(within)
 
     async def read(self, work: Callable[[LedgerRows], T]) -> T:
-        return await self._database.snapshot(lambda connection: work(PostgresLedgerRows(connection, self._database)))
+        return await self._database.snapshot(
+            lambda connection: work(PostgresLedgerRows(connection, self._database))
+        )
 
     async def close(self) -> None:
         """Whoever opened the database closes it."""

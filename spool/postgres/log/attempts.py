@@ -38,7 +38,9 @@ def nothing_moves(connection: Connection, submissions: Sequence[Submission]) -> 
 
 
 class TooMuchUnconfirmed(SpoolUnavailable):
-    """The standby has not confirmed a lot of what was committed, up to `commit`: nothing is committed behind it."""
+    """
+    The standby has not confirmed a lot of what was committed, up to `commit`: nothing is committed behind it.
+    """
 
     def __init__(self, commit: int) -> None:
         super().__init__("the standby does not confirm what is kept: look at the standby, then repeat")
@@ -73,10 +75,10 @@ class AttemptWriter:
     """
     Writes on the connection's thread. What can fail is done before COMMIT.
 
-    `versions` are those of waiting reports, and `move` is what else changes with a commit, in its transaction. `proof`
-    is what a receipt says that the records have survived; `hold_s` 0 means that everything is closed at once.
-    `in_two_steps`: while other nodes commit too, the head is free again before the standby has confirmed the commit.
-    `needs_standby`: nothing is kept while the server waits for none.
+    `versions` are those of waiting reports, and `move` is what else changes with a commit, in its
+    transaction. `proof` is what a receipt says that the records have survived; `hold_s` 0 means that
+    everything is closed at once. `in_two_steps`: while other nodes commit too, the head is free again before
+    the standby has confirmed the commit. `needs_standby`: nothing is kept while the server waits for none.
     """
 
     def __init__(

@@ -19,7 +19,13 @@ from spool.log.protocols import Observer
 from spool.log.values import Commit, Submission
 from spool.postgres.database import CommitUnknown, Database, LockWaited, Unconfirmed
 from spool.postgres.log import queries
-from spool.postgres.log.attempts import AttemptWriter, CommitAttempt, FarBehind, GroupAttempts, TooMuchUnconfirmed
+from spool.postgres.log.attempts import (
+    AttemptWriter,
+    CommitAttempt,
+    FarBehind,
+    GroupAttempts,
+    TooMuchUnconfirmed,
+)
 from spool.postgres.log.folds import Folds
 from spool.postgres.log.horizon import PostgresHorizon
 from spool.postgres.log.memory import MemoryIsAhead, NodeMemory
@@ -64,7 +70,10 @@ class GroupCommits:
             await self._keep(GroupAttempts(wait=wait))
 
     async def prove(self) -> None:
-        """At a start: know that what was read outlives the machine. While no standby answers, that is not known yet."""
+        """
+        At a start: know that what was read outlives the machine. While no standby answers, that is not known
+        yet.
+        """
         async with self._memory.turn:
             newest = self._memory.following.last.id
             if newest > self._memory.following.durable:
@@ -88,8 +97,8 @@ class GroupCommits:
         """
         Commit a group; only after it the memory is updated.
 
-        When the connection is lost at COMMIT, or the standby does not confirm, the next attempt looks whether the last
-        one stands: then its own commit, an empty one, is the proof that it does so for good.
+        When the connection is lost at COMMIT, or the standby does not confirm, the next attempt looks whether
+        the last one stands: then its own commit, an empty one, is the proof that it does so for good.
         """
         try:
             return await self._keep_until(group, time.perf_counter())
@@ -131,7 +140,9 @@ class GroupCommits:
         self._apply(attempt, kept)
         if self._observer and group.submissions:
             done = time.perf_counter()
-            commit = Commit(seconds=done - began, flush_seconds=done - attempt.ended, terms=kept.plan.observed)
+            commit = Commit(
+                seconds=done - began, flush_seconds=done - attempt.ended, terms=kept.plan.observed
+            )
             notify(self._observer, commit)
         return kept.answers
 

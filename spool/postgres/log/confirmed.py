@@ -1,8 +1,8 @@
 """
 The newest commits that were confirmed to this node, in a file of its data directory.
 
-A database that does not have them is an older state of itself, or a standby that had not received them. What was
-acknowledged with them is lost then, and nothing in that database says so.
+A database that does not have them is an older state of itself, or a standby that had not received them. What
+was acknowledged with them is lost then, and nothing in that database says so.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ class LostCommits:
         """A sentence for the operator."""
         times = " to ".join(dict.fromkeys(_shown(at) for at in (self.since, self.until)))
         return (
-            f"{self.commits} commits with {self.records} new records (commits {self.first} to {self.last}, {times}) "
-            "were acknowledged by this node and are not in the database any more: an older state of it was restored, "
+            f"{self.commits} commits with {self.records} new records (commits {self.first} to {self.last}, "
+            f"{times}) "
+            "were acknowledged by this node and are not in the database any more: an older state of it was "
+            "restored, "
             "or a standby that had not received them was promoted"
         )
 
@@ -75,7 +77,10 @@ class ConfirmedCommits:
             self._is_written = False
 
     async def write(self) -> None:
-        """What was noted since the last time. A disk that cannot be written to costs this memory, and nothing else."""
+        """
+        What was noted since the last time. A disk that cannot be written to costs this memory, and nothing
+        else.
+        """
         if self._is_written:
             return
         self._is_written = True
@@ -91,7 +96,9 @@ class ConfirmedCommits:
             self._has_failed = False
 
     async def check(self, database: Database) -> LostCommits | None:
-        """What the database does not have any more; it is told once, and kept in a file for `tollhouse doctor`."""
+        """
+        What the database does not have any more; it is told once, and kept in a file for `tollhouse doctor`.
+        """
         missing = await self._missing(database)
         if not missing:
             return None
@@ -118,9 +125,11 @@ class ConfirmedCommits:
         commits = list(self._commits)
 
         def read(connection: Connection) -> tuple[int, set[tuple[int, int]]]:
-            # In this order: retention first says what it carried forward, and then removes it. One snapshot would not
-            # do: rows go with their partitions, for whoever looks at an older moment, too.
-            there = set(connection.execute(database.sql(queries.TOKENS), {"ids": [one.id for one in commits]}))
+            # In this order: retention first says what it carried forward, and then removes it. One snapshot
+            # would not do: rows go with their partitions, for whoever looks at an older moment, too.
+            there = set(
+                connection.execute(database.sql(queries.TOKENS), {"ids": [one.id for one in commits]})
+            )
             marks = connection.execute(database.sql(queries.MARKS)).fetchone()
             assert marks is not None
             return marks[1], there
@@ -149,10 +158,14 @@ def _read_confirmed(directory: Path, incarnation: str) -> Sequence[ConfirmedComm
     path = directory / CONFIRMED_FILE
     found = _read(path, {})
     try:
-        return [ConfirmedCommit(*one) for one in found["commits"]] if found["incarnation"] == incarnation else []
+        return (
+            [ConfirmedCommit(*one) for one in found["commits"]] if found["incarnation"] == incarnation else []
+        )
     except (KeyError, TypeError):
         if found != {}:
-            _log.warning("%s holds something else and is left aside", path, extra={"action": "file_unreadable"})
+            _log.warning(
+                "%s holds something else and is left aside", path, extra={"action": "file_unreadable"}
+            )
         return []
 
 
@@ -162,7 +175,9 @@ def _read(path: Path, otherwise: Any) -> Any:
     except FileNotFoundError:
         return otherwise
     except (OSError, ValueError) as error:
-        _log.warning("%s cannot be read and is left aside: %s", path, error, extra={"action": "file_unreadable"})
+        _log.warning(
+            "%s cannot be read and is left aside: %s", path, error, extra={"action": "file_unreadable"}
+        )
         return otherwise
 
 

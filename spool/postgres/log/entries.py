@@ -57,8 +57,8 @@ def read_entries(
     """
     Every kept number from first to last, cut to that range, amended, in order.
 
-    An entry that cannot be read is None. New finds are added to `damage`, for the caller to set aside. `whole`:
-    NotClosed if this database, which may be another than before, has not given all of these numbers.
+    An entry that cannot be read is None. New finds are added to `damage`, for the caller to set aside.
+    `whole`: NotClosed if this database, which may be another than before, has not given all of these numbers.
     """
     if first > last:
         return []

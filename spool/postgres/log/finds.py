@@ -1,6 +1,6 @@
 """
-What a commit found beside its records: conflicts, unrecognised shapes, types of events. They wait in its row until they
-are counted in their tables, as the books are.
+What a commit found beside its records: conflicts, unrecognised shapes, types of events. They wait in its row
+until they are counted in their tables, as the books are.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class BookedCommit(NamedTuple):
 def unbooked(database: Database, connection: Connection, limit: int = AT_ONCE) -> list[BookedCommit]:
     """The oldest commits that are not in the counters."""
     rows = connection.execute(database.sql(queries.UNBOOKED), {"limit": limit}, binary=True)
-    return [BookedCommit(id, at, books.checked_terms(terms, sum), found) for id, at, sum, terms, found in rows]
+    return [
+        BookedCommit(id, at, books.checked_terms(terms, sum), found) for id, at, sum, terms, found in rows
+    ]
 
 
 async def book_all(database: Database) -> None:
@@ -120,7 +122,9 @@ def count(database: Database, connection: Connection, query: str, sums: Counter[
 
 def read_conflicts(database: Database, connection: Connection) -> Conflicts:
     rows = connection.execute(database.sql(queries.CONFLICTS), binary=True)
-    return Conflicts({(topic, _name(one), _name(other)): _conflict.decode(sums) for topic, one, other, sums in rows})
+    return Conflicts(
+        {(topic, _name(one), _name(other)): _conflict.decode(sums) for topic, one, other, sums in rows}
+    )
 
 
 def read_shapes(database: Database, connection: Connection) -> list[Mapping[str, object]]:
@@ -162,7 +166,9 @@ def _keep_conflicts(
 
 
 def _keep_shapes(
-    database: Database, connection: Connection, found: Sequence[tuple[float, Sequence[tuple[tuple[str, ...], int]]]]
+    database: Database,
+    connection: Connection,
+    found: Sequence[tuple[float, Sequence[tuple[tuple[str, ...], int]]]],
 ) -> None:
     counted: dict[str, tuple[int, float]] = {}
     for at, of_commit in found:
@@ -176,19 +182,25 @@ def _keep_shapes(
 
 
 def _keep_types(
-    database: Database, connection: Connection, found: Sequence[tuple[float, Sequence[tuple[str, int, str | None]]]]
+    database: Database,
+    connection: Connection,
+    found: Sequence[tuple[float, Sequence[tuple[str, int, str | None]]]],
 ) -> None:
     counted: dict[str, tuple[EventSum, float]] = {}
     for at, of_commit in found:
         for type, n, text in of_commit:
             before = counted[type][0] if type in counted else EventSum()
             counted[type] = before.plus(EventSum(count=n, amount=_amount(text))), at
-    rows = connection.execute(database.sql(queries.EVENT_AMOUNTS), ([type.encode() for type in counted],), binary=True)
+    rows = connection.execute(
+        database.sql(queries.EVENT_AMOUNTS), ([type.encode() for type in counted],), binary=True
+    )
     amounts = {_name(type): _amount(text) for type, text in rows}
     with connection.pipeline():
         for type, (new, at) in sorted(counted.items()):
             sum = event_types.added(amounts.get(type), new.amount)
-            connection.execute(database.sql(queries.COUNT_EVENT_TYPE), (type.encode(), new.count, _text(sum), at))
+            connection.execute(
+                database.sql(queries.COUNT_EVENT_TYPE), (type.encode(), new.count, _text(sum), at)
+            )
         connection.execute(database.sql(queries.BOUND_EVENT_TYPES), _bound(event_types.MAX_TYPES))
 
 

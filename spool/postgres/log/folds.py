@@ -27,10 +27,11 @@ class Folds:
 
     async def fold_what_is_due(self) -> None:
         """
-        Newest ids become runs: planned beside the commits that follow if they can wait, else now. The caller has the
-        turn.
+        Newest ids become runs: planned beside the commits that follow if they can wait, else now. The caller
+        has the turn.
 
-        Closed ones, as an open record is found by its id; what other nodes kept a moment ago is among the newest, too.
+        Closed ones, as an open record is found by its id; what other nodes kept a moment ago is among the
+        newest, too.
         """
         now, closed, index = self._clock.now(), self._memory.closed, self._memory.index
         while index.due(now, closed):
@@ -46,8 +47,8 @@ class Folds:
 
     async def fold_all(self) -> None:
         """
-        Every closed id becomes part of a stored run, whoever stored runs last: if another node did, everything is read
-        again first.
+        Every closed id becomes part of a stored run, whoever stored runs last: if another node did,
+        everything is read again first.
         """
         memory = self._memory
         async with memory.turn:

@@ -26,7 +26,9 @@ _log = logging.getLogger(__name__)
 
 
 class LogFollower:
-    """Runs until it is closed: follows, closes what is due when nobody commits, counts commits into the books."""
+    """
+    Runs until it is closed: follows, closes what is due when nobody commits, counts commits into the books.
+    """
 
     def __init__(
         self, database: Database, *, memory: NodeMemory, horizon: PostgresHorizon, commits: GroupCommits
@@ -74,7 +76,9 @@ class LogFollower:
                 is_away = False
             except SpoolError as error:
                 if not is_away:
-                    _log.error("other nodes cannot be followed: %s", error, extra={"action": "following_failed"})
+                    _log.error(
+                        "other nodes cannot be followed: %s", error, extra={"action": "following_failed"}
+                    )
                 is_away = True
             except Exception:  # noqa: BLE001 - following must outlive whatever it meets
                 _log.exception("following failed", extra={"action": "following_failed"})

@@ -32,7 +32,8 @@ class PostgresHorizon:
 
     def closed_below(self, topic: str) -> int:
         """
-        Of the commits that outlive the loss of the machine. Never less than what it answered since everything was read.
+        Of the commits that outlive the loss of the machine. Never less than what it answered since everything
+        was read.
         """
         following = self._following
         closed = by_topic(following.closed_at(self._clock.now(), durable=following.durable))[topic]
@@ -43,7 +44,9 @@ class PostgresHorizon:
         return self._readers.changes(topic)
 
     def is_overdue(self) -> bool:
-        """Whether an empty commit would have more closed: by what its row says, or as proof of those before it."""
+        """
+        Whether an empty commit would have more closed: by what its row says, or as proof of those before it.
+        """
         following = self._following
         now, last = self._clock.now(), following.last
         due = following.closed_at(now)

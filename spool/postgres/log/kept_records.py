@@ -1,6 +1,6 @@
 """
-What a plan reads of the records that are kept, under the head: whoever waits for the head waits for it too, so that all
-records that a group may tell again are asked for in one round trip.
+What a plan reads of the records that are kept, under the head: whoever waits for the head waits for it too,
+so that all records that a group may tell again are asked for in one round trip.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ class KeptRecords:
     """`places` are those of the records that may be asked for; they are looked up when the first one is."""
 
     def __init__(
-        self, database: Database, connection: Connection, cache: EntryCache, places: Callable[[], Iterable[int]]
+        self,
+        database: Database,
+        connection: Connection,
+        cache: EntryCache,
+        places: Callable[[], Iterable[int]],
     ) -> None:
         self._database = database
         self._connection = connection
@@ -37,7 +41,9 @@ class KeptRecords:
         self._asked: set[tuple[str, int]] = set()
         self._firsts: dict[str, list[int]] = {}  # by topic, of the entries that were read
         self._entries: dict[tuple[str, int], tuple[EntryRow, CachedEntry]] = {}
-        self.fields: dict[tuple[str, int], dict[str, object]] = {}  # by place, of the records that were asked for
+        self.fields: dict[
+            tuple[str, int], dict[str, object]
+        ] = {}  # by place, of the records that were asked for
 
     def record(self, topic: str, number: int) -> Record | None:
         if (topic, number) not in self._asked:

@@ -1,7 +1,9 @@
 """
-The log on PostgreSQL: appends in groups under the head, follows what other nodes commit, reads what is closed.
+The log on PostgreSQL: appends in groups under the head, follows what other nodes commit, reads what is
+closed.
 
-Numbers, known ids and what is open are in the memory of every node, as of the newest commit row that it followed.
+Numbers, known ids and what is open are in the memory of every node, as of the newest commit row that it
+followed.
 """
 
 from __future__ import annotations
@@ -44,7 +46,15 @@ from spool.postgres.log.folds import Folds
 from spool.postgres.log.follower import LogFollower
 from spool.postgres.log.horizon import PostgresHorizon
 from spool.postgres.log.memory import NodeMemory
-from spool.postgres.log.recount import Border, Recount, RouteTerms, border, recount, recount_commits, set_aside
+from spool.postgres.log.recount import (
+    Border,
+    Recount,
+    RouteTerms,
+    border,
+    recount,
+    recount_commits,
+    set_aside,
+)
 from spool.postgres.log.retention import PostgresRetention, RouteNeeds
 from spool.postgres.log.room import LogRoom
 from spool.postgres.log.upkeep import Trim, Upkeep, nothing_to_trim
@@ -65,9 +75,10 @@ class PostgresLog:
     """
     Several nodes append to one log, each with this.
 
-    `versions` are those of waiting reports, and `move` is what else changes with a commit, in its transaction. `trim`
-    removes some of what has had its time beside the log, in transactions of its own, until there is nothing left.
-    Retention removes nothing that a reader still needs. `confirmed` remembers beside the database what it confirmed.
+    `versions` are those of waiting reports, and `move` is what else changes with a commit, in its
+    transaction. `trim` removes some of what has had its time beside the log, in transactions of its own,
+    until there is nothing left. Retention removes nothing that a reader still needs. `confirmed` remembers
+    beside the database what it confirmed.
     """
 
     def __init__(
@@ -91,7 +102,9 @@ class PostgresLog:
         self._settings = settings
         self._routes = routes
         self._sealer = Sealer(secret)
-        self._proof = FSYNC if durability == LOCAL else REPLICATED  # what records have survived that have a receipt
+        self._proof = (
+            FSYNC if durability == LOCAL else REPLICATED
+        )  # what records have survived that have a receipt
         self._counted = (0, 0)  # entries and bytes, when they were last asked for
         self.readers: list[Reader] = []
         self._clock = DatabaseClock(database, clock)
@@ -166,13 +179,15 @@ class PostgresLog:
             answers_in_time=True,
             keeper="the database",
         )
-        self._follower = LogFollower(self._database, memory=self._memory, horizon=self._horizon, commits=self._commits)
+        self._follower = LogFollower(
+            self._database, memory=self._memory, horizon=self._horizon, commits=self._commits
+        )
 
     def add_reader(self, reader: Reader) -> None:
         """Before anything is read: retention keeps what a reader needs."""
         self.readers.append(reader)
 
-    # -- appending ---------------------------------------------------------------------------------------------------
+    # -- appending -------------------------------------------------------------------------------------------
 
     async def append(self, submission: Submission) -> Receipt:
         check(submission)
@@ -188,8 +203,8 @@ class PostgresLog:
 
     async def _between(self) -> bool:
         """
-        After every group: a period that is full is followed by the next. After one that failed, every second until it
-        succeeds: an empty commit, so that readiness knows when commits work again.
+        After every group: a period that is full is followed by the next. After one that failed, every second
+        until it succeeds: an empty commit, so that readiness knows when commits work again.
         """
         if self._commits.last_error is not None:
             with suppress(SpoolError):
@@ -211,7 +226,7 @@ class PostgresLog:
         """Have the newest commit row say what is closed by now: whoever acts upon numbers asks that row."""
         await self._commits.close_what_is_due()
 
-    # -- reading -----------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(
         self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
@@ -249,7 +264,9 @@ class PostgresLog:
             "firsts": [first for first, _ in found],
             "records": [records for _, records in found],
         }
-        await self._database.run(lambda connection: connection.execute(self._database.sql(queries.MARK_DAMAGED), facts))
+        await self._database.run(
+            lambda connection: connection.execute(self._database.sql(queries.MARK_DAMAGED), facts)
+        )
 
     def closed_below(self, topic: str) -> int:
         return self._horizon.closed_below(topic)
@@ -274,7 +291,9 @@ class PostgresLog:
         return await receipt_view(
             receipt_id,
             self._sealer,
-            find=lambda commit: self._database.read(partial(store.read_commit, self._database, commit=commit)),
+            find=lambda commit: self._database.read(
+                partial(store.read_commit, self._database, commit=commit)
+            ),
             closed_below=self.closed_below,
             oldest=lambda topic: self._database.read(partial(oldest, self._database, topic=topic)),
         )
@@ -291,7 +310,7 @@ class PostgresLog:
         await finds.book_all(self._database)
         return (await self._database.read(partial(finds.read_conflicts, self._database))).rows()
 
-    # -- the books ---------------------------------------------------------------------------------------------------
+    # -- the books -------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
         """The running counters."""
@@ -322,7 +341,9 @@ class PostgresLog:
         await self._set_terms_aside(found, counted)
 
     async def _set_terms_aside(self, found: Border, counted: Recount) -> None:
-        """Damaged rows are told once: the counters have what they counted. The caller keeps retention away."""
+        """
+        Damaged rows are told once: the counters have what they counted. The caller keeps retention away.
+        """
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
         known = books.terms_of_damaged(found.counters, counted.sums, found.routes)
@@ -365,13 +386,15 @@ class PostgresLog:
             durability=self._proof,
         )
 
-    # -- upkeep ------------------------------------------------------------------------------------------------------
+    # -- upkeep ----------------------------------------------------------------------------------------------
 
     async def repeated_ids(self) -> int:
         return await self._repeated.count(self._memory.index)
 
     async def retain(self) -> int:
-        """Never raises for errors of the database: the next run finds the same work, and readiness reports them."""
+        """
+        Never raises for errors of the database: the next run finds the same work, and readiness reports them.
+        """
         return await self._upkeep.retain()
 
     def settled(self) -> None:

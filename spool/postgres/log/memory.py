@@ -1,5 +1,6 @@
 """
-What a node has in memory of the log: read at a start, then brought up to date from the commit rows of all nodes.
+What a node has in memory of the log: read at a start, then brought up to date from the commit rows of all
+nodes.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ _log = logging.getLogger(__name__)
 
 
 class MemoryIsAhead(SpoolUnavailable):
-    """The newest commit that is known is not in the database: another server, or an older state of it, answers."""
+    """
+    The newest commit that is known is not in the database: another server, or an older state of it, answers.
+    """
 
 
 class NodeMemory:
     """
-    Numbers, known ids and what is open, as of the newest commit row that was followed; and the entries last read.
+    Numbers, known ids and what is open, as of the newest commit row that was followed; and the entries last
+    read.
 
     A commit, a fold and following read and change it: each of them has the turn.
     """
@@ -74,7 +78,9 @@ class NodeMemory:
 
     @property
     def closed(self) -> dict[str, int]:
-        """By topic, what the newest commit row says; where all is closed at once, what outlives the machine."""
+        """
+        By topic, what the newest commit row says; where all is closed at once, what outlives the machine.
+        """
         return by_topic(self.following.closed_at(-inf, durable=self.following.durable))
 
     async def load(self) -> None:
@@ -84,7 +90,9 @@ class NodeMemory:
                 self._secret, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
             )
             hold_s = self._settings.hold
-            loaded = await self._database.snapshot(partial(store.load, self._database, index=index, hold_s=hold_s))
+            loaded = await self._database.snapshot(
+                partial(store.load, self._database, index=index, hold_s=hold_s)
+            )
             if not loaded.gap:
                 break
         else:

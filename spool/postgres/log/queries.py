@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# -- the head and the commits ------------------------------------------------------------------------------------------
+# -- the head and the commits --------------------------------------------------------------------------------
 
 # Whoever has this lock is the only one who commits records.
 LOCK_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE"
@@ -24,8 +24,8 @@ MOMENT = "SELECT {now}"
 
 _ROW = "id, period, token, at, next, closed, durable, entries, size, ids"
 
-# The moment, and the first that were committed since a row, that one included: it must still be there. One row without
-# a commit when there is none.
+# The moment, and the first that were committed since a row, that one included: it must still be there. One
+# row without a commit when there is none.
 FOLLOW = f"""
     SELECT moment.now, {_ROW}
       FROM (SELECT {{now}} AS now) moment
@@ -62,16 +62,19 @@ COMMIT = """
      WHERE shard = 0 AND id = %(id)s AND id > (SELECT carried FROM {schema}.marks WHERE shard = 0)"""
 
 # The newest commit: its id, its numbers, what is closed.
-NEWEST = "SELECT id, next, closed, entries, size FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1"
+NEWEST = (
+    "SELECT id, next, closed, entries, size FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1"
+)
 
-# -- entries -----------------------------------------------------------------------------------------------------------
+# -- entries -------------------------------------------------------------------------------------------------
 
 # The records of one topic and commit.
 ADD_ENTRY = """
     INSERT INTO {schema}.entries (shard, topic, first, count, period, at, version, checksum, body)
     VALUES (0, %s, %s, %s, %s, %s, %s, %s, %s)"""
 
-# The entries that hold any number of a range, without their bodies: the first is the one that covers its beginning.
+# The entries that hold any number of a range, without their bodies: the first is the one that covers its
+# beginning.
 ENTRIES_BETWEEN = """
     SELECT first, count, at, version, checksum,
            EXISTS (SELECT 1 FROM {schema}.damaged d WHERE d.shard = 0 AND d.topic = e.topic AND d.first = e.first)
@@ -135,7 +138,7 @@ MARK_DAMAGED = """
     HAVING count(*) > 0
         ON CONFLICT (shard, topic, term) DO UPDATE SET n = books.n + excluded.n"""
 
-# -- amendments --------------------------------------------------------------------------------------------------------
+# -- amendments ----------------------------------------------------------------------------------------------
 
 # What was filled into the records of a range.
 AMENDMENTS = """
@@ -160,7 +163,7 @@ AMEND = """
         ON CONFLICT (shard, topic, number, period)
         DO UPDATE SET checksum = excluded.checksum, fields = excluded.fields"""
 
-# -- books and marks ---------------------------------------------------------------------------------------------------
+# -- books and marks -----------------------------------------------------------------------------------------
 
 MARKS = "SELECT booked, carried, kept_from, removed FROM {schema}.marks WHERE shard = 0"
 
@@ -205,7 +208,7 @@ EMPTY_TERMS = """
       FROM unnest(%(ids)s::bigint[], %(checksums)s::bigint[]) AS unread (id, checksum), {schema}.marks m
      WHERE c.shard = 0 AND m.shard = 0 AND c.id = unread.id AND c.checksum = unread.checksum AND c.id > m.carried"""
 
-# -- conflicts, shapes, types of events --------------------------------------------------------------------------------
+# -- conflicts, shapes, types of events ----------------------------------------------------------------------
 
 CONFLICTS = "SELECT topic, first_source, second_source, sums FROM {schema}.conflicts WHERE shard = 0"
 DROP_CONFLICT = """
@@ -218,9 +221,12 @@ COUNT_SHAPE = """
     INSERT INTO {schema}.unrecognised (shard, names, count, last_seen) VALUES (0, %s, %s, %s)
         ON CONFLICT (shard, names)
         DO UPDATE SET count = unrecognised.count + excluded.count, last_seen = excluded.last_seen"""
-SHAPES = "SELECT names, count, last_seen FROM {schema}.unrecognised WHERE shard = 0 ORDER BY count DESC, names"
+SHAPES = (
+    "SELECT names, count, last_seen FROM {schema}.unrecognised WHERE shard = 0 ORDER BY count DESC, names"
+)
 
-# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many in all.
+# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many
+# in all.
 BOUND_SHAPES = """
     WITH rest AS (SELECT names, last_seen FROM {schema}.unrecognised WHERE shard = 0
                    ORDER BY count DESC, last_seen DESC, names OFFSET %(often)s),
@@ -234,16 +240,19 @@ COUNT_EVENT_TYPE = """
         ON CONFLICT (shard, type) DO UPDATE
         SET count = event_types.count + excluded.count, amount = excluded.amount, last_seen = excluded.last_seen"""
 
-# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many in all.
+# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many
+# in all.
 BOUND_EVENT_TYPES = """
     WITH rest AS (SELECT type, last_seen FROM {schema}.event_types WHERE shard = 0
                    ORDER BY count DESC, last_seen DESC, type OFFSET %(often)s),
          gone AS (SELECT type FROM rest ORDER BY last_seen DESC, type OFFSET %(most)s - %(often)s)
     DELETE FROM {schema}.event_types WHERE shard = 0 AND type IN (SELECT type FROM gone)"""
 
-# -- counters ----------------------------------------------------------------------------------------------------------
+# -- counters ------------------------------------------------------------------------------------------------
 
-SERIES = "SELECT id, start_time, time, value FROM {schema}.series WHERE shard = 0 AND id = ANY(%(ids)s::bytea[])"
+SERIES = (
+    "SELECT id, start_time, time, value FROM {schema}.series WHERE shard = 0 AND id = ANY(%(ids)s::bytea[])"
+)
 KEEP_SERIES = """
     INSERT INTO {schema}.series (shard, id, start_time, time, value, seen_at)
     SELECT 0, new.id, new.start_time, new.time, new.value, %(at)s
@@ -252,7 +261,8 @@ KEEP_SERIES = """
         ON CONFLICT (shard, id) DO UPDATE SET start_time = excluded.start_time, time = excluded.time,
                                               value = excluded.value, seen_at = excluded.seen_at"""
 
-# Series that were not reported for a long time, and the oldest beyond a bound, but none that is being written.
+# Series that were not reported for a long time, and the oldest beyond a bound, but none that is being
+# written.
 REMOVE_OLD_SERIES = """
     WITH old AS MATERIALIZED (
         SELECT id FROM {schema}.series WHERE shard = 0 AND seen_at < %s FOR UPDATE SKIP LOCKED)
@@ -264,7 +274,7 @@ REMOVE_OLDEST_SERIES = """
         SELECT s.id FROM {schema}.series s JOIN oldest USING (id) WHERE s.shard = 0 FOR UPDATE OF s SKIP LOCKED)
     DELETE FROM {schema}.series s USING free WHERE s.shard = 0 AND s.id = free.id"""
 
-# -- known ids ---------------------------------------------------------------------------------------------------------
+# -- known ids -----------------------------------------------------------------------------------------------
 
 FOLD = "SELECT seq, commit, through, covered_since FROM {schema}.folds WHERE shard = 0"
 
@@ -280,21 +290,22 @@ ADD_RUN = """
     VALUES (0, %s, %s, %s, %s, %s, %s)"""
 REMOVE_RUNS = "DELETE FROM {schema}.id_runs WHERE shard = 0 AND id = ANY(%s::bigint[])"
 
-# -- periods -----------------------------------------------------------------------------------------------------------
+# -- periods -------------------------------------------------------------------------------------------------
 
 PERIODS = "SELECT period, at, firsts, commit, size FROM {schema}.periods WHERE shard = 0 ORDER BY period"
 # Whoever makes partitions: one at a time. Appends only read this table.
 LOCK_PERIODS = "LOCK TABLE {schema}.periods IN SHARE ROW EXCLUSIVE MODE"
 
-# The newest period, unless it goes on: nothing was committed in it, or neither its bytes nor its time are full.
+# The newest period, unless it goes on: nothing was committed in it, or neither its bytes nor its time are
+# full.
 FULL_PERIOD = """
     SELECT current.period FROM (SELECT * FROM {schema}.periods WHERE shard = 0 ORDER BY period DESC LIMIT 1) current,
            (SELECT id, size FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1) newest
      WHERE newest.id >= current.commit
        AND (newest.size - current.size >= %(bytes)s OR %(at)s >= current.at + %(seconds)s)"""
 
-# What is appended from now on goes to a period whose partitions are there, unless somebody else has begun it. One
-# that is gone again does not come back: those who follow would not see its commits.
+# What is appended from now on goes to a period whose partitions are there, unless somebody else has begun it.
+# One that is gone again does not come back: those who follow would not see its commits.
 BEGIN_PERIOD = """
     WITH begun AS (
         INSERT INTO {schema}.periods (shard, period, at, firsts, commit, size)

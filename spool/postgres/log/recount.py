@@ -58,11 +58,16 @@ class Border:
 
 
 def border(database: Database, connection: Connection, routes: RouteTerms) -> Border:
-    """Read in one snapshot: counters with the commits that are not in them yet, routes and borders belong together."""
+    """
+    Read in one snapshot: counters with the commits that are not in them yet, routes and borders belong
+    together.
+    """
     marks = connection.execute(database.sql(queries.MARKS)).fetchone()
     newest = connection.execute(database.sql(queries.NEWEST)).fetchone()
     assert marks is not None
-    found = Border(routes=routes.route_terms(connection), first_commit=marks[1] + 1, kept_from=by_topic(marks[2]))
+    found = Border(
+        routes=routes.route_terms(connection), first_commit=marks[1] + 1, kept_from=by_topic(marks[2])
+    )
     for topic, term, n, carried in connection.execute(database.sql(queries.BOOKS)):
         found.counters[topic, term] = n
         found.carried[topic, term] = carried
@@ -74,12 +79,16 @@ def border(database: Database, connection: Connection, routes: RouteTerms) -> Bo
 
 @dataclass(kw_only=True)
 class Recount:
-    """The terms as rows and entries have them, a sentence for everything that is wrong there, and damage found."""
+    """
+    The terms as rows and entries have them, a sentence for everything that is wrong there, and damage found.
+    """
 
     sums: TermCounter
     wrong: list[str] = field(default_factory=list)
     damage: list[tuple[str, Damage]] = field(default_factory=list)
-    unread: dict[int, int] = field(default_factory=dict)  # commit -> checksum of a row whose terms are damaged
+    unread: dict[int, int] = field(
+        default_factory=dict
+    )  # commit -> checksum of a row whose terms are damaged
 
 
 async def recount_commits(database: Database, found: Border) -> Recount:
@@ -99,7 +108,9 @@ async def recount(database: Database, found: Border) -> Recount:
             recounted.sums[topic, books.KEPT] += 0
         while first <= end:
             last = min(end, first + NUMBERS - 1)
-            await database.read(partial(_numbers, database, topic=topic, first=first, last=last, into=recounted))
+            await database.read(
+                partial(_numbers, database, topic=topic, first=first, last=last, into=recounted)
+            )
             first = last + 1
     return recounted
 
@@ -133,11 +144,21 @@ def _commits(database: Database, connection: Connection, *, after: int, border: 
 
 
 def set_aside(
-    database: Database, connection: Connection, *, unread: Mapping[int, int], terms: TermCounter, uncounted: TermCounter
+    database: Database,
+    connection: Connection,
+    *,
+    unread: Mapping[int, int],
+    terms: TermCounter,
+    uncounted: TermCounter,
 ) -> None:
     """Have damaged commit rows count nothing any more. BookedMeanwhile if others were there before."""
     empty = books.pack_terms([])
-    new = {"terms": empty, "checksum": zlib.crc32(empty), "ids": list(unread), "checksums": list(unread.values())}
+    new = {
+        "terms": empty,
+        "checksum": zlib.crc32(empty),
+        "ids": list(unread),
+        "checksums": list(unread.values()),
+    }
     if connection.execute(database.sql(queries.EMPTY_TERMS), new).rowcount != len(unread):
         raise BookedMeanwhile
     for query, sums in ((queries.CARRY, terms), (queries.COUNT, uncounted)):
@@ -145,7 +166,9 @@ def set_aside(
             count(database, connection, query, sums)
 
 
-def _numbers(database: Database, connection: Connection, *, topic: str, first: int, last: int, into: Recount) -> None:
+def _numbers(
+    database: Database, connection: Connection, *, topic: str, first: int, last: int, into: Recount
+) -> None:
     """Count one slice of numbers, every record decoded."""
     damage: list[Damage] = []
     kept = 0

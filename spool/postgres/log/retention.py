@@ -1,5 +1,6 @@
 """
-Deleting: what age and space allow is marked as removed at once, entry by entry, and goes from the disk with its period.
+Deleting: what age and space allow is marked as removed at once, entry by entry, and goes from the disk with
+its period.
 
 A period is a partition of each table. Bodies are never deleted row by row, so nothing has to be vacuumed.
 """
@@ -98,10 +99,12 @@ class PostgresRetention:
             await self._drop_periods()
         return removed
 
-    # -- periods -----------------------------------------------------------------------------------------------------
+    # -- periods ---------------------------------------------------------------------------------------------
 
     async def begin_period(self, now: float) -> bool:
-        """Have what is appended from now on go to partitions of its own, if the period in hand is long enough."""
+        """
+        Have what is appended from now on go to partitions of its own, if the period in hand is long enough.
+        """
         full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
         query = self._database.sql(queries.FULL_PERIOD)
         row = await self._database.read(lambda connection: connection.execute(query, full).fetchone())
@@ -133,7 +136,9 @@ class PostgresRetention:
 
     def _periods(self, connection: Connection) -> list[LogPeriod]:
         rows = connection.execute(self._database.sql(queries.PERIODS))
-        return [LogPeriod(number, at, by_topic(firsts), commit, size) for number, at, firsts, commit, size in rows]
+        return [
+            LogPeriod(number, at, by_topic(firsts), commit, size) for number, at, firsts, commit, size in rows
+        ]
 
     def freed(self, connection: Connection) -> int:
         """Bytes of the log before its oldest period."""
@@ -151,7 +156,9 @@ class PostgresRetention:
         return self.used(connection) - self._goal
 
     async def _drop_periods(self) -> None:
-        """Periods of which every number is removed, every commit row carried forward, and every id in a run."""
+        """
+        Periods of which every number is removed, every commit row carried forward, and every id in a run.
+        """
         for period in await self._database.read(self._done_with):
             for table in queries.PARTITIONED:
                 await self._run(queries.DROP_PARTITION % {"table": table, "period": period})
@@ -174,10 +181,11 @@ class PostgresRetention:
         return [
             period.number
             for period, after in pairwise(periods)
-            if after.commit <= through + 1 and all(kept_from[topic] >= first for topic, first in after.firsts.items())
+            if after.commit <= through + 1
+            and all(kept_from[topic] >= first for topic, first in after.firsts.items())
         ]
 
-    # -- entries -----------------------------------------------------------------------------------------------------
+    # -- entries ---------------------------------------------------------------------------------------------
 
     def _remove_old(self, connection: Connection, topic: str, limit: int, before: float) -> int:
         """The oldest entries of a topic that are too old, a step of them."""
@@ -194,7 +202,9 @@ class PostgresRetention:
         return len(gone)
 
     def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
-        """What is left of the oldest period whose end nobody needs any more: before its time, as room is short."""
+        """
+        What is left of the oldest period whose end nobody needs any more: before its time, as room is short.
+        """
         periods = self._periods(connection)
         removed = 0
         for after in periods[1:2]:
@@ -215,7 +225,9 @@ class PostgresRetention:
                 removed += row[0]
         return removed
 
-    def _remove(self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None) -> None:
+    def _remove(
+        self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None
+    ) -> None:
         """Everything below a number is removed from now on."""
         first = oldest(self._database, connection, topic)
         mark = {"topic": code(topic), "number": number, "entries": entries, "before": first}
@@ -233,7 +245,7 @@ class PostgresRetention:
                     extra={"action": "records_skipped", "topic": topic, "records": skipped},
                 )
 
-    # -- commit rows -------------------------------------------------------------------------------------------------
+    # -- commit rows -----------------------------------------------------------------------------------------
 
     async def _carry_all(self, now: float) -> None:
         try:
@@ -255,7 +267,8 @@ class PostgresRetention:
         emptied = self._emptied(connection, by_topic(kept_from)) if self.short_of_room(connection) else 0
         where = {"after": carried, "until": min(booked, newest[0] - 1), "limit": COMMITS}
         rows = connection.execute(self._database.sql(queries.COMMITS_BETWEEN), where, binary=True).fetchall()
-        # A time so far ahead is of a clock that was set back since: its row must not stand before the others for ever.
+        # A time so far ahead is of a clock that was set back since: its row must not stand before the others
+        # for ever.
         rows = list(takewhile(lambda row: row[0] < emptied or row[1] < before or row[1] > after, rows))
         if not rows:
             return 0

@@ -13,7 +13,9 @@ from spool.postgres.log.retention import PostgresRetention
 class LogRoom:
     """What is in use is known from the newest commit row and the bytes that retention has freed so far."""
 
-    def __init__(self, database: Database, retention: PostgresRetention, clock: Clock, *, max_bytes: int) -> None:
+    def __init__(
+        self, database: Database, retention: PostgresRetention, clock: Clock, *, max_bytes: int
+    ) -> None:
         self._database = database
         self._retention = retention
         self._clock = clock

@@ -187,7 +187,9 @@ def _amendments(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, by
     rows = []
     for (topic, number), fields in plan.amendments.items():
         packed = codec.pack_fields({**reader.fields.get((topic, number), {}), **fields})
-        rows.append((code(topic), number, codec.checksum(packed, codec.amendment_place(topic, number)), packed))
+        rows.append(
+            (code(topic), number, codec.checksum(packed, codec.amendment_place(topic, number)), packed)
+        )
     return rows
 
 
@@ -205,7 +207,7 @@ def _write_series(database: Database, connection: Connection, plan: Plan) -> Non
     )
 
 
-# -- commits -----------------------------------------------------------------------------------------------------------
+# -- commits -------------------------------------------------------------------------------------------------
 
 
 def read_commit(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
@@ -237,11 +239,13 @@ def ask_since(database: Database, connection: Connection, last: CommitRow) -> Ca
     return answer
 
 
-# -- known ids ---------------------------------------------------------------------------------------------------------
+# -- known ids -----------------------------------------------------------------------------------------------
 
 
 def write_fold(database: Database, connection: Connection, fold: Fold, *, commit: int, seq: int) -> bool:
-    """New runs, the end of those they replace, and how far ids are in runs; False when somebody else wrote runs."""
+    """
+    New runs, the end of those they replace, and how far ids are in runs; False when somebody else wrote runs.
+    """
     facts = {
         "seq": seq,
         "commit": commit,
@@ -264,7 +268,8 @@ class Loaded(NamedTuple):
     following: Following
     seq: int
     now: float
-    gap: str  # what it lacks: retention removed rows after their ids became part of runs that were not read any more
+    # what it lacks: retention removed rows after their ids became part of runs that were not read any more
+    gap: str
 
 
 def load(database: Database, connection: Connection, index: DuplicateIndex, *, hold_s: float) -> Loaded:
@@ -288,7 +293,9 @@ def load(database: Database, connection: Connection, index: DuplicateIndex, *, h
 
 def _follow_all(database: Database, connection: Connection, following: Following, commit: int) -> str:
     """Commits that are not there though their ids are in no run that was read."""
-    newest = connection.execute(database.sql(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True).fetchone()
+    newest = connection.execute(
+        database.sql(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True
+    ).fetchone()
     if newest is None:
         return ""
     open_rows = [commit_row(newest)]

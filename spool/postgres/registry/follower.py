@@ -1,5 +1,6 @@
 """
-What other processes changed is brought into this one's memory: keys and small tables at once, the rest within seconds.
+What other processes changed is brought into this one's memory: keys and small tables at once, the rest within
+seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from spool.streams import StreamBook
 
 LOOK_S = 0.1  # between looks at what was changed: see docs/decisions/0041
 STREAMS_EVERY = 10  # looks between reading the definitions of streams
-REST_EVERY = 5  # and of these, between reading what changes all the time: who was last heard, and what is in use
+REST_EVERY = (
+    5  # and of these, between reading what changes all the time: who was last heard, and what is in use
+)
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +44,8 @@ class Follower:
     """
     Looks until it is closed. Where a look fails, the registry is no longer fresh a second later, and says so.
 
-    What is not of the registry is read by tasks of their own: whether keys are good must not wait until a connection is
-    free that answers long questions.
+    What is not of the registry is read by tasks of their own: whether keys are good must not wait until a
+    connection is free that answers long questions.
     """
 
     def __init__(self, shared: FollowedRows, *, look_s: float = LOOK_S) -> None:
@@ -133,7 +136,9 @@ class Follower:
             await self._attempt("streams, and what is in use", self.read_rest)
 
     async def _attempt(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
-        """Whether it could be read. Neither a database that is away nor a row that cannot be read ends a task."""
+        """
+        Whether it could be read. Neither a database that is away nor a row that cannot be read ends a task.
+        """
         try:
             await read()
         except Exception as error:  # noqa: BLE001 - the boundary of a task

@@ -20,15 +20,18 @@ class PostgresRegistryRows(SqlRegistryRows):
     See `spool.registry.rows.RegistryRows`. `sql` fills in the schema's name.
 
     `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`.
-    `ends_keys`: a secret may open no more, so that a commit that began before must be waited for. `shuts_key`:
-    no secret of a key opens any more. `is_audited`: somebody asked for it. `has_written`: a row was changed.
+    `ends_keys`: a secret may open no more, so that a commit that began before must be waited for.
+    `shuts_key`: no secret of a key opens any more. `is_audited`: somebody asked for it. `has_written`: a row
+    was changed.
     """
 
     facts = "registry_facts"
     secret_names = ("digest", "key_id", "place", "ends_at")
     secret_order = "place"
 
-    def __init__(self, connection: Connection, sql: Callable[[str], Any], *, now: float | None = None) -> None:
+    def __init__(
+        self, connection: Connection, sql: Callable[[str], Any], *, now: float | None = None
+    ) -> None:
         super().__init__(PostgresConnection(connection, sql))
         self._bearers_on = connection, sql
         self._now = now

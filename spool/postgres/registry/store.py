@@ -21,7 +21,8 @@ ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)
 KEPT_CHANGES = 10_000
 
 _LOCK_HEAD = "SELECT seq FROM {schema}.registry_head FOR UPDATE"
-# Numbers are given again where a takeover undid changes: a change is the one that is known if its time is the same.
+# Numbers are given again where a takeover undid changes: a change is the one that is known if its time is the
+# same.
 _SEQ = """
     SELECT seq, (SELECT max(at) FROM {schema}.registry_changes c WHERE c.seq = h.seq),
            (SELECT max(at) FROM {schema}.registry_changes c WHERE c.seq = %s)
@@ -54,7 +55,9 @@ class PostgresRegistry:
         self._told_at: float | None = None  # the time of the newest change that was told
         self._barrier = Barrier(lambda: database.pool.confirm(needs_standby=database.needs_standby))
         self._outlasting = asyncio.Lock()
-        self._waits = self._outlasted = 0  # for commits: how many have begun, and the newest that came to its end
+        self._waits = self._outlasted = (
+            0  # for commits: how many have begun, and the newest that came to its end
+        )
 
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
         database = self._database
@@ -63,8 +66,12 @@ class PostgresRegistry:
             lock_head(connection, database)
             rows = PostgresRegistryRows(connection, database.sql, now=database.now())
             result = work(rows)
-            is_answered = bool(rows.changed) and rows.is_audited  # sessions may be lost, and findings are found again
-            if is_answered and not rows.shuts_key:  # that is done on one machine, too, but not answered as done
+            is_answered = (
+                bool(rows.changed) and rows.is_audited
+            )  # sessions may be lost, and findings are found again
+            if (
+                is_answered and not rows.shuts_key
+            ):  # that is done on one machine, too, but not answered as done
                 database.check_standby(connection)
             seq = note_changes(connection, database, rows.changed) if rows.changed else None
             # What was left as it is is answered by what others wrote.
@@ -74,7 +81,10 @@ class PostgresRegistry:
         changing = database.transaction(within, needs_standby=lambda changed: changed.needs_standby)
         try:
             changed = await self._guarded(changing)
-        except (NotThere, NotAllowed):  # because of rows that somebody may have written, or removed, on one machine
+        except (
+            NotThere,
+            NotAllowed,
+        ):  # because of rows that somebody may have written, or removed, on one machine
             await self.confirm()
             raise
         self.ends_keys = changed.ends_keys
@@ -142,7 +152,9 @@ def lock_head(connection: Connection, database: Database) -> None:
 
 
 def note_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
-    """Tell the other nodes, in the transaction of the change, which holds the head; its place in the order."""
+    """
+    Tell the other nodes, in the transaction of the change, which holds the head; its place in the order.
+    """
     [[seq]] = connection.execute(database.sql(_ADVANCE)).fetchall()
     kinds, ids = zip(*sorted(changed), strict=True)
     values = {"seq": seq, "kinds": list(kinds), "ids": list(ids), "now": database.now()}

@@ -1,4 +1,6 @@
-"""A copy counts once the standby has all of it: whether it confirms is asked, and told while it is waited for."""
+"""
+A copy counts once the standby has all of it: whether it confirms is asked, and told while it is waited for.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ TELL_S = 20.0  # between two lines that say what is waited for
 
 
 async def confirm(database: Database) -> None:
-    """Returns when what was committed before is where the durability wants it; Unconfirmed if it may not be there."""
+    """
+    Returns when what was committed before is where the durability wants it; Unconfirmed if it may not be
+    there.
+    """
     await database.pool.confirm(needs_standby=database.needs_standby)
 
 
@@ -25,7 +30,9 @@ async def check_standby(database: Database) -> None:
         await confirm(database)
     except Unconfirmed as error:
         found = await database.control.read(_standbys)
-        message = f"nothing was copied, because the standby would not confirm it: {found}. Then repeat the command"
+        message = (
+            f"nothing was copied, because the standby would not confirm it: {found}. Then repeat the command"
+        )
         raise SpoolUnavailable(message) from error
 
 

@@ -1,6 +1,6 @@
 """
-The known ids that are in no stored run, read from the records that have them: an engine with files keeps them nowhere
-else, and here they stand in the rows of their commits.
+The known ids that are in no stored run, read from the records that have them: an engine with files keeps them
+nowhere else, and here they stand in the rows of their commits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from spool.record import NS, Inference
 class NewestIds:
     """`through`: by topic, up to which number ids are in runs. `amendments`: rows of that table."""
 
-    def __init__(self, secret: bytes, through: Mapping[str, int], amendments: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, secret: bytes, through: Mapping[str, int], amendments: Iterable[Mapping[str, Any]]
+    ) -> None:
         self._index = DuplicateIndex(secret, window_s=0.0, max_ids=1)
         self._through = through
         self._known: set[int] = set()
@@ -33,7 +35,9 @@ class NewestIds:
             topic, number = row["topic"], row["number"]
             if number > through.get(topic, 0):
                 with suppress(EntryUnreadable):  # as it first came
-                    self._fields[topic, number] = codec.checked_fields(topic, number, row["checksum"], row["fields"])
+                    self._fields[topic, number] = codec.checked_fields(
+                        topic, number, row["checksum"], row["fields"]
+                    )
         self._found: defaultdict[str, dict[int, list[tuple[int, int, int]]]] = defaultdict(dict)
 
     def read(self, entry: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """
 What a schema keeps as tables of plain values, for another storage to take over.
 
-They are those of the SQLite engine. What is otherwise is made here: topics by their names, the numbers of the log
-without what retention has removed, what was kept as bytes as text, and the ledger's money.
+They are those of the SQLite engine. What is otherwise is made here: topics by their names, the numbers of the
+log without what retention has removed, what was kept as bytes as text, and the ledger's money.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class PostgresTables:
 
 
 async def tables(options: StorageOptions) -> OpenTables:
-    """What a schema holds. NotAllowed where there is none, one of a later release, or one that a node uses."""
+    """
+    What a schema holds. NotAllowed where there is none, one of a later release, or one that a node uses.
+    """
     database = open_database(options.storage, options.clock)
     try:
         version = await found_version(database)
@@ -119,7 +121,8 @@ async def tables(options: StorageOptions) -> OpenTables:
             raise NotAllowed(f"there is no schema {database.name} to copy")
         if version > VERSION:
             raise NotAllowed(
-                f"the schema {database.name} is of version {version}, and this Tollhouse knows what version {VERSION} "
+                f"the schema {database.name} is of version {version}, and this Tollhouse knows what version "
+                f"{VERSION} "
                 "has: copy it with the release that made it so"
             )
         await database.read(partial(_check_unused, database))
@@ -145,7 +148,9 @@ def _check_unused(database: Database, connection: Connection) -> None:
 
 
 def in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
-    """So many rows at once as fit into memory together if the next ones are as large as the largest so far."""
+    """
+    So many rows at once as fit into memory together if the next ones are as large as the largest so far.
+    """
     at_once, largest = FIRST_AT_ONCE, 1
     with cursor:
         while rows := cursor.fetchmany(at_once):

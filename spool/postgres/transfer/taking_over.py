@@ -1,9 +1,9 @@
 """
 Takes over what another engine kept: same numbers, ids and receipts, bodies and checksums as they are.
 
-Most tables have the columns of the SQLite engine. What is otherwise is made here: commit rows, which carry the numbers
-of the log and the ids that are in no run yet, entries and amendments in one period, waiting reports, the bytes of
-container metrics, and the ledger's money.
+Most tables have the columns of the SQLite engine. What is otherwise is made here: commit rows, which carry
+the numbers of the log and the ids that are in no run yet, entries and amendments in one period, waiting
+reports, the bytes of container metrics, and the ledger's money.
 """
 
 from __future__ import annotations
@@ -48,7 +48,16 @@ from spool.postgres.transfer.rows import (
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import StorageSettings
 from spool.storage import StorageOptions
-from spool.transfer.tables import NAMES, SETTINGS, KeptTable, KeptTables, MadeCopy, OpenTables, Progress, parts
+from spool.transfer.tables import (
+    NAMES,
+    SETTINGS,
+    KeptTable,
+    KeptTables,
+    MadeCopy,
+    OpenTables,
+    Progress,
+    parts,
+)
 
 COMMIT_S = 3600.0  # a standby has much to receive before it confirms all at once
 
@@ -84,11 +93,11 @@ _ADD_PIECE = "INSERT INTO {schema}.container_pieces (draft, n, body) VALUES (%s,
 
 async def take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
     """
-    Fill an empty schema in one transaction, marked as unfinished before. The secret is written where its file is not
-    there yet.
+    Fill an empty schema in one transaction, marked as unfinished before. The secret is written where its file
+    is not there yet.
 
-    NotAllowed where something is kept already, a node runs, or the secret is another one. SpoolUnavailable where no
-    standby would confirm the copy.
+    NotAllowed where something is kept already, a node runs, or the secret is another one. SpoolUnavailable
+    where no standby would confirm the copy.
     """
     settings = options.storage
     await asyncio.to_thread(_make_secret, settings, opened)
@@ -143,7 +152,9 @@ def _make_secret(settings: StorageSettings, opened: OpenTables) -> None:
         if settings.secret_file is not None and not settings.secret_file.exists():
             make_secret(settings.secret_file, tables.secret)
         if read_secret(settings) != tables.secret:
-            raise NotAllowed(f"storage.secret_file: {settings.secret_file} is another secret than the one to copy")
+            raise NotAllowed(
+                f"storage.secret_file: {settings.secret_file} is another secret than the one to copy"
+            )
 
 
 async def _begin(database: Database) -> None:
@@ -155,7 +166,9 @@ async def _begin(database: Database) -> None:
     await migrate(database, for_copy=True)
 
     def mark(connection: Connection) -> None:
-        connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))  # nobody begins a session
+        connection.execute(
+            database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE")
+        )  # nobody begins a session
         _check_unused(database, connection)
         for table in _USED:
             if _one(database, connection, f"SELECT EXISTS (SELECT FROM {{schema}}.{table})"):
@@ -182,7 +195,9 @@ async def _discard(database: Database) -> None:
         _log.warning("what is there of the copy may have stayed: %s", error, extra={"action": "copy_left"})
 
 
-def _one(database: Database, connection: Connection, statement: str, values: Mapping[str, object] | None = None) -> Any:
+def _one(
+    database: Database, connection: Connection, statement: str, values: Mapping[str, object] | None = None
+) -> Any:
     [(value,)] = connection.execute(database.sql(statement), values).fetchall()
     return value
 
@@ -191,7 +206,12 @@ class _TakingOver:
     """One run of it, on the connection's thread."""
 
     def __init__(
-        self, database: Database, connection: Connection, tables: KeptTables, secret: bytes, progress: Progress
+        self,
+        database: Database,
+        connection: Connection,
+        tables: KeptTables,
+        secret: bytes,
+        progress: Progress,
     ) -> None:
         self._database = database
         self._connection = connection
@@ -200,7 +220,8 @@ class _TakingOver:
         self._progress = progress
 
     def run(self) -> None:
-        # It takes as long as it takes, and nobody waits for it. Between two statements records of the source are read.
+        # It takes as long as it takes, and nobody waits for it. Between two statements records of the source
+        # are read.
         self._connection.execute(b"SET LOCAL statement_timeout = 0")
         self._connection.execute(b"SET LOCAL idle_in_transaction_session_timeout = '10min'")
         facts = {row["name"]: row["value"] for row in self._rows("facts")}
@@ -224,10 +245,15 @@ class _TakingOver:
         self._take_contents()
         for row in self._rows("sqlite_sequence"):
             if self._identity(row["name"]):
-                self._run(f"ALTER TABLE {{schema}}.{row['name']} ALTER COLUMN id RESTART WITH {int(row['seq']) + 1}")
+                self._run(
+                    f"ALTER TABLE {{schema}}.{row['name']} ALTER COLUMN id RESTART WITH {int(row['seq']) + 1}"
+                )
 
     def _take_log(self, facts: Mapping[str, bytes]) -> None:
-        """Numbers are those of the newest commit row, which is added: rows before it may have lost their neighbours."""
+        """
+        Numbers are those of the newest commit row, which is added: rows before it may have lost their
+        neighbours.
+        """
         folded = msgspec.msgpack.decode(facts["ids"], type=_Folded) if "ids" in facts else _Folded()
         newest = NewestIds(self._secret, folded.through, self._rows("amendments"))
         size = entries = 0
@@ -266,7 +292,9 @@ class _TakingOver:
                 first_commit, last, at = first_commit or row["id"], row["id"], max(at, row["committed_at"])
                 kept = (row["terms"], row["checksum"], ids)
                 token = row.get("token", UNKNOWN_TOKEN)
-                yield commit_row(row["id"], at, of_topics(numbers), closed, *kept, entries=0, size=0, token=token)
+                yield commit_row(
+                    row["id"], at, of_topics(numbers), closed, *kept, entries=0, size=0, token=token
+                )
 
         self._write("commits", commits())
         for topic in TOPICS:
@@ -275,11 +303,18 @@ class _TakingOver:
         terms = books.pack_terms([])
         kept = (terms, zlib.crc32(terms), newest.rest())
         token = secrets.randbits(63)
-        final = commit_row(last + 1, at, of_topics(numbers), closed, *kept, entries=entries, size=size, token=token)
+        final = commit_row(
+            last + 1, at, of_topics(numbers), closed, *kept, entries=entries, size=size, token=token
+        )
         self._write("commits", [final])
         kept_from = [oldest[topic] or numbers[topic] for topic in TOPICS]
         carried = first_commit - 1 if first_commit else last
-        self._run("UPDATE {schema}.marks SET booked = %s, carried = %s, kept_from = %s", last + 1, carried, kept_from)
+        self._run(
+            "UPDATE {schema}.marks SET booked = %s, carried = %s, kept_from = %s",
+            last + 1,
+            carried,
+            kept_from,
+        )
         self._run(
             "UPDATE {schema}.folds SET seq = seq + 1, commit = %s, through = %s, covered_since = %s",
             last if folded_commit is None else folded_commit,
@@ -289,7 +324,9 @@ class _TakingOver:
         self._run("UPDATE {schema}.periods SET at = %s", at)
 
     def _closed(self, folded_through: Mapping[str, int]) -> dict[str, int]:
-        """By topic, up to where records are closed for sure; those behind it close when their time has come."""
+        """
+        By topic, up to where records are closed for sure; those behind it close when their time has come.
+        """
         closed = {topic: folded_through.get(topic, 0) + 1 for topic in TOPICS}
         for route in self._rows("routes"):
             closed[route["topic"]] = max(closed[route["topic"]], route["next"])

@@ -44,8 +44,8 @@ async def finish(database: Database, *, progress: Progress) -> None:
     """
     From here on it counts, and is where the durability wants it.
 
-    An answer that was lost is asked for again: a mark that has gone already goes once more. SpoolUnavailable where it
-    cannot be known whether it counts.
+    An answer that was lost is asked for again: a mark that has gone already goes once more. SpoolUnavailable
+    where it cannot be known whether it counts.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -55,7 +55,8 @@ async def finish(database: Database, *, progress: Progress) -> None:
         except SpoolUnavailable as error:
             if attempt == ATTEMPTS:
                 raise SpoolUnavailable(
-                    f"the copy is whole, but the database did not say whether it counts now: {error}. Ask tollhouse "
+                    f"the copy is whole, but the database did not say whether it counts now: {error}. Ask "
+                    "tollhouse "
                     "storage status; if the copy is not finished, begin it again by the same command"
                 ) from error
             progress(f"the copy is whole, and is to count once the database confirms it: {error}", 0)

@@ -1,4 +1,7 @@
-"""What every table does when somebody edits a row of it: nothing for nothing, and nothing over somebody else's edit."""
+"""
+What every table does when somebody edits a row of it: nothing for nothing, and nothing over somebody else's
+edit.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ def edited(before: Row, after: Row, **stamp: Any) -> Row:
 
 def version_of(row: object) -> str:
     """
-    A row as a short text, another one after each change. It is shown with the row, and given back with an edit of it.
+    A row as a short text, another one after each change. It is shown with the row, and given back with an
+    edit of it.
     """
     body = msgspec.to_builtins(row)
     return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
@@ -38,4 +42,6 @@ def version_of(row: object) -> str:
 def check_version(version: str, read: str | None) -> None:
     """NotAllowed if a row is not what was read any more; None: whoever edits it did not say what was read."""
     if read is not None and read != version:
-        raise NotAllowed("this was changed since you read it, so your edit was not kept: read it again, then edit it")
+        raise NotAllowed(
+            "this was changed since you read it, so your edit was not kept: read it again, then edit it"
+        )

@@ -1,5 +1,6 @@
 """
-Which key made a row of a table that is one for all keys: a document for each such row, none for what a person made.
+Which key made a row of a table that is one for all keys: a document for each such row, none for what a person
+made.
 
 No key makes more rows than it leaves free; see `spool.shares`. People have all that is left.
 """
@@ -31,7 +32,9 @@ def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: in
 
 
 def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
-    """As `check_share`, of a table that is not read as a whole: every deletion of a row of it forgets its maker."""
+    """
+    As `check_share`, of a table that is not read as a whole: every deletion of a row of it forgets its maker.
+    """
     if actor.is_key:
         _check(actor.name, list(makers(rows, limit).values()), there, most, limit)
 
@@ -39,14 +42,17 @@ def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Act
 def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
     """NotAllowed if a key that adds `n` would have written more than it leaves free."""
     if actor.is_key and not may_add(authors.count(actor.name), len(authors) + n - 1, n, most):
-        raise NotAllowed(f"there are {len(authors)} comments, and no key writes more than it leaves free of {most}")
+        raise NotAllowed(
+            f"there are {len(authors)} comments, and no key writes more than it leaves free of {most}"
+        )
 
 
 def _check(key: str, made: Sequence[str], there: int, most: int, limit: str) -> None:
     own = made.count(key)
     if not may_add(own, there, 1, most):
         raise NotAllowed(
-            f"this key made {own}, and no key makes more than it leaves free of {limit} = {most}: delete one, or let an"
+            f"this key made {own}, and no key makes more than it leaves free of {limit} = {most}: delete "
+            "one, or let an"
             " operator make it"
         )
 

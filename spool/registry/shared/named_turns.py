@@ -1,4 +1,6 @@
-"""Work of which a few run at once: of those who wait, each name in its turn, however often one of them asks."""
+"""
+Work of which a few run at once: of those who wait, each name in its turn, however often one of them asks.
+"""
 
 from __future__ import annotations
 

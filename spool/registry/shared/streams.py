@@ -1,8 +1,9 @@
 """
-What a submission takes its streams to be, as what it is made from: nothing is kept that disagrees with what they are.
+What a submission takes its streams to be, as what it is made from: nothing is kept that disagrees with what
+they are.
 
-Only where several processes share a storage can another one have defined a stream that this one does not know. Those
-that are new to all of them are as many as there is room for.
+Only where several processes share a storage can another one have defined a stream that this one does not
+know. Those that are new to all of them are as many as there is room for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """
-Allocation in a registry: namespaces, versions of definitions and publish jobs, every change with its audit row.
+Allocation in a registry: namespaces, versions of definitions and publish jobs, every change with its audit
+row.
 
-All but the texts is kept in memory, too. A version and the end of the job that published it are one transaction: a
-process that is killed has kept both or neither.
+All but the texts is kept in memory, too. A version and the end of the job that published it are one
+transaction: a process that is killed has kept both or neither.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class AllocationTable(DocumentTable[Namespace]):
     """
     Namespaces are its documents, with the versions and jobs of each.
 
-    A method that raises (Invalid, NotAllowed, NotThere) changes nothing. `DEFAULT` is a namespace that is there.
+    A method that raises (Invalid, NotAllowed, NotThere) changes nothing. `DEFAULT` is a namespace that is
+    there.
     """
 
     kind, draft, limit, action = NAMESPACES, NamespaceDraft, makers.NAMESPACES, "allocation_namespace"
@@ -79,7 +81,9 @@ class AllocationTable(DocumentTable[Namespace]):
         self._remember_all(await self._changes.read(_all))
 
     async def changes(self) -> None:
-        """Wait until something was changed since the last call, here or by another process; for one reader."""
+        """
+        Wait until something was changed since the last call, here or by another process; for one reader.
+        """
         await self._news.wait()
         self._news.clear()
 
@@ -87,18 +91,22 @@ class AllocationTable(DocumentTable[Namespace]):
         """Let `changes` return once more."""
         self._news.set()
 
-    # -- namespaces --------------------------------------------------------------------------------------------------
+    # -- namespaces ------------------------------------------------------------------------------------------
 
     def check_namespace(self, id: str) -> None:
         """NotThere unless definitions can be published in it."""
         if id != DEFAULT:
             self.get(id)
 
-    async def create_namespace(self, id: str, *, name: str, description: str, most: int, actor: Actor) -> Namespace:
+    async def create_namespace(
+        self, id: str, *, name: str, description: str, most: int, actor: Actor
+    ) -> Namespace:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
         drafted = allocation.checked_namespace(NamespaceDraft(name=name, description=description))
-        made = Namespace(id=allocation.checked_namespace_id(id), created=now, last_updated=now, **stated(drafted))
+        made = Namespace(
+            id=allocation.checked_namespace_id(id), created=now, last_updated=now, **stated(drafted)
+        )
         return await self._add(made, check=_any_name, most=most, actor=actor)
 
     async def change_namespace(self, id: str, changes: Mapping[str, str], *, actor: Actor) -> Namespace:
@@ -111,10 +119,12 @@ class AllocationTable(DocumentTable[Namespace]):
         return await self._edit(id, edit, check=_any_name, actor=actor)
 
     async def delete_namespace(self, id: str, *, actor: Actor) -> None:
-        """NotAllowed while its dimensions are in force or a job is under way for it. Its versions go with it."""
+        """
+        NotAllowed while its dimensions are in force or a job is under way for it. Its versions go with it.
+        """
         await self._remove(id, check=_delete_versions, actor=actor)
 
-    # -- versions ----------------------------------------------------------------------------------------------------
+    # -- versions --------------------------------------------------------------------------------------------
 
     def versions(self, namespace: str | None = None) -> list[DefinitionVersion]:
         """Those that are kept of a namespace, or of all."""
@@ -140,7 +150,7 @@ class AllocationTable(DocumentTable[Namespace]):
         """The definition, as it was sent."""
         return await self._text(VERSION_TEXT_KIND, version.id)
 
-    # -- jobs --------------------------------------------------------------------------------------------------------
+    # -- jobs ------------------------------------------------------------------------------------------------
 
     def jobs(self) -> list[PublishJob]:
         return list(self._kept.jobs.values())
@@ -156,12 +166,16 @@ class AllocationTable(DocumentTable[Namespace]):
         """The definition of a job that is not over."""
         return await self._text(JOB_TEXT_KIND, id)
 
-    async def submit(self, text: str, *, namespace: str, base: int | None, most: int, actor: Actor) -> PublishJob:
+    async def submit(
+        self, text: str, *, namespace: str, base: int | None, most: int, actor: Actor
+    ) -> PublishJob:
         """
-        A job that waits. `base` None: the version that is in force. NotAllowed for another, or when `most` wait.
+        A job that waits. `base` None: the version that is in force. NotAllowed for another, or when `most`
+        wait.
 
-        NotAllowed too for a key or a person of whom more would wait than there is room for besides. The oldest jobs
-        that are over are forgotten, of whoever has the most, so that no more than `most` are kept.
+        NotAllowed too for a key or a person of whom more would wait than there is room for besides. The
+        oldest jobs that are over are forgotten, of whoever has the most, so that no more than `most` are
+        kept.
         """
         now, id = self._changes.clock.now(), secrets.token_hex(16)
 
@@ -179,7 +193,9 @@ class AllocationTable(DocumentTable[Namespace]):
             )  # fmt: skip
             JOBS.put(rows, job)
             rows.put_document(JOB_TEXT_KIND, id, {"text": text})
-            rows.add_audit(now, actor, "publish_job.create", id, after={"namespace": namespace, "base": latest})
+            rows.add_audit(
+                now, actor, "publish_job.create", id, after={"namespace": namespace, "base": latest}
+            )
             return _all(rows)
 
         return _job(await self._changes.change(work, self._remember_all), id)
@@ -187,7 +203,8 @@ class AllocationTable(DocumentTable[Namespace]):
     async def advance(self, id: str, state: str) -> PublishJob:
         """Set the state of a job, unless another process has brought it further; NotAllowed if it is over."""
         return await self._step(
-            id, lambda job: replace(job, state=max(job.state, state, key=(QUEUED, VALIDATING, PUBLISHING).index))
+            id,
+            lambda job: replace(job, state=max(job.state, state, key=(QUEUED, VALIDATING, PUBLISHING).index)),
         )
 
     async def fail(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
@@ -201,7 +218,9 @@ class AllocationTable(DocumentTable[Namespace]):
         def work(rows: RegistryRows) -> _Kept:
             job = _job(_all(rows), id)
             if job.state not in WAITING:
-                raise NotAllowed(f"this job is {job.state}: only one that is {QUEUED} or {VALIDATING} can be cancelled")
+                raise NotAllowed(
+                    f"this job is {job.state}: only one that is {QUEUED} or {VALIDATING} can be cancelled"
+                )
             JOBS.put(rows, replace(job, state=allocation.CANCELLED, last_updated=now))
             rows.delete_document(JOB_TEXT_KIND, id)
             rows.add_audit(now, actor, "publish_job.cancel", id, before={"state": job.state})
@@ -213,7 +232,8 @@ class AllocationTable(DocumentTable[Namespace]):
         self, id: str, *, dimensions: Sequence[str], border: Mapping[str, Any], most: int
     ) -> DefinitionVersion:
         """
-        The version of a job that is publishing, which is in force from now on. NotAllowed if its base is stale.
+        The version of a job that is publishing, which is in force from now on. NotAllowed if its base is
+        stale.
 
         The oldest versions of the namespace are forgotten, so that no more than `most` are kept.
         """
@@ -233,13 +253,17 @@ class AllocationTable(DocumentTable[Namespace]):
             )  # fmt: skip
             VERSIONS.put(rows, made)
             rows.put_document(VERSION_TEXT_KIND, made.id, {"text": text})
-            _forget_versions(rows, _of(kept, job.namespace)[: max(0, len(_of(kept, job.namespace)) + 1 - most)])
+            _forget_versions(
+                rows, _of(kept, job.namespace)[: max(0, len(_of(kept, job.namespace)) + 1 - most)]
+            )
             done = replace(job, state=DONE, version=made.number, border=border, last_updated=now)
             JOBS.put(rows, done)
             rows.delete_document(JOB_TEXT_KIND, id)
             actor = Actor(job.submitted_by, job.submitted_from)
             after = {"version": made.number, "dimensions": list(made.dimensions)}
-            rows.add_audit(now, actor, "allocation.publish", job.namespace or allocation.DEFAULT_WORD, after=after)
+            rows.add_audit(
+                now, actor, "allocation.publish", job.namespace or allocation.DEFAULT_WORD, after=after
+            )
             return _all(rows)
 
         kept = await self._changes.change(work, self._remember_all)
@@ -303,7 +327,9 @@ def _delete_versions(rows: RegistryRows, namespace: Namespace) -> None:
     newest = allocation.in_force(list(kept.versions.values())).get(id)
     if newest is not None and newest.dimensions:
         keys = ", ".join(newest.dimensions)
-        raise NotAllowed(f"{id} defines {keys}; publish a definition without dimensions (Dimensions: {{}}) first")
+        raise NotAllowed(
+            f"{id} defines {keys}; publish a definition without dimensions (Dimensions: {{}}) first"
+        )
     if any(job.namespace == id and job.state not in OVER for job in kept.jobs.values()):
         raise NotAllowed(f"a definition of {id} is being published; wait for its job or cancel it")
     _forget_versions(rows, (each for each in kept.versions.values() if each.namespace == id))
@@ -329,7 +355,9 @@ def _latest(kept: _Kept, namespace: str) -> int:
 def _check_base(base: int, latest: int) -> None:
     if base != latest:
         now = f"version {latest} is in force" if latest else "nothing is published yet"
-        raise NotAllowed(f"this definition was made from version {base}, and {now}: bring the changes together first")
+        raise NotAllowed(
+            f"this definition was made from version {base}, and {now}: bring the changes together first"
+        )
 
 
 def _make_room(rows: RegistryRows, jobs: Iterable[PublishJob], most: int, actor: Actor) -> None:

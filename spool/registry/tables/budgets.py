@@ -1,8 +1,9 @@
 """
-The budgets of a registry: every change with its audit row, and all of them in memory for those that evaluate them.
+The budgets of a registry: every change with its audit row, and all of them in memory for those that evaluate
+them.
 
-What an evaluation found is kept in one transaction: the states of thresholds, their notices and their insights. A
-process that is killed has kept all of it or nothing, so no alert is lost and none is told twice.
+What an evaluation found is kept in one transaction: the states of thresholds, their notices and their
+insights. A process that is killed has kept all of it or nothing, so no alert is lost and none is told twice.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Kept:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """
-    What an evaluation found: alerts that changed, notices each with its channels, and what holds now of all budgets.
-    `findings` None leaves the insights as they are.
+    What an evaluation found: alerts that changed, notices each with its channels, and what holds now of all
+    budgets. `findings` None leaves the insights as they are.
     """
 
     alerts: Sequence[PeriodAlerts]
@@ -65,7 +66,9 @@ class BudgetTable(DocumentTable[SpendBudget]):
         found = await self._changes.read(BUDGET_ALERTS.all)
         return [alerts for alerts in found.values() if alerts.budget_id == id]
 
-    async def create(self, draft: BudgetDraft, *, known: Collection[str], most: int, actor: Actor) -> SpendBudget:
+    async def create(
+        self, draft: BudgetDraft, *, known: Collection[str], most: int, actor: Actor
+    ) -> SpendBudget:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
         drafted = budgets.checked_budget(draft, now=now)
@@ -91,11 +94,15 @@ class BudgetTable(DocumentTable[SpendBudget]):
         now = self._changes.clock.now()
 
         def edit(before: SpendBudget) -> SpendBudget:
-            drafted = budgets.checked_budget(BudgetDraft(**{**stated(before, BudgetDraft), **changes}), now=now)
+            drafted = budgets.checked_budget(
+                BudgetDraft(**{**stated(before, BudgetDraft), **changes}), now=now
+            )
             if "per" in changes:
                 _check_owners(drafted, known)
             is_judged_anew = any(getattr(before, name) != getattr(drafted, name) for name in RULES)
-            return replace(before, **stated(drafted), rules_since=now if is_judged_anew else before.rules_since)
+            return replace(
+                before, **stated(drafted), rules_since=now if is_judged_anew else before.rules_since
+            )
 
         return await self._edit(id, edit, check=_check_place, version=version, actor=actor)
 
@@ -112,7 +119,9 @@ class BudgetTable(DocumentTable[SpendBudget]):
             for old in alerts.values():
                 if old.end < now - KEPT_S:
                     BUDGET_ALERTS.delete(rows, old.id)
-            judged = judge(Kept(budgets=list(BUDGETS.all(rows).values()), views=VIEWS.all(rows), alerts=alerts))
+            judged = judge(
+                Kept(budgets=list(BUDGETS.all(rows).values()), views=VIEWS.all(rows), alerts=alerts)
+            )
             for changed in judged.alerts:
                 BUDGET_ALERTS.put(rows, changed)
             for notice, channels in judged.notices:

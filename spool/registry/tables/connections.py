@@ -1,6 +1,6 @@
 """
-The billing connections of a registry: every change with its audit row, and all of them in memory for those that ask on
-every drop.
+The billing connections of a registry: every change with its audit row, and all of them in memory for those
+that ask on every drop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class _ConnectionRows:
 
 
 class ConnectionTable(DocumentTable[BillingConnection]):
-    """Create, change and delete connections. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """
+    Create, change and delete connections. A method that raises (Invalid, NotAllowed, NotThere) changes
+    nothing.
+    """
 
     kind, draft, limit, action = _ConnectionRows(), ConnectionDraft, makers.CONNECTIONS, "connection"
 
@@ -60,7 +63,9 @@ class ConnectionTable(DocumentTable[BillingConnection]):
         return await self._make(id, draft, most=most, actor=actor)
 
     async def establish(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
-        """Add a connection that the configuration names, whatever its id looks like; nothing if it is there."""
+        """
+        Add a connection that the configuration names, whatever its id looks like; nothing if it is there.
+        """
         if self.find(id) is None:
             await self._make(id, draft, most=None, actor=actor)
 
@@ -76,9 +81,13 @@ class ConnectionTable(DocumentTable[BillingConnection]):
     async def delete(self, id: str, *, actor: Actor) -> None:
         await self._remove(id, check=_nothing_hangs_on_it, actor=actor)
 
-    async def _make(self, id: str, draft: ConnectionDraft, *, most: int | None, actor: Actor) -> BillingConnection:
+    async def _make(
+        self, id: str, draft: ConnectionDraft, *, most: int | None, actor: Actor
+    ) -> BillingConnection:
         now = self._changes.clock.now()
-        connection = BillingConnection(id=id, created=now, last_updated=now, **stated(checked_connection(draft)))
+        connection = BillingConnection(
+            id=id, created=now, last_updated=now, **stated(checked_connection(draft))
+        )
         return await self._add(connection, check=_check, most=most, actor=actor)
 
 

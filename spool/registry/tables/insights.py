@@ -47,7 +47,9 @@ _DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")
 
 
 class InsightTable:
-    """Create, change and delete insights. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """
+    Create, change and delete insights. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
+    """
 
     def __init__(self, changes: Changes, notices: NoticeTable) -> None:
         self._changes = changes
@@ -82,7 +84,9 @@ class InsightTable:
         return await self._changes.change(work)
 
     async def log(self, draft: Draft, *, actor: Actor) -> Insight:
-        """The insight of exactly this draft: a new one, or the one that was logged before, as it stands by now."""
+        """
+        The insight of exactly this draft: a new one, or the one that was logged before, as it stands by now.
+        """
         draft, now = checked(draft), self._changes.clock.now()
         insight = replace(_fresh(draft, now), id=_id_of(draft), touched=True)
 
@@ -101,7 +105,8 @@ class InsightTable:
 
         def work(rows: RegistryRows) -> Insight:
             before = _read(rows, id)
-            # A link that an earlier release kept and that is not shown any more must not make other changes fail.
+            # A link that an earlier release kept and that is not shown any more must not make other changes
+            # fail.
             kept = {name: getattr(before, name) for name in _DRAFTED} | {"link": web_link(before.link)}
             drafted = kept | dict(fields or {})
             after = replace(before, **asdict(checked(Draft(**drafted))))
@@ -120,7 +125,8 @@ class InsightTable:
 
     async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
         """
-        Delete it; the ids of the insight and its comments. What a detector still finds comes back as a new insight.
+        Delete it; the ids of the insight and its comments. What a detector still finds comes back as a new
+        insight.
         """
 
         def work(rows: RegistryRows) -> list[int]:
@@ -137,7 +143,9 @@ class InsightTable:
 
     async def comment(self, id: str, text: str, *, actor: Actor) -> Comment:
         now = self._changes.clock.now()
-        draft = Comment(id=0, insight=id, text=checked_comment(text), author=actor.name, created=now, last_updated=now)
+        draft = Comment(
+            id=0, insight=id, text=checked_comment(text), author=actor.name, created=now, last_updated=now
+        )
 
         def work(rows: RegistryRows) -> Comment:
             _touch(rows, id, now)
@@ -175,18 +183,21 @@ class InsightTable:
         self, findings: Sequence[Finding], *, looked_for: Collection[str], cut: Collection[str] = ()
     ) -> Merged:
         """
-        Take in everything that one run of the detectors `looked_for` found; a finding's key begins with "detector:".
+        Take in everything that one run of the detectors `looked_for` found; a finding's key begins with
+        "detector:".
 
-        Comments stay, and so does the status of what is found again; an addressed insight that returns is new again.
-        What was not found is gone, and addressed if it was open. A detector of `cut` may have found more than it told:
-        what it did not tell is gone after a day. Beyond MAX_INSIGHTS, findings are left out and counted. Channels are
-        told of what opens.
+        Comments stay, and so does the status of what is found again; an addressed insight that returns is new
+        again. What was not found is gone, and addressed if it was open. A detector of `cut` may have found
+        more than it told: what it did not tell is gone after a day. Beyond MAX_INSIGHTS, findings are left
+        out and counted. Channels are told of what opens.
         """
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> Merged:
             tell, channels = self._notices.subscriptions, self._notices.channels
-            return merge_findings(rows, findings, looked_for=looked_for, cut=cut, now=now, tell=tell, channels=channels)
+            return merge_findings(
+                rows, findings, looked_for=looked_for, cut=cut, now=now, tell=tell, channels=channels
+            )
 
         return await self._changes.change(work)
 
@@ -202,8 +213,8 @@ def merge_findings(
     channels: Collection[str] = (),
 ) -> Merged:
     """
-    `InsightTable.merge`, within the transaction of what the findings are about; `tell` are told of what opens, and so
-    are those of `channels` that a finding names.
+    `InsightTable.merge`, within the transaction of what the findings are about; `tell` are told of what
+    opens, and so are those of `channels` that a finding names.
     """
     found = {finding.key: finding for finding in findings}
     known = {insight.finding: insight for insight in rows.findings()}
@@ -223,7 +234,9 @@ def merge_findings(
     rows.put_insights(new[:room])
     reopened = [after for after in again if after.status != known[after.finding].status]
     opened = [*new[:room], *(each for each in reopened if not _is_short(known[each.finding], now))]
-    named = [(each, [name for name in found[each.finding or ""].channels if name in channels]) for each in opened]
+    named = [
+        (each, [name for name in found[each.finding or ""].channels if name in channels]) for each in opened
+    ]
     add_anomaly_notices(rows, named)
     add_insight_notices(rows, opened, tell)
     return Merged(
@@ -297,7 +310,10 @@ def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool
 
 
 def _closed(insight: Insight, now: float) -> Insight:
-    """What was not found, not open any more. What somebody opened again since it was gone stays as that one said."""
+    """
+    What was not found, not open any more. What somebody opened again since it was gone stays as that one
+    said.
+    """
     is_anybodys_word = insight.touched and not insight.present
     if insight.status not in OPEN or is_anybodys_word:
         return insight

@@ -1,7 +1,9 @@
 """
-The keys of a registry: every change in one transaction with its audit row, and the whole table in memory for checks.
+The keys of a registry: every change in one transaction with its audit row, and the whole table in memory for
+checks.
 
-Memory follows the commit before the change returns: after the answer to a deletion nobody passes with the key.
+Memory follows the commit before the change returns: after the answer to a deletion nobody passes with the
+key.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ _REMEMBERED_DELETIONS = 10_000
 
 
 class KeyTable:
-    """Create, change, find and delete keys. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+    """
+    Create, change, find and delete keys. A method that raises (Invalid, NotAllowed, NotThere) changes
+    nothing.
+    """
 
     about = ((KEYS, ""),)
 
@@ -60,7 +65,9 @@ class KeyTable:
             self._remember(key)
 
     def find(self, secret: str) -> Key | None:
-        """The key of a secret, also when disabled; None if unknown or over. A near miss takes as long as any."""
+        """
+        The key of a secret, also when disabled; None if unknown or over. A near miss takes as long as any.
+        """
         digest = self._digest(secret)
         owner = self._owners.get(digest[:16])
         if owner is None or not hmac.compare_digest(owner[0], digest):
@@ -137,7 +144,8 @@ class KeyTable:
         actor: Actor,
     ) -> Key:
         """
-        Change what is given, leave the rest. Scopes replace the key's scopes or use cases, and use cases do the same.
+        Change what is given, leave the rest. Scopes replace the key's scopes or use cases, and use cases do
+        the same.
 
         NotAllowed if it is not of the `version` any more that was read.
         """
@@ -165,8 +173,9 @@ class KeyTable:
 
     async def rotate(self, name: str, *, overlap_s: float, actor: Actor) -> tuple[Key, str]:
         """
-        A new secret; the one before opens for `overlap_s` more. With 0 every older secret ends at once; otherwise a
-        rotation whose overlap still runs must end first, so that no service loses a key it was promised.
+        A new secret; the one before opens for `overlap_s` more. With 0 every older secret ends at once;
+        otherwise a rotation whose overlap still runs must end first, so that no service loses a key it was
+        promised.
         """
         if not 0 <= overlap_s <= MAX_OVERLAP_S:
             raise Invalid(f"an overlap lasts from 0 to {MAX_OVERLAP_S / 86400:.0f} days")
@@ -176,7 +185,8 @@ class KeyTable:
         def rotated(key: Key) -> Key:
             if overlap_s and key.overlap_ends_at is not None and key.overlap_ends_at > now:
                 raise NotAllowed(
-                    "the last rotation's overlap still runs; wait for its end, or rotate with overlap 0 to end it now"
+                    "the last rotation's overlap still runs; wait for its end, or rotate with overlap 0 to "
+                    "end it now"
                 )
             last = next(each for each in key.secrets if each.ends_at is None)
             before = (replace(last, ends_at=now + overlap_s),) if overlap_s else ()
@@ -225,7 +235,9 @@ class KeyTable:
     async def _update(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
         def work(rows: RegistryRows) -> Key:
             before = _read(rows, name)
-            after = edited(before, change(before), updated_by=actor.name, last_modified=self._changes.clock.now())
+            after = edited(
+                before, change(before), updated_by=actor.name, last_modified=self._changes.clock.now()
+            )
             if after is before:
                 return before
             _check_free(rows, after)

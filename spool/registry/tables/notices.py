@@ -1,5 +1,6 @@
 """
-The notifications of a registry: each notice is stored for each of its channels before anybody tries to send it.
+The notifications of a registry: each notice is stored for each of its channels before anybody tries to send
+it.
 
 Those that wait and those that are over are apart, so that the sending task reads no history.
 """
@@ -36,14 +37,17 @@ from spool.registry.rows import RegistryRows
 
 _WAITING = "notification"
 _OVER = "notification_over"
-_CHANNEL = "notification_channel"  # per channel: the next number, how often it was changed, and its ChannelCounts
+_CHANNEL = (
+    "notification_channel"  # per channel: the next number, how often it was changed, and its ChannelCounts
+)
 
 
 def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterable[str]) -> None:
     """
     Store a notification for each notice and channel, within the transaction of what the notices are about.
 
-    One that is known already, waiting or over, stays as it is. Where MAX_WAITING wait already, it has failed at once.
+    One that is known already, waiting or over, stays as it is. Where MAX_WAITING wait already, it has failed
+    at once.
     """
     checked = [checked_notice(notice) for notice in notices]
     for channel in channels:
@@ -51,7 +55,9 @@ def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterabl
         for notice in checked:
             id = notification_id(channel, notice.id)
             if rows.document(_WAITING, id) is None and rows.document(_OVER, id) is None:
-                books.put(books.numbered(Notification(notice=notice, channel=channel, number=0)), now=notice.at)
+                books.put(
+                    books.numbered(Notification(notice=notice, channel=channel, number=0)), now=notice.at
+                )
         books.close()
 
 
@@ -61,20 +67,24 @@ def add_insight_notices(
     """Tell of insights that were opened, within the transaction that opens them."""
     told = [(insight_notice(insight), insight.category) for insight in insights]
     for each in subscriptions:
-        add_notices(rows, [notice for notice, category in told if each.takes(notice, category)], [each.channel])
+        add_notices(
+            rows, [notice for notice, category in told if each.takes(notice, category)], [each.channel]
+        )
 
 
 def add_anomaly_notices(rows: RegistryRows, opened: Iterable[tuple[Insight, Collection[str]]]) -> None:
     """
-    Tell the channels that views name of their anomalies, within the transaction that opens the insights. Before
-    `add_insight_notices`: a channel is told of an insight once.
+    Tell the channels that views name of their anomalies, within the transaction that opens the insights.
+    Before `add_insight_notices`: a channel is told of an insight once.
     """
     for insight, channels in opened:
         add_notices(rows, [replace(insight_notice(insight), kind=VIEW_ANOMALY)], channels)
 
 
 class NoticeTable:
-    """What waits and what is over. No row is kept in memory: notices are added within other tables' changes."""
+    """
+    What waits and what is over. No row is kept in memory: notices are added within other tables' changes.
+    """
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -102,7 +112,9 @@ class NoticeTable:
 
         def work(rows: RegistryRows) -> Notification:
             add_notices(rows, [notice], [channel])
-            rows.add_audit(self._changes.clock.now(), actor, "notification.test", channel, after={"notice": notice.id})
+            rows.add_audit(
+                self._changes.clock.now(), actor, "notification.test", channel, after={"notice": notice.id}
+            )
             return _find(rows, notification_id(channel, notice.id))
 
         return await self._changes.change(work)
@@ -112,7 +124,9 @@ class NoticeTable:
         return await self._changes.read(_reader(_WAITING))
 
     async def confirm(self) -> None:
-        """Asked before what waits is sent: it is kept for good, so that it never leaves again under another id."""
+        """
+        Asked before what waits is sent: it is kept for good, so that it never leaves again under another id.
+        """
         await self._changes.confirm()
 
     async def changes(self, channel: str) -> int:
@@ -264,7 +278,9 @@ class _ChannelBooks:
 
 
 def _counts(body: Mapping[str, int]) -> ChannelCounts:
-    return ChannelCounts(waiting=body.get("waiting", 0), sent=body.get("sent", 0), failed=body.get("failed", 0))
+    return ChannelCounts(
+        waiting=body.get("waiting", 0), sent=body.get("sent", 0), failed=body.get("failed", 0)
+    )
 
 
 def _find(rows: RegistryRows, id: str) -> Notification:

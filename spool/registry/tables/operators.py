@@ -126,11 +126,14 @@ class OperatorTable:
 
         await self._changes.change(work)
 
-    async def sign_in(self, email: str, password: str, *, address: str, turn: str = "") -> tuple[str, Session] | None:
+    async def sign_in(
+        self, email: str, password: str, *, address: str, turn: str = ""
+    ) -> tuple[str, Session] | None:
         """
         A new session and its secret; None when e-mail or password is wrong, after the same time for both.
 
-        Of those who wait for the check of a password each `turn` has its own: the address, unless another is named.
+        Of those who wait for the check of a password each `turn` has its own: the address, unless another is
+        named.
         """
         try:
             operator = await self.get(email.strip().lower())
@@ -145,7 +148,9 @@ class OperatorTable:
         session = self._session(secret, known.email, known.role, address, account=known.email, operator=True)
 
         def work(rows: RegistryRows) -> bool:
-            if rows.operator(known.email) != known:  # the hash takes its time: what ended his sessions ends this one
+            if (
+                rows.operator(known.email) != known
+            ):  # the hash takes its time: what ended his sessions ends this one
                 return False
             self._keep(rows, session, {"role": known.role})
             return True
@@ -156,10 +161,12 @@ class OperatorTable:
         self, person: Person, *, address: str, life_s: float, takes_accounts: bool
     ) -> tuple[str, Session]:
         """
-        A new session of a person of an OpenID provider, and its secret. The operator is added if there is none.
+        A new session of a person of an OpenID provider, and its secret. The operator is added if there is
+        none.
 
-        NotAllowed if the operator is disabled, AlreadyThere if the e-mail address is somebody else's: that of another
-        person of a provider, or, unless the provider `takes_accounts`, of an account of Tollhouse's own.
+        NotAllowed if the operator is disabled, AlreadyThere if the e-mail address is somebody else's: that of
+        another person of a provider, or, unless the provider `takes_accounts`, of an account of Tollhouse's
+        own.
         """
         secret, now = secrets.token_urlsafe(32), self._changes.clock.now()
         email = checked_email(person.email)
@@ -241,7 +248,9 @@ class OperatorTable:
             link = rows.take_link(self._digest(secret))
             if link is None or link.ends_at <= self._changes.clock.now():
                 return None
-            session = self._session(begun, link.actor, link.role, address, account=link.account, operator=False)
+            session = self._session(
+                begun, link.actor, link.role, address, account=link.account, operator=False
+            )
             self._keep(rows, session, {"role": link.role})
             return session
 
@@ -284,12 +293,16 @@ class OperatorTable:
         return [one for one in await self._changes.read(lambda rows: rows.sessions()) if not one.is_over(now)]
 
     async def checked_until(self) -> Mapping[bytes, float]:
-        """Until when a process has taken it upon itself to ask a provider about each session, by its digest."""
+        """
+        Until when a process has taken it upon itself to ask a provider about each session, by its digest.
+        """
         kept = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in kept.items()}
 
     async def take_check(self, session: Session, *, until: float) -> bool:
-        """Note that this process asks the provider about a session until then; False if the session is over."""
+        """
+        Note that this process asks the provider about a session until then; False if the session is over.
+        """
         own = session.digest.hex()
 
         def work(rows: RegistryRows) -> bool:
@@ -313,7 +326,9 @@ class OperatorTable:
 
         await self._changes.change(work)
 
-    def _session(self, secret: str, actor: str, role: str, address: str, *, account: str, operator: bool) -> Session:
+    def _session(
+        self, secret: str, actor: str, role: str, address: str, *, account: str, operator: bool
+    ) -> Session:
         now = self._changes.clock.now()
         return Session(
             digest=self._digest(secret),
@@ -332,7 +347,9 @@ class OperatorTable:
         now = self._changes.clock.now()
         rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
         rows.put_session(session)
-        rows.add_audit(now, Actor(session.actor, session.address), "session.begin", session.actor, after=after)
+        rows.add_audit(
+            now, Actor(session.actor, session.address), "session.begin", session.actor, after=after
+        )
 
     def _digest(self, secret: str) -> bytes:
         return blake2b(secret.encode("utf-8", "surrogatepass"), key=self._pepper, digest_size=32).digest()
@@ -349,7 +366,9 @@ def _read(rows: RegistryRows, email: str) -> Operator:
     return operator
 
 
-def _operator_of(rows: RegistryRows, person: Person, email: str, now: float, *, takes_accounts: bool) -> Operator:
+def _operator_of(
+    rows: RegistryRows, person: Person, email: str, now: float, *, takes_accounts: bool
+) -> Operator:
     """The operator that a person of a provider is, as it shall be kept."""
     known = rows.operator(email)
     if known is None:

@@ -31,7 +31,9 @@ class OrgContextTable:
                 rows.delete_document(KIND, ID)
             else:
                 rows.put_document(KIND, ID, stored(after))
-            rows.add_audit(now, actor, "org_context.set", "org_context", before={"text": was}, after={"text": text})
+            rows.add_audit(
+                now, actor, "org_context.set", "org_context", before={"text": was}, after={"text": text}
+            )
             return after
 
         return await self._changes.change(work)

@@ -1,5 +1,6 @@
 """
-The recommendations of a registry, their types and the comments on them; every change by a person with its audit row.
+The recommendations of a registry, their types and the comments on them; every change by a person with its
+audit row.
 
 Kept beside the keys: what people decided must survive a ledger that is rebuilt, repriced or lost.
 """
@@ -68,8 +69,9 @@ class RecommendationTable:
         """
         Take in what one look found for the types `looked_for`, and by id what addressed ones have saved.
 
-        Status, assignee and comments stay. An addressed one keeps its figures, and is new again when it is found. What
-        was not found is closed. Beyond MAX_RECOMMENDATIONS, what is found is left out and counted.
+        Status, assignee and comments stay. An addressed one keeps its figures, and is new again when it is
+        found. What was not found is closed. Beyond MAX_RECOMMENDATIONS, what is found is left out and
+        counted.
         """
         now = self._changes.clock.now()
         found = {saving.key: saving for saving in savings}
@@ -111,7 +113,10 @@ class RecommendationTable:
         actor: Actor,
         hidden: Container[str] = (),
     ) -> Mapping[str, Recommendation | None]:
-        """Set the status or the assignee of several; each by its id, None where there is none that is not hidden."""
+        """
+        Set the status or the assignee of several; each by its id, None where there is none that is not
+        hidden.
+        """
         if not 0 < len(ids) <= MAX_AT_ONCE:
             raise Invalid(f"ids must name 1 to {MAX_AT_ONCE} recommendations")
         if status is None and assignee is None:
@@ -122,7 +127,10 @@ class RecommendationTable:
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> Mapping[str, Recommendation | None]:
-            return {id: None if id in hidden else _changed(rows, id, changes, now, actor) for id in dict.fromkeys(ids)}
+            return {
+                id: None if id in hidden else _changed(rows, id, changes, now, actor)
+                for id in dict.fromkeys(ids)
+            }
 
         return await self._changes.change(work)
 
@@ -130,7 +138,9 @@ class RecommendationTable:
         """Oldest first; NotThere when there is no such recommendation."""
         return await self._changes.read(lambda rows: _thread(rows, id).comments)
 
-    async def comment(self, id: str, texts: Sequence[str], *, actor: Actor) -> Sequence[RecommendationComment]:
+    async def comment(
+        self, id: str, texts: Sequence[str], *, actor: Actor
+    ) -> Sequence[RecommendationComment]:
         """Add comments, all of them or none; they are returned."""
         checked = [checked_comment(text) for text in texts]
         if not checked:
@@ -153,7 +163,9 @@ class RecommendationTable:
 
         return await self._changes.change(work)
 
-    async def change_comment(self, id: str, comment: int, text: str, *, actor: Actor) -> RecommendationComment:
+    async def change_comment(
+        self, id: str, comment: int, text: str, *, actor: Actor
+    ) -> RecommendationComment:
         text, now = checked_comment(text), self._changes.clock.now()
 
         def work(rows: RegistryRows) -> RecommendationComment:
@@ -191,7 +203,10 @@ class RecommendationTable:
         return await self._changes.read(work)
 
     async def change_type(self, type: str, changes: Mapping[str, Any], *, actor: Actor) -> TypeSettings:
-        """Set `enabled`, `least_savings` or `least_share`. A type that is switched off closes its recommendations."""
+        """
+        Set `enabled`, `least_savings` or `least_share`. A type that is switched off closes its
+        recommendations.
+        """
         checked = {name: _CHECKS[name](value) for name, value in changes.items()}
         now = self._changes.clock.now()
 
@@ -206,7 +221,9 @@ class RecommendationTable:
             if not after.enabled:
                 for each in _all(rows).values():
                     if each.saving.type == type and each.is_open:
-                        rows.put_document(KIND, each.id, asdict(replace(each, is_open=False, last_updated=now)))
+                        rows.put_document(
+                            KIND, each.id, asdict(replace(each, is_open=False, last_updated=now))
+                        )
             return after
 
         return await self._changes.change(work)

@@ -1,4 +1,7 @@
-"""The roles of a registry: every change with its audit row, and all of them in memory for every request of a person."""
+"""
+The roles of a registry: every change with its audit row, and all of them in memory for every request of a
+person.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ class RoleTable(DocumentTable[Role]):
     """
     Create, change and delete roles. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
 
-    `known` are the dimensions of the ledger. `asker` is the person who changes something, None for a key and on the
-    server's own machine: nobody takes away his own administration.
+    `known` are the dimensions of the ledger. `asker` is the person who changes something, None for a key and
+    on the server's own machine: nobody takes away his own administration.
     """
 
     kind, draft, limit, action = ROLES, RoleDraft, makers.ROLES, "role"
@@ -90,7 +93,9 @@ class RoleTable(DocumentTable[Role]):
             return replace(before, **stated(drafted))
 
         check = _check_for(asker)
-        return await self._edit(id, edit, check=check, version=version, actor=actor, last_updated_by=actor.name)
+        return await self._edit(
+            id, edit, check=check, version=version, actor=actor, last_updated_by=actor.name
+        )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         """NotAllowed while it has members or groups."""
@@ -115,7 +120,8 @@ def check_organizer_remains(were: Collection[str], remaining: Collection[str]) -
     """NotAllowed if the last account that may do everything would be gone."""
     if were and not remaining:
         raise NotAllowed(
-            f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Organizer: give the role admin to another account"
+            f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Organizer: give the role admin to "
+            "another account"
             " first"
         )
 
@@ -130,7 +136,9 @@ def _check_rights_that_remain(
         return
     had, has = were.of_holder(asker), become.of_holder(asker)
     if had.may_administer and not has.may_administer:
-        raise NotAllowed("this would take your own administration away; another Organizer or the command line can")
+        raise NotAllowed(
+            "this would take your own administration away; another Organizer or the command line can"
+        )
 
 
 def _check_for(asker: Holder | None) -> Check[Role]:

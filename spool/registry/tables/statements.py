@@ -1,5 +1,6 @@
 """
-The statements of a registry: a document for each day of a source and account, and one for each month that lists them.
+The statements of a registry: a document for each day of a source and account, and one for each month that
+lists them.
 
 See `spool.statements.protocols.Statements`. A day whose rows are the same is not written again.
 """
@@ -34,7 +35,9 @@ MAX_MONTHS = 5000
 
 
 class _Day(msgspec.Struct, kw_only=True):
-    """What a month says of a day. `until` is the latest end of its rows; `whole`: a statement covered all of it."""
+    """
+    What a month says of a day. `until` is the latest end of its rows; `whole`: a statement covered all of it.
+    """
 
     digest: str
     rows: int
@@ -104,7 +107,9 @@ class StatementTable:
                         continue
                     kept = rules.unpacked(rows.document(DAY_KIND, f"{id}:{day}"))
                     found += [
-                        row for row in kept if row.start < end and row.end > start and provider in (None, row.provider)
+                        row
+                        for row in kept
+                        if row.start < end and row.end > start and provider in (None, row.provider)
                     ]
             return found
 
@@ -116,12 +121,16 @@ class StatementTable:
             for month in _months(rows).values():
                 of_account = days.setdefault((month.source, month.account), {})
                 of_account.update({rules.day_from(day): entry for day, entry in month.days.items()})
-            return [info for (source, account), found in days.items() for info in _runs(source, account, found)]
+            return [
+                info for (source, account), found in days.items() for info in _runs(source, account, found)
+            ]
 
         return await self._changes.read(work)
 
     async def months(self) -> Sequence[StatementMonth]:
-        return await self._changes.read(lambda rows: [_shown(id, month) for id, month in _months(rows).items()])
+        return await self._changes.read(
+            lambda rows: [_shown(id, month) for id, month in _months(rows).items()]
+        )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         def work(rows: RegistryRows) -> None:
@@ -160,11 +169,16 @@ def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[Sta
             months[id] = _read_month(rows.document(KIND, id))
         month = months[id]
         before = month.days.get(text) if month is not None else None
-        kept = rules.unpacked(rows.document(DAY_KIND, f"{id}:{text}")) if before is not None and before.rows else []
+        kept = (
+            rules.unpacked(rows.document(DAY_KIND, f"{id}:{text}"))
+            if before is not None and before.rows
+            else []
+        )
         after = rules.summed([*rules.outside(kept, statement.start, statement.end), *news])
         if len(after) > rules.MAX_DAY_ROWS:
             raise NotAllowed(
-                f"{text} has {len(after)} different rows; at most {rules.MAX_DAY_ROWS} of a day and account are kept: "
+                f"{text} has {len(after)} different rows; at most {rules.MAX_DAY_ROWS} of a day and account "
+                "are kept: "
                 "import it with fewer columns"
             )
         count += len(after)
@@ -222,7 +236,9 @@ def _change(
         if (revision.billed_before, revision.tokens_before) == (revision.billed, revision.tokens):
             revision = None
     changed = before is None or before.digest != entry.digest
-    return _Change(day=day, rows=after if changed else None, entry=entry, revision=revision, is_new=before is None)
+    return _Change(
+        day=day, rows=after if changed else None, entry=entry, revision=revision, is_new=before is None
+    )
 
 
 def _write(rows: RegistryRows, statement: Statement, changes: Sequence[_Change]) -> None:
@@ -243,8 +259,12 @@ def _write(rows: RegistryRows, statement: Statement, changes: Sequence[_Change])
 
 def _new_month(rows: RegistryRows, statement: Statement, month: str) -> _Month:
     if len(rows.documents(KIND)) >= MAX_MONTHS:
-        raise NotAllowed(f"there are {MAX_MONTHS} months of statements; delete some: tollhouse reconcile delete ID")
-    return _Month(source=statement.source, account=statement.account, month=month, name=statement.name, days={})
+        raise NotAllowed(
+            f"there are {MAX_MONTHS} months of statements; delete some: tollhouse reconcile delete ID"
+        )
+    return _Month(
+        source=statement.source, account=statement.account, month=month, name=statement.name, days={}
+    )
 
 
 def _month_id(statement: Statement, day: str) -> str:
@@ -267,7 +287,8 @@ def _read_month(body: Mapping[str, Any] | None) -> _Month | None:
 
 def _runs(source: str, account: str, days: Mapping[int, _Day]) -> list[StatementInfo]:
     """
-    Consecutive days of a provider. A day without a row is of every provider that the source reports around it.
+    Consecutive days of a provider. A day without a row is of every provider that the source reports around
+    it.
     """
     found: list[StatementInfo] = []
     for provider in sorted({provider for entry in days.values() for provider in entry.providers}):

@@ -1,4 +1,6 @@
-"""The views of a registry: every change with its audit row, and all of them in memory for those that ask costs."""
+"""
+The views of a registry: every change with its audit row, and all of them in memory for those that ask costs.
+"""
 
 from __future__ import annotations
 
@@ -70,4 +72,6 @@ def _check_unused(rows: RegistryRows, view: View) -> None:
     found = rows.documents(BUDGETS.name).values()
     budgets = [str(body["name"]) for body in found if body.get("view_id") == view.id]
     if budgets:
-        raise NotAllowed(f"budgets hang on this view: {', '.join(sorted(budgets))}; delete or move them first")
+        raise NotAllowed(
+            f"budgets hang on this view: {', '.join(sorted(budgets))}; delete or move them first"
+        )

@@ -1,8 +1,9 @@
 """
-Small files beside the database that outlive its damage: the marker and the note. Both are on disk when written.
+Small files beside the database that outlive its damage: the marker and the note. Both are on disk when
+written.
 
-The marker says that the next opening must salvage, and under which name the damaged file is moved aside. The note
-holds how many records of each topic are kept, and the highest number that was acknowledged.
+The marker says that the next opening must salvage, and under which name the damaged file is moved aside. The
+note holds how many records of each topic are kept, and the highest number that was acknowledged.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class Note:
     """
-    When it was written: by topic the records that were kept and the highest number given, by route its progress.
+    When it was written: by topic the records that were kept and the highest number given, by route its
+    progress.
 
     The progress of a route is the lowest number that was not settled.
     """
@@ -77,7 +79,8 @@ def choose_name_aside(directory: Path, at: float) -> str:
 
 def write_note(directory: Path, note: Note) -> None:
     write_durably(
-        directory / NOTE, json.dumps({**note.kept, "accepted": dict(note.accepted), "progress": dict(note.progress)})
+        directory / NOTE,
+        json.dumps({**note.kept, "accepted": dict(note.accepted), "progress": dict(note.progress)}),
     )
 
 
@@ -89,7 +92,9 @@ def read_note(directory: Path) -> Note:
         return Note()
     if not isinstance(found, dict):
         return Note()
-    return Note(kept=_counts(found), accepted=_counts(found.get("accepted")), progress=_counts(found.get("progress")))
+    return Note(
+        kept=_counts(found), accepted=_counts(found.get("accepted")), progress=_counts(found.get("progress"))
+    )
 
 
 def _counts(found: object) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """
 Numbers, books and routes of a log of which something was lost, made to agree again.
 
-Deletion only ever takes the oldest entries, so the books say which numbers must be there; those that are not become
-damaged entries, whose numbers readers skip and count. Functions of a connection inside the caller's transaction.
+Deletion only ever takes the oldest entries, so the books say which numbers must be there; those that are not
+become damaged entries, whose numbers readers skip and count. Functions of a connection inside the caller's
+transaction.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _Terms = Counter[tuple[str, str]]
 
 
 def do_not_meet(connection: sqlite3.Connection) -> str:
-    """What cannot be: an unknown counter, counters and entries of a topic that disagree, an odd size; "" if nothing."""
+    """
+    What cannot be: an unknown counter, counters and entries of a topic that disagree, an odd size; "" if
+    nothing.
+    """
     counters = _counters(connection)
     for topic, term in counters:
         if topic not in TOPICS or not books.is_term(term):
@@ -144,7 +148,8 @@ def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: 
         if first < above:
             row = (route, first, above - 1, new_key())
             connection.execute(
-                "INSERT INTO deliveries (route, first, last, idempotency_key, passed) VALUES (?, ?, ?, ?, 0)", row
+                "INSERT INTO deliveries (route, first, last, idempotency_key, passed) VALUES (?, ?, ?, ?, 0)",
+                row,
             )
             again += int(above) - int(first)
     return again
@@ -181,7 +186,8 @@ def _ends(counters: _Terms, topic: str, known: int, noted: int, *, first: int) -
     """
     The highest number that retention took, and the highest that was given; `first` is the lowest kept, or 0.
 
-    What came before is not known where the counters are lost: then the note tells how many were kept, if anything does.
+    What came before is not known where the counters are lost: then the note tells how many were kept, if
+    anything does.
     """
     gone = counters[topic, books.EXPIRED] + counters[topic, books.RETIRED]
     given = counters[topic, books.ACCEPTED]
@@ -194,7 +200,9 @@ def _ends(counters: _Terms, topic: str, known: int, noted: int, *, first: int) -
 
 
 def _shared(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -> int:
-    return sum(max(0, min(last, end) - max(first, begin) + 1) for first, last in holes for begin, end in before)
+    return sum(
+        max(0, min(last, end) - max(first, begin) + 1) for first, last in holes for begin, end in before
+    )
 
 
 def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:

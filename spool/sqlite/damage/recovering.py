@@ -1,8 +1,8 @@
 """
 Records of a file that was moved aside, or of another damaged one, brought into the log of a data directory.
 
-What was brought is noted in the commit that brings it, by the incarnation of the log that the file held and the numbers
-that its records had there: however often it is run or killed, no record comes into the log twice.
+What was brought is noted in the commit that brings it, by the incarnation of the log that the file held and
+the numbers that its records had there: however often it is run or killed, no record comes into the log twice.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: 
     """
     Bring every record of the file that the log does not have.
 
-    NotAllowed for the log's own file and for one of which nothing can be read, SpoolFull when there is no room: what
-    came so far stays, and the next run goes on.
+    NotAllowed for the log's own file and for one of which nothing can be read, SpoolFull when there is no
+    room: what came so far stays, and the next run goes on.
     """
     _check(file, directory)
     spool = await open_spool(directory, settings=settings, clock=clock)
@@ -113,7 +113,9 @@ class _Recovery:
         return Recovered(**{name: self._counts[name] for name in names})
 
     async def _brought(self) -> list[PartialReport]:
-        return [report for report in await self._spool.partial_reports.load() if report.key.startswith(RECOVERED)]
+        return [
+            report for report in await self._spool.partial_reports.load() if report.key.startswith(RECOVERED)
+        ]
 
     async def _bring(
         self, topic: str, begin: int, end: int, done: list[ranges.Range], key: bytes, *, is_own: bool
@@ -155,7 +157,9 @@ class _Recovery:
 
     async def _records(self, database: Database, topic: str, begin: int, end: int) -> dict[int, Record]:
         entries = await database.read(partial(read_entries, topic=topic, first=begin, last=end))
-        numbered = ((number, record) for entry in entries for number, record in enumerate(entry.records, entry.first))
+        numbered = (
+            (number, record) for entry in entries for number, record in enumerate(entry.records, entry.first)
+        )
         return {number: record for number, record in numbered if record is not None}
 
     async def _accepted(self, topic: str) -> int:

@@ -48,7 +48,9 @@ def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connec
                 else:
                     salvaged.read[table] += 1
     for table, count in salvaged.left_out.items():
-        _log.warning("damaged rows are left out", extra={"action": "rows_lost", "table": table, "rows": count})
+        _log.warning(
+            "damaged rows are left out", extra={"action": "rows_lost", "table": table, "rows": count}
+        )
     salvaged.lost.update(numbers.settle(connection, note))
     return salvaged
 
@@ -75,7 +77,9 @@ def _make_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> Non
             try:
                 connection.execute(statement)
             except (sqlite3.DatabaseError, sqlite3.Warning, TypeError):
-                _log.warning("a table cannot be made again", extra={"action": "table_lost", "table": str(name)})
+                _log.warning(
+                    "a table cannot be made again", extra={"action": "table_lost", "table": str(name)}
+                )
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
@@ -87,7 +91,8 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
     Rows from the front, leaping over what is damaged; without row ids from both ends.
 
-    None of a table that the damaged file does not have, because it is of an earlier version or its line is lost.
+    None of a table that the damaged file does not have, because it is of an earlier version or its line is
+    lost.
     """
     try:
         columns = old.execute(f"SELECT name, pk FROM pragma_table_info('{table}')").fetchall()
@@ -130,12 +135,15 @@ def _until_damaged(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, .
 
 def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """
-    Rows in their order, but for those between some damage and where the leap over it ended, which come backwards.
+    Rows in their order, but for those between some damage and where the leap over it ended, which come
+    backwards.
 
     The row before a damaged one is read on its own: reading on, Python would drop it for the error behind it.
     """
     upwards = f"SELECT rowid, * FROM {table} NOT INDEXED WHERE rowid > ? ORDER BY rowid"
-    downwards = f"SELECT rowid, * FROM {table} NOT INDEXED WHERE rowid > ? AND rowid < ? ORDER BY rowid DESC LIMIT 1"
+    downwards = (
+        f"SELECT rowid, * FROM {table} NOT INDEXED WHERE rowid > ? AND rowid < ? ORDER BY rowid DESC LIMIT 1"
+    )
     begin = last = 0
     leap = 1
     while leap < FARTHEST:

@@ -41,9 +41,13 @@ class RowCheck:
 
     def __init__(self, fresh: sqlite3.Connection) -> None:
         self._columns: dict[str, list[tuple[str, tuple[type, ...], bool]]] = {}
-        tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+        tables = (
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+        )
         for (table,) in fresh.execute(tables).fetchall():
-            info = fresh.execute(f"SELECT name, type, \"notnull\" OR pk > 0 FROM pragma_table_info('{table}')")
+            info = fresh.execute(
+                f"SELECT name, type, \"notnull\" OR pk > 0 FROM pragma_table_info('{table}')"
+            )
             self._columns[table] = [(name, _TYPES[type], bool(required)) for name, type, required in info]
 
     @property
@@ -84,7 +88,9 @@ def _entry(row: Row) -> bool:
     if row["damaged"]:
         return row["topic"] in TOPICS and 0 < row["first"] < LARGEST and 0 < row["count"] < LARGEST
     checksum: int = row["checksum"]
-    return codec.checksum(row["body"], codec.entry_place(row["topic"], row["first"], row["count"])) == checksum
+    return (
+        codec.checksum(row["body"], codec.entry_place(row["topic"], row["first"], row["count"])) == checksum
+    )
 
 
 def _amendment(row: Row) -> bool:
@@ -133,12 +139,16 @@ def _dead_letter(row: Row) -> bool:
 
 
 def _device(row: Row) -> bool:
-    return isinstance(json.loads(row["labels"]), dict) and isinstance(json.loads(row["operator_labels"]), dict)
+    return isinstance(json.loads(row["labels"]), dict) and isinstance(
+        json.loads(row["operator_labels"]), dict
+    )
 
 
 def _cluster(row: Row) -> bool:
     checks = json.loads(row["checks"])
-    return isinstance(checks, list) and all(isinstance(json.loads(row[name]), dict) for name in ("labels", "config"))
+    return isinstance(checks, list) and all(
+        isinstance(json.loads(row[name]), dict) for name in ("labels", "config")
+    )
 
 
 def _stream(row: Row) -> bool:

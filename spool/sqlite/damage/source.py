@@ -1,8 +1,9 @@
 """
 A damaged file, opened so that all that is readable of it can be read.
 
-First as it is, with SQLite's own checks switched off. If its header or its list of tables is damaged, or the log
-beside it, then a copy: padded to whole pages, the pages of the log laid over it, and under a fresh first page.
+First as it is, with SQLite's own checks switched off. If its header or its list of tables is damaged, or the
+log beside it, then a copy: padded to whole pages, the pages of the log laid over it, and under a fresh first
+page.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from spool.sqlite.database import PAGE
 
 INTERIOR = 5  # the kind of a page whose cells lead to others
 COPY = "spool.sqlite.copy"
-KEPT_LOG = "spool.sqlite-wal.kept"  # the log as it was before SQLite opened it and dropped what it took for its end
+KEPT_LOG = (
+    "spool.sqlite-wal.kept"  # the log as it was before SQLite opened it and dropped what it took for its end
+)
 
 
 @contextmanager
 def opened(damaged: Path, fresh: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """`fresh` is an empty database of this version in memory. sqlite3.DatabaseError when nothing can be read."""
+    """
+    `fresh` is an empty database of this version in memory. sqlite3.DatabaseError when nothing can be read.
+    """
     copy = damaged.with_name(COPY)
     try:
         with _connected(damaged, copy, fresh) as connection:
@@ -62,7 +67,9 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.text_factory = lambda text: text.decode(errors="replace")
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA writable_schema = ON")  # a wrong page count or one damaged table hides no other
+    connection.execute(
+        "PRAGMA writable_schema = ON"
+    )  # a wrong page count or one damaged table hides no other
     connection.execute("PRAGMA cell_size_check = OFF")
     connection.execute("PRAGMA mmap_size = 0")
     return connection
@@ -80,7 +87,9 @@ def _has_tables(connection: sqlite3.Connection, fresh: sqlite3.Connection) -> bo
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    return [name for (name,) in connection.execute(f"SELECT name FROM pragma_table_info('{table}') ORDER BY cid")]
+    return [
+        name for (name,) in connection.execute(f"SELECT name FROM pragma_table_info('{table}') ORDER BY cid")
+    ]
 
 
 def _copy(damaged: Path, copy: Path, log: Path) -> None:
@@ -96,8 +105,8 @@ def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
     """
     The first page of a fresh file, which leads to every table.
 
-    A table is made at the same page in every file of one version: see `spool.sqlite.migrations`. Where the list of the
-    tables needs further pages, they are added at the end.
+    A table is made at the same page in every file of one version: see `spool.sqlite.migrations`. Where the
+    list of the tables needs further pages, they are added at the end.
     """
     data = fresh.serialize()
     pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]

@@ -1,9 +1,9 @@
 """
 The write-ahead log of a database as SQLite's file format describes it, read without SQLite.
 
-SQLite takes the first frame whose checksum is wrong for the end of the log, and drops every commit behind it. After a
-power cut that is right: only the last transaction was not flushed. Whole commits behind a wrong frame are damage, and
-their pages can still be read.
+SQLite takes the first frame whose checksum is wrong for the end of the log, and drops every commit behind it.
+After a power cut that is right: only the last transaction was not flushed. Whole commits behind a wrong frame
+are damage, and their pages can still be read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Frame(NamedTuple):
 
 
 def frames(path: Path, page_size: int) -> Sequence[Frame]:
-    """The frames of the newest generation, up to the last that its own salts still mark; none without a log."""
+    """
+    The frames of the newest generation, up to the last that its own salts still mark; none without a log.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -88,7 +90,9 @@ def count_marked(path: Path, page_size: int) -> int:
 
 
 def count_seen(shared: Path) -> int:
-    """How many frames SQLite found in the log when it opened the database, from the index that it keeps beside."""
+    """
+    How many frames SQLite found in the log when it opened the database, from the index that it keeps beside.
+    """
     try:
         head = shared.read_bytes()[: SHARED.size]
     except FileNotFoundError:
@@ -97,14 +101,19 @@ def count_seen(shared: Path) -> int:
 
 
 def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
-    """Whether commits that were flushed lie behind the frames that SQLite has seen; one alone may be a torn one."""
+    """
+    Whether commits that were flushed lie behind the frames that SQLite has seen; one alone may be a torn one.
+    """
     behind = found[seen:]
     commits = sum(frame.is_sound and frame.pages_after > 0 for frame in behind)
     return commits > 1 or (commits == 1 and all(frame.is_sound for frame in behind))
 
 
 def lay_over(log: Path, database: Path, page_size: int) -> None:
-    """Write the pages of every commit in the log into the database, unsound ones too: rows have sums of their own."""
+    """
+    Write the pages of every commit in the log into the database, unsound ones too: rows have sums of their
+    own.
+    """
     found = list(frames(log, page_size))
     while found and not found[-1].pages_after:  # a transaction without its end was never committed
         found.pop()

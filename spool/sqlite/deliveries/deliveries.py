@@ -1,7 +1,8 @@
 """
 The routes' side of the log on SQLite: numbered requests, stored before they are first sent.
 
-Every verb is one transaction. Which deliveries are in hand belongs to the process alone: after a crash they are due.
+Every verb is one transaction. Which deliveries are in hand belongs to the process alone: after a crash they
+are due.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ class SqliteDeliveries(SentDeliveries):
         self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)  # id -> fence
         # One worker of a route chooses at a time, so that two do not take the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        # Routes that had nothing due: the end of the log then, and until when that holds unless something changes. Idle
-        # workers ask often, and the thread that they would ask is the one that commits.
+        # Routes that had nothing due: the end of the log then, and until when that holds unless something
+        # changes. Idle workers ask often, and the thread that they would ask is the one that commits.
         self._quiet: dict[str, tuple[int, float]] = {}
         self._changes = 0
 
-    # -- choosing what to send -------------------------------------------------------------------------------------
+    # -- choosing what to send -------------------------------------------------------------------------------
 
     async def declare(self, specs: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         def work(connection: sqlite3.Connection) -> None:
@@ -77,7 +78,9 @@ class SqliteDeliveries(SentDeliveries):
             self._in_hand.clear()
         self._changed()
 
-    async def due(self, route: str, *, now: float, max_records: int, below: int | None = None) -> Delivery | None:
+    async def due(
+        self, route: str, *, now: float, max_records: int, below: int | None = None
+    ) -> Delivery | None:
         async with self._choosing[route]:
             in_hand = frozenset(self._in_hand[route])
             closed = self._closed_below(route)
@@ -87,11 +90,15 @@ class SqliteDeliveries(SentDeliveries):
                 return None
 
             def work(connection: sqlite3.Connection) -> tuple[StoredDelivery | None, float | None]:
-                delivery = _due_or_cut(connection, route, in_hand, now=now, closed=closed, max_records=max_records)
+                delivery = _due_or_cut(
+                    connection, route, in_hand, now=now, closed=closed, max_records=max_records
+                )
                 next_at = None
                 if delivery is None:
                     where = _where(route, in_hand, now=now)
-                    delivery = rows.take(connection, rows.read_delivery(connection, queries.DUE_REPLAY, where))
+                    delivery = rows.take(
+                        connection, rows.read_delivery(connection, queries.DUE_REPLAY, where)
+                    )
                     next_at = None if delivery else _next_due_at(connection, where)
                 return delivery, next_at
 
@@ -121,7 +128,7 @@ class SqliteDeliveries(SentDeliveries):
         where = _where(route, self._in_hand[route].keys(), now=0.0)
         return await self._read(lambda connection: _next_due_at(connection, where))
 
-    # -- what became of it -----------------------------------------------------------------------------------------
+    # -- what became of it -----------------------------------------------------------------------------------
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
         values = (mark, delivery.id, delivery.fence)
@@ -190,7 +197,7 @@ class SqliteDeliveries(SentDeliveries):
 
         return await self._read(read)
 
-    # -- routes ----------------------------------------------------------------------------------------------------
+    # -- routes ----------------------------------------------------------------------------------------------
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
         await self._execute(queries.SET_STATE, state, reason, route)
@@ -223,7 +230,7 @@ class SqliteDeliveries(SentDeliveries):
 
         return await self._change(work)
 
-    # -- what destinations refused ---------------------------------------------------------------------------------
+    # -- what destinations refused ---------------------------------------------------------------------------
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         def read(connection: sqlite3.Connection) -> list[PartialRefusal]:
@@ -268,7 +275,7 @@ class SqliteDeliveries(SentDeliveries):
         self.dead_version += 1
         return discarded
 
-    # -- the parts -------------------------------------------------------------------------------------------------
+    # -- the parts -------------------------------------------------------------------------------------------
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """One transaction. SpoolUnavailable where the file cannot be written now."""

@@ -13,7 +13,14 @@ CHANGED = (
     "state", "not_before", "attempts", "idempotency_key", "ambiguous", "server_errors", "passed", "refusals",
     "refused_at", "proof", "last_error", "mark", "sending", "answer", "same_answers",
 )  # fmt: skip
-INSERTED = ("route", "first", "last", "replay", "fence", *CHANGED)  # and the two of the record that it brings along
+INSERTED = (
+    "route",
+    "first",
+    "last",
+    "replay",
+    "fence",
+    *CHANGED,
+)  # and the two of the record that it brings along
 DELIVERY_COLUMNS = ("id", *INSERTED, "kept_at", "kept")
 ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
@@ -29,7 +36,7 @@ def _insert(table: str, columns: Iterable[str]) -> str:
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"
 
 
-# -- deliveries --------------------------------------------------------------------------------------------------------
+# -- deliveries ----------------------------------------------------------------------------------------------
 
 # A delivery, the topic of its route and how many deliveries the route had accepted so far.
 _DELIVERY = f"""
@@ -41,9 +48,9 @@ _FREE = f"""{_DELIVERY}
      WHERE d.route = :route AND d.state = 'open' AND d.id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
 # The open deliveries of a route beside its replays, oldest first, with whether each is one of
-# `StoredDelivery.waits_apart`. Those in hand are among them: leaving them out costs less than handing over their ids.
-# A route stopped half way finds the same row again, so a crash needs no repair step, and the repeat carries the same
-# records under the same key.
+# `StoredDelivery.waits_apart`. Those in hand are among them: leaving them out costs less than handing over
+# their ids. A route stopped half way finds the same row again, so a crash needs no repair step, and the
+# repeat carries the same records under the same key.
 BACKLOG = f"""
     SELECT id, not_before, first = last AND (refusals > 0 OR server_errors >= {STUCK_AFTER}) FROM deliveries
      WHERE route = ? AND replay = 0 AND state = 'open' ORDER BY first"""
@@ -56,7 +63,8 @@ FRESH_SINGLE = f"""{_FREE}
        AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= :now
   ORDER BY d.first LIMIT 1"""
 
-# The oldest single record that may be tried again, refused or not. What is ambiguous must not be cut: it goes whole.
+# The oldest single record that may be tried again, refused or not. What is ambiguous must not be cut: it goes
+# whole.
 SUSPECT = f"{_FREE} AND (d.first = d.last OR d.ambiguous) AND d.not_before <= :now ORDER BY d.first LIMIT 1"
 
 # The newest delivery of several records: its last one is as far from the refused ones as can be had.
@@ -72,7 +80,17 @@ EVERY_OPEN = f"{_DELIVERY} WHERE d.state = 'open' ORDER BY d.id"
 UNKNOWNS = f"{_DELIVERY} WHERE d.state = 'unknown' ORDER BY d.id"
 
 # What the operator sees of every delivery; the records that some bring along stay where they are.
-UNSETTLED_COLUMNS = ("id", "route", "first", "last", "state", "replay", "attempts", "not_before", "last_error")
+UNSETTLED_COLUMNS = (
+    "id",
+    "route",
+    "first",
+    "last",
+    "state",
+    "replay",
+    "attempts",
+    "not_before",
+    "last_error",
+)
 EVERY_UNSETTLED = f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM deliveries ORDER BY id"
 
 # Open deliveries of a route below a number that need its entries.
@@ -105,7 +123,7 @@ TRY_AT_ONCE = "UPDATE deliveries SET not_before = 0"
 TAKE = "UPDATE deliveries SET sending = 1, fence = fence + 1 WHERE id = ?"
 INTERRUPTED = f"{_DELIVERY} WHERE d.sending ORDER BY d.id"
 
-# -- routes ------------------------------------------------------------------------------------------------------------
+# -- routes --------------------------------------------------------------------------------------------------
 
 # One route, every route, or those of a topic that may be skipped.
 ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE name = ?"
@@ -132,7 +150,8 @@ ROUTES = f"""
       FROM routes r LEFT JOIN deliveries d ON d.route = r.name AND d.state = 'open'
   GROUP BY r.name ORDER BY r.name"""
 
-# The lowest number that routes on a topic still have to read; what a retried dead letter needs it has with it.
+# The lowest number that routes on a topic still have to read; what a retried dead letter needs it has with
+# it.
 NEEDED = """
     SELECT count(*), min(iif(r.required, r.next, NULL)),
            (SELECT min(d.first) FROM deliveries d JOIN routes q ON q.name = d.route
@@ -161,7 +180,7 @@ def count(counts: tuple[str, ...]) -> str:
     return f"UPDATE routes SET {', '.join(f'{name} = {name} + ?' for name in counts)} WHERE name = ?"
 
 
-# -- what destinations refused -----------------------------------------------------------------------------------------
+# -- what destinations refused -------------------------------------------------------------------------------
 
 SET_ASIDE = _insert("dead", DEAD_COLUMNS[1:])
 DEAD = f"SELECT {', '.join(DEAD_COLUMNS)} FROM dead WHERE route = coalesce(?, route) ORDER BY id"
@@ -178,7 +197,7 @@ PRUNE_REFUSALS = """
      WHERE route = :route
        AND id <= (SELECT id FROM refusals WHERE route = :route ORDER BY id DESC LIMIT 1 OFFSET :kept)"""
 
-# -- the log -----------------------------------------------------------------------------------------------------------
+# -- the log -------------------------------------------------------------------------------------------------
 
 # When the entry that holds a number was committed.
 COMMITTED_AT = "SELECT committed_at FROM entries WHERE topic = ? AND first <= ? ORDER BY first DESC LIMIT 1"

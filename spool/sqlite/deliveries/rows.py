@@ -1,4 +1,6 @@
-"""Rows of the deliveries' tables as values, and a `RouteChange` written to them. Functions of a connection."""
+"""
+Rows of the deliveries' tables as values, and a `RouteChange` written to them. Functions of a connection.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from spool.deliveries import routes, rules, transitions
-from spool.deliveries.stored import COUNTS, RouteChange, StoredDeadLetter, StoredDelivery, StoredRoute, is_proven
+from spool.deliveries.stored import (
+    COUNTS,
+    RouteChange,
+    StoredDeadLetter,
+    StoredDelivery,
+    StoredRoute,
+    is_proven,
+)
 from spool.deliveries.values import PartialRefusal, UnsettledDelivery
 from spool.log.values import Entry
 from spool.record import pack, unpack
@@ -130,7 +139,9 @@ def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:
 
 
 def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDelivery]:
-    """Everything that a change does, in the caller's transaction; returns the added deliveries with their ids."""
+    """
+    Everything that a change does, in the caller's transaction; returns the added deliveries with their ids.
+    """
     for removed in change.removed:
         connection.execute(queries.REMOVE, (removed,))
     if change.changed is not None:

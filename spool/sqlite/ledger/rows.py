@@ -83,7 +83,8 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         self._connection.executemany(
-            f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET {_ADDED}",
+            f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET "
+            f"{_ADDED}",
             ((start, number, *_columns(measures)) for start, number, measures in sums),
         )
 
@@ -106,7 +107,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         else:
             summed = f"(SELECT * FROM {within})"
         rows = self._connection.execute(
-            f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key WHERE TRUE{terms} GROUP BY {grouped}",
+            f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key WHERE TRUE{terms} GROUP BY "
+            f"{grouped}",
             (since, until, *values),
         )
         for start, *row in rows:
@@ -154,7 +156,9 @@ def _where(query: CostQuery) -> tuple[str, list[str]]:
     terms, values = "", list[str]()
     for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
         for name, wanted in chosen.items():
-            terms += f" AND {_expression(query.derived.get(name, name))} {word} ({', '.join('?' * len(wanted))})"
+            terms += (
+                f" AND {_expression(query.derived.get(name, name))} {word} ({', '.join('?' * len(wanted))})"
+            )
             values += wanted
     return terms, values
 

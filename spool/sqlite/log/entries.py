@@ -52,8 +52,9 @@ def read_entries(
     """
     Every kept number from first to last, cut to that range, amended, in order.
 
-    An entry that cannot be read is None. New finds are added to `damage`, for the caller to set aside. A damaged page
-    that leads to entries is an error of the file: what it hides is whole, and a salvage finds it.
+    An entry that cannot be read is None. New finds are added to `damage`, for the caller to set aside. A
+    damaged page that leads to entries is an error of the file: what it hides is whole, and a salvage finds
+    it.
     """
     if first > last:
         return []
@@ -81,8 +82,8 @@ def read_record(
     """
     One record with its amendment, closed or open; None when it is gone or damaged.
 
-    `last_rows` holds, by topic, the entry that the caller's transaction read last: repeats of a request are beside each
-    other.
+    `last_rows` holds, by topic, the entry that the caller's transaction read last: repeats of a request are
+    beside each other.
     """
     try:
         row = last_rows.get(topic)
@@ -121,7 +122,9 @@ def forget_removed(connection: sqlite3.Connection, cache: EntryCache) -> None:
     cache.forget_below({topic: oldest(connection, topic) for topic in TOPICS})
 
 
-def _cached_entry(connection: sqlite3.Connection, topic: str, row: EntryRow, cache: EntryCache) -> CachedEntry:
+def _cached_entry(
+    connection: sqlite3.Connection, topic: str, row: EntryRow, cache: EntryCache
+) -> CachedEntry:
     """EntryUnreadable when the entry is damaged."""
     return cache.find(topic, row.first) or cache.put(topic, row.first, *_raws(connection, topic, row))
 
@@ -160,7 +163,9 @@ def _entry(
     return Entry(topic=topic, first=begin, committed_at=row.committed_at, records=records)
 
 
-def _amendments(connection: sqlite3.Connection, topic: str, first: int, last: int) -> dict[int, dict[str, object]]:
+def _amendments(
+    connection: sqlite3.Connection, topic: str, first: int, last: int
+) -> dict[int, dict[str, object]]:
     """By number; a damaged one is left out, so the record stands as it first came."""
     found = {}
     for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):

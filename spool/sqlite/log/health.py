@@ -1,5 +1,6 @@
 """
-Whether the log can keep what it is given: known from the last commit, and after a failed one from a test commit.
+Whether the log can keep what it is given: known from the last commit, and after a failed one from a test
+commit.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ class LogHealth:
     """
     Taken from the last real write.
 
-    After a failed flush nothing is acknowledged until a test commit has passed. SQLite writes the frames of a failed
-    commit again in the same place, so a page that the kernel dropped after the error does not stay lost.
+    After a failed flush nothing is acknowledged until a test commit has passed. SQLite writes the frames of a
+    failed commit again in the same place, so a page that the kernel dropped after the error does not stay
+    lost.
     """
 
-    def __init__(self, database: Database, reserve: Reserve, clock: Clock, retry_after_s: Callable[[], int]) -> None:
+    def __init__(
+        self, database: Database, reserve: Reserve, clock: Clock, retry_after_s: Callable[[], int]
+    ) -> None:
         self._database = database
         self._reserve = reserve
         self._clock = clock
@@ -49,7 +53,10 @@ class LogHealth:
         return bool(self._gone)
 
     def check_files(self) -> None:
-        """SpoolUnavailable while one of the files is not where it was opened: what is kept now is gone at a restart."""
+        """
+        SpoolUnavailable while one of the files is not where it was opened: what is kept now is gone at a
+        restart.
+        """
         gone = ", ".join(name for name, is_in_place in self.files.items() if not is_in_place())
         if gone != self._gone:
             self._gone = gone
@@ -58,7 +65,9 @@ class LogHealth:
             else:
                 _log.warning("the files are in their place again", extra={"action": "files_back"})
         if gone:
-            raise SpoolUnavailable(f"{gone} was removed or replaced while Tollhouse runs: put it back, or restart")
+            raise SpoolUnavailable(
+                f"{gone} was removed or replaced while Tollhouse runs: put it back, or restart"
+            )
 
     def begin(self) -> None:
         """A start on a full disk is a start: reading and deleting work, keeping has to wait."""
@@ -81,18 +90,26 @@ class LogHealth:
         self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
         try:
             # A row that may not be written beside what is there: a value of it changed on disk.
-            if isinstance(error, sqlite3.IntegrityError) or (isinstance(error, sqlite3.Error) and is_corrupt(error)):
+            if isinstance(error, sqlite3.IntegrityError) or (
+                isinstance(error, sqlite3.Error) and is_corrupt(error)
+            ):
                 notes.mark(self._database.path.parent, error)
             if self._disk_full:
                 self._reserve.give_up()
-        except OSError as further:  # no descriptor, a read-only mount: the submitters wait for the same recovery
-            _log.error("the data directory cannot be written: %s", further, extra={"action": "directory_failed"})
+        except (
+            OSError
+        ) as further:  # no descriptor, a read-only mount: the submitters wait for the same recovery
+            _log.error(
+                "the data directory cannot be written: %s", further, extra={"action": "directory_failed"}
+            )
         if self._disk_full:
             return self._full()
         return SpoolUnavailable(f"the last commit failed: {self.last_error}")
 
     async def recover(self) -> None:
-        """A test commit, and before it the reserve again; SpoolFull or SpoolUnavailable while either fails."""
+        """
+        A test commit, and before it the reserve again; SpoolFull or SpoolUnavailable while either fails.
+        """
         now = str(self._clock.now()).encode()
         try:
             if self._disk_full and not self._reserve.restore():

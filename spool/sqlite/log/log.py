@@ -74,7 +74,9 @@ class SqliteLog:
         self._routes = routes
         self._observer = observer
         self._sealer = Sealer(secret)
-        self._index = DuplicateIndex(secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids)
+        self._index = DuplicateIndex(
+            secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids
+        )
         self._planner = Planner(self._index, hold_s=settings.hold)
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
         self._read_cache = EntryCache(cache_bytes)
@@ -101,7 +103,9 @@ class SqliteLog:
     async def open(self) -> None:
         """Read what the disk has, then take submissions; on a full disk only what is there can be read."""
         if self._mount and self._mount.warning:
-            _log.warning("the data directory: %s", self._mount.warning, extra={"action": "storage_not_durable"})
+            _log.warning(
+                "the data directory: %s", self._mount.warning, extra={"action": "storage_not_durable"}
+            )
         self._health.begin()
         numbers, newest = await self._database.run(self._load)
         self._planner.begin(numbers)
@@ -130,7 +134,7 @@ class SqliteLog:
         for topic in TOPICS:
             self._horizon.close(topic, min(reader(topic) or 1, self._planner.next_numbers.get(topic, 1)))
 
-    # -- appending -------------------------------------------------------------------------------------------------
+    # -- appending -------------------------------------------------------------------------------------------
 
     async def append(self, submission: Submission) -> Receipt:
         check(submission)
@@ -180,9 +184,15 @@ class SqliteLog:
         return answers
 
     def _write(
-        self, connection: sqlite3.Connection, group: Sequence[Submission], closed_below: Mapping[str, int], now: float
+        self,
+        connection: sqlite3.Connection,
+        group: Sequence[Submission],
+        closed_below: Mapping[str, int],
+        now: float,
     ) -> tuple[Plan, Sequence[Answer]]:
-        """On the connection's thread: plan and write in one transaction. What can fail is done before its end."""
+        """
+        On the connection's thread: plan and write in one transaction. What can fail is done before its end.
+        """
         if holds(connection, self._settings.max_bytes - self._wal_excess()):
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
@@ -203,7 +213,7 @@ class SqliteLog:
             flush_seconds = self._database.flush_seconds
             notify(self._observer, Commit(seconds=seconds, flush_seconds=flush_seconds, terms=plan.observed))
 
-    # -- between commits -------------------------------------------------------------------------------------------
+    # -- between commits -------------------------------------------------------------------------------------
 
     async def _between(self) -> bool:
         """After every group, and every second while it returns True: recover from a failed commit."""
@@ -218,8 +228,8 @@ class SqliteLog:
 
     async def _fold_what_is_due(self) -> None:
         """
-        Newest ids become runs: planned beside the commits that follow if they can wait, else now. The caller has the
-        turn.
+        Newest ids become runs: planned beside the commits that follow if they can wait, else now. The caller
+        has the turn.
         """
         now = settled_now(self._clock)
         while self._index.due(now, self._horizon.closed()):
@@ -242,7 +252,9 @@ class SqliteLog:
             await self._keep_fold(fold)
 
     async def _make_room(self) -> bool:
-        """Remove entries that no reader needs before their time; False when none went, now or a second ago."""
+        """
+        Remove entries that no reader needs before their time; False when none went, now or a second ago.
+        """
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self._upkeep.locked():
             return False
@@ -268,7 +280,9 @@ class SqliteLog:
         return removed
 
     def _limits(self) -> dict[str, int]:
-        """By topic, the lowest number that must stay: it is open, its id is in no run yet, or a reader needs it."""
+        """
+        By topic, the lowest number that must stay: it is open, its id is in no run yet, or a reader needs it.
+        """
         limits = {}
         for topic in TOPICS:
             closed_and_folded = min(self.closed_below(topic), self._index.through(topic) + 1)
@@ -278,7 +292,7 @@ class SqliteLog:
     def _retry_after_s(self) -> int:
         return self._drain.retry_after_s(ROOM)
 
-    # -- reading ---------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(
         self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
@@ -290,7 +304,9 @@ class SqliteLog:
             last = min(last, (self.next_number(topic) if with_open else closed) - 1)
             damage: list[Damage] = []
             entries = await self._database.read(
-                partial(read_entries, topic=topic, first=first, last=last, cache=self._read_cache, damage=damage)
+                partial(
+                    read_entries, topic=topic, first=first, last=last, cache=self._read_cache, damage=damage
+                )
             )
             if damage:
                 await self._set_aside(topic, damage)
@@ -346,7 +362,9 @@ class SqliteLog:
 
     async def event_types(self) -> Sequence[EventType]:
         with self._translated():
-            rows = await self._database.read(lambda connection: connection.execute(queries.EVENT_TYPES).fetchall())
+            rows = await self._database.read(
+                lambda connection: connection.execute(queries.EVENT_TYPES).fetchall()
+            )
             return [
                 EventType(type=type, count=count, amount=store.amount(text), last_seen=last_seen)
                 for type, count, text, last_seen in rows
@@ -356,7 +374,7 @@ class SqliteLog:
         with self._translated():
             return (await self._database.read(store.read_conflicts)).rows()
 
-    # -- the books -------------------------------------------------------------------------------------------------
+    # -- the books -------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
         """The running counters."""
@@ -373,7 +391,8 @@ class SqliteLog:
                 sums, wrong, damage, unread = await recount(self._database, found)
                 is_set_aside = await self._set_terms_aside(found, sums, unread, wrong)
             verified = books.verified(found.counters, sums, found.routes, wrong)
-            # A salvage mends rows and numbers that do not belong together; what is damaged alone is set aside here.
+            # A salvage mends rows and numbers that do not belong together; what is damaged alone is set aside
+            # here.
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
                 notes.mark(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
             for topic in {topic for topic, _ in damage}:
@@ -391,7 +410,9 @@ class SqliteLog:
     async def _set_terms_aside(
         self, found: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
     ) -> bool:
-        """Damaged rows are told once: the counters have what they counted. The caller keeps retention away."""
+        """
+        Damaged rows are told once: the counters have what they counted. The caller keeps retention away.
+        """
         if not commits or len(commits) < len(wrong):
             return False
         known = books.terms_of_damaged(found.counters, sums, found.routes)
@@ -400,7 +421,9 @@ class SqliteLog:
         try:
             await self._database.transaction(lambda connection: set_aside(connection, commits, *known))
         except sqlite3.Error as error:
-            _log.error("damaged commits could not be set aside: %s", error, extra={"action": "commits_not_set_aside"})
+            _log.error(
+                "damaged commits could not be set aside: %s", error, extra={"action": "commits_not_set_aside"}
+            )
             return False
         log_set_aside(commits)
         return True
@@ -444,13 +467,15 @@ class SqliteLog:
                 cache_bytes=self._read_cache.bytes + self._write_cache.bytes,
             )
 
-    # -- upkeep ----------------------------------------------------------------------------------------------------
+    # -- upkeep ----------------------------------------------------------------------------------------------
 
     async def repeated_ids(self) -> int:
         return await self._repeated.count(self._index)
 
     async def retain(self) -> int:
-        """Never raises for errors of the disk: the next run finds the same work, and readiness reports them."""
+        """
+        Never raises for errors of the disk: the next run finds the same work, and readiness reports them.
+        """
         async with self._upkeep:
             try:
                 with self._translated():
@@ -475,7 +500,9 @@ class SqliteLog:
         except sqlite3.Error as error:
             if is_corrupt(error):
                 notes.mark(self._database.path.parent, error)
-                raise SpoolDamaged(f"spool.sqlite is damaged ({error}): restart to salvage what can be read") from error
+                raise SpoolDamaged(
+                    f"spool.sqlite is damaged ({error}): restart to salvage what can be read"
+                ) from error
             raise SpoolUnavailable(f"the spool cannot be read or written: {error}") from error
 
     @contextmanager
@@ -498,7 +525,9 @@ class SqliteLog:
         if self._writer.died:  # more may be on disk than is known here: the next start reads it there
             return
         try:
-            await self._rest.note()  # before the rest, which may meet damage: the next start goes on from here
+            await (
+                self._rest.note()
+            )  # before the rest, which may meet damage: the next start goes on from here
             await self._fold_all(self._horizon.closed())  # what is open can still be amended after a start
         except sqlite3.Error as error:  # the next start reads them from the entries instead
             _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-# -- entries -----------------------------------------------------------------------------------------------------------
+# -- entries -------------------------------------------------------------------------------------------------
 
 # The records of one topic and commit.
 ADD_ENTRY = """
     INSERT INTO entries (topic, first, count, committed_at, version, checksum, body)
          VALUES (?, ?, ?, ?, ?, ?, ?)"""
 
-# The entries that hold any number of a range, without their bodies: the first is the one that covers its beginning.
+# The entries that hold any number of a range, without their bodies: the first is the one that covers its
+# beginning.
 ENTRIES_BETWEEN = """
     SELECT rowid, first, count, committed_at, damaged, version, checksum
       FROM entries
@@ -51,12 +52,14 @@ COUNT_ENTRIES = """
     INSERT INTO sizes (topic, entries) VALUES (?1, ?2)
         ON CONFLICT (topic) DO UPDATE SET entries = entries + ?2"""
 ODD_SIZES = "SELECT topic FROM sizes WHERE typeof(entries) != 'integer' OR entries < 0"
-RECOUNT_ENTRIES = "INSERT OR REPLACE INTO sizes (topic, entries) SELECT topic, count(*) FROM entries GROUP BY topic"
+RECOUNT_ENTRIES = (
+    "INSERT OR REPLACE INTO sizes (topic, entries) SELECT topic, count(*) FROM entries GROUP BY topic"
+)
 
 # When the oldest kept entry of a topic was committed.
 OLDEST_COMMITTED_AT = "SELECT committed_at FROM entries WHERE topic = ? ORDER BY first LIMIT 1"
 
-# -- amendments --------------------------------------------------------------------------------------------------------
+# -- amendments ----------------------------------------------------------------------------------------------
 
 # What was filled into one record, or into the records of a range.
 AMENDMENT = "SELECT checksum, fields FROM amendments WHERE topic = ? AND number = ?"
@@ -65,7 +68,7 @@ AMENDMENTS = "SELECT number, checksum, fields FROM amendments WHERE topic = ? AN
 # An open record's amendment, whole: a further report has been merged into it.
 AMEND = "INSERT OR REPLACE INTO amendments (topic, number, checksum, fields) VALUES (?, ?, ?, ?)"
 
-# -- commits and books -------------------------------------------------------------------------------------------------
+# -- commits and books ---------------------------------------------------------------------------------------
 
 # The row that a commit leaves; its id is the first half of every receipt in it.
 ADD_COMMIT = "INSERT INTO commits (committed_at, checksum, terms) VALUES (?, ?, ?)"
@@ -108,7 +111,7 @@ BOOKS = "SELECT topic, term, n, carried FROM books"
 # One running counter of a topic.
 TERM = "SELECT n FROM books WHERE topic = ? AND term = ?"
 
-# -- counters, conflicts, shapes ---------------------------------------------------------------------------------------
+# -- counters, conflicts, shapes -----------------------------------------------------------------------------
 
 SERIES = "SELECT start_time, time, value FROM series WHERE id = ?"
 
@@ -136,7 +139,8 @@ COUNT_SHAPE = """
         ON CONFLICT (names) DO UPDATE SET count = count + :n, last_seen = :now"""
 SHAPES = "SELECT names, count, last_seen FROM unrecognised ORDER BY count DESC, names"
 
-# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many in all.
+# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many
+# in all.
 BOUND_SHAPES = """
     WITH often AS (SELECT names FROM unrecognised ORDER BY count DESC, last_seen DESC, names LIMIT ?1)
     DELETE FROM unrecognised
@@ -150,7 +154,8 @@ COUNT_EVENT_TYPE = """
 EVENT_AMOUNT = "SELECT amount FROM event_types WHERE type = ?"
 EVENT_TYPES = "SELECT type, count, amount, last_seen FROM event_types ORDER BY type"
 
-# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many in all.
+# Beyond the bound see spool.log.bounded_names: how many are kept because they were seen often, and how many
+# in all.
 BOUND_EVENT_TYPES = """
     WITH often AS (SELECT type FROM event_types ORDER BY count DESC, last_seen DESC, type LIMIT ?1)
     DELETE FROM event_types
@@ -158,13 +163,13 @@ BOUND_EVENT_TYPES = """
        AND type NOT IN (SELECT type FROM event_types WHERE type NOT IN often
                           ORDER BY last_seen DESC, type LIMIT ?2 - ?1)"""
 
-# -- known ids ---------------------------------------------------------------------------------------------------------
+# -- known ids -----------------------------------------------------------------------------------------------
 
 RUNS = "SELECT id, hour, arrived_at, checksum, ids FROM id_runs"
 ADD_RUN = "INSERT INTO id_runs (id, hour, count, arrived_at, checksum, ids) VALUES (?, ?, ?, ?, ?, ?)"
 REMOVE_RUN = "DELETE FROM id_runs WHERE id = ?"
 
-# -- facts -------------------------------------------------------------------------------------------------------------
+# -- facts ---------------------------------------------------------------------------------------------------
 
 FACT = "SELECT value FROM facts WHERE name = ?"
 KEEP_FACT = "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)"

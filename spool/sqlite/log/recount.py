@@ -1,8 +1,8 @@
 """
 Recounting the books from commit rows and entries, slice by slice, so that no commit waits for it.
 
-What is being counted does not change under it: commit rows and entries are only ever added behind the border, and the
-caller keeps retention away.
+What is being counted does not change under it: commit rows and entries are only ever added behind the border,
+and the caller keeps retention away.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
 
 async def recount_commits(database: Database, found: Border) -> tuple[TermCounter, list[str], list[int]]:
     """
-    The terms as commit rows have them, a sentence for everything that is wrong there, and the commits whose terms are
-    damaged.
+    The terms as commit rows have them, a sentence for everything that is wrong there, and the commits whose
+    terms are damaged.
     """
     sums: TermCounter = Counter(found.carried)
     sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
@@ -66,7 +66,9 @@ async def recount_commits(database: Database, found: Border) -> tuple[TermCounte
     unread: list[int] = []
     last = 0
     while last < found.last_commit:
-        last = await database.read(partial(_commits, begin=last, border=found, sums=sums, wrong=wrong, unread=unread))
+        last = await database.read(
+            partial(_commits, begin=last, border=found, sums=sums, wrong=wrong, unread=unread)
+        )
     return sums, wrong, unread
 
 
@@ -74,8 +76,8 @@ async def recount(
     database: Database, found: Border
 ) -> tuple[TermCounter, list[str], list[tuple[str, Damage]], list[int]]:
     """
-    The terms as rows and entries have them, a sentence for everything that is wrong there, damage found, and the
-    commits whose terms are damaged.
+    The terms as rows and entries have them, a sentence for everything that is wrong there, damage found, and
+    the commits whose terms are damaged.
     """
     sums, wrong, unread = await recount_commits(database, found)
     damage: list[tuple[str, Damage]] = []
@@ -83,7 +85,9 @@ async def recount(
         end = found.counters[topic, books.ACCEPTED]
         while first <= end:
             first = await database.read(
-                partial(_numbers, topic=topic, first=first, border=found, sums=sums, wrong=wrong, damage=damage)
+                partial(
+                    _numbers, topic=topic, first=first, border=found, sums=sums, wrong=wrong, damage=damage
+                )
             )
     return sums, wrong, damage, unread
 
@@ -92,9 +96,13 @@ def set_aside(
     connection: sqlite3.Connection, commits: Sequence[int], terms: TermCounter, uncounted: TermCounter
 ) -> None:
     """Have damaged commit rows count nothing any more: what they counted is carried forward."""
-    connection.executemany(queries.EMPTY_TERMS, [(_NO_TERMS, zlib.crc32(_NO_TERMS), commit) for commit in commits])
+    connection.executemany(
+        queries.EMPTY_TERMS, [(_NO_TERMS, zlib.crc32(_NO_TERMS), commit) for commit in commits]
+    )
     for query, sums in ((queries.CARRY, terms), (queries.COUNT, uncounted)):
-        connection.executemany(query, [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()])
+        connection.executemany(
+            query, [{"topic": topic, "term": term, "n": n} for (topic, term), n in sums.items()]
+        )
 
 
 def _commits(

@@ -1,5 +1,6 @@
 """
-Deleting: entries that age and space allow; their commit rows are carried forward, free pages go back to the disk.
+Deleting: entries that age and space allow; their commit rows are carried forward, free pages go back to the
+disk.
 
 Small transactions, so that a commit never waits long behind one, and each leaves the books balanced.
 """
@@ -50,8 +51,9 @@ class Space(NamedTuple):
 
 
 def space(connection: sqlite3.Connection) -> Space:
-    """Room in the file, without the log beside it, and without what has a limit of its own: totals of streams, and the
-    rows of billing drops.
+    """
+    Room in the file, without the log beside it, and without what has a limit of its own: totals of streams,
+    and the rows of billing drops.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
@@ -61,7 +63,10 @@ def space(connection: sqlite3.Connection) -> Space:
 
 
 def holds(connection: sqlite3.Connection, size: int) -> bool:
-    """Whether what is kept takes that many bytes. Asked by every commit: most see it by the size of the file alone."""
+    """
+    Whether what is kept takes that many bytes. Asked by every commit: most see it by the size of the file
+    alone.
+    """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     return pages * PAGE >= size and space(connection).used >= size
 
@@ -122,7 +127,9 @@ class Retention:
             removed += self._remove(connection, topic, limits.get(topic, 1), now - self._retention_s, excess)
         return removed
 
-    def _remove(self, connection: sqlite3.Connection, topic: str, limit: int, before: float, excess: int) -> int:
+    def _remove(
+        self, connection: sqlite3.Connection, topic: str, limit: int, before: float, excess: int
+    ) -> int:
         needed = self._routes.needed_from(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
@@ -162,7 +169,8 @@ class Retention:
             found = [connection.execute(queries.OLDEST_COMMITTED_AT, (topic,)).fetchone() for topic in TOPICS]
             before = max(before, min((row[0] for row in found if row), default=now))
         rows = connection.execute(queries.OLDEST_COMMITS, (COMMITS,)).fetchall()
-        # A time so far ahead is of a clock that was set back since: its row must not stand before the others for ever.
+        # A time so far ahead is of a clock that was set back since: its row must not stand before the others
+        # for ever.
         after = now + self._retention_s
         rows = list(takewhile(lambda row: row[1] < before or row[1] > after, rows))
         sums = carried_sums(

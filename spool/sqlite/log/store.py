@@ -1,5 +1,6 @@
 """
-Writes a plan, and reads the memory of the log back at a start. Functions of a connection inside one transaction.
+Writes a plan, and reads the memory of the log back at a start. Functions of a connection inside one
+transaction.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
     return Conflicts({(topic, first, second): _conflict.decode(sums) for topic, first, second, sums in rows})
 
 
-# -- known ids ---------------------------------------------------------------------------------------------------------
+# -- known ids -----------------------------------------------------------------------------------------------
 
 
 def write_fold(connection: sqlite3.Connection, fold: Fold) -> None:
@@ -222,7 +223,9 @@ def _load_newest(connection: sqlite3.Connection, index: DuplicateIndex, topic: s
 
 
 def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
-    """The next number of every topic, by the counters and by the entries: the higher one is free in any case."""
+    """
+    The next number of every topic, by the counters and by the entries: the higher one is free in any case.
+    """
     numbers = {}
     for topic, term, n, _ in connection.execute(queries.BOOKS):
         if term == books.ACCEPTED:
@@ -239,7 +242,9 @@ def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
     return numbers
 
 
-def still_open(connection: sqlite3.Connection, routes: RouteNeeds, since: float, until: float) -> list[Committed]:
+def still_open(
+    connection: sqlite3.Connection, routes: RouteNeeds, since: float, until: float
+) -> list[Committed]:
     """
     What was committed between two moments and is in no delivery; nothing where damage hides what is in one.
 

@@ -22,7 +22,8 @@ T = TypeVar("T")
 ROW_ERRORS = (TypeError, KeyError, AttributeError, json.JSONDecodeError)
 FILE = "registry.sqlite"
 BEGIN_ANEW = (
-    "The spool is untouched. Restore this file from a backup, or begin a new one with `tollhouse spool recover "
+    "The spool is untouched. Restore this file from a backup, or begin a new one with `tollhouse spool "
+    "recover "
     "--new-registry`: keys and operators must then be created anew"
 )
 
@@ -71,11 +72,17 @@ class SqliteRegistry:
         except sqlite3.DatabaseError as error:
             raise _translated(error, self._database.path) from error
         except ROW_ERRORS as error:  # no rule of keys raises these: a row is not what was written
-            raise RegistryDamaged(f"{self._database.path} is damaged ({type(error).__name__}). {BEGIN_ANEW}") from error
+            raise RegistryDamaged(
+                f"{self._database.path} is damaged ({type(error).__name__}). {BEGIN_ANEW}"
+            ) from error
 
 
-async def open_registry(directory: Path, *, secret: bytes, clock: Clock, watch: Watch | None = None) -> Registry:
-    """The registry of a data directory whose lock the caller holds; RegistryDamaged when it cannot be read."""
+async def open_registry(
+    directory: Path, *, secret: bytes, clock: Clock, watch: Watch | None = None
+) -> Registry:
+    """
+    The registry of a data directory whose lock the caller holds; RegistryDamaged when it cannot be read.
+    """
     store = await SqliteRegistry.open(directory)
     if watch is not None:
         watch(FILE, store.is_in_place)

@@ -25,7 +25,10 @@ _NOT_HERE = frozenset({"heard"})  # one process keeps the log, and has this in i
 
 
 class SqliteTables:
-    """See `spool.transfer.tables.KeptTables`. Used on the thread that opened it; rows come in order of their ids."""
+    """
+    See `spool.transfer.tables.KeptTables`. Used on the thread that opened it; rows come in order of their
+    ids.
+    """
 
     def __init__(self, directory: Path, connections: dict[str, sqlite3.Connection]) -> None:
         self.secret = installation.installation_secret(directory)

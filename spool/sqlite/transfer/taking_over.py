@@ -1,8 +1,9 @@
 """
 Takes over what another storage kept, into a new data directory: same numbers, ids and receipts.
 
-Tables have the columns that they have here; a column that the source does not know keeps what a new row has in it. What
-was kept of known ids beyond the stored runs is read from the records at the first start, as after a crash.
+Tables have the columns that they have here; a column that the source does not know keeps what a new row has
+in it. What was kept of known ids beyond the stored runs is read from the records at the first start, as after
+a crash.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
     """
     Fill a new directory, marked as unfinished from its first moment.
 
-    NotAllowed where the directory holds anything but an unfinished copy; SpoolLocked while somebody makes one there.
+    NotAllowed where the directory holds anything but an unfinished copy; SpoolLocked while somebody makes one
+    there.
     """
     directory = options.directory
     unfinished.check_free(directory)
@@ -121,7 +123,9 @@ def _fill_file(connection: sqlite3.Connection, prefix: str, tables: KeptTables, 
                 connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :seq)", told)
 
 
-def _fill_table(connection: sqlite3.Connection, name: str, tables: KeptTables, prefix: str, progress: Progress) -> None:
+def _fill_table(
+    connection: sqlite3.Connection, name: str, tables: KeptTables, prefix: str, progress: Progress
+) -> None:
     source = tables.table(f"{prefix}{name}")
     known = {column for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))}
     places = [place for place, column in enumerate(source.columns) if column in known]

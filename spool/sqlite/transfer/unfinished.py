@@ -1,4 +1,7 @@
-"""The mark of a data directory that is being made as a copy of another storage: until it goes, nobody may use it."""
+"""
+The mark of a data directory that is being made as a copy of another storage: until it goes, nobody may use
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Commands that are killed in their work: when that is, is measured, because machines differ and so do versions."""
+"""
+Commands that are killed in their work: when that is, is measured, because machines differ and so do versions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tests.processes.copied import COMMAND, start_process
 
 def seconds_of(*words: str) -> float:
     """How long a command takes that nobody kills."""
-    start_process([str(COMMAND), "version"], cwd=Path.cwd()).wait()  # the first one waits for what it is a copy of
+    start_process(
+        [str(COMMAND), "version"], cwd=Path.cwd()
+    ).wait()  # the first one waits for what it is a copy of
     began = time.monotonic()
     assert 0 == start_process([str(COMMAND), *words], cwd=Path.cwd()).wait(300)
     return time.monotonic() - began

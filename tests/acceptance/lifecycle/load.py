@@ -37,13 +37,15 @@ def load(url: str, key: str, *, connections: int = 6, requests_each: int = 40) -
     """
     Send as fast as it is answered while the block runs.
 
-    Every connection is closed and opened anew after `requests_each`: new ones come in all the time. One that the server
-    closes between two requests is opened again, as every client does; a request without an answer has failed. It has
-    not where this client stood still so long before it that a server that stops need not have waited for it: then the
-    same calls are sent again.
+    Every connection is closed and opened anew after `requests_each`: new ones come in all the time. One that
+    the server closes between two requests is opened again, as every client does; a request without an answer
+    has failed. It has not where this client stood still so long before it that a server that stops need not
+    have waited for it: then the same calls are sent again.
     """
     tally, end = Tally(), threading.Event()
-    thread = threading.Thread(target=lambda: asyncio.run(_drive(url, key, tally, end, connections, requests_each)))
+    thread = threading.Thread(
+        target=lambda: asyncio.run(_drive(url, key, tally, end, connections, requests_each))
+    )
     thread.start()
     try:
         yield tally
@@ -52,7 +54,9 @@ def load(url: str, key: str, *, connections: int = 6, requests_each: int = 40) -
         thread.join()
 
 
-async def _drive(url: str, key: str, tally: Tally, end: threading.Event, connections: int, requests_each: int) -> None:
+async def _drive(
+    url: str, key: str, tally: Tally, end: threading.Event, connections: int, requests_each: int
+) -> None:
     target, template, numbers = urlsplit(url), protobuf_spans(SPANS), itertools.count()
     left: list[int] = []  # what is to be sent again
     head = (

@@ -1,8 +1,8 @@
 """
 The release after this one: this one's packages with what a release adds to the shared storage.
 
-Its migration adds a column and a table, its records have a field more, which later reports fill in, and so have the
-terms of a submission.
+Its migration adds a column and a table, its records have a field more, which later reports fill in, and so
+have the terms of a submission.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ CHANGES: Mapping[str, Sequence[tuple[str, str]]] = {
         ("\n\nclass UsageMetric(", "    release: str | None = None\n\n\nclass UsageMetric("),
         ('    "region",\n)', '    "region", "release",\n)'),
     ],
-    "spool/log/books.py": [("    bridged_late: int = 0\n", "    bridged_late: int = 0\n    release: str = ''\n")],
+    "spool/log/books.py": [
+        ("    bridged_late: int = 0\n", "    bridged_late: int = 0\n    release: str = ''\n")
+    ],
     "gateway/normalise/otlp/spans/reader.py": [
         ("        own = call.own_id\n", f"        record.release = '{RELEASE}'\n        own = call.own_id\n"),
     ],

@@ -1,4 +1,6 @@
-"""Budgets of a server that is killed again and again: every threshold is told once, and nothing is forgotten."""
+"""
+Budgets of a server that is killed again and again: every threshold is told once, and nothing is forgotten.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def send_call(tollhouse: Tollhouse, key: str) -> None:
     now = time.time_ns()
     body = json_traces(json_span(startTimeUnixNano=str(now), endTimeUnixNano=str(now + 10**9)))
     headers = {"Authorization": key, "Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(f"{tollhouse.url}/v1/traces", body, headers), timeout=30) as got:
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{tollhouse.url}/v1/traces", body, headers), timeout=30
+    ) as got:
         assert 200 == got.status
 
 
@@ -69,10 +73,12 @@ def has_fired(tollhouse: Tollhouse, id: str, count: int) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_kills_neither_lose_nor_repeat_an_alert(installations: Any, received: tuple[int, list[dict[str, Any]]]) -> None:
+def test_kills_neither_lose_nor_repeat_an_alert(
+    installations: Any, received: tuple[int, list[dict[str, Any]]]
+) -> None:
     """
-    Five calls cross a threshold each. The server is killed at another moment of each evaluation, and starts again: in
-    the end each threshold has fired once, and the receiver knows each under one id.
+    Five calls cross a threshold each. The server is killed at another moment of each evaluation, and starts
+    again: in the end each threshold has fired once, and the receiver knows each under one id.
     """
     port, bodies = received
     tollhouse: Tollhouse = installations(more=NOTIFY.format(port=port))
@@ -101,7 +107,11 @@ def test_kills_neither_lose_nor_repeat_an_alert(installations: Any, received: tu
     assert [(percent, "fired", True) for percent in PERCENTS] == [
         (alert["percent"], alert["state"], alert["told"]) for alert in fired
     ]
-    wait_for(lambda: len({body["webhook-id"] for body in bodies}) == len(PERCENTS), 180, "every alert at the receiver")
+    wait_for(
+        lambda: len({body["webhook-id"] for body in bodies}) == len(PERCENTS),
+        180,
+        "every alert at the receiver",
+    )
     ids = defaultdict(set)
     for body in bodies:
         ids[body["data"]["fields"]["threshold"]].add(body["webhook-id"])

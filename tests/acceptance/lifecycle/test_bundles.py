@@ -49,7 +49,9 @@ def start_and_be_refused(one: Tollhouse) -> None:
 
     before = attempts(one.json("spool", "deliveries")["deliveries"])
     one.start()
-    wait_for(lambda: attempts(one.asked("/deliveries")["deliveries"]) > before, 60, "the attempt of the start")
+    wait_for(
+        lambda: attempts(one.asked("/deliveries")["deliveries"]) > before, 60, "the attempt of the start"
+    )
 
 
 def export(one: Tollhouse, *more: str, code: int = 0) -> Path:
@@ -65,8 +67,13 @@ def bring(other: Tollhouse, one: Tollhouse, bundle: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("is_running", [False, True])
-def test_a_backlog_is_delivered_once(installations: Installations, leaving: Tollhouse, is_running: bool) -> None:
-    """By the installation that imports it, however often it does; both books balance, and the first sends nothing."""
+def test_a_backlog_is_delivered_once(
+    installations: Installations, leaving: Tollhouse, is_running: bool
+) -> None:
+    """
+    By the installation that imports it, however often it does; both books balance, and the first sends
+    nothing.
+    """
     if is_running:
         start_and_be_refused(leaving)
     bundle = export(leaving)
@@ -92,7 +99,9 @@ def test_records_that_came_another_way_count_once(installations: Installations, 
     other = installations("staying")
     key = other.key("sender")
     other.start()
-    assert 200 == post(other.url, request([span(f"chatcmpl-{number:020}") for number in range(100)]), key).status
+    assert (
+        200 == post(other.url, request([span(f"chatcmpl-{number:020}") for number in range(100)]), key).status
+    )
     brought = bring(other, leaving, export(leaving))
     assert (COUNT - 100, 100) == (brought["added"], brought["known"])
     other.wait_until_drained()
@@ -106,7 +115,13 @@ def test_a_bundle_that_was_changed_brings_nothing(installations: Installations, 
     whole = bundle.read_bytes()
     key = leaving.directory / "key"
     words = ("spool", "import", str(bundle), "--key-file", str(key))
-    for changed in (whole[:-40], whole[:900] + bytes([whole[900] ^ 1]) + whole[901:], whole + b"x", b"", whole[:10]):
+    for changed in (
+        whole[:-40],
+        whole[:900] + bytes([whole[900] ^ 1]) + whole[901:],
+        whole + b"x",
+        b"",
+        whole[:10],
+    ):
         bundle.write_bytes(changed)
         assert 2 == other.attempt(*words).returncode
     bundle.write_bytes(whole)
@@ -139,9 +154,13 @@ def test_a_kill_loses_nothing_and_doubles_nothing(
     installations: Installations, leaving: Tollhouse, share: float
 ) -> None:
     """What an export that was killed held back is settled by hand; an import that was killed is repeated."""
-    delay_s = share * seconds_of("spool", "status", "--config", str(leaving.config))  # as long as they take to begin
+    delay_s = share * seconds_of(
+        "spool", "status", "--config", str(leaving.config)
+    )  # as long as they take to begin
     bundle, key = leaving.directory / "backlog.bundle", str(leaving.directory / "key")
-    killed("spool", "export", str(bundle), "--key-file", key, "--config", str(leaving.config), delay_s=delay_s)
+    killed(
+        "spool", "export", str(bundle), "--key-file", key, "--config", str(leaving.config), delay_s=delay_s
+    )
     if not bundle.exists():
         for row in leaving.json("streams", "list", "--unknown")["unknown"]:
             assert "handed over in bundle" in row["reason"]

@@ -26,7 +26,9 @@ def until_tomorrow_if_soon() -> float:
 @pytest.mark.asyncio
 async def test_a_killed_pull_goes_on_and_counts_once(installations: Any) -> None:
     """Each page is on disk before the next one is asked for."""
-    await asyncio.sleep(until_tomorrow_if_soon())  # a pull asks for the days before the one on which it begins
+    await asyncio.sleep(
+        until_tomorrow_if_soon()
+    )  # a pull asks for the days before the one on which it begins
     provider = OpenAICosts()
     provider.hang_at = 2
     async with TestServer(provider.application()) as server:

@@ -1,4 +1,6 @@
-"""Notifications of a real server to a real receiver, over kills; and what check and doctor say of channels."""
+"""
+Notifications of a real server to a real receiver, over kills; and what check and doctor say of channels.
+"""
 
 from __future__ import annotations
 
@@ -66,14 +68,18 @@ def receiver() -> Iterator[Receiver]:
 
 
 def with_hook(installations: Any, receiver: Receiver, more: str = "") -> Any:
-    notify = f'[[notify]]\nname = "hook"\ntype = "webhook"\nurl = "{receiver.url}"\nsecret_file = "hook.secret"\n'
+    notify = (
+        f'[[notify]]\nname = "hook"\ntype = "webhook"\nurl = "{receiver.url}"\nsecret_file = "hook.secret"\n'
+    )
     tollhouse = installations(more=notify + more)
     (tollhouse.directory / "hook.secret").write_text(SECRET + "\n")
     return tollhouse
 
 
 def test_a_kill_neither_loses_nor_renames_a_notification(installations: Any, receiver: Receiver) -> None:
-    """Killed while the receiver holds the first one: all arrive in their order, and the repeat has the same id."""
+    """
+    Killed while the receiver holds the first one: all arrive in their order, and the repeat has the same id.
+    """
     tollhouse = with_hook(installations, receiver)
     tollhouse.start()
     made = [tollhouse.json("notifications", "test", "hook")["notification"]["notice"] for _ in range(3)]

@@ -22,7 +22,9 @@ CONNECTIONS = 6
 Installations = Callable[..., Tollhouse]
 
 
-def configure(one: Tollhouse, *, team: str = "", price: str = "", more: str = ARCHIVE, server: str = "") -> None:
+def configure(
+    one: Tollhouse, *, team: str = "", price: str = "", more: str = ARCHIVE, server: str = ""
+) -> None:
     """Write another configuration, as an editor does: whole, in one step."""
     text = f'[server]\nlisten = "127.0.0.1:0"\ngrpc_listen = ""\n{server}\n[spool]\nhold = "0s"\n{more}'
     if team:
@@ -47,7 +49,10 @@ def logged(one: Tollhouse, action: str) -> int:
 
 @contextmanager
 def noted(one: Tollhouse, action: str = "reloaded") -> Iterator[None]:
-    """Wait for the line in the log that what is done here causes: else the next one who waits would take it for his."""
+    """
+    Wait for the line in the log that what is done here causes: else the next one who waits would take it for
+    his.
+    """
     before = logged(one, action)
     yield
     wait_for(lambda: logged(one, action) > before, 60, action)
@@ -61,13 +66,19 @@ def hang_up(one: Tollhouse, action: str = "reloaded") -> None:
 
 
 def served(tally: Tally) -> None:
-    """Wait until calls have come and gone since: more than there are connections, so some began after this moment."""
+    """
+    Wait until calls have come and gone since: more than there are connections, so some began after this
+    moment.
+    """
     before = tally.acknowledged
     wait_for(lambda: tally.acknowledged > before + CONNECTIONS, 60, "calls")
 
 
 def test_no_request_fails_over_twenty_reloads(installations: Installations) -> None:
-    """Under load, by signal and by command, while prices, attribution and destinations change; the books balance."""
+    """
+    Under load, by signal and by command, while prices, attribution and destinations change; the books
+    balance.
+    """
     one = installations()
     configure(one)
     key = one.key("load")
@@ -91,7 +102,9 @@ def test_no_request_fails_over_twenty_reloads(installations: Installations) -> N
     assert one.json("spool", "verify")["balanced"]
 
 
-def test_records_are_priced_and_attributed_by_the_configuration_of_their_moment(installations: Installations) -> None:
+def test_records_are_priced_and_attributed_by_the_configuration_of_their_moment(
+    installations: Installations,
+) -> None:
     """Before a reload by the old prices, afterwards by the new ones; what changed is printed and audited."""
     one = installations()
     configure(one, team="first", price="2")
@@ -114,12 +127,16 @@ def test_records_are_priced_and_attributed_by_the_configuration_of_their_moment(
 
 
 def test_a_bad_configuration_is_refused_with_every_problem(installations: Installations) -> None:
-    """Exit 2 and one line each, the log says the same for SIGHUP, and the configuration before stays whole."""
+    """
+    Exit 2 and one line each, the log says the same for SIGHUP, and the configuration before stays whole.
+    """
     one = installations()
     configure(one, team="first")
     key = one.key("sender")
     one.start()
-    configure(one, team="second", server='api_key_file = "missing"\ntls_cert_file = "a.pem"\ntls_key_file = "b.pem"')
+    configure(
+        one, team="second", server='api_key_file = "missing"\ntls_cert_file = "a.pem"\ntls_key_file = "b.pem"'
+    )
     with one.config.open("a") as file:
         file.write('[prices]\nfile = "no-card.json"\n')
     with noted(one, "reload_refused"):
@@ -132,7 +149,11 @@ def test_a_bad_configuration_is_refused_with_every_problem(installations: Instal
     assert "first" == send(one, key, "one")["team"]
     one.config.write_text('listen = "nowhere"\n[upstream]\nbase_url = 7\n')
     done = one.attempt("reload", "--data", str(one.directory / "tollhouse-data"), config=False)
-    assert (2, True, True) == (done.returncode, "unknown key listen" in done.stderr, "upstream.base_url" in done.stderr)
+    assert (2, True, True) == (
+        done.returncode,
+        "unknown key listen" in done.stderr,
+        "upstream.base_url" in done.stderr,
+    )
     assert "first" == send(one, key, "two")["team"]
 
 
@@ -152,7 +173,10 @@ def test_what_needs_a_restart_is_named_and_the_rest_is_taken(installations: Inst
 
 
 def test_destinations_come_and_go(installations: Installations) -> None:
-    """A new one begins with what is kept, one that went is orphaned and keeps its place, one that returns goes on."""
+    """
+    A new one begins with what is kept, one that went is orphaned and keeps its place, one that returns goes
+    on.
+    """
     one = installations()
     configure(one)
     key = one.key("sender")
@@ -187,12 +211,17 @@ def test_a_changed_secret_opens_a_parked_route_at_once(installations: Installati
     (one.directory / "key").write_text("first-key-of-the-deployment\n")
     configure(one, server='api_key_file = "key"')
     one.start()
-    assert 200 == post(one.url, request([span("chatcmpl-one-0000000000000")]), "first-key-of-the-deployment").status
+    assert (
+        200
+        == post(one.url, request([span("chatcmpl-one-0000000000000")]), "first-key-of-the-deployment").status
+    )
     (one.directory / "key").write_text("second-key-of-the-deployment\n")
     if how == "signal":
         hang_up(one)
     else:
         # the server looks at the file every few seconds by itself, and may have been first
         assert one.run("reload") in ("changed: the key of server.api_key_file\n", "nothing has changed\n")
-    statuses = [post(one.url, request([span("x")]), f"{n}-key-of-the-deployment").status for n in ("first", "second")]
+    statuses = [
+        post(one.url, request([span("x")]), f"{n}-key-of-the-deployment").status for n in ("first", "second")
+    ]
     assert [401, 200] == statuses

@@ -33,7 +33,9 @@ class Activated(Tollhouse):
     def begin(self) -> str:
         number = self.listening.fileno()
         os.set_inheritable(number, True)
-        script = f'exec 3<&{number}; export LISTEN_FDS=1 LISTEN_PID=$$ LISTEN_FDNAMES=tollhouse.socket; exec "$@"'
+        script = (
+            f'exec 3<&{number}; export LISTEN_FDS=1 LISTEN_PID=$$ LISTEN_FDNAMES=tollhouse.socket; exec "$@"'
+        )
         return self.start(command=["bash", "-c", script, "bash", str(COMMAND)], close_fds=False)
 
 
@@ -73,7 +75,9 @@ def check(one: Tollhouse, sent: int) -> None:
 
 
 def test_a_restart_with_a_socket_of_the_service_manager(activated: Activated) -> None:
-    """Three restarts under load: no connection is refused, no request fails, nothing is lost or counted twice."""
+    """
+    Three restarts under load: no connection is refused, no request fails, nothing is lost or counted twice.
+    """
     one = activated
     key = one.key("load")
     url = one.begin()
@@ -89,7 +93,9 @@ def test_a_restart_with_a_socket_of_the_service_manager(activated: Activated) ->
 
 
 def test_a_process_takes_over_from_another(installations: Installations) -> None:
-    """Three times under load, over HTTP and the operator's listener: the same addresses, and no request fails."""
+    """
+    Three times under load, over HTTP and the operator's listener: the same addresses, and no request fails.
+    """
     one = installations(server='operator_listen = "127.0.0.1:0"')
     key = one.key("load")
     url = one.start()
@@ -111,12 +117,14 @@ def test_calls_of_grpc_are_taken_over(installations: Installations) -> None:
     """
     With server.reuse_port a call that comes while nobody has the data waits for the process that will.
 
-    gRPC cancels a call that arrives in the moment of a stop: its sender repeats it, and it counts once. A connection
-    that was waiting to be taken ends with its socket; until the client connects again its calls fail at once, however
-    many it makes, so what is counted is how often they begin to fail.
+    gRPC cancels a call that arrives in the moment of a stop: its sender repeats it, and it counts once. A
+    connection that was waiting to be taken ends with its socket; until the client connects again its calls
+    fail at once, however many it makes, so what is counted is how often they begin to fail.
     """
     one = installations()
-    text = one.config.read_text().replace('grpc_listen = ""', 'grpc_listen = "127.0.0.1:0"\nreuse_port = true')
+    text = one.config.read_text().replace(
+        'grpc_listen = ""', 'grpc_listen = "127.0.0.1:0"\nreuse_port = true'
+    )
     one.config.write_text(text)
     key = one.key("load")
     one.start()
@@ -148,7 +156,11 @@ def calls(target: str, key: str) -> Iterator[Counter[str]]:
             while not end.is_set():
                 number = answers["OK"]  # the same until it is accepted
                 try:
-                    export(template.replace(RUN, b"%08d" % number), metadata=(("authorization", key),), timeout=60)
+                    export(
+                        template.replace(RUN, b"%08d" % number),
+                        metadata=(("authorization", key),),
+                        timeout=60,
+                    )
                     answers["OK"] += 1
                     is_interrupted = False
                 except grpc.RpcError as error:
@@ -180,7 +192,9 @@ def test_a_server_survives_one_that_fails_to_take_over(installations: Installati
     key = one.key("load")
     url = one.start()
     good = one.config.read_text()
-    one.config.write_text(good.replace("[spool]", 'tls_cert_file = "no.pem"\ntls_key_file = "no.pem"\n[spool]'))
+    one.config.write_text(
+        good.replace("[spool]", 'tls_cert_file = "no.pem"\ntls_key_file = "no.pem"\n[spool]')
+    )
     done = one.attempt("serve", "--take-over")
     assert (1, True) == (done.returncode, "no.pem" in done.stderr)
     one.config.write_text(good + '[prices]\nfile = "no-card.json"\n')

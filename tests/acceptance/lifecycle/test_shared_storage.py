@@ -114,7 +114,9 @@ def by_role(gateways: tuple[Tollhouse, Tollhouse]) -> tuple[Tollhouse, Tollhouse
     return (first, second) if ROUTE in run_by(first, first.directory.name) else (second, first)
 
 
-def test_what_a_gateway_had_in_hand_is_sent_by_another_one(gateways: tuple[Tollhouse, Tollhouse], sink: Sink) -> None:
+def test_what_a_gateway_had_in_hand_is_sent_by_another_one(
+    gateways: tuple[Tollhouse, Tollhouse], sink: Sink
+) -> None:
     """Killed or frozen: within seconds, under the same key, and each record arrives once by the key."""
     killed, other = by_role(gateways)
     key = killed.key("sender")

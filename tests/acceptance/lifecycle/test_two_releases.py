@@ -1,4 +1,6 @@
-"""Gateways of this release and of the next one on one PostgreSQL, real processes: an upgrade without a pause."""
+"""
+Gateways of this release and of the next one on one PostgreSQL, real processes: an upgrade without a pause.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_an_upgrade_gateway_by_gateway(unmade_schema: Schema, tmp_path: Path) ->
     """
     following = make_next_release(tmp_path / "next")
     rng = random.Random(22)
-    site = SharedSite(tmp_path / "site", dsn=unmade_schema.dsn, schema=unmade_schema.name, rng=rng, count=2, hold="2s")
+    site = SharedSite(
+        tmp_path / "site", dsn=unmade_schema.dsn, schema=unmade_schema.name, rng=rng, count=2, hold="2s"
+    )
     old, new = site.gateways
     try:
         old.start()

@@ -17,7 +17,9 @@ from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
 from tests.bench.server.meters import metrics, processes
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes as Linux tells them")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="finds processes as Linux tells them"
+)
 
 WORKERS = 2
 SENDERS = 4
@@ -27,7 +29,9 @@ SPANS = 40  # of a body, which is large enough for a worker
 
 @pytest.fixture
 def server(installations: Any) -> Iterator[Tollhouse]:
-    made: Tollhouse = installations(server=f"workers = {WORKERS}", more='[privacy]\nkeep_attributes = ["shop.lane"]')
+    made: Tollhouse = installations(
+        server=f"workers = {WORKERS}", more='[privacy]\nkeep_attributes = ["shop.lane"]'
+    )
     yield made
 
 
@@ -40,7 +44,9 @@ def pids(server: Tollhouse) -> set[int]:
 def series(url: str) -> dict[str, float]:
     """The server's metrics with their labels."""
     with urlopen(f"{url}/metrics") as answer:
-        lines = [line.rpartition(" ") for line in answer.read().decode().splitlines() if not line.startswith("#")]
+        lines = [
+            line.rpartition(" ") for line in answer.read().decode().splitlines() if not line.startswith("#")
+        ]
     return {name: float(value) for name, _, value in lines}
 
 
@@ -49,7 +55,10 @@ def wait_for_workers(server: Tollhouse) -> None:
 
 
 def test_workers_are_killed_under_load_reloaded_and_gone_with_their_server(server: Tollhouse) -> None:
-    """Every acknowledged call is there once and the books balance; settings reach them; kill -9 leaves no orphan."""
+    """
+    Every acknowledged call is there once and the books balance; settings reach them; kill -9 leaves no
+    orphan.
+    """
     key = server.key("sender")
     url = server.start()
     wait_for_workers(server)
@@ -79,7 +88,9 @@ def test_workers_are_killed_under_load_reloaded_and_gone_with_their_server(serve
     assert sorted(sent) == sorted(record["request_id"] for record in records)
     assert {"left"} == {record["tags"]["shop.lane"] for record in records}
     # The page is rendered once a second: what it says may be of a moment before.
-    wait_for(lambda: metrics(url).get("tollhouse_worker_deaths_total") == KILLS, 60, "the deaths in the metrics")
+    wait_for(
+        lambda: metrics(url).get("tollhouse_worker_deaths_total") == KILLS, 60, "the deaths in the metrics"
+    )
     assert series(url)['tollhouse_decoded_bodies_total{by="worker"}'] > 0
     assert not server.json("spool", "verify")["imbalances"]
 

@@ -1,4 +1,7 @@
-"""`python -m tests.bench.answers`: the most that every operation gives, over a large ledger, while a sender sends."""
+"""
+`python -m tests.bench.answers`: the most that every operation gives, over a large ledger, while a sender
+sends.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ calls_per_minute = 0
 
 @dataclass
 class Server:
-    """A started `tollhouse serve`; `waits` are seconds that a sender, and a look at /livez, waited for an answer."""
+    """
+    A started `tollhouse serve`; `waits` are seconds that a sender, and a look at /livez, waited for an
+    answer.
+    """
 
     process: subprocess.Popen[str]
     url: str
@@ -108,7 +114,9 @@ class Beside:
             return
         body = json_traces(json_span())
         headers = {"Authorization": self._key, "Content-Type": "application/json"}
-        async with self._server.http.post(f"{self._server.url}/v1/traces", data=body, headers=headers) as response:
+        async with self._server.http.post(
+            f"{self._server.url}/v1/traces", data=body, headers=headers
+        ) as response:
             await response.read()
 
 
@@ -132,7 +140,11 @@ class Row:
         )
 
 
-HEAD = "| operation | status | bytes | s | MiB above idle | longest lag ms | sender's p99 ms |\n" + "|---" * 7 + "|"
+HEAD = (
+    "| operation | status | bytes | s | MiB above idle | longest lag ms | sender's p99 ms |\n"
+    + "|---" * 7
+    + "|"
+)
 
 
 async def measure(server: Server, question: Question, at_once: int, idle_mib: float) -> Row:
@@ -218,9 +230,13 @@ async def asked(
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, metavar="[OPERATION]...")
-@click.option("--combinations", default=5000, show_default=True, help="Users of each hour, each with sums of its own.")
+@click.option(
+    "--combinations", default=5000, show_default=True, help="Users of each hour, each with sums of its own."
+)
 @click.option("--hours", default=168, show_default=True, help="Hours of the ledger.")
-@click.option("--at-once", default=3, show_default=True, help="How often each question is asked at the same time.")
+@click.option(
+    "--at-once", default=3, show_default=True, help="How often each question is asked at the same time."
+)
 def answers(names: tuple[str, ...], combinations: int, hours: int, at_once: int) -> None:
     """Ask every OPERATION (default: all) for the most that it gives."""
     with tempfile.TemporaryDirectory() as directory:

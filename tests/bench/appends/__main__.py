@@ -1,4 +1,6 @@
-"""`python -m tests.bench.appends`: what an append on PostgreSQL costs, beside one on files, against its targets."""
+"""
+`python -m tests.bench.appends`: what an append on PostgreSQL costs, beside one on files, against its targets.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from tests.bench.server.table import machine
 from tests.spool.postgres_cluster import Pair, folder
 
 COLUMNS = ("records_per_s", "writer_us", "primary_us", "standby_us", "follow_us", "p50_ms", "p99_ms")
-# Against SQLite's append, three writers against one, and processor time of the primary a record: engine and group.
+# Against SQLite's append, three writers against one, and processor time of the primary a record: engine and
+# group.
 RATIOS = {LARGE: 0.7, SMALL: 0.5}
 TOGETHER = {LARGE: 0.9, SMALL: 1.2}
 PRIMARY_US = {LARGE: 1.0, SMALL: 6.0}
@@ -51,7 +54,11 @@ def targets(figures: Sequence[AppendFigures], record_b: float, id_b: float) -> I
         files, alone, shared = (
             of(figures, *which, group) for which in (("files", 1), ("postgres", 1), ("postgres", 3))
         )
-        yield f"append at {group} a group, against SQLite's", f">= {RATIOS[group]}", f"{against(alone, files):.2f}"
+        yield (
+            f"append at {group} a group, against SQLite's",
+            f">= {RATIOS[group]}",
+            f"{against(alone, files):.2f}",
+        )
         yield f"3 writers against 1, at {group}", f">= {TOGETHER[group]}", f"{against(shared, alone):.2f}"
         us = medians(alone)
         yield f"primary at {group}, us a record", f"<= {PRIMARY_US[group]:g}", f"{us['primary_us']:.2f}"
@@ -61,7 +68,9 @@ def targets(figures: Sequence[AppendFigures], record_b: float, id_b: float) -> I
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--rounds", "count", default=5, show_default=True, help="Rounds, everything in turns; medians count.")
+@click.option(
+    "--rounds", "count", default=5, show_default=True, help="Rounds, everything in turns; medians count."
+)
 @click.option("--seconds", default=3.0, show_default=True, help="How long each turn lasts.")
 @click.option("--out", type=click.Path(path_type=Path, resolve_path=True), default=ROOT / "build/bench")
 def bench(count: int, seconds: float, out: Path) -> None:

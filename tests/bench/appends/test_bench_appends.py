@@ -58,7 +58,12 @@ def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
 def test_a_short_round(tmp_path: Path, cluster: Server, fresh_schema: Schema) -> None:
     """Each row has its figure, and each target what was seen of it."""
     write_secrets(tmp_path, fresh_schema.dsn)
-    options = {"directory": str(tmp_path), "engine": POSTGRES, "durability": LOCAL, "schema": fresh_schema.name}
+    options = {
+        "directory": str(tmp_path),
+        "engine": POSTGRES,
+        "durability": LOCAL,
+        "schema": fresh_schema.name,
+    }
     with ExitStack() as stack:
         loop = stack.enter_context(running_loop())
 
@@ -70,7 +75,10 @@ def test_a_short_round(tmp_path: Path, cluster: Server, fresh_schema: Schema) ->
         files = Process(name="files", number=0, directory=str(tmp_path), engine=SQLITE, follows=False)
         stack.callback(files.close)
         found = Writers(
-            on_files=files, alone=begin(1), shared=[begin(n) for n in (2, 3, 4)], follower=begin(5, follows=True)
+            on_files=files,
+            alone=begin(1),
+            shared=[begin(n) for n in (2, 3, 4)],
+            follower=begin(5, follows=True),
         )
         figures = rounds(found, [cluster], count=1, seconds=0.05, groups=(SMALL, LARGE))
         sizes = bytes_on_disk(found, cluster, fresh_schema.name)
@@ -78,7 +86,9 @@ def test_a_short_round(tmp_path: Path, cluster: Server, fresh_schema: Schema) ->
     assert all(one.records_per_s > 0 for one in figures)
     shown = table(figures)
     assert all(
-        f"| {name} | {n} | {group} |" in shown for name, n in (("files", 1), ("postgres", 3)) for group in (100, 4096)
+        f"| {name} | {n} | {group} |" in shown
+        for name, n in (("files", 1), ("postgres", 3))
+        for group in (100, 4096)
     )
     rows = list(targets(figures, *sizes))
     assert 2 * 4 + 2 == len(rows)

@@ -1,8 +1,8 @@
 """
 A process that has one log open and appends to it when it is told to: a line of JSON in, a line of JSON out.
 
-`{"group": 100, "seconds": 2}`: one group after the other for so long. `{"follow": true}`: what others committed.
-`{"fold": true}`: every closed id becomes part of a stored run.
+`{"group": 100, "seconds": 2}`: one group after the other for so long. `{"follow": true}`: what others
+committed. `{"fold": true}`: every closed id becomes part of a stored run.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ async def open_writer(options: dict[str, Any]) -> Writer:
         )
     settings = SpoolSettings(max_bytes=64 << 30, hold=0.5)
     opened = await open_storage(
-        StorageOptions(directory=directory / options["name"], settings=settings, clock=SystemClock(), storage=storage),
+        StorageOptions(
+            directory=directory / options["name"], settings=settings, clock=SystemClock(), storage=storage
+        ),
         engine=options["engine"],
     )
     if options["follows"]:

@@ -22,7 +22,8 @@ LEAST_RATE, MOST_P99 = 0.9, 2.0
 def table(found: Sequence[Share]) -> str:
     """The medians of each abuser; Markdown."""
     lines = [
-        "| abuser | rate ratio | p99 ratio | p50 alone ms | p50 beside ms | p99 alone ms | p99 beside ms | abuser/s |",
+        "| abuser | rate ratio | p99 ratio | p50 alone ms | p50 beside ms | p99 alone ms | p99 beside ms | "
+        "abuser/s |",
         "|---" * 8 + "|",
     ]
     for name in dict.fromkeys(one.abuser for one in found):
@@ -41,18 +42,28 @@ def table(found: Sequence[Share]) -> str:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--only", multiple=True, help="An abuser, 'main' or a beginning such as 'json-'; several times.")
+@click.option(
+    "--only", multiple=True, help="An abuser, 'main' or a beginning such as 'json-'; several times."
+)
 @click.option("--list", "show", is_flag=True, help="List the abusers, and measure nothing.")
-@click.option("--seconds", default=6.0, show_default=True, help="How long the victim sends, alone and beside.")
-@click.option("--rounds", default=1, show_default=True, help="Rounds of every abuser; the table has the medians.")
+@click.option(
+    "--seconds", default=6.0, show_default=True, help="How long the victim sends, alone and beside."
+)
+@click.option(
+    "--rounds", default=1, show_default=True, help="Rounds of every abuser; the table has the medians."
+)
 @click.option("--engine", default="sqlite", show_default=True, type=click.Choice(["sqlite", "postgres"]))
 @click.option("--workers", default=0, show_default=True, help="server.workers.")
 @click.option("--out", type=click.Path(path_type=Path, resolve_path=True), default=ROOT / "build/bench")
-def bench(only: tuple[str, ...], show: bool, seconds: float, rounds: int, engine: str, workers: int, out: Path) -> None:
+def bench(
+    only: tuple[str, ...], show: bool, seconds: float, rounds: int, engine: str, workers: int, out: Path
+) -> None:
     """
-    Measure what one key keeps of its rate, and how slow its slowest hundredth becomes, while another key floods.
+    Measure what one key keeps of its rate, and how slow its slowest hundredth becomes, while another key
+    floods.
 
-    The victim sends one span, waits 20 ms after its answer, and sends the next: alone, then beside the abuser.
+    The victim sends one span, waits 20 ms after its answer, and sends the next: alone, then beside the
+    abuser.
     """
     if show:
         click.echo("\n".join(each.name for each in ABUSERS))
@@ -71,9 +82,15 @@ def bench(only: tuple[str, ...], show: bool, seconds: float, rounds: int, engine
                     found.append(one := measure(running, abuser, seconds=seconds))
                     said = {**one.load.refused, **({"broken": one.load.broken} if one.load.broken else {})}
                     click.echo(
-                        f"{one.abuser}: rate {one.rate:.2f}, p99 {one.p99:.1f}, abuser {said or 'taken'}", err=True
+                        f"{one.abuser}: rate {one.rate:.2f}, p99 {one.p99:.1f}, abuser {said or 'taken'}",
+                        err=True,
                     )
-    written = {"machine": machine(), "engine": engine, "workers": workers, "rounds": [asdict(one) for one in found]}
+    written = {
+        "machine": machine(),
+        "engine": engine,
+        "workers": workers,
+        "rounds": [asdict(one) for one in found],
+    }
     (out / "fairness.json").write_text(json.dumps(written, indent=1))
     click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
     click.echo(table(found))

@@ -32,7 +32,9 @@ class Abuser:
     has_key: bool = True
 
 
-def _question(name: str, path: str, *, clients: int = 8, as_person: bool = False, has_key: bool = True) -> Abuser:
+def _question(
+    name: str, path: str, *, clients: int = 8, as_person: bool = False, has_key: bool = True
+) -> Abuser:
     return Abuser(name=name, method="GET", path=path, clients=clients, as_person=as_person, has_key=has_key)
 
 
@@ -62,14 +64,21 @@ def _floods() -> list[Abuser]:
     found = []
     for clients in (1, 2, 8, 32):
         found += [
-            Abuser(name=f"json-{clients}", clients=clients, headers=JSON, make=lambda: payloads.json_spans(SPANS)),
+            Abuser(
+                name=f"json-{clients}", clients=clients, headers=JSON, make=lambda: payloads.json_spans(SPANS)
+            ),
             Abuser(
                 name=f"protobuf-{clients}",
                 clients=clients,
                 headers=PROTOBUF,
                 make=lambda: payloads.protobuf_spans(SPANS),
             ),
-            Abuser(name=f"grpc-{clients}", clients=clients, is_grpc=True, make=lambda: payloads.protobuf_spans(SPANS)),
+            Abuser(
+                name=f"grpc-{clients}",
+                clients=clients,
+                is_grpc=True,
+                make=lambda: payloads.protobuf_spans(SPANS),
+            ),
             Abuser(
                 name=f"litellm-{clients}",
                 clients=clients,
@@ -102,7 +111,9 @@ ABUSERS: tuple[Abuser, ...] = (
     Abuser(name="enrolments", clients=32, path="/v1/ai-control-plane/enroll", headers=JSON, make=_enrolment),
     Abuser(name="metrics", path="/v1/metrics", headers=JSON, make=lambda: payloads.counter_points(SPANS)),
     Abuser(name="events", path="/v1/events", headers=JSON, make=lambda: payloads.usage_events(SPANS)),
-    Abuser(name="unit-cost", path="/unit-cost/v1/telemetry/allocation/bench/sum", headers=JSON, make=_unit_cost),
+    Abuser(
+        name="unit-cost", path="/unit-cost/v1/telemetry/allocation/bench/sum", headers=JSON, make=_unit_cost
+    ),
     Abuser(
         name="drops",
         path="/v2/connections/billing/external/{connection}/billing_drops",
@@ -110,7 +121,9 @@ ABUSERS: tuple[Abuser, ...] = (
         make=_drop,
     ),
     *(
-        Abuser(name=f"mcp-{method.replace('/', '-')}", path="/mcp", headers=JSON, make=_message(method, **params))
+        Abuser(
+            name=f"mcp-{method.replace('/', '-')}", path="/mcp", headers=JSON, make=_message(method, **params)
+        )
         for method, params in (
             ("tools/list", {}),
             ("resources/list", {}),
@@ -127,7 +140,9 @@ ABUSERS: tuple[Abuser, ...] = (
     _question("budgets", "/v2/budgets"),
     _question("prometheus", "/metrics", has_key=False),
     _question("readyz", "/readyz", has_key=False),
-    _question("report", f"{OPERATOR}/report?by=user,team,model,provider&per=hourly&range=last_7d", as_person=True),
+    _question(
+        "report", f"{OPERATOR}/report?by=user,team,model,provider&per=hourly&range=last_7d", as_person=True
+    ),
     _question("records", f"{OPERATOR}/records?limit=100", as_person=True),
     _question("comparison", f"{OPERATOR}/comparison?by=user&range=last_7d", as_person=True),
     Abuser(

@@ -72,7 +72,9 @@ class Share:
 
     @property
     def rate(self) -> float:
-        return (self.beside.accepted / self.beside.seconds) / max(self.alone.accepted / self.alone.seconds, 1e-9)
+        return (self.beside.accepted / self.beside.seconds) / max(
+            self.alone.accepted / self.alone.seconds, 1e-9
+        )
 
     @property
     def p50(self) -> float:
@@ -83,7 +85,9 @@ class Share:
         return self._slower("p99")
 
     def _slower(self, quantile: str) -> float:
-        return self.beside.latencies_ms.get(quantile, float("inf")) / self.alone.latencies_ms.get(quantile, 1.0)
+        return self.beside.latencies_ms.get(quantile, float("inf")) / self.alone.latencies_ms.get(
+            quantile, 1.0
+        )
 
 
 @contextmanager
@@ -123,7 +127,9 @@ def stand(
         while meters.metrics(url).get("tollhouse_workers", 0) < workers:
             time.sleep(0.1)
         _ask(url, "PUT", "/unit-cost/v1/telemetry/allocation/bench", abuser, {"granularity": "DAILY"})
-        made = _ask(url, "POST", "/v2/connections/billing", abuser, {"name": "bench", "cloud_provider": "MongoDB"})
+        made = _ask(
+            url, "POST", "/v2/connections/billing", abuser, {"name": "bench", "cloud_provider": "MongoDB"}
+        )
         yield Stand(
             pid=own.process.pid,
             url=url,
@@ -150,7 +156,9 @@ def _ask(url: str, method: str, path: str, key: str, body: Mapping[str, object])
 def _signed_in(own: Tollhouse, url: str) -> str:
     link = own.json("console", "link")["link"].partition("#link=")[2]
     body = json.dumps({"link": link}).encode()
-    request = urllib.request.Request(f"{url}/console/api/sessions", body, {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        f"{url}/console/api/sessions", body, {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=30) as answer:
         found = re.match(r"[^;]+", answer.headers["Set-Cookie"])
     assert found is not None

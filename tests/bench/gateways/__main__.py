@@ -37,7 +37,8 @@ def table(found: Sequence[SharedFigures]) -> str:
     for name, count in dict.fromkeys((one.name, one.gateways) for one in found):
         group = [asdict(one) for one in found if (one.name, one.gateways) == (name, count)]
         cells = [
-            f"{median(one[column] for one in group):,.1f}" if group[0][column] is not None else "" for column in COLUMNS
+            f"{median(one[column] for one in group):,.1f}" if group[0][column] is not None else ""
+            for column in COLUMNS
         ]
         lines.append(f"| {name} | {count} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -46,10 +47,18 @@ def table(found: Sequence[SharedFigures]) -> str:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("name", default="100x8", metavar="[SCENARIO]")
 @click.option(
-    "--gateways", "counts", multiple=True, type=int, default=(1, 2, 3), show_default=True, help="Several times."
+    "--gateways",
+    "counts",
+    multiple=True,
+    type=int,
+    default=(1, 2, 3),
+    show_default=True,
+    help="Several times.",
 )
 @click.option("--seconds", default=6.0, show_default=True, help="How long each load lasts.")
-@click.option("--rounds", default=1, show_default=True, help="Rounds, the numbers in turns; the table has the medians.")
+@click.option(
+    "--rounds", default=1, show_default=True, help="Rounds, the numbers in turns; the table has the medians."
+)
 @click.option(
     "--ids", default=10_000_000, show_default=True, help="Known ids of the gateway that joins; 0: none joins."
 )
@@ -58,7 +67,8 @@ def bench(name: str, counts: tuple[int, ...], seconds: float, rounds: int, ids: 
     """
     Gateways on a PostgreSQL that waits for its standby, each with the whole load of the SCENARIO of spans.
 
-    All processes share the cores, so accepted/s says what the machine has left; processor time a record says more.
+    All processes share the cores, so accepted/s says what the machine has left; processor time a record says
+    more.
     """
     (scenario,) = scenarios.chosen([name])
     out.mkdir(parents=True, exist_ok=True)
@@ -85,7 +95,9 @@ def bench(name: str, counts: tuple[int, ...], seconds: float, rounds: int, ids: 
     click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
     click.echo(table(found))
     if joined:
-        click.echo(f"a gateway joins with {ids:,} known ids: ready after {joined[0]:.1f} s, {joined[1]:.0f} MiB")
+        click.echo(
+            f"a gateway joins with {ids:,} known ids: ready after {joined[0]:.1f} s, {joined[1]:.0f} MiB"
+        )
 
 
 if __name__ == "__main__":

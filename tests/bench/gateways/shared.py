@@ -1,4 +1,6 @@
-"""Gateways on one PostgreSQL with its standby, each under a load of its own, and what each part of them used."""
+"""
+Gateways on one PostgreSQL with its standby, each under a load of its own, and what each part of them used.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ BUCKET = re.compile(r'tollhouse_flush_seconds_bucket\{.*?le="([^"]+)".*?\} (\S+)
 
 @dataclass(kw_only=True)
 class SharedFigures:
-    """What several gateways did together. Processor time is a record, in microseconds, until all is delivered."""
+    """
+    What several gateways did together. Processor time is a record, in microseconds, until all is delivered.
+    """
 
     name: str
     gateways: int
@@ -63,7 +67,9 @@ class SharedFigures:
 
 
 @contextmanager
-def gateways(folder: Path, sink: str, *, count: int, pair: Pair | None, schema: str) -> Iterator[Sequence[Running]]:
+def gateways(
+    folder: Path, sink: str, *, count: int, pair: Pair | None, schema: str
+) -> Iterator[Sequence[Running]]:
     """So many gateways on a schema of the pair; without one, a single gateway on files."""
     with ExitStack() as stack:
         running: list[Running] = []
@@ -80,7 +86,9 @@ def gateways(folder: Path, sink: str, *, count: int, pair: Pair | None, schema: 
             stack.callback(one.stop, code=None)
             assert one.process is not None
             ready_s = time.perf_counter() - began
-            running.append(Running(pid=one.process.pid, url=url, headers={"Authorization": key}, ready_s=ready_s))
+            running.append(
+                Running(pid=one.process.pid, url=url, headers={"Authorization": key}, ready_s=ready_s)
+            )
         yield running
 
 
@@ -90,7 +98,12 @@ def _replicated(folder: Path, pair: Pair, schema: str, number: int) -> str:
 
 
 def measure(
-    scenario: Scenario, running: Sequence[Running], upstream: LoadSink, folder: Path, pair: Pair | None, seconds: float
+    scenario: Scenario,
+    running: Sequence[Running],
+    upstream: LoadSink,
+    folder: Path,
+    pair: Pair | None,
+    seconds: float,
 ) -> SharedFigures:
     """Each gateway gets the whole load of the scenario; what they accept is added up."""
     servers = [pair.primary, pair.standby] if pair else []
@@ -162,10 +175,13 @@ def add_ids(dsn: str, schema: str, ids: int) -> None:
     """Known ids of calls of the last hours, as the log would have stored them."""
     chance, now = random.Random(1), time.time()
     add = sql.SQL(
-        "INSERT INTO {}.id_runs (shard, id, hour, count, arrived_at, checksum, ids) VALUES (0, %s, %s, %s, %s, %s, %s)"
+        "INSERT INTO {}.id_runs (shard, id, hour, count, arrived_at, checksum, ids) VALUES (0, %s, %s, %s, "
+        "%s, %s, %s)"
     ).format(sql.Identifier(schema))
     with psycopg.connect(dsn) as connection:
         for key in range(1, -(-ids // IDS_A_RUN) + 1):
             run = array("Q", sorted(chance.randrange(SPACE) for _ in range(IDS_A_RUN)))
             data, checksum = packed(run)
-            connection.execute(add, (key, int(now) // 3600 * 3600 - key % 48 * 3600, len(run), now, checksum, data))
+            connection.execute(
+                add, (key, int(now) // 3600 * 3600 - key % 48 * 3600, len(run), now, checksum, data)
+            )

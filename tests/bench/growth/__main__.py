@@ -24,18 +24,25 @@ def plotted(axis: Axis, figures: list[Figures]) -> str:
         "p99 ms": [one.latencies_ms.get("p99", 0.0) for one in figures],
         "peak MiB": [one.peak_mib for one in figures],
     }
-    return svg(axis.words, [Plot(title=title, labels=labels, values=values) for title, values in lines.items()])
+    return svg(
+        axis.words, [Plot(title=title, labels=labels, values=values) for title, values in lines.items()]
+    )
 
 
 def middle(rounds: list[Figures]) -> Figures:
-    """The round with the median processor time a record: of a point, on a machine with others, the steadiest figure."""
+    """
+    The round with the median processor time a record: of a point, on a machine with others, the steadiest
+    figure.
+    """
     return sorted(rounds, key=lambda one: one.cpu_us)[(len(rounds) - 1) // 2]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, metavar="[AXIS]...")
 @click.option("--seconds", default=4.0, show_default=True, help="How long the load lasts at each point.")
-@click.option("--rounds", default=1, show_default=True, help="Rounds of each point; the plots have the medians.")
+@click.option(
+    "--rounds", default=1, show_default=True, help="Rounds of each point; the plots have the medians."
+)
 @click.option("--full", is_flag=True, help="Go further: 10 million records, 100,000 series and groups.")
 @click.option(
     "--out",
@@ -44,10 +51,16 @@ def middle(rounds: list[Figures]) -> Figures:
     help="Default: build/bench.",
 )
 @click.option(
-    "--plots", type=click.Path(path_type=Path, resolve_path=True), help="Where the SVG files go; default: in --out."
+    "--plots",
+    type=click.Path(path_type=Path, resolve_path=True),
+    help="Where the SVG files go; default: in --out.",
 )
-def growth(names: tuple[str, ...], seconds: float, rounds: int, full: bool, out: Path, plots: Path | None) -> None:
-    """Measure along each AXIS (backlog, series, devices, keys, groups, age; default: all) and write the plots."""
+def growth(
+    names: tuple[str, ...], seconds: float, rounds: int, full: bool, out: Path, plots: Path | None
+) -> None:
+    """
+    Measure along each AXIS (backlog, series, devices, keys, groups, age; default: all) and write the plots.
+    """
     known = axes(full=full)
     if strangers := set(names) - {axis.name for axis in known}:
         raise click.UsageError(f"no such axis: {', '.join(sorted(strangers))}")

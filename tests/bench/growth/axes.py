@@ -45,7 +45,9 @@ def _backlogs(counts: Sequence[int]) -> Axis:
 
 
 def _series(counts: Sequence[int]) -> Axis:
-    points = [Point(label=_label(n), scenario=_of("counters-100x8", name=f"series {n}", series=n)) for n in counts]
+    points = [
+        Point(label=_label(n), scenario=_of("counters-100x8", name=f"series {n}", series=n)) for n in counts
+    ]
     return Axis(name="series", words="cumulative counters", points=points)
 
 
@@ -63,7 +65,9 @@ def _devices(counts: Sequence[int]) -> Axis:
 
 def _keys(counts: Sequence[int]) -> Axis:
     points = [
-        Point(label=_label(n), scenario=_of("1x64", name=f"keys {n}"), prepare=partial(backlog.add_keys, keys=n))
+        Point(
+            label=_label(n), scenario=_of("1x64", name=f"keys {n}"), prepare=partial(backlog.add_keys, keys=n)
+        )
         for n in counts
     ]
     return Axis(name="keys", words="API keys beside the one in use", points=points)
@@ -77,7 +81,8 @@ def _groups(counts: Sequence[int]) -> Axis:
 def _ages() -> Axis:
     ages = {"now": 0, "1 h": HOUR, "1 d": DAY, "6 d": 6 * DAY}
     points = [
-        Point(label=label, scenario=_of("100x8", name=f"age {label}", age_s=seconds)) for label, seconds in ages.items()
+        Point(label=label, scenario=_of("100x8", name=f"age {label}", age_s=seconds))
+        for label, seconds in ages.items()
     ]
     return Axis(name="age", words="age of the records when they arrive", points=points)
 

@@ -25,7 +25,8 @@ def svg(heading: str, plots: Sequence[Plot]) -> str:
     """The plots side by side. Every vertical axis begins at 0."""
     width = WIDTH * len(plots)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" width="{width}" '
+        f'height="{HEIGHT}" '
         f'font-family="sans-serif" font-size="11" fill="{INK}" role="img" aria-label="{escape(heading)}">',
         f'<rect width="{width}" height="{HEIGHT}" fill="#ffffff"/>',
     ]
@@ -38,7 +39,10 @@ def _lines(plot: Plot) -> list[str]:
     top = _round_up(max([*plot.values, 0.0]))
     step = (WIDTH - LEFT - RIGHT) / max(1, len(plot.values) - 1)
     below = HEIGHT - BOTTOM
-    points = [(LEFT + number * step, below - value / top * (below - TOP)) for number, value in enumerate(plot.values)]
+    points = [
+        (LEFT + number * step, below - value / top * (below - TOP))
+        for number, value in enumerate(plot.values)
+    ]
     lines = [f'<text x="{LEFT}" y="16" font-weight="bold">{escape(plot.title)}</text>']
     for share in (0.0, 0.5, 1.0):
         y = below - share * (below - TOP)

@@ -1,6 +1,7 @@
 """
-A load generator that costs little: one thread, one epoll, prepared bodies. `python -m tests.bench.load.generator`
-reads a LoadJob from standard input, writes a line at the first accepted request, and LoadFigures when the job is done.
+A load generator that costs little: one thread, one epoll, prepared bodies. `python -m
+tests.bench.load.generator` reads a LoadJob from standard input, writes a line at the first accepted request,
+and LoadFigures when the job is done.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class Load:
         if job.compression:
             headers["Content-Encoding"] = job.compression
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self._head = f"{job.method} {job.path} HTTP/1.1\r\nHost: {target.netloc}\r\n{lines}Content-Length: ".encode()
+        self._head = (
+            f"{job.method} {job.path} HTTP/1.1\r\nHost: {target.netloc}\r\n{lines}Content-Length: ".encode()
+        )
         self._poll = select.epoll()
         self._clients = [LoadClient((target.hostname, target.port)) for _ in range(job.clients)]
         self._by_socket: dict[int, LoadClient] = {}

@@ -30,7 +30,9 @@ async def run(job: LoadJob) -> LoadFigures:
     end = began + job.seconds
 
     async def client() -> None:
-        async with grpc.aio.insecure_channel(job.url, own_connection, COMPRESSION[job.compression]) as channel:
+        async with grpc.aio.insecure_channel(
+            job.url, own_connection, COMPRESSION[job.compression]
+        ) as channel:
             export: Any = channel.unary_unary(METHOD)
             while (begun := time.perf_counter()) < end:
                 number = job.first + figures.sent

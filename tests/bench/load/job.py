@@ -13,9 +13,9 @@ from tests.bench.load.payloads import COMPRESSIONS, numbered
 @dataclass(frozen=True, kw_only=True)
 class LoadJob:
     """
-    The load of one round. `rate` is in requests a second over all clients, 0: every client sends its next request
-    when it has the answer. Bodies are files; the requests take them in turn. With `repeat` a request that was not
-    answered with success is sent again until it is.
+    The load of one round. `rate` is in requests a second over all clients, 0: every client sends its next
+    request when it has the answer. Bodies are files; the requests take them in turn. With `repeat` a request
+    that was not answered with success is sent again until it is.
     """
 
     url: str
@@ -87,4 +87,7 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
         return {}
     ordered = sorted(seconds)
     places = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
-    return {name: ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000 for name, share in places.items()}
+    return {
+        name: ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1000
+        for name, share in places.items()
+    }

@@ -23,7 +23,9 @@ else:
     from backports import zstd
 
 RUN = b"@@run@@@"  # as long as the digits that replace it, so that the length of a body never changes
-IDS = re.compile(rb"chatcmpl-(\d{24})")  # of every record that a sink receives: number of the request, place in it
+IDS = re.compile(
+    rb"chatcmpl-(\d{24})"
+)  # of every record that a sink receives: number of the request, place in it
 LITELLM = Path(__file__).parents[2] / "cases/gateway/litellm/slp-batch-array.json"
 
 
@@ -58,7 +60,10 @@ def numbers_of(number: int) -> dict[str, int]:
 
 
 def protobuf_spans(spans: int, *, first: int = 0, users: int = 50, age_s: int = 0) -> bytes:
-    """A request with GenAI spans of 15 attributes, as an SDK exports them: those from `first` on of so many users."""
+    """
+    A request with GenAI spans of 15 attributes, as an SDK exports them: those from `first` on of so many
+    users.
+    """
     message = ExportTraceServiceRequest()
     group = message.resource_spans.add()
     service = group.resource.attributes.add(key="service.name")
@@ -86,7 +91,9 @@ def json_spans(spans: int) -> bytes:
         attributes: list[dict[str, Any]] = [
             {"key": key, "value": {"stringValue": text}} for key, text in texts_of(number, users=50).items()
         ]
-        attributes += [{"key": key, "value": {"intValue": str(value)}} for key, value in numbers_of(number).items()]
+        attributes += [
+            {"key": key, "value": {"intValue": str(value)}} for key, value in numbers_of(number).items()
+        ]
         return {
             "traceId": f"{RUN.decode()}{number:022x}01",
             "spanId": f"01{number:014x}",
@@ -106,7 +113,10 @@ def json_spans(spans: int) -> bytes:
 
 
 def counter_points(points: int, *, first: int = 0) -> bytes:
-    """Cumulative token counters of Claude Code as OTLP JSON, each a series of its own; they grow with each request."""
+    """
+    Cumulative token counters of Claude Code as OTLP JSON, each a series of its own; they grow with each
+    request.
+    """
     seconds = int(time.time())
 
     def point_of(number: int) -> dict[str, Any]:
@@ -133,7 +143,9 @@ def counter_points(points: int, *, first: int = 0) -> bytes:
 
 
 def litellm_events(events: int) -> bytes:
-    """A batch of LiteLLM's logging payload at its real size: the price of its model and the messages are in it."""
+    """
+    A batch of LiteLLM's logging payload at its real size: the price of its model and the messages are in it.
+    """
     cases: list[dict[str, Any]] = json.loads(LITELLM.read_bytes())[:2]  # chats: their id is that of the call
     prices = {f"{kind}_cost_per_token_above_{step}k_tokens": 1.25e-06 for kind in "io" for step in range(25)}
     for event in cases:

@@ -1,8 +1,8 @@
 """
 An upstream that costs little: takes every POST, counts the records in it, honours idempotency keys.
 
-`python -m tests.bench.load.sink` prints its address. `GET /figures` answers with what it has, `GET /ids` with the ids
-of all records and how often each came, `PUT /behaviour` changes how it answers.
+`python -m tests.bench.load.sink` prints its address. `GET /figures` answers with what it has, `GET /ids` with
+the ids of all records and how often each came, `PUT /behaviour` changes how it answers.
 """
 
 from __future__ import annotations

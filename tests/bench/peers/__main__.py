@@ -21,9 +21,13 @@ MAIN = ("100x8", "10x32", "1x64")
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, metavar="[SCENARIO]...")
-@click.option("--peer", "wanted", multiple=True, type=click.Choice(list(PEERS)), help="Who is compared. Default: all.")
+@click.option(
+    "--peer", "wanted", multiple=True, type=click.Choice(list(PEERS)), help="Who is compared. Default: all."
+)
 @click.option("--seconds", default=8.0, show_default=True, help="How long each load lasts.")
-@click.option("--rounds", default=1, show_default=True, help="Rounds, the peers in turn; the table has the medians.")
+@click.option(
+    "--rounds", default=1, show_default=True, help="Rounds, the peers in turn; the table has the medians."
+)
 @click.option("--kill/--no-kill", default=True, help="Also kill each in the middle of a load. Default: yes.")
 @click.option(
     "--out",
@@ -31,12 +35,14 @@ MAIN = ("100x8", "10x32", "1x64")
     default=ROOT / "build/bench",
     help="Default: build/bench.",
 )
-def peers(names: tuple[str, ...], wanted: tuple[str, ...], seconds: float, rounds: int, kill: bool, out: Path) -> None:
+def peers(
+    names: tuple[str, ...], wanted: tuple[str, ...], seconds: float, rounds: int, kill: bool, out: Path
+) -> None:
     """
     Compare under each SCENARIO of spans (default: 100x8 10x32 1x64), then under SIGKILL.
 
-    An OpenTelemetry Collector is built with Go; Arize Phoenix and MLflow are installed into environments of their own.
-    What cannot be had is named, and the others are compared.
+    An OpenTelemetry Collector is built with Go; Arize Phoenix and MLflow are installed into environments of
+    their own. What cannot be had is named, and the others are compared.
     """
     options = RoundOptions(seconds=seconds)
     comparison = Comparison()
@@ -56,7 +62,9 @@ def peers(names: tuple[str, ...], wanted: tuple[str, ...], seconds: float, round
             except Unavailable as error:
                 comparison.absent[name] = str(error)
         click.echo(f"{name}: {what}", err=True)
-        (out / "peers.json").write_text(json.dumps(comparison.to_json() | {"machine": machine()}, indent=1) + "\n")
+        (out / "peers.json").write_text(
+            json.dumps(comparison.to_json() | {"machine": machine()}, indent=1) + "\n"
+        )
 
     for _ in range(rounds):
         for scenario in names or MAIN:

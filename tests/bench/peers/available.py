@@ -65,7 +65,9 @@ def collector(*, fsync: bool) -> MakePeer:
         config.write_text(
             PIPELINE.format(port=port, upstream=upstream, storage=storage, fsync="true" if fsync else "false")
         )
-        return ProcessPeer(command=(str(program), "--config", str(config)), port=port, directory=directory, cores=cores)
+        return ProcessPeer(
+            command=(str(program), "--config", str(config)), port=port, directory=directory, cores=cores
+        )
 
     return make
 
@@ -76,7 +78,10 @@ def package(name: str, requirement: str, program: str) -> Path:
     found = environment / "bin" / program
     if not found.exists():
         _run([sys.executable, "-m", "venv", str(environment)], "no environment could be made")
-        _run([str(environment / "bin/python"), "-m", "pip", "install", "--quiet", requirement], "not to be installed")
+        _run(
+            [str(environment / "bin/python"), "-m", "pip", "install", "--quiet", requirement],
+            "not to be installed",
+        )
     return found
 
 

@@ -62,7 +62,8 @@ def killed(name: str, make: MakePeer, work: Path, options: RoundOptions) -> Surv
     """
     Killed in the middle of a load, while the upstream is away; started again, and the upstream comes back.
 
-    The senders repeat what was not answered until it is. Everything that was answered with success must arrive.
+    The senders repeat what was not answered until it is. Everything that was answered with success must
+    arrive.
     """
     server_cores, load_cores = meters.cores_for(options.server_cores)
     scenario = of_name(KILLED)
@@ -107,7 +108,8 @@ def survivals_table(survivals: list[Survival]) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {one.peer} | {one.acknowledged:,} | {one.lost:,} | {one.repeated:,} | {one.ready_s:.1f} | {one.remark} |"
+        f"| {one.peer} | {one.acknowledged:,} | {one.lost:,} | {one.repeated:,} | {one.ready_s:.1f} | "
+        f"{one.remark} |"
         for one in survivals
     ]
     return "\n".join(lines)

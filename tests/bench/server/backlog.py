@@ -51,7 +51,9 @@ async def _add_keys(directory: Path, keys: int) -> None:
     async with _opened(directory) as storage:
         assert storage.registry is not None
         for number in range(keys):
-            await storage.registry.keys.create(name=f"unused-{number:06d}", scopes=[INGEST], actor=Actor("bench", ""))
+            await storage.registry.keys.create(
+                name=f"unused-{number:06d}", scopes=[INGEST], actor=Actor("bench", "")
+            )
 
 
 def add_devices(directory: Path, devices: int) -> None:
@@ -62,14 +64,19 @@ def add_devices(directory: Path, devices: int) -> None:
 async def _add_devices(directory: Path, devices: int) -> None:
     now = time.time()
     async with _opened(directory) as storage:
-        rows = (Device(id=device_id(n), enrolled_at=now, enrolled_by="bench", last_seen=now) for n in range(devices))
+        rows = (
+            Device(id=device_id(n), enrolled_at=now, enrolled_by="bench", last_seen=now)
+            for n in range(devices)
+        )
         await asyncio.gather(*map(storage.devices.keep, rows))
 
 
 @asynccontextmanager
 async def _opened(directory: Path) -> AsyncIterator[Storage]:
     settings = SpoolSettings(hold=0.0)
-    async with open_storage(Config(data_dir=directory / DATA, spool=settings), clock=SystemClock()) as storage:
+    async with open_storage(
+        Config(data_dir=directory / DATA, spool=settings), clock=SystemClock()
+    ) as storage:
         yield storage
 
 

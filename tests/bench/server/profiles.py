@@ -1,4 +1,7 @@
-"""Flame graphs of a running server, by py-spy from an environment of its own; tests.bench.profiled is for without."""
+"""
+Flame graphs of a running server, by py-spy from an environment of its own; tests.bench.profiled is for
+without.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,21 @@ def flame_graph(pid: int, path: Path, seconds: float) -> Iterator[None]:
     program = sampler()
     assert program is not None
     path.parent.mkdir(parents=True, exist_ok=True)
-    words = ["record", "--pid", str(pid), "--duration", str(max(1, round(seconds))), "--rate", str(RATE), "--threads"]
+    words = [
+        "record",
+        "--pid",
+        str(pid),
+        "--duration",
+        str(max(1, round(seconds))),
+        "--rate",
+        str(RATE),
+        "--threads",
+    ]
     process = subprocess.Popen(
-        [str(program), *words, "--output", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [str(program), *words, "--output", str(path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         yield

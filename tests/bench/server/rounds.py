@@ -1,4 +1,6 @@
-"""One load on a running target: a sink and a load generator, each a process on its cores, and what was measured."""
+"""
+One load on a running target: a sink and a load generator, each a process on its cores, and what was measured.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ PATHS = {
 }
 USERS_OF_ONE_BODY = 50  # a body of single spans is that of one user
 LOOK_S = 5.0  # between two looks at the loop lag, which is the worst of the last 15 s
-STANDSTILL_S = 60.0  # nothing more arrives at the sink; a disk that others keep busy may stand still for seconds
+STANDSTILL_S = (
+    60.0  # nothing more arrives at the sink; a disk that others keep busy may stand still for seconds
+)
 METRICS_AGE_S = 1.1
 BEYOND_S = 120.0  # a generator that takes so much longer than it was told is hung
 
@@ -66,7 +70,8 @@ class Figures:
 @dataclass(frozen=True, kw_only=True)
 class RoundOptions:
     """
-    `warm_up` and `seconds` are how long the load lasts; `profile` is where the profiles go, None: none are taken.
+    `warm_up` and `seconds` are how long the load lasts; `profile` is where the profiles go, None: none are
+    taken.
 
     To count commits takes two seconds more: `/metrics` is rendered once a second.
     """

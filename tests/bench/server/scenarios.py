@@ -4,9 +4,10 @@ The loads by name.
     [KIND-]ITEMSxCLIENTS[-json|-grpc][-gzip|-zstd][@RECORDS a second][+BACKLOG]
     drain-BACKLOG, start-BACKLOG, idle
 
-`100x8`: requests of 100 spans, 8 clients, each sends its next request when it has the answer. `10x32@5000`: 5,000 spans
-a second over 32 clients. `100x8+1M`: while the upstream is away and a million records wait for it; `+0`: while none do.
-`drain-1M`: a million records leave, the upstream answers after 20 ms. `start-1M`: how long until the server is ready.
+`100x8`: requests of 100 spans, 8 clients, each sends its next request when it has the answer. `10x32@5000`:
+5,000 spans a second over 32 clients. `100x8+1M`: while the upstream is away and a million records wait for
+it; `+0`: while none do. `drain-1M`: a million records leave, the upstream answers after 20 ms. `start-1M`:
+how long until the server is ready.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ MAIN = (
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """
-    One load. `rate` is in records a second, 0: as fast as it is answered. `backlog` is in records, which wait for an
-    upstream that is away; None: the upstream is there. The records are those of so many `users`, `devices` or
-    `series`, and began `age_s` ago.
+    One load. `rate` is in records a second, 0: as fast as it is answered. `backlog` is in records, which wait
+    for an upstream that is away; None: the upstream is there. The records are those of so many `users`,
+    `devices` or `series`, and began `age_s` ago.
     """
 
     name: str

@@ -16,14 +16,18 @@ DRAIN_DELAY_S = 0.02
 DRAIN_PATIENCE_S = 60.0  # a route that was refused waits before it tries again
 
 
-def start(scenario: Scenario, target: str, running: Running, upstream: LoadSink, options: RoundOptions) -> Figures:
+def start(
+    scenario: Scenario, target: str, running: Running, upstream: LoadSink, options: RoundOptions
+) -> Figures:
     """How long a start takes, and what it takes in memory."""
     return Figures(
         scenario=scenario.name, target=target, ready_s=running.ready_s, peak_mib=meters.peak_mib(running.pid)
     )
 
 
-def drain(scenario: Scenario, target: str, running: Running, upstream: LoadSink, options: RoundOptions) -> Figures:
+def drain(
+    scenario: Scenario, target: str, running: Running, upstream: LoadSink, options: RoundOptions
+) -> Figures:
     """From the moment the upstream is back, each answer after DRAIN_DELAY_S, until nothing waits."""
     assert scenario.backlog is not None
     before = Readings(running, upstream)
@@ -44,7 +48,9 @@ def drain(scenario: Scenario, target: str, running: Running, upstream: LoadSink,
     )
 
 
-def idle(scenario: Scenario, target: str, running: Running, upstream: LoadSink, options: RoundOptions) -> Figures:
+def idle(
+    scenario: Scenario, target: str, running: Running, upstream: LoadSink, options: RoundOptions
+) -> Figures:
     """What a server that nobody sends anything uses: its processor time and bytes are a second."""
     time.sleep(options.warm_up)
     before = Readings(running, upstream)

@@ -46,7 +46,8 @@ def table(rounds: Sequence[Figures]) -> str:
         lines.append([scenario, target, *cells, _failures(group)])
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
     text = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in lines
     ]
     text.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(text)
@@ -70,7 +71,9 @@ def _failures(group: Sequence[Figures]) -> str:
 
 def machine() -> dict[str, object]:
     """Where the figures come from."""
-    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    models = [
+        line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
+    ]
     git = shutil.which("git")
     commit = ""
     if git is not None:

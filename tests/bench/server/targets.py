@@ -1,4 +1,7 @@
-"""Who is measured: Tollhouse, also without the flush or decoding, and the yardstick, each in processes of its own."""
+"""
+Who is measured: Tollhouse, also without the flush or decoding, and the yardstick, each in processes of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -68,10 +71,12 @@ def tollhouse(
     workers: int = 0,
 ) -> Iterator[Running]:
     """
-    An installation with a key for every kind of load; `prepare` may put something into its directory. With `profile`
-    it runs under cProfile, slowly, and writes there when it stops. `workers` is `server.workers`.
+    An installation with a key for every kind of load; `prepare` may put something into its directory. With
+    `profile` it runs under cProfile, slowly, and writes there when it stops. `workers` is `server.workers`.
     """
-    installation = Tollhouse(directory, CONFIG.format(sink=sink, grpc="127.0.0.1:0" if grpc else "", workers=workers))
+    installation = Tollhouse(
+        directory, CONFIG.format(sink=sink, grpc="127.0.0.1:0" if grpc else "", workers=workers)
+    )
     if prepare is not None:
         prepare(directory)
     key = installation.key("load", *(word for scope in SCOPES for word in ("--scope", scope)))
@@ -98,9 +103,13 @@ def tollhouse(
 
 @contextmanager
 def program(module: str, *words: str, cores: set[int]) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """A module of the benchmarks as a process, and the addresses that it prints, one a line, once it listens."""
+    """
+    A module of the benchmarks as a process, and the addresses that it prints, one a line, once it listens.
+    """
     with affinity(cores):
-        process = subprocess.Popen([sys.executable, "-m", module, *words], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *words], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
     assert process.stdout is not None
     try:
         lines = process.stdout.readline().split()

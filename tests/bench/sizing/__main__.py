@@ -1,7 +1,8 @@
 """
 `python -m tests.bench.sizing [server.json] [appends.json]`: compute the tables of docs/sizing.md.
 
-They come from docs/sizing-figures.json; with the JSON of benchmarks the constants measured there are taken over first.
+They come from docs/sizing-figures.json; with the JSON of benchmarks the constants measured there are taken
+over first.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, 
     cpu_us = dict(document["cpu_us"])
     for scenario, spans in SCENARIOS.items():
         found = [
-            one["cpu_us"] for one in measured["rounds"] if one["scenario"] == scenario and one["target"] == "tollhouse"
+            one["cpu_us"]
+            for one in measured["rounds"]
+            if one["scenario"] == scenario and one["target"] == "tollhouse"
         ]
         if found:
             cpu_us[spans] = round(statistics.median(found), 1)
@@ -39,14 +42,21 @@ def taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, 
 
 
 def appends_taken_over(document: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
-    """The constants with what a benchmark says of the log on PostgreSQL: one writer's costs, and bytes on disk."""
+    """
+    The constants with what a benchmark says of the log on PostgreSQL: one writer's costs, and bytes on disk.
+    """
     figures = [AppendFigures(**one) for one in measured["rounds"]]
     by_group = {
-        str(group): medians(of(figures, POSTGRES, 1, group)) for group in dict.fromkeys(one.group for one in figures)
+        str(group): medians(of(figures, POSTGRES, 1, group))
+        for group in dict.fromkeys(one.group for one in figures)
     }
     constants = {
         constant: {group: round(found[column], 2) for group, found in by_group.items()}
-        for constant, column in (("append_us", "writer_us"), ("primary_us", "primary_us"), ("standby_us", "standby_us"))
+        for constant, column in (
+            ("append_us", "writer_us"),
+            ("primary_us", "primary_us"),
+            ("standby_us", "standby_us"),
+        )
     }
     follow_us = max(round(found["follow_us"], 2) for found in by_group.values())
     postgres = document["postgres"] | constants | {"follow_us": follow_us} | measured["disk"]
@@ -77,7 +87,9 @@ def computed(text: str, figures: SizingFigures, shared: SharedFigures) -> str:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("measured", type=click.Path(exists=True, dir_okay=False, path_type=Path), nargs=-1)
 def sizing(measured: tuple[Path, ...]) -> None:
-    """Compute the tables of docs/sizing.md; MEASURED: JSON of `python -m tests.bench` or `tests.bench.appends`."""
+    """
+    Compute the tables of docs/sizing.md; MEASURED: JSON of `python -m tests.bench` or `tests.bench.appends`.
+    """
     document = json.loads(FIGURES.read_text())
     for one in measured:
         found = json.loads(one.read_text())

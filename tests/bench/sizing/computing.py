@@ -1,4 +1,7 @@
-"""What machines carry and what ends first, computed from measured constants and from the defaults of the settings."""
+"""
+What machines carry and what ends first, computed from measured constants and from the defaults of the
+settings.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,8 @@ def limits(figures: SizingFigures) -> str:
         *(
             (
                 figures.a_machine(spans),
-                f"the processor, {spans} {'span' if spans == '1' else 'spans'} a request, {BUSY * 100:.0f} % busy",
+                f"the processor, {spans} {'span' if spans == '1' else 'spans'} a request, {BUSY * 100:.0f} % "
+                "busy",
                 "answers take longer, then 503",
                 "larger requests, `server.workers`, more gateways" if spans != "100" else "more gateways",
             )
@@ -72,7 +76,8 @@ def limits(figures: SizingFigures) -> str:
             upstream.in_flight * upstream.batch_records / ANSWER_S,
             f"the upstream, if it answers within {ANSWER_S * 1000:.0f} ms",
             "the spool grows",
-            f"`upstream.in_flight` ({upstream.in_flight}), `upstream.batch_records` ({upstream.batch_records:,})",
+            f"`upstream.in_flight` ({upstream.in_flight}), `upstream.batch_records` "
+            f"({upstream.batch_records:,})",
         ),
     ]
     lines = ["| calls a second, up to | limit | beyond it | to raise it |", "|---|---|---|---|"]
@@ -92,7 +97,8 @@ def needs(figures: SizingFigures) -> str:
         machines = " / ".join(rounded_up(calls / figures.a_machine(spans)) for spans in ("100", "10", "1"))
         ids = calls * 7 * DAY_S
         lines.append(
-            f"| {calls:,} | {count(calls * DAY_S)} | {machines} | {size(calls * DAY_S * figures.record_bytes)} "
+            f"| {calls:,} | {count(calls * DAY_S)} | {machines} | "
+            f"{size(calls * DAY_S * figures.record_bytes)} "
             f"| {count(ids)}, {size(ids * figures.id_bytes)} | {bits(calls * figures.sent_bytes)} |"
         )
     return "\n".join(lines)

@@ -28,7 +28,10 @@ MEMORY = 8e9  # bytes of ids in a gateway, more than which a machine of 2 cores 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedFigures:
-    """Measured constants, microseconds a record unless they say otherwise; by the records of a commit where mapped."""
+    """
+    Measured constants, microseconds a record unless they say otherwise; by the records of a commit where
+    mapped.
+    """
 
     machine: str
     append_us: Mapping[str, float]  # of a gateway's processor
@@ -91,7 +94,8 @@ def shared_limits(figures: SizingFigures, shared: SharedFigures) -> str:
             spool.duplicate_ids / spool.duplicate_window,
             f"repeats recognised for all of `duplicate_window` ({days(spool.duplicate_window)})",
             f"the window gets shorter: at 1,000 calls a second it is {hours(spool.duplicate_ids / 1000)}",
-            f"`duplicate_ids` ({spool.duplicate_ids:,}); {shared.id_memory_bytes:.0f} bytes of memory of every gateway",
+            f"`duplicate_ids` ({spool.duplicate_ids:,}); {shared.id_memory_bytes:.0f} bytes of memory of "
+            "every gateway",
         ),
         (
             500 * GIB / shared.record_bytes / (7 * DAY_S),
@@ -102,9 +106,14 @@ def shared_limits(figures: SizingFigures, shared: SharedFigures) -> str:
         *(
             (
                 HEAD_BUSY * shared.head(records, LEAST_GATEWAYS),
-                f"the head, {LEAST_GATEWAYS} gateways, {records:,} records a commit, {HEAD_BUSY * 100:.0f} % busy",
-                "commits wait for each other, and grow" if records < 4_096 else "answers take longer, then 503",
-                "nothing: more requests share a commit by themselves" if records < 4_096 else "a second installation",
+                f"the head, {LEAST_GATEWAYS} gateways, {records:,} records a commit, {HEAD_BUSY * 100:.0f} % "
+                "busy",
+                "commits wait for each other, and grow"
+                if records < 4_096
+                else "answers take longer, then 503",
+                "nothing: more requests share a commit by themselves"
+                if records < 4_096
+                else "a second installation",
             )
             for records in (100, 1_000, 4_096)
         ),
@@ -124,7 +133,8 @@ def shared_limits(figures: SizingFigures, shared: SharedFigures) -> str:
 def shared_needs(figures: SizingFigures, shared: SharedFigures) -> str:
     """What rates need, and what breaks first there."""
     lines = [
-        "| calls a second | databases | gateways, one may fail | head busy | cores: primary / standby | WAL, all "
+        "| calls a second | databases | gateways, one may fail | head busy | cores: primary / standby | WAL, "
+        "all "
         "| log a day, all | ids of 7 days: disk / memory of a gateway | breaks first |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
@@ -138,7 +148,8 @@ def shared_needs(figures: SizingFigures, shared: SharedFigures) -> str:
         cores = f"{_cores(each, shared.primary_us)} / {_cores(each, shared.standby_us)}"
         wal = size(calls * shared.record_bytes * shared.wal_factor)
         lines.append(
-            f"| {calls:,} | {databases} | {'' if databases == 1 else f'{databases} × '}{gateways} | {busy * 100:.0f} % "
+            f"| {calls:,} | {databases} | {'' if databases == 1 else f'{databases} × '}{gateways} | "
+            f"{busy * 100:.0f} % "
             f"| {cores} | {wal}/s | {size(calls * DAY_S * shared.record_bytes)} "
             f"| {size(ids * shared.id_bytes)} / {size(ids * shared.id_memory_bytes)} "
             f"| {_breaks_first(databases, ids * shared.id_memory_bytes, each, shared)} |"
@@ -149,12 +160,15 @@ def shared_needs(figures: SizingFigures, shared: SharedFigures) -> str:
 def _breaks_first(databases: int, memory: float, each: float, shared: SharedFigures) -> str:
     if databases > 1:
         return (
-            f"one head: split the senders by organization over {databases} installations; both reports of a call must "
+            f"one head: split the senders by organization over {databases} installations; both reports of a "
+            "call must "
             "reach the same one"
         )
     if memory > MEMORY:
         window_s = MEMORY / shared.id_memory_bytes / each
-        return f"memory for ids: {size(MEMORY)} of it know {hours(window_s)} back ({count(window_s * each)} ids)"
+        return (
+            f"memory for ids: {size(MEMORY)} of it know {hours(window_s)} back ({count(window_s * each)} ids)"
+        )
     return f"the window of repeats, while `duplicate_ids` is {SpoolSettings().duplicate_ids:,}"
 
 

@@ -49,9 +49,18 @@ def test_the_lowest_limit_stands_first() -> None:
 def test_a_benchmark_gives_the_constants() -> None:
     """Medians of the server's own rounds; what else was measured stays out."""
     round_of = {"scenario": "100x8", "target": "tollhouse", "cpu_us": 50.0}
-    others = [round_of | {"target": "yardstick", "cpu_us": 1.0}, round_of | {"scenario": "idle", "cpu_us": 2.0}]
+    others = [
+        round_of | {"target": "yardstick", "cpu_us": 1.0},
+        round_of | {"scenario": "idle", "cpu_us": 2.0},
+    ]
     measured = {
-        "machine": {"processor": "P", "cores": 4, "python": "3.12", "commit": "c", "time": "2030-01-02T03:04:05Z"},
+        "machine": {
+            "processor": "P",
+            "cores": 4,
+            "python": "3.12",
+            "commit": "c",
+            "time": "2030-01-02T03:04:05Z",
+        },
         "rounds": [round_of, round_of | {"cpu_us": 54.0}, round_of | {"cpu_us": 90.0}, *others],
     }
     before = json.loads(FIGURES.read_text())
@@ -62,7 +71,9 @@ def test_a_benchmark_gives_the_constants() -> None:
 
 
 def test_a_benchmark_of_appends_gives_the_constants_of_postgresql() -> None:
-    """Medians of one writer on PostgreSQL by the size of a group; how long the head is held is not among them."""
+    """
+    Medians of one writer on PostgreSQL by the size of a group; how long the head is held is not among them.
+    """
 
     def turn(group: int, us: float, name: str = POSTGRES, writers: int = 1) -> dict[str, object]:
         figures = AppendFigures(

@@ -1,4 +1,7 @@
-"""Budgets: one is made, shown with its burn-up and forecast, edited past a threshold, and deleted by its exact name."""
+"""
+Budgets: one is made, shown with its burn-up and forecast, edited past a threshold, and deleted by its exact
+name.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,17 @@ from tests.browser.conftest import OpenConsole
 
 
 def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Its figures are those of the API; what a new amount is past already is said, and a wrong name deletes nothing."""
+    """
+    Its figures are those of the API; what a new amount is past already is said, and a wrong name deletes
+    nothing.
+    """
     busy.json("views", "create", "--name", "All", "--principal", "User:Defined:CostCentre")
     console = open_console(busy)
-    page, dialog, row = console.page, console.page.get_by_role("dialog"), console.page.locator("main tbody tr")
+    page, dialog, row = (
+        console.page,
+        console.page.get_by_role("dialog"),
+        console.page.locator("main tbody tr"),
+    )
     console.open("/views")
     expect(row).to_contain_text("Cost centre")
     expect(page.get_by_role("main")).not_to_contain_text("User:Defined")
@@ -87,7 +97,9 @@ CHOOSE_AS_IT_CLOSES = """view => {
 
 
 def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Every owner is listed with its own share; in another view the budget is not shown, and the way back is."""
+    """
+    Every owner is listed with its own share; in another view the budget is not shown, and the way back is.
+    """
     busy.json("views", "create", "--name", "All", "--principal", "team")
     other = busy.json("views", "create", "--name", "Docs", "--principal", "team", "--where", "team=docs")
     words = ("--name", "Teams", "--view", "All", "--amount", "1000", "--per", "team", "--alert", "90")

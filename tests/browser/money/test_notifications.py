@@ -61,9 +61,15 @@ def telling(installations: Any, receiver: Receiver) -> Tollhouse:
 
 
 def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_console: OpenConsole) -> None:
-    """A refused notice has failed with the receiver's answer; sent again it arrives; a discarded one does not."""
+    """
+    A refused notice has failed with the receiver's answer; sent again it arrives; a discarded one does not.
+    """
     console = open_console(telling, role="operator")
-    page, dialog, row = console.page, console.page.get_by_role("dialog"), console.page.locator("main tbody tr")
+    page, dialog, row = (
+        console.page,
+        console.page.get_by_role("dialog"),
+        console.page.locator("main tbody tr"),
+    )
     console.open("/notifications")
     expect(page.get_by_role("heading", name="Nothing was told yet")).to_be_visible()
     receiver.status = 422

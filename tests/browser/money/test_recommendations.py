@@ -1,4 +1,6 @@
-"""Recommendations: the largest saving is read first, with its formula; decided on, also several at once; types."""
+"""
+Recommendations: the largest saving is read first, with its formula; decided on, also several at once; types.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,15 @@ def advised(tmp_path: Path) -> Iterator[Tollhouse]:
 
 
 def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: OpenConsole) -> None:
-    """By savings first; formula and evidence stand there; a comment stays; several are decided on in one go."""
+    """
+    By savings first; formula and evidence stand there; a comment stays; several are decided on in one go.
+    """
     console = open_console(advised, role="operator")
-    page, dialog, rows = console.page, console.page.get_by_role("dialog"), console.page.locator("main tbody tr")
+    page, dialog, rows = (
+        console.page,
+        console.page.get_by_role("dialog"),
+        console.page.locator("main tbody tr"),
+    )
     console.open("/recommendations")
     listed = console.ask("/recommendations")["recommendations"]
     assert [each["title"] for each in listed] == page.get_by_role("rowheader").all_inner_texts()

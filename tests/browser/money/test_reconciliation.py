@@ -1,4 +1,7 @@
-"""Reconciliation: what was billed and counted of a month, why they differ, and the way to the costs behind a row."""
+"""
+Reconciliation: what was billed and counted of a month, why they differ, and the way to the costs behind a
+row.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ ADA = Actor("ada@example.com", "command")
 
 
 def bill() -> Statement:
-    """Tokens and money: of a model that the ledger has no call of, each day of last month, and of one that it has."""
+    """
+    Tokens and money: of a model that the ledger has no call of, each day of last month, and of one that it
+    has.
+    """
     dollars = [(MODEL, day, "2.5") for day in MONTH.days]
     dollars += [(OURS, day, "2.75" if place in IN_EUROPE else "2.5") for place, day in enumerate(CALLED)]
     rows = [
@@ -108,12 +114,17 @@ def test_a_demo_has_bills(console: Console) -> None:
 
 
 def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
-    """Totals, causes with their evidence, a row for each model; rows lead to costs; a month without a bill says so."""
+    """
+    Totals, causes with their evidence, a row for each model; rows lead to costs; a month without a bill says
+    so.
+    """
     console = open_console(billed, role="viewer")
     page = console.page
     console.open(f"/reconciliation?month={MONTH.name}&by=model")
     by_model = page.get_by_role("region", name=f"{PROVIDER} by model")
-    expect(by_model.get_by_role("link", name=OURS, exact=True)).to_be_visible()  # once the calls are closed and counted
+    expect(
+        by_model.get_by_role("link", name=OURS, exact=True)
+    ).to_be_visible()  # once the calls are closed and counted
     answer = console.ask(f"/reconciliation?month={MONTH.name}&by=model")
     [found] = [each for each in answer["providers"] if each["provider"] == PROVIDER]
     assert "unreported_traffic" in [each["cause"] for each in found["causes"]]
@@ -127,8 +138,12 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     assert [] == console.audit()
     console.screenshot("reconciliation")
     page.get_by_role("link", name="By day", exact=True).click()
-    expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr")).to_have_count(len(MONTH.days))
-    expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr").first).to_contain_text("differs")
+    expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr")).to_have_count(
+        len(MONTH.days)
+    )
+    expect(page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr").first).to_contain_text(
+        "differs"
+    )
     page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
     assert console.overhang() <= 0
     page.get_by_role("link", name=f"Costs of {PROVIDER}, {MONTH.name}-01", exact=True).click()
@@ -155,12 +170,17 @@ def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> No
     page.route(re.compile("/console/api/(report|reconciliation)"), cut)
     for path in (f"/reconciliation?month={MONTH.name}&by=model", "/costs?by=model"):
         console.open(path)
-        expect(page.get_by_role("note").first).to_contain_text("of 20,000 rows are shown; (other) holds the rest")
+        expect(page.get_by_role("note").first).to_contain_text(
+            "of 20,000 rows are shown; (other) holds the rest"
+        )
         assert [] == console.audit()
 
 
 def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) -> None:
-    """Of a model, of a day, and of a cause: just the calls that were counted, of the region that made them dearer."""
+    """
+    Of a model, of a day, and of a cause: just the calls that were counted, of the region that made them
+    dearer.
+    """
     console = open_console(billed, role="viewer")
     page = console.page
     console.open(f"/reconciliation?month={MONTH.name}&by=model")
@@ -188,7 +208,9 @@ def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) 
     expect(records.locator("tbody tr").filter(has_text=OURS)).to_have_count(1)
 
 
-def test_what_servers_served_stands_beside_what_was_told(billed: Tollhouse, open_console: OpenConsole) -> None:
+def test_what_servers_served_stands_beside_what_was_told(
+    billed: Tollhouse, open_console: OpenConsole
+) -> None:
     """Of a day and a model, with the difference; of a day without a counter it is said that there is none."""
     console = open_console(billed, role="viewer")
     page = console.page

@@ -1,4 +1,7 @@
-"""Views: made of the filters of Costs, chosen in the menu, held by every page of costs and calls, deleted by name."""
+"""
+Views: made of the filters of Costs, chosen in the menu, held by every page of costs and calls, deleted by
+name.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from tests.browser.console import Console
 
 def asked_inside(console: Console, part: str) -> set[str]:
     """The views inside which an address of the API was asked since the page was opened; "" for none."""
-    queries = [urlsplit(request.url).query for request in console.requests if f"/console/api/{part}?" in request.url]
+    queries = [
+        urlsplit(request.url).query for request in console.requests if f"/console/api/{part}?" in request.url
+    ]
     return {parse_qs(query).get("view", [""])[0] for query in queries}
 
 
@@ -83,7 +88,12 @@ def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenCo
     console.open("/")
     page.get_by_role("combobox", name="View").select_option("Docs")
     page.wait_for_url(f"**view={id}")
-    for title, part in (("Costs", "report"), ("Calls", "records"), ("Live tail", "tail"), ("Overview", "report")):
+    for title, part in (
+        ("Costs", "report"),
+        ("Calls", "records"),
+        ("Live tail", "tail"),
+        ("Overview", "report"),
+    ):
         console.requests.clear()
         with page.expect_request(lambda request, part=part: f"/console/api/{part}?" in request.url):  # type: ignore[misc]
             page.get_by_role("link", name=title, exact=True).click()
@@ -104,7 +114,9 @@ def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenCo
 
 
 def test_a_view_that_is_gone_is_said(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """An address with a view that is not there shows the server's word for it, and the menu leads out of it."""
+    """
+    An address with a view that is not there shows the server's word for it, and the menu leads out of it.
+    """
     console = open_console(busy)
     console.expects("400")
     console.open("/calls?view=Nowhere")

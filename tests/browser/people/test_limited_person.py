@@ -1,4 +1,7 @@
-"""What the console is for a person who may see the calls of one team: its pages, their figures, and what leaves it."""
+"""
+What the console is for a person who may see the calls of one team: its pages, their figures, and what leaves
+it.
+"""
 
 from __future__ import annotations
 
@@ -81,5 +84,7 @@ def look_around(eva: Console, own: str, foreign: list[str]) -> None:
         expect(page.get_by_role("button", name="Look now")).to_have_count(0)
     eva.open("/devices")
     expect(page.get_by_role("alert").first).to_contain_text("This is not open to you.")
-    expect(page.get_by_role("alert").first).to_contain_text("an Organizer can give you a role with full data access")
+    expect(page.get_by_role("alert").first).to_contain_text(
+        "an Organizer can give you a role with full data access"
+    )
     assert [] == eva.wrong

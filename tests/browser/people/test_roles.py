@@ -1,4 +1,7 @@
-"""Roles: what one opens is shown before it is kept, what a person may see is looked up, and none in use is deleted."""
+"""
+Roles: what one opens is shown before it is kept, what a person may see is looked up, and none in use is
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,10 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     dialog.get_by_role("button", name="Edit").click()
     expect(dialog).to_have_count(0)
     [kept] = [each for each in console.ask("/roles")["roles"] if not each["is_builtin"]]
-    assert ([], [{"dimension": "team", "values": ["search"], "mode": "is"}]) == (kept["members"], kept["filters"])
+    assert ([], [{"dimension": "team", "values": ["search"], "mode": "is"}]) == (
+        kept["members"],
+        kept["filters"],
+    )
     row.get_by_role("link").click()
     dialog.get_by_role("button", name="Delete").click()
     dialog.get_by_label("Type").fill("Search only")

@@ -25,7 +25,9 @@ def _handler(target: str, key: str) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            passed = {name: value for name, value in self.headers.items() if name.lower() not in _OF_A_CONNECTION}
+            passed = {
+                name: value for name, value in self.headers.items() if name.lower() not in _OF_A_CONNECTION
+            }
             passed["Authorization"] = key
             answer = http.request(self.command, target + self.path, body=body_of(self), headers=passed)
             self.send_response(answer.status)

@@ -1,4 +1,7 @@
-"""The real LiteLLM proxy in front of the provider, with prices of its own, reporting every call to Tollhouse twice."""
+"""
+The real LiteLLM proxy in front of the provider, with prices of its own, reporting every call to Tollhouse
+twice.
+"""
 
 from __future__ import annotations
 
@@ -56,14 +59,23 @@ def cost(call: Call) -> Decimal:
 
 class Proxy:
     """
-    One proxy process; its OTel callback sends to `tollhouse`, its generic callback to `generic`, both under `key`.
+    One proxy process; its OTel callback sends to `tollhouse`, its generic callback to `generic`, both under
+    `key`.
 
-    The generic callback sends when it holds `batch` events or after `flush_s`, and forgets what is logged while a batch
-    is on its way.
+    The generic callback sends when it holds `batch` events or after `flush_s`, and forgets what is logged
+    while a batch is on its way.
     """
 
     def __init__(
-        self, directory: Path, *, provider: str, tollhouse: str, generic: str, key: str, batch: int, flush_s: int
+        self,
+        directory: Path,
+        *,
+        provider: str,
+        tollhouse: str,
+        generic: str,
+        key: str,
+        batch: int,
+        flush_s: int,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
@@ -135,7 +147,11 @@ def _config(provider: str) -> dict[str, Any]:
         "model_list": [
             {
                 "model_name": alias,
-                "litellm_params": {"model": model, "api_base": _base(provider, model, path), "api_key": "sk-fake"},
+                "litellm_params": {
+                    "model": model,
+                    "api_base": _base(provider, model, path),
+                    "api_key": "sk-fake",
+                },
                 "model_info": prices,
             }
             for alias, model, path in _DEPLOYMENTS
@@ -147,7 +163,11 @@ def _config(provider: str) -> dict[str, Any]:
             "num_retries": 0,
             "telemetry": False,
         },
-        "router_settings": {"num_retries": 0, "fallbacks": [{"unsteady": ["fast"]}], "disable_cooldowns": True},
+        "router_settings": {
+            "num_retries": 0,
+            "fallbacks": [{"unsteady": ["fast"]}],
+            "disable_cooldowns": True,
+        },
         "general_settings": {"master_key": MASTER},
     }
 

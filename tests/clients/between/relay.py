@@ -1,4 +1,6 @@
-"""A network between a sender and Tollhouse that keeps what was sent, and on which answers may take their time."""
+"""
+A network between a sender and Tollhouse that keeps what was sent, and on which answers may take their time.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def _handler(relay: Relay, delay_s: float) -> type[BaseHTTPRequestHandler]:
             self._answer(http.request("POST", relay.target + self.path, body=body, headers=passed))
 
         def do_GET(self) -> None:
-            passed = {"Authorization": self.headers["Authorization"]} if "Authorization" in self.headers else {}
+            passed = (
+                {"Authorization": self.headers["Authorization"]} if "Authorization" in self.headers else {}
+            )
             self._answer(http.request("GET", relay.target + self.path, headers=passed))
 
         def _answer(self, answer: urllib3.BaseHTTPResponse) -> None:

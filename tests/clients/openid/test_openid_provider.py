@@ -135,7 +135,9 @@ async def test_its_keys_change(house: OperatorServer, provider: RunningProvider)
     assert ADA == (await signed_in(house)).actor
 
 
-async def test_a_token_for_another_client(house: OperatorServer, provider: RunningProvider, tmp_path: Path) -> None:
+async def test_a_token_for_another_client(
+    house: OperatorServer, provider: RunningProvider, tmp_path: Path
+) -> None:
     """It is signed by the right key, and nevertheless proves nothing to us."""
     other = IdentityProvider(settings_of(provider, tmp_path, "another"), BACK, house.clock)
     code = (await brought_from(await other.sign_in_address(state="s", nonce="n", verifier="v" * 43)))["code"]
@@ -155,7 +157,10 @@ async def test_who_may_not_go_on(house: OperatorServer, provider: RunningProvide
     house.clock.move(900)
     await house.services.people.oidc.check_due()
     assert [session.id] == [one.id for one in await house.registry.operators.sessions()]
-    async with aiohttp.ClientSession() as admin, admin.post(f"{provider.url}/users/ada/revoke-tokens") as answer:
+    async with (
+        aiohttp.ClientSession() as admin,
+        admin.post(f"{provider.url}/users/ada/revoke-tokens") as answer,
+    ):
         assert 204 == answer.status
     house.clock.move(900)
     await house.services.people.oidc.check_due()

@@ -33,7 +33,9 @@ async def asked(model: Any, *tools: Any, mode: StreamingMode = StreamingMode.NON
     runner = InMemoryRunner(LlmAgent(name="asker", model=model, tools=list(tools)), app_name="toll")
     session = await runner.session_service.create_session(app_name="toll", user_id="ada")
     config = RunConfig(streaming_mode=mode)
-    async for _ in runner.run_async(user_id="ada", session_id=session.id, new_message=QUESTION, run_config=config):
+    async for _ in runner.run_async(
+        user_id="ada", session_id=session.id, new_message=QUESTION, run_config=config
+    ):
         pass
 
 

@@ -45,7 +45,9 @@ def tools() -> None:
         turns: list[Any] = [HumanMessage(QUESTION)]
         asked = able.invoke(turns)
         turns.append(asked)
-        turns += [ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"]) for call in asked.tool_calls]
+        turns += [
+            ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"]) for call in asked.tool_calls
+        ]
         able.invoke(turns)
 
 

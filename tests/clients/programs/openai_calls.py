@@ -11,7 +11,9 @@ QUESTION = [{"role": "user", "content": "What is the toll?"}]
 
 
 def failing(openai: Any, status: int, how: str = "fail", **more: Any) -> Any:
-    return openai.OpenAI(base_url=f"{os.environ['PROVIDER_URL']}/{how}-{status}/v1", **{"max_retries": 0, **more})
+    return openai.OpenAI(
+        base_url=f"{os.environ['PROVIDER_URL']}/{how}-{status}/v1", **{"max_retries": 0, **more}
+    )
 
 
 def chat(openai: Any) -> None:
@@ -24,13 +26,17 @@ def stream(openai: Any) -> None:
     client = openai.OpenAI(max_retries=0)
     options = {"include_usage": True}
     for model in ("gpt-4o", "gpt-5"):
-        for _ in client.chat.completions.create(model=model, messages=QUESTION, stream=True, stream_options=options):
+        for _ in client.chat.completions.create(
+            model=model, messages=QUESTION, stream=True, stream_options=options
+        ):
             pass
 
 
 def silent_stream(openai: Any) -> None:
     """Without `include_usage` the provider names no figures."""
-    for _ in openai.OpenAI(max_retries=0).chat.completions.create(model="gpt-4o", messages=QUESTION, stream=True):
+    for _ in openai.OpenAI(max_retries=0).chat.completions.create(
+        model="gpt-4o", messages=QUESTION, stream=True
+    ):
         pass
 
 
@@ -47,7 +53,9 @@ def tools(openai: Any) -> None:
     offered = [{"type": "function", "function": {"name": "weather", "parameters": WEATHER}}]
     turns: list[Any] = list(QUESTION)
     while True:
-        message = client.chat.completions.create(model="gpt-4o", messages=turns, tools=offered).choices[0].message
+        message = (
+            client.chat.completions.create(model="gpt-4o", messages=turns, tools=offered).choices[0].message
+        )
         if not message.tool_calls:
             return
         turns.append(message)

@@ -1,4 +1,7 @@
-"""OpenTelemetry's instrumentations of the OpenAI and the Anthropic library, with their counters and their events."""
+"""
+OpenTelemetry's instrumentations of the OpenAI and the Anthropic library, with their counters and their
+events.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The Langfuse SDK of today (OTLP under a Langfuse address): its OpenAI wrapper, and generations written by hand."""
+"""
+The Langfuse SDK of today (OTLP under a Langfuse address): its OpenAI wrapper, and generations written by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from langfuse import get_client, propagate_attributes
 
 
 def by_hand() -> None:
-    """A generation that is known from the start, and one whose figures come when an earlier request has left."""
+    """
+    A generation that is known from the start, and one whose figures come when an earlier request has left.
+    """
     client = get_client()
     assert client.auth_check()
     with propagate_attributes(user_id="ada", session_id="basket-7", metadata={"tier": "gold"}):
@@ -19,7 +24,12 @@ def by_hand() -> None:
             name="at once",
             as_type="generation",
             model="gpt-4o",
-            usage_details={"input": 2000, "input_cached_tokens": 1000, "output": 450, "output_reasoning_tokens": 250},
+            usage_details={
+                "input": 2000,
+                "input_cached_tokens": 1000,
+                "output": 450,
+                "output_reasoning_tokens": 250,
+            },
             cost_details={"input": 0.0075, "output": 0.007},
         )
         at_once.end()

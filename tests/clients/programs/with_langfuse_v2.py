@@ -11,14 +11,21 @@ from langfuse import Langfuse
 
 
 def by_hand() -> None:
-    """A generation that is known from the start, and one whose figures come when an earlier request has left."""
+    """
+    A generation that is known from the start, and one whose figures come when an earlier request has left.
+    """
     client = Langfuse()
     assert client.auth_check()
     trace = client.trace(name="shop", user_id="ada", session_id="basket-7", tags=["tier:gold"])
     trace.generation(
         name="at once",
         model="gpt-4o",
-        usage_details={"input": 2000, "input_cached_tokens": 1000, "output": 450, "output_reasoning_tokens": 250},
+        usage_details={
+            "input": 2000,
+            "input_cached_tokens": 1000,
+            "output": 450,
+            "output_reasoning_tokens": 250,
+        },
         cost_details={"input": 0.0075, "output": 0.007},
     ).end()
     late = trace.generation(name="late", model="gpt-4o-mini")

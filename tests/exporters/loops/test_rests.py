@@ -1,4 +1,7 @@
-"""No loop oversleeps: what it skips because its time has not come is in what it waits for, whenever that time comes."""
+"""
+No loop oversleeps: what it skips because its time has not come is in what it waits for, whenever that time
+comes.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,9 @@ async def delivery_that_was_put_off(clock: SteppingClock, border: float, place: 
         await spool.deliveries.declare([SPEC])
         await spool.add(calls(1, 1))
         exporter = Capture(answers=[failed, None])
-        route = RouteLoop(SPEC, exporter, deliveries=spool.deliveries, log=spool.log, clock=clock, backoff=Backoff())
+        route = RouteLoop(
+            SPEC, exporter, deliveries=spool.deliveries, log=spool.log, clock=clock, backoff=Backoff()
+        )
         await route.forward_once()
         due_at = await spool.deliveries.next_due_at(SPEC.name)
         assert due_at is not None
@@ -147,7 +152,9 @@ async def notification_that_was_put_off(clock: SteppingClock, border: float, _: 
     ],
 )
 async def test_no_retry_oversleeps(rest: Rest, border: int, tmp_path: Path) -> None:
-    """Wherever in a round the time of what waits comes, it is tried in that round, or the loop wakes for it."""
+    """
+    Wherever in a round the time of what waits comes, it is tried in that round, or the loop wakes for it.
+    """
     clock = SteppingClock()
     comes_at = clock.at + (border + 0.5) * STEP_S
     try:

@@ -12,11 +12,19 @@ NOW = 1_790_000_000.0  # 2026-09-21 14:13:20 UTC
 
 
 def notice(id: str = "n1", **fields: Any) -> Notice:
-    given = {"kind": "budget.threshold_crossed", "title": f"title of {id}", "at": NOW, "severity": "warning", **fields}
+    given = {
+        "kind": "budget.threshold_crossed",
+        "title": f"title of {id}",
+        "at": NOW,
+        "severity": "warning",
+        **fields,
+    }
     return Notice(id=id, **given)
 
 
-def waiting(number: int, *, message: int | None = None, not_before: float = 0.0, **fields: Any) -> Notification:
+def waiting(
+    number: int, *, message: int | None = None, not_before: float = 0.0, **fields: Any
+) -> Notification:
     said = notice(f"n{number}", **fields)
     return Notification(notice=said, channel="one", number=number, message=message, not_before=not_before)
 

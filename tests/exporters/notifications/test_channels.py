@@ -70,7 +70,9 @@ def test_a_complete_channel_has_no_problem() -> None:
         ("email", {"time_zone": "../x"}, "notify[0].time_zone: '../x' is not a time zone such as Europe/Berlin"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_the_names_of_the_settings(type: str, fields: dict[str, Any], problem: str) -> None:
+def test_what_is_wrong_is_said_in_the_names_of_the_settings(
+    type: str, fields: dict[str, Any], problem: str
+) -> None:
     assert [problem] == list(catalogue.problems([settings(type, **{**COMPLETE[type], **fields})]))
 
 
@@ -107,7 +109,9 @@ def test_names_cannot_call_people_or_hide_addresses_in_chats() -> None:
 def test_names_are_shown_in_chats_letter_by_letter() -> None:
     """No code, no emphasis and no address that a click opens; the console's own link stays one."""
     named = notice(
-        title="`rm` ~x~ _y_ a_b", fields={"team": "https://bad.example www.bad.example"}, link="https://a/#/b?c=d&e=f"
+        title="`rm` ~x~ _y_ a_b",
+        fields={"team": "https://bad.example www.bad.example"},
+        link="https://a/#/b?c=d&e=f",
     )
     text = slack.text(Message(notices=[named]))
     assert not set("`~") & set(text)
@@ -122,7 +126,9 @@ def test_a_long_chat_message_is_cut() -> None:
 
 
 def test_an_alert_is_known_by_labels_without_amounts() -> None:
-    """Two notices of a thread are one alert; without a thread each is one of its own. It ends after it is sent."""
+    """
+    Two notices of a thread are one alert; without a thread each is one of its own. It ends after it is sent.
+    """
     first, second = (notice(id, thread="budget 1", fields={"spent so far": id}) for id in ("80", "90"))
     alert = alertmanager.alert(first, now=NOW + 99_999)
     assert alert["labels"] == alertmanager.alert(second, now=NOW)["labels"]
@@ -155,7 +161,9 @@ def test_a_mail_is_recognised_when_it_is_repeated() -> None:
 
 
 def test_a_mail_of_several_notices_says_all_of_them() -> None:
-    group = Message(notices=[notice("a", text="Grüße\n.\nend", fields={"x": "1"}), notice("b", link="https://x")])
+    group = Message(
+        notices=[notice("a", text="Grüße\n.\nend", fields={"x": "1"}), notice("b", link="https://x")]
+    )
     mail = message_from_bytes(bytes(email.written(group, settings("email", **MAIL), now=NOW)), policy=default)
     assert "[Tollhouse] 2 notices: title of a and more" == mail["Subject"]
     assert "title of a\n\nGrüße\n.\nend\n\nx: 1\n\n----\n\ntitle of b\n\nhttps://x\n" == mail.get_content()

@@ -1,4 +1,7 @@
-"""Whatever a receiver answers, and whenever Tollhouse is started again: each notice arrives in order, under one id."""
+"""
+Whatever a receiver answers, and whenever Tollhouse is started again: each notice arrives in order, under one
+id.
+"""
 
 from __future__ import annotations
 
@@ -88,6 +91,8 @@ async def _play(answers: list[str], steps: list[Step], groups: bool) -> None:
         else:
             sender = started()
         await sender.send_due()
-    assert [str(number) for number in range(added)] == [id for ids in receiver.messages.values() for id in ids]
+    assert [str(number) for number in range(added)] == [
+        id for ids in receiver.messages.values() for id in ids
+    ]
     assert {SENT} >= {each.state for each in await registry.notices.over()}
     assert [] == await registry.notices.waiting()

@@ -19,10 +19,11 @@ PATIENCE_S = 3.0  # a gateway that stands still is given up then
 
 class BalancedOracle(Oracle):
     """
-    Sends as a load balancer and its clients do together: to any gateway, and again to another without an answer.
+    Sends as a load balancer and its clients do together: to any gateway, and again to another without an
+    answer.
 
-    Every second request is reported to two gateways at once or one after the other, as an application and the gateway
-    that it calls would.
+    Every second request is reported to two gateways at once or one after the other, as an application and the
+    gateway that it calls would.
     """
 
     def __init__(self, path: Path, rng: random.Random, key: str, urls: Callable[[], Sequence[str]]) -> None:
@@ -34,13 +35,17 @@ class BalancedOracle(Oracle):
 
     def post(self, url: str, sent: SentRequest) -> urllib3.BaseHTTPResponse:
         headers = {"Content-Type": "application/json", "Authorization": self.key}
-        answer = CLIENT.request("POST", f"{url}/v1/traces", body=sent.body, headers=headers, timeout=self.patience_s)
+        answer = CLIENT.request(
+            "POST", f"{url}/v1/traces", body=sent.body, headers=headers, timeout=self.patience_s
+        )
         self.answers[str(answer.status)] += 1
         return answer
 
     @contextmanager
     def balanced(self, *, senders: int = 6, pause_s: float = 0.0) -> Iterator[None]:
-        """Load on whatever gateways there are, until the block ends; each sender pauses before each request."""
+        """
+        Load on whatever gateways there are, until the block ends; each sender pauses before each request.
+        """
         stop = threading.Event()
         self.refusals = [0] * senders
         threads = [threading.Thread(target=self._send_on, args=(n, stop, pause_s)) for n in range(senders)]

@@ -1,4 +1,6 @@
-"""Gateways on a database that the rows of the failure table break and heal, and what every row has to show."""
+"""
+Gateways on a database that the rows of the failure table break and heal, and what every row has to show.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,15 @@ class BrokenDatabase:
         verdict = self.site.judge()
         acknowledged = verdict.acknowledged - before
         print(
-            f"{trial.name}: senders saw {dict(oracle.answers)}; {acknowledged} acknowledged, {len(verdict.lost)} lost, "
+            f"{trial.name}: senders saw {dict(oracle.answers)}; {acknowledged} acknowledged, "
+            f"{len(verdict.lost)} lost, "
             f"{len(verdict.duplicates)} twice; a fresh record was delivered {took:.1f} s afterwards"
         )
         trial.count(
-            acknowledged=acknowledged, lost=len(verdict.lost), duplicates=len(verdict.duplicates), recovery_s=took
+            acknowledged=acknowledged,
+            lost=len(verdict.lost),
+            duplicates=len(verdict.duplicates),
+            recovery_s=took,
         )
         verdict.check()
 
@@ -100,4 +106,6 @@ class BrokenPair(BrokenDatabase):
     def is_booked(self, commit: int) -> None:
         """Wait until the books have what it counted."""
         booked = "SELECT 1 FROM gateways.marks WHERE booked >= "
-        wait_for(lambda: self.pair.primary.execute(f"{booked}{commit}"), ANSWERED_S, "the books have a commit")
+        wait_for(
+            lambda: self.pair.primary.execute(f"{booked}{commit}"), ANSWERED_S, "the books have a commit"
+        )

@@ -19,10 +19,14 @@ def wait_until_counted(gateway: Tollhouse, next_number: int) -> None:
         found: dict[str, Any] = gateway.asked("/ledger")["ledger"]
         return found
 
-    wait_for(lambda: state()["reach"] >= next_number and not state()["rebuilding"], COUNTED_S, "all is counted")
+    wait_for(
+        lambda: state()["reach"] >= next_number and not state()["rebuilding"], COUNTED_S, "all is counted"
+    )
 
 
-def differences(gateway: Tollhouse, calls: Iterable[SentCall], *, may_be: Iterable[SentCall] = ()) -> Sequence[str]:
+def differences(
+    gateway: Tollhouse, calls: Iterable[SentCall], *, may_be: Iterable[SentCall] = ()
+) -> Sequence[str]:
     """A line for each user whose sums are not those of the calls; `may_be` are calls that count or do not."""
     return list(_differences(gateway, list(calls), list(may_be)))
 

@@ -40,7 +40,11 @@ class RestartedPooler:
     def start(self) -> None:
         program = str(pooler_program())
         self._process = subprocess.Popen(
-            [program, "-q", str(self._file)], user=user(), env=environment(), cwd="/", stderr=subprocess.DEVNULL
+            [program, "-q", str(self._file)],
+            user=user(),
+            env=environment(),
+            cwd="/",
+            stderr=subprocess.DEVNULL,
         )
         while not answers(self.dsn):
             assert self._process.poll() is None, "pgbouncer ended at once"

@@ -49,7 +49,10 @@ PASSED_S = 120.0
 
 
 class SharedSite:
-    """`gateways` on one schema of a database; each has a directory of its own, and a start listens at a new address."""
+    """
+    `gateways` on one schema of a database; each has a directory of its own, and a start listens at a new
+    address.
+    """
 
     def __init__(
         self,
@@ -96,7 +99,10 @@ class SharedSite:
             own.write_text(dsn)
             storage = storage.replace(f'"{self._folder / "dsn"}"', f'"{own}"')
         config = CONFIG.format(
-            storage=storage, url=self.upstream.url, upstream_secret=self._folder / "upstream.key", **self._settings
+            storage=storage,
+            url=self.upstream.url,
+            upstream_secret=self._folder / "upstream.key",
+            **self._settings,
         )
         return Tollhouse(self._folder / name, config)
 
@@ -194,7 +200,9 @@ class SharedSite:
         fresh = self.oracle.make(1)
         (name,) = fresh.calls
         try:
-            wait_for(lambda: any(self.oracle.is_taken(url, fresh) for url in self.urls()), timeout_s, "an answer")
+            wait_for(
+                lambda: any(self.oracle.is_taken(url, fresh) for url in self.urls()), timeout_s, "an answer"
+            )
             wait_for(lambda: name in self.upstream.taken, timeout_s, "a fresh record is delivered")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.described()}") from error
@@ -235,7 +243,8 @@ class SharedSite:
 
     def _not_counted(self, promised: set[str], lost: set[str]) -> Sequence[str]:
         """
-        Where the ledger's sums are others than those of the calls that were acknowledged, or kept nevertheless.
+        Where the ledger's sums are others than those of the calls that were acknowledged, or kept
+        nevertheless.
 
         What is lost is said as such, and need not be counted.
         """
@@ -249,7 +258,9 @@ class SharedSite:
 
     def _next_number(self) -> int:
         """Of the calls."""
-        query = sql.SQL("SELECT next[%s] FROM {}.commits ORDER BY id DESC LIMIT 1").format(sql.Identifier(self.schema))
+        query = sql.SQL("SELECT next[%s] FROM {}.commits ORDER BY id DESC LIMIT 1").format(
+            sql.Identifier(self.schema)
+        )
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             row = connection.execute(query, (code(AI_TELEMETRY) + 1,)).fetchone()
         return int(row[0]) if row else 1
@@ -257,7 +268,8 @@ class SharedSite:
     def _gaps(self) -> Sequence[str]:
         """Numbers that no entry has, or two."""
         query = sql.SQL(
-            "SELECT topic, first, before FROM (SELECT topic, first, lag(first + count) OVER (PARTITION BY topic"
+            "SELECT topic, first, before FROM (SELECT topic, first, lag(first + count) OVER (PARTITION BY "
+            "topic"
             " ORDER BY first) AS before FROM {}.entries) e WHERE first <> before"
         ).format(sql.Identifier(self.schema))
         with psycopg.connect(self.dsn, autocommit=True) as connection:

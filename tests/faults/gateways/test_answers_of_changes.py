@@ -1,5 +1,6 @@
 """
-What an operator is told who deletes things while no standby confirms it, and asks again: it stands after a takeover.
+What an operator is told who deletes things while no standby confirms it, and asks again: it stands after a
+takeover.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ Way = Callable[[Pair, random.Random], AbstractContextManager[None]]
 @pytest.mark.timeout(7200)
 def test_what_was_answered_to_a_deletion_stands(trial: Trial, tmp_path: Path) -> None:
     """
-    The standby gets nothing, while it is waited for, or nobody is, or the one and the other in turn. Each deletion is
-    asked for twice, of either gateway: 503, or what is so after the takeover. In every second round the standby gets
-    what it missed before, and all is answered.
+    The standby gets nothing, while it is waited for, or nobody is, or the one and the other in turn. Each
+    deletion is asked for twice, of either gateway: 503, or what is so after the takeover. In every second
+    round the standby gets what it missed before, and all is answered.
     """
     ways: Iterator[Way] = itertools.cycle((lagging, emptied, flapping))
     for place, rng in enumerate(trial.rounds(short=3, full=50)):
@@ -146,11 +147,15 @@ class Deletions:
         wait_for(self._are_known, ANSWERED_S, "both gateways know all of it")
 
     def _are_known(self) -> bool:
-        return all(ask(one, "GET", thing.path)[0] == 200 for one in self._gateways for thing in self._things.values())
+        return all(
+            ask(one, "GET", thing.path)[0] == 200 for one in self._gateways for thing in self._things.values()
+        )
 
     def ask(self) -> None:
         """Once more for all that was not answered, each of one gateway or the other."""
-        for name in self._rng.sample(sorted(self._things.keys() - self.answered.keys()), KINDS - len(self.answered)):
+        for name in self._rng.sample(
+            sorted(self._things.keys() - self.answered.keys()), KINDS - len(self.answered)
+        ):
             thing = self._things[name]
             query = f"?confirm={quote(thing.confirm)}" if thing.confirm else ""
             status, _ = ask(self._rng.choice(self._gateways), "DELETE", thing.path + query)
@@ -166,7 +171,9 @@ class Deletions:
 
     def undone(self, server: Server) -> list[str]:
         """What it has, though it was answered that it is not there."""
-        kept = {id for table, column in ROWS for (id,) in server.execute(f"SELECT {column} FROM gateways.{table}")}
+        kept = {
+            id for table, column in ROWS for (id,) in server.execute(f"SELECT {column} FROM gateways.{table}")
+        }
         return [name for name in self.answered if self._things[name].id in kept]
 
 

@@ -1,6 +1,6 @@
 """
-The failure table of several gateways on one PostgreSQL, row by row, with real processes: a primary, its synchronous
-standby and two gateways, broken and healed under load.
+The failure table of several gateways on one PostgreSQL, row by row, with real processes: a primary, its
+synchronous standby and two gateways, broken and healed under load.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def stop_and_start(trial: Trial, broken: BrokenPair, server: Server) -> None:
 
 @pytest.mark.fault("F32")
 def test_database_stands_still(trial: Trial, broken: BrokenPair) -> None:
-    """The machine under it takes connections and answers for it, so that only a clock of ours ends the wait."""
+    """
+    The machine under it takes connections and answers for it, so that only a clock of ours ends the wait.
+    """
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial), standing_still(broken):
             broken.nothing_is_kept()
@@ -90,7 +92,11 @@ def test_no_standby_is_named(trial: Trial, broken: BrokenPair) -> None:
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial):
             broken.pair.primary.change(synchronous_standby_names="")
-            wait_for(lambda: any("the standby is gone" in one for one in broken.site.reasons()), ANSWERED_S, "a reason")
+            wait_for(
+                lambda: any("the standby is gone" in one for one in broken.site.reasons()),
+                ANSWERED_S,
+                "a reason",
+            )
             broken.nothing_is_kept()
             broken.pair.primary.change(synchronous_standby_names=STANDBY)
             broken.healed()
@@ -117,7 +123,9 @@ def oldest_transaction_s(broken: BrokenPair) -> float:
 
 @pytest.mark.fault("F36")
 def test_too_many_connections(trial: Trial, broken: BrokenPair) -> None:
-    """Others have all that the server gives: gateways say why they keep nothing, and go on when some are free."""
+    """
+    Others have all that the server gives: gateways say why they keep nothing, and go on when some are free.
+    """
     for _ in trial.rounds(short=1, full=10):
         with broken.row(trial), ExitStack() as others:
             take_all_connections(others, broken)
@@ -127,13 +135,17 @@ def test_too_many_connections(trial: Trial, broken: BrokenPair) -> None:
 
 
 def says_too_many(broken: BrokenPair) -> bool:
-    """The server's words for a role without privileges, while it has slots for others and when it has none."""
+    """
+    The server's words for a role without privileges, while it has slots for others and when it has none.
+    """
     words = ("connection slots", "too many clients")
     return any(one in reason for one in words for reason in broken.site.reasons())
 
 
 def take_all_connections(others: ExitStack, broken: BrokenPair) -> None:
-    """Takes what is left and ends the gateways' own, until it has all: each of those is tried for by them, too."""
+    """
+    Takes what is left and ends the gateways' own, until it has all: each of those is tried for by them, too.
+    """
     watcher = others.enter_context(psycopg.connect(broken.pair.primary.dsn, autocommit=True))
     left = MOST_CONNECTIONS - 1
     while left:
@@ -151,8 +163,8 @@ END_GATEWAYS = "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHE
 @pytest.mark.fault("F38")
 def test_damage(trial: Trial, broken: BrokenPair) -> None:
     """
-    Of a body: its records are set aside and counted. Of a commit's terms: the recount names it, once. Of its ids: a
-    start leaves them out. What is beside them is delivered.
+    Of a body: its records are set aside and counted. Of a commit's terms: the recount names it, once. Of its
+    ids: a start leaves them out. What is beside them is delivered.
     """
     site, damaged_calls = broken.site, 0
     for _ in trial.rounds(short=1, full=5):
@@ -220,8 +232,8 @@ def damage(broken: BrokenPair, table: str, column: str, which: str) -> None:
 @pytest.mark.fault("F40")
 def test_the_old_primary_goes_on(trial: Trial, broken: BrokenPair) -> None:
     """
-    It stands still, the standby is promoted, then it goes on: who reaches only the old one keeps nothing; others keep
-    nothing there. The last row, because there is no way back.
+    It stands still, the standby is promoted, then it goes on: who reaches only the old one keeps nothing;
+    others keep nothing there. The last row, because there is no way back.
     """
     pair, site = broken.pair, broken.site
     list(trial.rounds(short=1, full=1))
@@ -251,7 +263,13 @@ def test_pooler_killed(trial: Trial, cluster: Server, tmp_path: Path) -> None:
         stack.callback(pooler.kill)
         pooler.start()
         site = SharedSite(
-            tmp_path / "site", dsn=pooler.dsn, schema="pooled", rng=rounds[0], count=1, spool=SPOOL, storage=POOLED
+            tmp_path / "site",
+            dsn=pooler.dsn,
+            schema="pooled",
+            rng=rounds[0],
+            count=1,
+            spool=SPOOL,
+            storage=POOLED,
         )
         stack.callback(site.close)
         site.start()
@@ -269,7 +287,10 @@ POOLED = 'pooler = "transaction"'
 
 @pytest.mark.fault("F41")
 def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
-    """What it had not received is lost: the gateway that acknowledged it says so in its log, and `tollhouse doctor`."""
+    """
+    What it had not received is lost: the gateway that acknowledged it says so in its log, and `tollhouse
+    doctor`.
+    """
     for rng in trial.rounds(short=1, full=1):
         with folder() as place, ExitStack() as stack:
             pair = Pair(place, synchronous_standby_names="")
@@ -309,7 +330,9 @@ def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
 
 @pytest.mark.fault("F37")
 def test_disk_full(trial: Trial, cluster: Server, tmp_path: Path) -> None:
-    """Of a database whose files have a disk of their own: 503 and when to come again, then it goes on by itself."""
+    """
+    Of a database whose files have a disk of their own: 503 and when to come again, then it goes on by itself.
+    """
     with folder() as place, ExitStack() as stack:
         disk = stack.enter_context(small_disk(place / "disk", mib=64))
         if name := user():

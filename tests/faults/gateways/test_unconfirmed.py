@@ -1,6 +1,6 @@
 """
-The standby gets nothing: while it is waited for, while nobody is, or the one and the other in turn. Nothing is
-acknowledged then, nothing leaves, and after a takeover each call is at the upstream once.
+The standby gets nothing: while it is waited for, while nobody is, or the one and the other in turn. Nothing
+is acknowledged then, nothing leaves, and after a takeover each call is at the upstream once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def sites(trial: Trial, tmp_path: Path) -> Iterator[Iterator[tuple[SharedSite, P
     """Two gateways on a pair for each round, which ends with a takeover and is judged."""
 
     def rounds() -> Iterator[tuple[SharedSite, Pair, random.Random, Way]]:
-        for place, (rng, way) in enumerate(zip(trial.rounds(short=3, full=50), itertools.cycle(WAYS), strict=False)):
+        for place, (rng, way) in enumerate(
+            zip(trial.rounds(short=3, full=50), itertools.cycle(WAYS), strict=False)
+        ):
             with ExitStack() as stack:
                 pair = stack.enter_context(new_pair())
                 site = SharedSite(
@@ -82,7 +84,10 @@ def waits(site: SharedSite) -> bool:
 
 @pytest.mark.fault("A2")
 def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path) -> None:
-    """The upstream takes again while no standby confirms anything: routes wait, and nothing is sent a second time."""
+    """
+    The upstream takes again while no standby confirms anything: routes wait, and nothing is sent a second
+    time.
+    """
     with sites(trial, tmp_path) as rounds:
         for site, pair, rng, way in rounds:
             site.upstream.behave(refuse(503))

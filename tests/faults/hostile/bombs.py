@@ -1,4 +1,6 @@
-"""Bodies that weigh little and unfold to much, or are work out of proportion: what may not cost others a turn."""
+"""
+Bodies that weigh little and unfold to much, or are work out of proportion: what may not cost others a turn.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def _spans(content: Callable[[int], bytes]) -> Callable[[int], bytes]:
 
 def _names(size: int) -> bytes:
     """A span with a name of its own for every sixteen bytes."""
-    pairs = [field(9, field(1, b"n%d" % one) + field(2, field(1, b"v"))) for one in range(min(size // 16, 100_000))]
+    pairs = [
+        field(9, field(1, b"n%d" % one) + field(2, field(1, b"v"))) for one in range(min(size // 16, 100_000))
+    ]
     return field(1, field(2, field(2, field(1, b"\1" * 16) + b"".join(pairs))))
 
 
@@ -53,19 +57,25 @@ def _numbers(size: int, number: bytes) -> bytes:
 
 
 def _call(size: int, number: bytes) -> bytes:
-    """One event of LiteLLM, of which the messages are nearly all; without a model it is no record to deliver."""
+    """
+    One event of LiteLLM, of which the messages are nearly all; without a model it is no record to deliver.
+    """
     return b'{"id":"x","call_type":"completion","messages":%b}' % _numbers(size, number)
 
 
 def _generation(size: int, number: bytes) -> bytes:
-    body = b'{"model":"m","usageDetails":{"input":1},"input":%b}' % _numbers(size, number)  # no id: rejected once read
+    body = b'{"model":"m","usageDetails":{"input":1},"input":%b}' % _numbers(
+        size, number
+    )  # no id: rejected once read
     return b'{"id":"e","type":"generation-create","body":%b}' % body
 
 
 def _packed_document(size: int) -> bytes:
     """A log record behind another line, which unfolds to the size."""
     record = b'{"schemaType":"ModelInvocationLog","input":{"inputBodyJson":%b}}' % _numbers(size, b"NaN")
-    return json.dumps({"records": [{"data": base64.b64encode(gzip.compress(b"{}\n" + record)).decode()}]}).encode()
+    return json.dumps(
+        {"records": [{"data": base64.b64encode(gzip.compress(b"{}\n" + record)).decode()}]}
+    ).encode()
 
 
 def _firehose(size: int) -> bytes:
@@ -82,12 +92,16 @@ BOMBS = {
     "fields nobody knows": Bomb(_TRACES, PROTOBUF, lambda size: field(1, b"\x18\x00" * (size // 2))),
     "spans in protobuf": Bomb(_TRACES, PROTOBUF, _spans(lambda size: b"\x12\x00" * (size // 2))),
     "resources in protobuf": Bomb("/v1/logs", PROTOBUF, lambda size: b"\x0a\x00" * (size // 2)),
-    "attributes in protobuf": Bomb(_TRACES, PROTOBUF, _spans(lambda size: field(2, b"\x4a\x00" * (size // 2)))),
+    "attributes in protobuf": Bomb(
+        _TRACES, PROTOBUF, _spans(lambda size: field(2, b"\x4a\x00" * (size // 2)))
+    ),
     "points in protobuf": Bomb(
         "/v1/metrics", PROTOBUF, _spans(lambda size: field(2, field(7, b"\x0a\x00" * (size // 2))))
     ),
     "a list in protobuf": Bomb(
-        _TRACES, PROTOBUF, _spans(lambda size: field(2, field(9, field(2, field(5, b"\x0a\x00" * (size // 2))))))
+        _TRACES,
+        PROTOBUF,
+        _spans(lambda size: field(2, field(9, field(2, field(5, b"\x0a\x00" * (size // 2)))))),
     ),
     "spans in JSON": Bomb(_TRACES, JSON, _repeated(_IN_SPANS, b"{}", b"]}]}]}")),
     "resources in JSON": Bomb(_TRACES, JSON, _repeated(b'{"resourceSpans":[', b"{}", b"]}")),
@@ -95,7 +109,9 @@ BOMBS = {
     "points in JSON": Bomb(
         "/v1/metrics",
         JSON,
-        _repeated(b'{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"sum":{"dataPoints":[', b"{}", b"]}}]}]}]}"),
+        _repeated(
+            b'{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"sum":{"dataPoints":[', b"{}", b"]}}]}]}]}"
+        ),
     ),
     "items of a gateway": Bomb(_LITELLM, JSON, _repeated(b"[", b"{}", b"]")),
     "lines of a gateway": Bomb(_LITELLM, JSON, lambda size: b"{}\n" * (size // 3)),
@@ -105,25 +121,36 @@ BOMBS = {
     "one call": Bomb(_LITELLM, JSON, lambda size: _call(size, b"[]")),
     "one call with NaN": Bomb(_LITELLM, JSON, lambda size: _call(size, b"NaN")),
     "items with NaN": Bomb(_LITELLM, JSON, _repeated(b"[", b'{"messages":%b}' % _numbers(400, b"NaN"), b"]")),
-    "one call behind another": Bomb(_LITELLM, JSON, lambda size: _call(1, b"1") + b"\n" + _call(size, b"NaN")),
+    "one call behind another": Bomb(
+        _LITELLM, JSON, lambda size: _call(1, b"1") + b"\n" + _call(size, b"NaN")
+    ),
     "one event of Langfuse": Bomb(_LANGFUSE, JSON, lambda size: b'{"batch":[%b]}' % _generation(size, b"[]")),
-    "one event with NaN": Bomb(_LANGFUSE, JSON, lambda size: b'{"batch":[{},%b]}' % _generation(size, b"NaN")),
+    "one event with NaN": Bomb(
+        _LANGFUSE, JSON, lambda size: b'{"batch":[{},%b]}' % _generation(size, b"NaN")
+    ),
     "events with NaN": Bomb(_LANGFUSE, JSON, _repeated(b'{"batch":[', _generation(400, b"NaN"), b"]}")),
     "one event, format unknown": Bomb(_ANY, JSON, lambda size: b'{"batch":[%b]}' % _generation(size, b"NaN")),
     "half characters": Bomb(_LITELLM, JSON, lambda size: _call(size, b'"%b"' % (b"\\ud800" * 100_000))),
     "bytes that are no text": Bomb(_LANGFUSE, JSON, lambda size: b'{"batch":[NaN,"%b"]}' % (b"\xff" * size)),
     "one document in a delivery": Bomb("/v1/ai-telemetry/bedrock", JSON, _packed_document, is_packed=False),
-    "one usage event with NaN": Bomb("/v1/events", JSON, lambda size: b'{"data":{"a":%b}}' % _numbers(size, b"NaN")),
+    "one usage event with NaN": Bomb(
+        "/v1/events", JSON, lambda size: b'{"data":{"a":%b}}' % _numbers(size, b"NaN")
+    ),
     "one span": Bomb(_TRACES, JSON, lambda size: _IN_SPANS + b'{"other":%b}]}]}]}' % _numbers(size, b"[[]]")),
     "digits": Bomb(_TRACES, JSON, lambda size: _IN_SPANS + b'{"other":%b}]}]}]}' % (b"1" * size)),
-    "a stream": Bomb("/unit-cost/v1/telemetry/metric/s", JSON, lambda size: _numbers(size, b"[]"), method="PUT"),
+    "a stream": Bomb(
+        "/unit-cost/v1/telemetry/metric/s", JSON, lambda size: _numbers(size, b"[]"), method="PUT"
+    ),
     "brackets": Bomb(_LITELLM, JSON, lambda size: b"[" * (size // 4)),
     "100,000 names": Bomb(_TRACES, PROTOBUF, _names, is_packed=False),
     "a prompt": Bomb(
         _TRACES,
         JSON,
         lambda size: (
-            _IN_SPANS + b'{"attributes":[{"key":"input","value":{"stringValue":"' + b"x" * size + b'"}}]}]}]}]}'
+            _IN_SPANS
+            + b'{"attributes":[{"key":"input","value":{"stringValue":"'
+            + b"x" * size
+            + b'"}}]}]}]}]}'
         ),
         is_packed=False,
     ),

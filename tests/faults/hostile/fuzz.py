@@ -1,4 +1,7 @@
-"""Requests that no client would make, over every address: made from the OpenAPI document and the cases, and mutated."""
+"""
+Requests that no client would make, over every address: made from the OpenAPI document and the cases, and
+mutated.
+"""
 
 from __future__ import annotations
 
@@ -65,16 +68,24 @@ class Fuzzer:
         self._rng = rng
         self._key = key
         self._operations = [
-            (method.upper(), path) for path, methods in sorted(document["paths"].items()) for method in sorted(methods)
+            (method.upper(), path)
+            for path, methods in sorted(document["paths"].items())
+            for method in sorted(methods)
         ]
-        self._for_keys = [(method, path) for method, path in self._operations if not path.startswith("/console")]
-        payloads = [path for path in sorted(CASES.rglob("*.*json")) if not path.name.endswith(".expected.json")]
+        self._for_keys = [
+            (method, path) for method, path in self._operations if not path.startswith("/console")
+        ]
+        payloads = [
+            path for path in sorted(CASES.rglob("*.*json")) if not path.name.endswith(".expected.json")
+        ]
         self.bodies = [path.read_bytes() for path in payloads]
 
     def connection(self) -> tuple[bytes, bool]:
         """What is sent over one connection, and whether it is whole: if so it must be answered."""
         rng = self._rng
-        sent = b"".join(self.request() for _ in range(rng.choice([0, 0, 0, 1, 3]))) + self.request("Connection: close")
+        sent = b"".join(self.request() for _ in range(rng.choice([0, 0, 0, 1, 3]))) + self.request(
+            "Connection: close"
+        )
         if rng.random() < 0.1:
             return sent[: rng.randrange(len(sent))], False
         if rng.random() < 0.05:
@@ -115,7 +126,9 @@ class Fuzzer:
 
     def body(self) -> bytes:
         """A case, or some JSON, mutated."""
-        chosen = self._rng.choice([*self._rng.sample(self.bodies, 8), b"{}", b"[]", b"", b'{"records": [{}]}'])
+        chosen = self._rng.choice(
+            [*self._rng.sample(self.bodies, 8), b"{}", b"[]", b"", b'{"records": [{}]}']
+        )
         drawn = self._rng.random()
         if drawn < 0.25:
             return chosen
@@ -175,12 +188,20 @@ class Fuzzer:
         return (self.mutated(body) if rng.random() < 0.3 else body), coding
 
     def frames(self) -> bytes:
-        """What no gRPC client sends: frames of HTTP/2 of any type, length and content, after a good beginning."""
+        """
+        What no gRPC client sends: frames of HTTP/2 of any type, length and content, after a good beginning.
+        """
         rng = self._rng
-        sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"") if rng.random() < 0.9 else rng.randbytes(30)
+        sent = (
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"")
+            if rng.random() < 0.9
+            else rng.randbytes(30)
+        )
         for _ in range(rng.randint(1, 12)):
             payload = rng.randbytes(rng.choice([0, 1, 4, 8, 9, 200]))
-            sent += _frame(rng.randrange(12), rng.randrange(256), rng.choice([0, 1, 2, 3, 2**31 - 1]), payload)
+            sent += _frame(
+                rng.randrange(12), rng.randrange(256), rng.choice([0, 1, 2, 3, 2**31 - 1]), payload
+            )
         return sent
 
 

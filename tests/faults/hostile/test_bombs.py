@@ -22,7 +22,9 @@ from tests.faults.site import FaultSite
 # Of a body: in a short round smaller, with limits that are as much smaller.
 SIZE = (60 if LONG else 6) * MIB
 SERVER = "" if LONG else "max_items = 25_000"  # of 2,000,000 and more in one body; beyond, the answer is 413
-OVER_MIB = 270 if LONG else 140  # over what the process had before, 80 of a new one: of 60 MiB it was 600 to 4,700
+OVER_MIB = (
+    270 if LONG else 140
+)  # over what the process had before, 80 of a new one: of 60 MiB it was 600 to 4,700
 YARDSTICK = b"[" + b"[]," * (64 * MIB // 3) + b"[]]"  # read in one go it takes some 130 ms of a processor
 ANSWERS = {200, 207, 400, 413, 503}
 TIMEOUT_S = 300
@@ -33,8 +35,8 @@ class Prober:
     """
     Asks for health all the time, as long as a body is read.
 
-    How long the longest answer took is how long the event loop stood still, or how long the machine gave it no
-    processor. So what counts is how much of one the server used meanwhile.
+    How long the longest answer took is how long the event loop stood still, or how long the machine gave it
+    no processor. So what counts is how much of one the server used meanwhile.
     """
 
     def __init__(self, site: FaultSite) -> None:
@@ -97,7 +99,9 @@ def test_a_bomb_costs_nobody_a_turn(trial: Trial, sites: Sites) -> None:
                     )
                 peak, size, wire = round(site.resident_mib(peak=True)), len(body) / MIB, len(sent) / 1024
                 waited = f"{prober.longest_s * 1000:5.0f} ms, {prober.busiest_s * 1000:4.0f} ms of them busy"
-                print(f"{name:24} {size:5.1f} MiB, {wire:8.1f} KiB sent: {answer.status}, {waited}, {peak} MiB")
+                print(
+                    f"{name:24} {size:5.1f} MiB, {wire:8.1f} KiB sent: {answer.status}, {waited}, {peak} MiB"
+                )
                 assert answer.status in ANSWERS, name
                 assert peak - before < OVER_MIB, name
                 # It was up to 50 s. The machine may be slower than it was at the start.

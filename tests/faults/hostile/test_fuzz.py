@@ -1,4 +1,6 @@
-"""Requests that no client would make: none is answered with 500, nothing grows or stalls, and the books balance."""
+"""
+Requests that no client would make: none is answered with 500, nothing grows or stalls, and the books balance.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def finish(tollhouse: Tollhouse, key: str, trial: Trial) -> None:
 @pytest.mark.fault("F23")
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory as Linux tells it")
-def test_http_of_any_kind_is_answered_and_costs_nothing(trial: Trial, server: tuple[Tollhouse, str, str]) -> None:
+def test_http_of_any_kind_is_answered_and_costs_nothing(
+    trial: Trial, server: tuple[Tollhouse, str, str]
+) -> None:
     """Over every address of the OpenAPI document: paths, headers, codings, bodies, pipelined and cut."""
     tollhouse, key, _ = server
     host, _, port = tollhouse.url.removeprefix("http://").rpartition(":")
@@ -84,7 +88,9 @@ def test_http_of_any_kind_is_answered_and_costs_nothing(trial: Trial, server: tu
 @pytest.mark.fault("F23")
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory as Linux tells it")
-def test_grpc_of_any_kind_is_answered_and_costs_nothing(trial: Trial, server: tuple[Tollhouse, str, str]) -> None:
+def test_grpc_of_any_kind_is_answered_and_costs_nothing(
+    trial: Trial, server: tuple[Tollhouse, str, str]
+) -> None:
     """Every service, with messages of any kind, and connections that speak no gRPC."""
     tollhouse, key, address = server
     host, _, port = address.rpartition(":")
@@ -98,7 +104,9 @@ def test_grpc_of_any_kind_is_answered_and_costs_nothing(trial: Trial, server: tu
                 body = fuzzer.mutated(whole) if rng.random() < 0.7 else fuzzer.body()
                 service = rng.choice(sorted(GRPC_SERVICES))
                 call = channel.unary_unary(f"/{service}/Export")
-                coding = rng.choice([grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate])
+                coding = rng.choice(
+                    [grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate]
+                )
                 sender = (("authorization", key if rng.random() < 0.9 else "th_x"),)
                 try:
                     call(body, metadata=sender, compression=coding, timeout=30)

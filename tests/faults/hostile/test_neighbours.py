@@ -15,8 +15,9 @@ from tests.faults.site import FaultSite
 from tests.faults.test_load import ROOT, SteadySenders
 from tests.faults.upstream import ACCEPT, refuse
 
-# Of its rate, in the best of some tries on a machine that others keep busy. First come, first served left it a
-# quarter to two fifths here. How much it is on a quiet one is what `python -m tests.bench.fairness` measures.
+# Of its rate, in the best of some tries on a machine that others keep busy. First come, first served left it
+# a quarter to two fifths here. How much it is on a quiet one is what `python -m tests.bench.fairness`
+# measures.
 LEAST = 0.5
 TRIES = 4
 

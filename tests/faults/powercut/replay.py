@@ -1,9 +1,11 @@
 """
-What a power cut leaves on the disk: a trace of changes, replayed up to some point, without what was not synced.
+What a power cut leaves on the disk: a trace of changes, replayed up to some point, without what was not
+synced.
 
-The model is a strict one. Of a file, what was written since its last sync is there, not there, or torn: half of its
-sectors. Of a directory, what was made, renamed and removed since its own last sync is there up to some point. A file
-that was synced is lost all the same when its name was not. `-shm` files are never there: SQLite makes them again.
+The model is a strict one. Of a file, what was written since its last sync is there, not there, or torn: half
+of its sectors. Of a directory, what was made, renamed and removed since its own last sync is there up to some
+point. A file that was synced is lost all the same when its name was not. `-shm` files are never there: SQLite
+makes them again.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ _LARGEST = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    # (C)reate, (W)rite, (T)runcate, (A)llocate, (S)ync, sync of a (D)irectory, (R)ename, (U)nlink, (M)ake a directory
+    # (C)reate, (W)rite, (T)runcate, (A)llocate, (S)ync, sync of a (D)irectory, (R)ename, (U)nlink, (M)ake a
+    # directory
     operation: str
     inode: int
     offset: int
@@ -94,7 +97,9 @@ def _write(content: bytearray, offset: int, data: bytes) -> None:
     content[offset : offset + len(data)] = data
 
 
-Inventory = list[tuple[str, int, bytes | None]]  # paths with inode and content, None for a directory, parents first
+Inventory = list[
+    tuple[str, int, bytes | None]
+]  # paths with inode and content, None for a directory, parents first
 Names = dict[str, "_File | None"]  # by path relative to the root; None: a directory
 
 
@@ -104,7 +109,8 @@ class Disk:
     def __init__(self, before: Inventory) -> None:
         """`before` was there, and on the disk, before the first change."""
         self._synced: Names = {
-            name: None if content is None else _File(inode, bytearray(content)) for name, inode, content in before
+            name: None if content is None else _File(inode, bytearray(content))
+            for name, inode, content in before
         }
         self._names: Names = dict(self._synced)
         self._files = {file.inode: file for file in self._names.values() if file is not None}
@@ -127,7 +133,9 @@ class Disk:
 
     def whole(self) -> dict[str, bytes]:
         """Every file as the process saw it."""
-        return {name: file.whole() for name, file in self._names.items() if file is not None and is_kept(name)}
+        return {
+            name: file.whole() for name, file in self._names.items() if file is not None and is_kept(name)
+        }
 
     def cut(self, rng: random.Random) -> Inventory:
         """What a power cut may leave."""
@@ -182,8 +190,8 @@ def restore(left: Inventory, root: Path, attic: Path) -> None:
     """
     Make a directory what a cut has left.
 
-    Files keep their inode, which the marks of record files name: those that are not there now stand in the attic. They
-    are known by their name, too: the number of a file that was removed is soon that of another.
+    Files keep their inode, which the marks of record files name: those that are not there now stand in the
+    attic. They are known by their name, too: the number of a file that was removed is soon that of another.
     """
     attic.mkdir(exist_ok=True)
     for path in sorted(root.rglob("*"), reverse=True):

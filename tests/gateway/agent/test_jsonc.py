@@ -44,7 +44,9 @@ def test_a_new_member_on_a_line_that_holds_all() -> None:
 
 def test_a_trailing_comma_stays_a_habit() -> None:
     """Whoever ends the last line with a comma goes on doing so."""
-    assert '{\n\t"a": 1, // one\n\t"b": {\n\t\t"c": 2\n\t},\n}' == jsonc.put('{\n\t"a": 1, // one\n}', ("b", "c"), 2)
+    assert '{\n\t"a": 1, // one\n\t"b": {\n\t\t"c": 2\n\t},\n}' == jsonc.put(
+        '{\n\t"a": 1, // one\n}', ("b", "c"), 2
+    )
     assert '{"a": 1, "b": 2,}' == jsonc.put('{"a": 1,}', ("b",), 2)
 
 
@@ -69,7 +71,18 @@ def test_line_ends_and_marks_of_windows() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["{", "[1, 2", '{"a" 1}', '{"a": 1 "b": 2}', "{'a': 1}", '{"a": tru}', "{} {}", '{"a": "\n"}', "x", "[" * 200],
+    [
+        "{",
+        "[1, 2",
+        '{"a" 1}',
+        '{"a": 1 "b": 2}',
+        "{'a': 1}",
+        '{"a": tru}',
+        "{} {}",
+        '{"a": "\n"}',
+        "x",
+        "[" * 200,
+    ],
 )
 def test_what_is_no_json(text: str) -> None:
     """Said with its line, never guessed."""
@@ -86,7 +99,13 @@ def test_a_path_through_something_else() -> None:
 
 
 names = st.sampled_from(["a", "b", "env", "telemetry", "x.y", "ü", 'q"', "\\"])
-leaves = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=6) | st.lists(st.integers(0, 3), max_size=2)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.text(max_size=6)
+    | st.lists(st.integers(0, 3), max_size=2)
+)
 trees = st.dictionaries(
     names, st.recursive(leaves, lambda inner: st.dictionaries(names, inner, max_size=3)), max_size=4
 )
@@ -149,4 +168,6 @@ def test_only_the_path_changes(document: tuple[str, dict[str, Any]], path: list[
 def test_a_removed_member_is_all_that_goes(document: tuple[str, dict[str, Any]], name: str) -> None:
     """What is left reads as before without it."""
     text, tree = document
-    assert {key: value for key, value in tree.items() if key != name} == jsonc.parse(jsonc.remove(text, (name,)))
+    assert {key: value for key, value in tree.items() if key != name} == jsonc.parse(
+        jsonc.remove(text, (name,))
+    )

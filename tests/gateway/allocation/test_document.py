@@ -21,7 +21,11 @@ KNOWN = (*DIMENSIONS, "tag:service")
 def rows(head: str) -> list[list[str]]:
     """The lines of the table whose head begins with this."""
     table = TEXT[TEXT.index(f"| {head} |") :].partition("\n\n")[0]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if "---" not in line]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table.splitlines()
+        if "---" not in line
+    ]
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
@@ -32,7 +36,9 @@ def test_examples_are_definitions(text: str) -> None:
 def test_the_first_example_gives_the_elements_of_the_table() -> None:
     """Each line of the table is a combination of values with the elements that it has."""
     head, *lines = rows("`tag:service`")
-    found = {each.dimension.id.removeprefix(PREFIX): each for each in decisions(parse(EXAMPLES[0].encode(), KNOWN))}
+    found = {
+        each.dimension.id.removeprefix(PREFIX): each for each in decisions(parse(EXAMPLES[0].encode(), KNOWN))
+    }
     assert len(lines) >= 5
     for line in lines:
         cells = dict(zip((name.strip("`") for name in head), line, strict=True))

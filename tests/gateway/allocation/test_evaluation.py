@@ -16,9 +16,14 @@ KNOWN = ("model", "provider", "team", "user", "tag:service")
 
 def elements(text: str, **values: str) -> dict[str, str]:
     """The element of each dimension, by its key."""
-    known = {**dict.fromkeys(KNOWN, ""), **{name.replace("tag_", "tag:"): value for name, value in values.items()}}
+    known = {
+        **dict.fromkeys(KNOWN, ""),
+        **{name.replace("tag_", "tag:"): value for name, value in values.items()},
+    }
     return {
-        each.dimension.id.removeprefix("User:Defined:"): each.element(tuple(known[name] for name in each.sources))
+        each.dimension.id.removeprefix("User:Defined:"): each.element(
+            tuple(known[name] for name in each.sources)
+        )
         for each in decisions(parse(text.encode(), KNOWN))
     }
 
@@ -77,7 +82,9 @@ def test_transforms(transform: Transform, value: str, expected: str) -> None:
 
 
 def test_the_first_rule_that_matches_counts() -> None:
-    """What matches nothing has the default, or is unknown; a GroupBy without a value lets the next rule try."""
+    """
+    What matches nothing has the default, or is unknown; a GroupBy without a value lets the next rule try.
+    """
     text = """
 Dimensions:
   D:
@@ -119,7 +126,9 @@ def test_an_element_is_as_long_as_the_ledger_keeps_values() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many combinations there are, of all dimensions together; what was forgotten is decided again."""
+    """
+    However many combinations there are, of all dimensions together; what was forgotten is decided again.
+    """
     monkeypatch.setattr(evaluation, "MOST_REMEMBERED", 10)
     text = "Dimensions: {A: {Rules: [{Type: GroupBy, Source: team}]}, B: {Rules: [{Type: GroupBy, Source: user}]}}"
     both = decisions(parse(text.encode(), KNOWN))
@@ -133,7 +142,9 @@ def test_without_a_definition_nothing_is_decided() -> None:
     assert [] == list(decisions(Definition()))
 
 
-@given(value=st.text(max_size=20), transforms=st.lists(st.sampled_from(["Normalize", "Lower", "Upper", "Trim"])))
+@given(
+    value=st.text(max_size=20), transforms=st.lists(st.sampled_from(["Normalize", "Lower", "Upper", "Trim"]))
+)
 def test_transforms_take_any_value(value: str, transforms: list[str]) -> None:
     """No value of the ledger makes a question fail; normalizing twice changes nothing."""
     transformed(value, [Transform(each) for each in transforms])

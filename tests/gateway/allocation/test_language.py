@@ -78,7 +78,9 @@ def test_an_empty_definition() -> None:
 
 def test_every_scalar_is_text() -> None:
     """YAML's own reading of `on`, numbers and days does not change what they are compared with."""
-    text = rule("Type: Group\nName: 007\nConditions: [{Source: team, Equals: [on, 1e3, 2026-11-01, 0x1f, No]}]")
+    text = rule(
+        "Type: Group\nName: 007\nConditions: [{Source: team, Equals: [on, 1e3, 2026-11-01, 0x1f, No]}]"
+    )
     [group] = parse(text.encode(), KNOWN).dimensions[0].rules
     assert isinstance(group, Group)
     assert "007" == group.name
@@ -184,7 +186,11 @@ def test_limits() -> None:
     text = f"Dimensions: {{A: {{Rules: [{rule}, {rule}]}}, B: {{Rules: [{rule}]}}}}"
     edge = {"max_bytes": len(text), "max_dimensions": 2, "max_rules": 3}
     assert 2 == len(parse(text.encode(), KNOWN, Limits(**edge)).dimensions)
-    settings = {"max_bytes": "max_definition_bytes", "max_dimensions": "max_dimensions", "max_rules": "max_rules"}
+    settings = {
+        "max_bytes": "max_definition_bytes",
+        "max_dimensions": "max_dimensions",
+        "max_rules": "max_rules",
+    }
     for name, setting in settings.items():
         [fault] = faults(text, **{**edge, name: edge[name] - 1})
         assert f"(allocation.{setting})" in fault.error

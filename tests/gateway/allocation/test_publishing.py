@@ -1,4 +1,6 @@
-"""Definitions of allocation where several gateways share a registry: what one publishes is in force at all."""
+"""
+Definitions of allocation where several gateways share a registry: what one publishes is in force at all.
+"""
 
 from __future__ import annotations
 

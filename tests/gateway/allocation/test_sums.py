@@ -29,15 +29,17 @@ DAY = 24 * HOUR
 
 values = st.lists(st.sampled_from(["a", "b", "ä", "x", "y", "gpt"]), min_size=1, max_size=2)
 sources = st.fixed_dictionaries({"Source": st.sampled_from(SOURCES)})
-comparisons = st.tuples(sources, st.sampled_from(["Equals", "BeginsWith", "Contains", "EndsWith"]), values).map(
-    lambda parts: {**parts[0], parts[1]: parts[2]}
+comparisons = st.tuples(
+    sources, st.sampled_from(["Equals", "BeginsWith", "Contains", "EndsWith"]), values
+).map(lambda parts: {**parts[0], parts[1]: parts[2]})
+presence = st.tuples(sources, st.sampled_from(["true", "false"])).map(
+    lambda parts: {**parts[0], "HasValue": parts[1]}
 )
-presence = st.tuples(sources, st.sampled_from(["true", "false"])).map(lambda parts: {**parts[0], "HasValue": parts[1]})
 conditions = st.recursive(
     comparisons | presence,
-    lambda inner: st.tuples(st.sampled_from(["And", "Or", "Not"]), st.lists(inner, min_size=1, max_size=2)).map(
-        lambda parts: {parts[0]: parts[1]}
-    ),
+    lambda inner: st.tuples(
+        st.sampled_from(["And", "Or", "Not"]), st.lists(inner, min_size=1, max_size=2)
+    ).map(lambda parts: {parts[0]: parts[1]}),
     max_leaves=4,
 )
 groups = st.tuples(st.sampled_from(["one", "two"]), st.lists(conditions, min_size=1, max_size=2)).map(
@@ -51,7 +53,11 @@ rules = st.lists(groups | group_by, min_size=1, max_size=3)
 def definitions(draw: st.DrawFn) -> bytes:
     """Three dimensions, of which the last one is made of the first."""
     first = {"Rules": draw(rules), **draw(st.sampled_from([{}, {"DefaultValue": "none"}]))}
-    of_it = {"Type": "Group", "Name": "same", "Conditions": [{"Source": "User:Defined:A", "Equals": ["one", "a"]}]}
+    of_it = {
+        "Type": "Group",
+        "Name": "same",
+        "Conditions": [{"Source": "User:Defined:A", "Equals": ["one", "a"]}],
+    }
     return json.dumps(
         {"Dimensions": {"A": first, "B": {"Rules": draw(rules)}, "C": {"Rules": [of_it, *draw(rules)]}}}
     ).encode()
@@ -88,7 +94,9 @@ def test_elements_add_up_to_the_total(
             span = CostQuery(since=_at(BEGIN - 3 * DAY), until=_at(BEGIN + 3 * DAY), granularity=TOTAL)
 
             async def asked(granularity: str, *groups: str) -> list[CostRow]:
-                query = CostQuery(since=span.since, until=span.until, granularity=granularity, group_by=groups)
+                query = CostQuery(
+                    since=span.since, until=span.until, granularity=granularity, group_by=groups
+                )
                 return list(await ledger.costs(query))
 
             [whole] = sums(await asked(TOTAL)).values() or [(0, 0, 0)]
@@ -97,7 +105,9 @@ def test_elements_add_up_to_the_total(
                 expected: dict[Any, list[CostRow]] = defaultdict(list)
                 for row in by_sources:
                     known = dict(zip(SOURCES, (value or "" for value in row.group), strict=True))
-                    expected[decision.element(tuple(known[name] for name in decision.sources)) or None].append(row)
+                    expected[
+                        decision.element(tuple(known[name] for name in decision.sources)) or None
+                    ].append(row)
                 for granularity in (TOTAL, "daily", "hourly"):
                     found = sums(await asked(granularity, decision.dimension.id))
                     assert whole == tuple(sum(each[place] for each in found.values()) for place in range(3))

@@ -22,16 +22,19 @@ KNOWN = ("model", "team", "provider", "tag:service")
             '"A" if team is "x" or "y" or team ends with "z"',
         ),
         (
-            "{Type: Group, Name: A, Source: team, Conditions: [{And: [{Contains: x}, {Not: [{HasValue: false}]},"
+            "{Type: Group, Name: A, Source: team, Conditions: [{And: [{Contains: x}, {Not: [{HasValue: "
+            "false}]},"
             " {Or: [{Equals: b}, {Source: model, HasValue: true}]}]}]}",
             '"A" if team contains "x" and not (team is unknown) and (team is "b" or model is known)',
         ),
         (
-            "{Type: GroupBy, Source: team, Transforms: [{Type: Trim}, {Type: Split, Delimiter: '-', Index: 1}]}",
+            "{Type: GroupBy, Source: team, Transforms: [{Type: Trim}, {Type: Split, Delimiter: '-', Index: "
+            "1}]}",
             'the value of team (Trim; Split at "-", part 1)',
         ),
         (
-            "{Type: GroupBy, Sources: [provider, model], Format: '{0}/{1}', Conditions: [{Source: team, Equals: a}]}",
+            "{Type: GroupBy, Sources: [provider, model], Format: '{0}/{1}', Conditions: [{Source: team, "
+            "Equals: a}]}",
             '"{0}/{1}" of provider, model if team is "a"',
         ),
         (

@@ -38,7 +38,9 @@ async def registry(tmp_path: Path, clock: MovedClock) -> AsyncIterator[Registry]
 
 
 async def a_key(registry: Registry, name: str = "search team", **given: Any) -> str:
-    _, secret = await registry.keys.create(name=name, actor=ACTOR, **(given or {"use_cases": [SEND_AI_TELEMETRY]}))
+    _, secret = await registry.keys.create(
+        name=name, actor=ACTOR, **(given or {"use_cases": [SEND_AI_TELEMETRY]})
+    )
     return secret
 
 
@@ -141,7 +143,9 @@ async def test_a_missing_scope_outside_every_use_case(registry: Registry, clock:
 async def test_secrets_are_compared_in_constant_time(
     registry: Registry, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A secret is hashed under the installation's pepper, and the hashes are compared by hmac.compare_digest."""
+    """
+    A secret is hashed under the installation's pepper, and the hashes are compared by hmac.compare_digest.
+    """
     compared: list[tuple[bytes, bytes]] = []
     original = hmac.compare_digest
 
@@ -160,7 +164,9 @@ async def test_secrets_are_compared_in_constant_time(
 
 @pytest.mark.asyncio
 async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedClock) -> None:
-    """After a burst of unknown keys an address gets 429 with Retry-After; others and good keys do not wait."""
+    """
+    After a burst of unknown keys an address gets 429 with Retry-After; others and good keys do not wait.
+    """
     secret = await a_key(registry)
     access = Access(registry, clock=clock)
     assert [401] * GUESSES == [refused(access, f"th_guess{n}").status for n in range(GUESSES)]
@@ -253,8 +259,12 @@ async def test_a_key_over_its_request_limit_waits(registry: Registry, clock: Mov
 
 
 @pytest.mark.asyncio
-async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(registry: Registry, clock: MovedClock) -> None:
-    """A body larger than a second's worth is not refused for ever; the next one waits until it is paid off."""
+async def test_one_body_above_the_byte_limit_passes_and_is_paid_off(
+    registry: Registry, clock: MovedClock
+) -> None:
+    """
+    A body larger than a second's worth is not refused for ever; the next one waits until it is paid off.
+    """
     access = Access(registry, ServerSettings(max_key_bytes_per_s=1000), clock=clock)
     bearer = Bearer("large", frozenset())
     access.charge(bearer, requests=1, bytes=11_000)
@@ -311,7 +321,9 @@ async def test_without_a_registry_senders_are_asked_to_repeat(clock: MovedClock,
 
 
 @pytest.mark.parametrize("text", ["", "short", "two words", "\n"])
-def test_a_key_file_that_holds_no_key_is_a_configuration_error(clock: MovedClock, tmp_path: Path, text: str) -> None:
+def test_a_key_file_that_holds_no_key_is_a_configuration_error(
+    clock: MovedClock, tmp_path: Path, text: str
+) -> None:
     """The server does not start with a key that anybody could guess."""
     file = tmp_path / "key"
     file.write_text(text)
@@ -326,7 +338,9 @@ def test_a_key_file_that_is_missing_is_a_configuration_error(clock: MovedClock, 
 
 
 @pytest.mark.asyncio
-async def test_the_legacy_key_remembers_its_last_access(registry: Registry, clock: MovedClock, tmp_path: Path) -> None:
+async def test_the_legacy_key_remembers_its_last_access(
+    registry: Registry, clock: MovedClock, tmp_path: Path
+) -> None:
     """Last Accessed of the deployment's key survives a restart, too."""
     file = tmp_path / "key"
     file.write_text("deployed-key")
@@ -348,7 +362,9 @@ async def test_the_last_access_may_be_at_another_gateway(registry: Registry, clo
     access.admit(await a_key(registry), INGEST, address=HERE)
     began = clock.now()
     assert began == access.key("search team").last_accessed
-    await registry.keys.accessed({registry.keys.all()[0].id: began + 60})  # as it is when another one noted it
+    await registry.keys.accessed(
+        {registry.keys.all()[0].id: began + 60}
+    )  # as it is when another one noted it
     assert began + 60 == access.key("search team").last_accessed
     clock.move(120)
     access.admit(await a_key(registry, "other team"), INGEST, address=HERE)

@@ -1,4 +1,6 @@
-"""A house in memory: a log that tests fill, its ledger, a registry that survives restarts, and the evaluator."""
+"""
+A house in memory: a log that tests fill, its ledger, a registry that survives restarts, and the evaluator.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class KillableStore(MemoryRegistry):
 
 
 class House:
-    """`restart` is what a new process finds: the registry as it was committed, the ledger as it was counted."""
+    """
+    `restart` is what a new process finds: the registry as it was committed, the ledger as it was counted.
+    """
 
     def __init__(self, *, at: float, max_owners: int = 10_000) -> None:
         self.clock = FakeClock(at)
@@ -72,14 +76,18 @@ class House:
             self.log,
             self.clock,
             max_owners=lambda: self._max_owners,
-            link=lambda budget: page_link("https://tollhouse.example/console/", "/budgets", {"open": [budget.id]}),
+            link=lambda budget: page_link(
+                "https://tollhouse.example/console/", "/budgets", {"open": [budget.id]}
+            ),
         )
         return self
 
     restart = start
 
     async def view(self, filter: Mapping[str, tuple[str, ...]] | None = None, **fields: Any) -> View:
-        draft = ViewDraft(**{"name": "search", "principal_dimension": "model", "filter": filter or {}, **fields})
+        draft = ViewDraft(
+            **{"name": "search", "principal_dimension": "model", "filter": filter or {}, **fields}
+        )
         return await self.registry.views.create(draft, known=KNOWN, most=100, actor=ADA)
 
     async def budget(self, view: View, **fields: Any) -> SpendBudget:
@@ -104,4 +112,6 @@ class House:
     async def told(self, channel: str = "costs") -> list[tuple[str, str]]:
         """Kind and threshold of every notice of a channel, in order."""
         waiting = await self.notifications()
-        return [(each.notice.kind, each.notice.fields["threshold"]) for each in waiting if each.channel == channel]
+        return [
+            (each.notice.kind, each.notice.fields["threshold"]) for each in waiting if each.channel == channel
+        ]

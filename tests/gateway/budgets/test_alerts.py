@@ -87,7 +87,9 @@ def test_sums_that_lack_records_correct_nothing() -> None:
 
 def test_a_forecast_must_hold_for_six_hours() -> None:
     """Two readings above, six hours apart and none below between them, fire a forecast."""
-    flapping = [reading(1, at=at * HOUR, forecast=value) for at, value in ((0, 120), (3, 90), (4, 120), (9.9, 120))]
+    flapping = [
+        reading(1, at=at * HOUR, forecast=value) for at, value in ((0, 120), (3, 90), (4, 120), (9.9, 120))
+    ]
     alerts, found = told({}, *flapping)
     assert [] == found
     assert PENDING == alerts[FORECAST, 100].state
@@ -106,7 +108,9 @@ def test_a_forecast_clears_after_a_day_below_and_stays_quiet() -> None:
 
 def test_an_actual_crossing_silences_the_forecast() -> None:
     """What was spent already needs no forecast."""
-    alerts, found = told({}, reading(99, forecast=120), reading(100, at=HOUR, forecast=120), reading(100, at=9 * HOUR))
+    alerts, found = told(
+        {}, reading(99, forecast=120), reading(100, at=HOUR, forecast=120), reading(100, at=9 * HOUR)
+    )
     assert [(ACTUAL, 80, FIRED), (ACTUAL, 100, FIRED)] == found
     assert (FORECAST, 100) not in alerts
 
@@ -139,8 +143,9 @@ def test_any_course_fires_each_threshold_once(
     course: list[tuple[int, int | None, int, bool, bool]], actual: list[int], forecast: list[int]
 ) -> None:
     """
-    Over any course of spend, forecasts, restarts and silences: each threshold is told at most once and corrected at
-    most once, what is crossed is always noted, and a notice is of the highest that is newly crossed.
+    Over any course of spend, forecasts, restarts and silences: each threshold is told at most once and
+    corrected at most once, what is crossed is always noted, and a notice is of the highest that is newly
+    crossed.
     """
     both = Thresholds(actual=actual, forecast=forecast)
     alerts: tuple[Alert, ...] = ()

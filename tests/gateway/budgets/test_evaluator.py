@@ -38,7 +38,10 @@ async def insights(house: House) -> list[Insight]:
 
 
 async def test_a_threshold_is_told_once_over_restarts() -> None:
-    """What is crossed is stored for each channel, shown as an insight, and told once, whoever evaluates how often."""
+    """
+    What is crossed is stored for each channel, shown as an insight, and told once, whoever evaluates how
+    often.
+    """
     house = await opened()
     budget = await house.budget(await house.view())
     house.clock.at = NOW
@@ -79,7 +82,9 @@ async def test_a_new_budget_is_quiet_about_what_it_is_past_already() -> None:
 
 
 async def test_a_changed_amount_arms_the_thresholds_again() -> None:
-    """After a higher amount 80 % is another sum, which is told when it is reached; a new name changes nothing."""
+    """
+    After a higher amount 80 % is another sum, which is told when it is reached; a new name changes nothing.
+    """
     house = await opened()
     budget = await house.budget(await house.view())
     house.clock.at = NOW
@@ -98,9 +103,13 @@ async def test_a_changed_amount_arms_the_thresholds_again() -> None:
 
 
 async def test_each_period_has_its_own_alerts() -> None:
-    """December fires again; a call of November that comes on 2 December fires November's, labelled as late."""
+    """
+    December fires again; a call of November that comes on 2 December fires November's, labelled as late.
+    """
     house = await opened()
-    await house.budget(await house.view(), planned={"2026-11-01": "10", "2026-12-01": "1000"}, default_amount="")
+    await house.budget(
+        await house.view(), planned={"2026-11-01": "10", "2026-12-01": "1000"}, default_amount=""
+    )
     house.clock.at = NOW
     await house.evaluate()
     house.clock.at = NOVEMBER + 31 * DAY
@@ -118,7 +127,9 @@ async def test_each_period_has_its_own_alerts() -> None:
 
 
 async def test_a_change_leaves_closed_periods_as_they_were_told() -> None:
-    """On 1 December another amount judges December anew; November's alerts stay, and late calls fire none of it."""
+    """
+    On 1 December another amount judges December anew; November's alerts stay, and late calls fire none of it.
+    """
     house = await opened()
     budget = await house.budget(await house.view())
     house.clock.at = NOW
@@ -130,7 +141,10 @@ async def test_a_change_leaves_closed_periods_as_they_were_told() -> None:
     await house.evaluate()
     assert [(CROSSED, "50 %")] == await house.told()
     november, december = await house.registry.budgets.alerts(budget.id)
-    assert ([(50, True)], {}) == ([(alert.percent, alert.told) for alert in november.owners[""]], december.owners)
+    assert ([(50, True)], {}) == (
+        [(alert.percent, alert.told) for alert in november.owners[""]],
+        december.owners,
+    )
 
 
 class Halved:
@@ -177,7 +191,9 @@ async def test_each_owner_has_the_amount_of_its_own() -> None:
     for team, dollars in (("a", "85"), ("b", "10"), (None, "120")):
         house.spend(dollars, team=team)
     await house.evaluate()
-    assert [(CROSSED, "80 %"), (CROSSED, "100 %")] == sorted(await house.told(), key=lambda each: len(each[1]))
+    assert [(CROSSED, "80 %"), (CROSSED, "100 %")] == sorted(
+        await house.told(), key=lambda each: len(each[1])
+    )
     named = {each.notice.fields["owner"] for each in await house.notifications()}
     assert {"a", "unknown"} == named
     [insight] = await insights(house)
@@ -217,7 +233,9 @@ async def test_a_silence_notes_and_does_not_send() -> None:
 
 
 async def test_a_forecast_is_told_before_the_money_is_spent() -> None:
-    """After ten days at $5 a day of $100, the forecast passes 100 % and is told once it has held for six hours."""
+    """
+    After ten days at $5 a day of $100, the forecast passes 100 % and is told once it has held for six hours.
+    """
     house = await opened()
     await house.budget(await house.view(), forecast_alerts={"100": "Y"}, alerts={})
     house.clock.at = NOW
@@ -232,7 +250,9 @@ async def test_a_forecast_is_told_before_the_money_is_spent() -> None:
 
 
 async def test_the_channels_are_those_of_the_budget_or_of_its_view() -> None:
-    """A budget names its channels, else its view does; a name that left the configuration counts for nothing."""
+    """
+    A budget names its channels, else its view does; a name that left the configuration counts for nothing.
+    """
     house = await opened()
     view = await house.view(connections=ViewConnections(notify=("oncall", "gone")))
     budget = await house.budget(view)
@@ -275,7 +295,9 @@ async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() 
     house.spend("85")
     books = house.evaluator.books()
     await house.ledger.catch_up(house.log)
-    stale = await books.figures(replace(budget, default_amount="1"), house.registry.views.find(budget.view_id))
+    stale = await books.figures(
+        replace(budget, default_amount="1"), house.registry.views.find(budget.view_id)
+    )
     await house.evaluate()
     judged = await house.registry.budgets.keep(
         lambda kept: judge_all({budget.id: stale}, kept, now=NOW, channels=("costs",), link=lambda _: "")
@@ -285,8 +307,8 @@ async def test_a_budget_that_changes_meanwhile_is_left_to_the_next_evaluation() 
 
 async def test_one_budget_does_not_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    While all are evaluated, one that was changed is evaluated alone; figures of it that were read before take back
-    nothing.
+    While all are evaluated, one that was changed is evaluated alone; figures of it that were read before take
+    back nothing.
     """
     house = await opened()
     changed = await house.budget(await house.view())

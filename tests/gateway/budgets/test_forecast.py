@@ -59,7 +59,9 @@ def test_it_is_silent_below_a_week_of_history(days: int, reason: str) -> None:
     found = forecast(history(lambda _: 1000, days=days), start=START, end=END, now=NOW, actual=5)
     assert isinstance(found, TooEarly)
     assert reason in found.reason
-    assert isinstance(forecast(history(lambda _: 1, days=7), start=START, end=END, now=NOW, actual=5), Forecast)
+    assert isinstance(
+        forecast(history(lambda _: 1, days=7), start=START, end=END, now=NOW, actual=5), Forecast
+    )
 
 
 def test_it_is_silent_where_most_days_spend_nothing() -> None:
@@ -93,7 +95,9 @@ def month_error(kind: str, seed: int, *, naive: bool) -> float:
     [("season", 0.06, 0.75), ("trend", 0.11, 1.2), ("step", 0.12, 1.0), ("spike", 0.1, 0.75)],
 )
 def test_it_is_never_far_off(kind: str, most: float, of_naive: float) -> None:
-    """Over 200 made-up months of each kind the error is within a bound, also beside that of the plain run rate."""
+    """
+    Over 200 made-up months of each kind the error is within a bound, also beside that of the plain run rate.
+    """
     errors = [month_error(kind, seed, naive=False) for seed in range(200)]
     naive = [month_error(kind, seed, naive=True) for seed in range(200)]
     assert sum(errors) / len(errors) < most

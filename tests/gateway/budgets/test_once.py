@@ -25,7 +25,8 @@ NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
 PERCENTS = (20, 50, 80, 100)
 
 steps = st.lists(
-    st.sampled_from(["spend", "evaluate", "kill before", "kill after", "restart", "hour", "month"]), max_size=40
+    st.sampled_from(["spend", "evaluate", "kill before", "kill after", "restart", "hour", "month"]),
+    max_size=40,
 )
 
 
@@ -33,15 +34,18 @@ steps = st.lists(
 @given(steps)
 def test_any_course_of_kills_and_restarts_tells_each_threshold_once(course: list[str]) -> None:
     """
-    A process that is killed just before or just after any commit of an evaluation, restarts, spend and new months in
-    any order: for each month exactly those thresholds are told that were the highest new ones of an evaluation.
+    A process that is killed just before or just after any commit of an evaluation, restarts, spend and new
+    months in any order: for each month exactly those thresholds are told that were the highest new ones of an
+    evaluation.
     """
     asyncio.run(_run(course))
 
 
 async def _run(course: list[str]) -> None:
     house = await House(at=NOVEMBER).start()
-    await house.budget(await house.view(), alerts={str(percent): "Y" for percent in PERCENTS}, granularity="monthly")
+    await house.budget(
+        await house.view(), alerts={str(percent): "Y" for percent in PERCENTS}, granularity="monthly"
+    )
     await house.evaluate()
     spent: Counter[str] = Counter()
     known: dict[str, int] = {}  # the highest percent that is known as crossed, by month
@@ -68,7 +72,9 @@ async def _run(course: list[str]) -> None:
                 if step == "kill after":
                     await house.restart()
                 for each, dollars in spent.items():
-                    end = period_at(datetime.fromisoformat(f"{each}T00Z").timestamp(), "monthly", UTC).end.timestamp()
+                    end = period_at(
+                        datetime.fromisoformat(f"{each}T00Z").timestamp(), "monthly", UTC
+                    ).end.timestamp()
                     if end <= house.clock.at - 3 * DAY:
                         continue
                     crossed = max((percent for percent in PERCENTS if dollars >= percent), default=0)
@@ -123,7 +129,9 @@ def test_actual_equals_a_recount(
     measure: str,
     per: str,
 ) -> None:
-    """To the last digit, under any filter of the view, in any period and zone, for money, tokens and calls."""
+    """
+    To the last digit, under any filter of the view, in any period and zone, for money, tokens and calls.
+    """
     if granularity in ("quarterly", "yearly"):
         zone = "UTC"
     asyncio.run(_recounted(made, filter, now, granularity, zone, measure, per))

@@ -34,14 +34,18 @@ def budget(granularity: str, *, created: str = "2026-01-01T00:00Z") -> SpendBudg
         ("2026-03-29T22:00:00Z", "daily", "2026-03-30", "2026-03-29T22:00Z"),
     ],
 )
-def test_a_period_begins_at_midnight_of_its_zone(moment: str, granularity: str, first_day: str, start: str) -> None:
+def test_a_period_begins_at_midnight_of_its_zone(
+    moment: str, granularity: str, first_day: str, start: str
+) -> None:
     """A call belongs to the month and day of the zone, also around a clock change."""
     period = period_at(at(moment), granularity, BERLIN)
     assert (first_day, datetime.fromisoformat(start)) == (period.first_day, period.start)
 
 
 def test_a_month_consists_of_its_days() -> None:
-    """The days of a month follow each other without a gap, 25 hours for the one on which the clock goes back."""
+    """
+    The days of a month follow each other without a gap, 25 hours for the one on which the clock goes back.
+    """
     period = period_at(at("2026-10-15T00:00Z"), "monthly", BERLIN)
     days = days_of(period, BERLIN)
     assert 31 == len(days)
@@ -65,7 +69,9 @@ def test_periods_before_are_the_newest_first() -> None:
         ("daily", "2026-01-01T00:00Z", ["2026-11-03", "2026-11-02", "2026-11-01", "2026-10-31"]),
     ],
 )
-def test_a_closed_period_is_judged_for_three_days(granularity: str, created: str, expected: list[str]) -> None:
+def test_a_closed_period_is_judged_for_three_days(
+    granularity: str, created: str, expected: list[str]
+) -> None:
     """Late calls can cross a threshold of a period that is over, if the budget was there before it ended."""
     found = judged_periods(budget(granularity, created=created), at("2026-11-03T12:00Z"))
     assert expected == [period.first_day for period in found]
@@ -80,4 +86,6 @@ def test_a_forecast_needs_a_part_of_the_period() -> None:
     assert [False, True, False] == [
         day.is_told_by_forecast(at(f"2026-11-{text}Z")) for text in ("03T02:23", "03T02:24", "04T00:00")
     ]
-    assert [False, True] == [month.is_told_by_forecast(at(f"2026-11-{text}Z")) for text in ("03T23:59", "04T00:00")]
+    assert [False, True] == [
+        month.is_told_by_forecast(at(f"2026-11-{text}Z")) for text in ("03T23:59", "04T00:00")
+    ]

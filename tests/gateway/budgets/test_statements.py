@@ -19,7 +19,8 @@ from tests.spool.ledger_log import HOUR
 
 T = TypeVar("T")
 DAY = 24 * HOUR
-# The day on which clocks go forward in New York, and the one on which they go back: days of 23 and of 25 hours.
+# The day on which clocks go forward in New York, and the one on which they go back: days of 23 and of 25
+# hours.
 SPRING = datetime(2026, 3, 8, tzinfo=UTC).timestamp() + 15 * HOUR
 AUTUMN = datetime(2026, 11, 1, tzinfo=UTC).timestamp() + 15 * HOUR
 EVALUATION, LISTED = 40, 200  # the most statements of one budget
@@ -68,7 +69,9 @@ Open = Callable[[float], Awaitable[tuple[House, CountedStore]]]
 
 @pytest_asyncio.fixture(params=[SQLITE, POSTGRES])
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Open]:
-    """A house at a time, with 40 days of calls behind it, over an engine that keeps its ledger in a database."""
+    """
+    A house at a time, with 40 days of calls behind it, over an engine that keeps its ledger in a database.
+    """
     ledgers = Ledgers.of(request.param, request, tmp_path)
 
     async def open_house(now: float) -> tuple[House, CountedStore]:
@@ -103,7 +106,9 @@ async def test_an_evaluation_asks_few_statements(opened: Open, now: float, zone:
 @pytest.mark.parametrize("now", [SPRING, AUTUMN])
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 async def test_a_listed_budget_asks_few_statements(opened: Open, now: float, zone: str) -> None:
-    """With everything that a list can show of it, at most 200; and the days add up to what the month spent."""
+    """
+    With everything that a list can show of it, at most 200; and the days add up to what the month spent.
+    """
     house, counted = await opened(now)
     budget = await house.budget(await house.view(), time_zone=zone)
     await house.evaluate()

@@ -42,5 +42,7 @@ def test_bash_completes_commands_and_options(words: tuple[str, ...], completed: 
     """
     number = command_in(tmp_path)
     environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(("bash", "-c", script), env=environ, pass_fds=[number], capture_output=True, text=True)
+    done = subprocess.run(
+        ("bash", "-c", script), env=environ, pass_fds=[number], capture_output=True, text=True
+    )
     assert (completed, "") == (done.stdout.strip(), done.stderr)

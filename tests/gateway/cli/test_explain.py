@@ -41,10 +41,18 @@ def test_a_wrong_format_gets_the_nearest_right_one(tmp_path: Path) -> None:
     assert (2, True) == (result.exit_code, "did you mean 'bedrock'?" in result.stderr)
 
 
-@pytest.mark.parametrize(("temporality", "why"), [(1, "delta of cline.cost.total"), (2, "cline.cost.total grew by")])
+@pytest.mark.parametrize(
+    ("temporality", "why"), [(1, "delta of cline.cost.total"), (2, "cline.cost.total grew by")]
+)
 def test_a_counters_value_has_its_reason(tmp_path: Path, temporality: int, why: str) -> None:
-    """A delta is its own; what a cumulative point adds is worked out by the log, and has a reason all the same."""
-    point = {"asDouble": 0.5, "startTimeUnixNano": "1790000000000000000", "timeUnixNano": "1790000060000000000"}
+    """
+    A delta is its own; what a cumulative point adds is worked out by the log, and has a reason all the same.
+    """
+    point = {
+        "asDouble": 0.5,
+        "startTimeUnixNano": "1790000000000000000",
+        "timeUnixNano": "1790000060000000000",
+    }
     counter = {"aggregationTemporality": temporality, "isMonotonic": True, "dataPoints": [point]}
     metric = {"name": "cline.cost.total", "sum": counter}
     file = tmp_path / "metrics.json"
@@ -66,12 +74,17 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_number_and_every_twin_of_every_case_has_its_reason(case: Path) -> None:
-    """Each number has a rule, each estimate the lines that it adds up, each item that was merged says whose it is."""
+    """
+    Each number has a rule, each estimate the lines that it adds up, each item that was merged says whose it
+    is.
+    """
     format = None if case.parent.parent.name == "otlp" else case.parent.name
     result = asyncio.run(explained(case.read_bytes(), format, Config(), why=True))
     for record in result["records"]:
         assert [] == [name for name in NUMBERS if record.get(name) is not None and name not in record["why"]]
-        assert {"id", "estimated_cost", "cost_source"} <= set(record["why"]) or record["kind"] == "usage_metric"
+        assert {"id", "estimated_cost", "cost_source"} <= set(record["why"]) or record[
+            "kind"
+        ] == "usage_metric"
         lines = record.get("price_lines", [])
         if record.get("estimated_cost") is not None:
             assert Decimal(record["estimated_cost"]) == sum(Decimal(line["amount"]) for line in lines)
@@ -85,7 +98,10 @@ def test_every_number_and_every_twin_of_every_case_has_its_reason(case: Path) ->
 
 
 def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
-    """A framework's span around the provider's, a span that came twice, and a report of the call by another trace."""
+    """
+    A framework's span around the provider's, a span that came twice, and a report of the call by another
+    trace.
+    """
     chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o", "gen_ai.usage.output_tokens": 5,
             "gen_ai.usage.input_tokens": 100, "gen_ai.response.id": "chatcmpl-0123456789abcdefABCD"}  # fmt: skip
     outer = {"openinference.span.kind": "LLM", "llm.model_name": "gpt-4o"}
@@ -95,10 +111,14 @@ def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
     result = asyncio.run(explained(in_json(payload), None, Config(), why=True))
     [record] = result["records"]
     assert [
-        (f"span {other['spanId'][:-1]}2", "dropped: repeats a span of the same trace and span id, which came before"),
+        (
+            f"span {other['spanId'][:-1]}2",
+            "dropped: repeats a span of the same trace and span id, which came before",
+        ),
         (
             f"span {other['spanId'][:-1]}1",
-            f"dropped: repeats span {record['span_id']}, because it encloses it, and the innermost call that tells"
+            f"dropped: repeats span {record['span_id']}, because it encloses it, and the innermost call that "
+            "tells"
             " tokens counts",
         ),
         (
@@ -151,14 +171,18 @@ def test_two_records_of_one_call_and_what_joins_them() -> None:
 
 
 def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
-    """The order in a file does not matter; the counter of a user without calls counts, and has no such reason."""
+    """
+    The order in a file does not matter; the counter of a user without calls counts, and has no such reason.
+    """
     counters = [meter(f"m-{user}", user, tokens=9, model="gpt-4o", type="input") for user in ("anna", "bert")]
     call = meter("c-1", "anna", model="gpt-4o", prompt_tokens=9, completion_tokens=2)
     for events in ([*counters, call], [call, *counters]):
         result = asyncio.run(explained(json.dumps(events).encode(), "openmeter", Config(), why=True))
         metrics = {row["user"]: row for row in result["records"] if row["kind"] == "usage_metric"}
         assert {"anna": True, "bert": False} == {user: row["shadow"] for user, row in metrics.items()}
-        assert "its reporter (source openmeter, user anna) also tells calls" in metrics["anna"]["why"]["shadow"]
+        assert (
+            "its reporter (source openmeter, user anna) also tells calls" in metrics["anna"]["why"]["shadow"]
+        )
         assert "shadow" not in metrics["bert"]["why"]
 
 
@@ -166,7 +190,10 @@ def test_a_source_that_does_not_count_says_so() -> None:
     """Its calls are shadows by the configuration alone."""
     config = Config(sources={"litellm": SourceSettings(count=False)})
     [record] = asyncio.run(explained(example("litellm"), None, config, why=True))["records"]
-    assert "kept and shown, never summed or sent upstream: [sources.litellm] count = false" == record["why"]["shadow"]
+    assert (
+        "kept and shown, never summed or sent upstream: [sources.litellm] count = false"
+        == record["why"]["shadow"]
+    )
 
 
 def test_an_agents_sum_says_what_it_sums_up() -> None:
@@ -181,7 +208,9 @@ def test_an_agents_sum_says_what_it_sums_up() -> None:
     }  # fmt: skip
     payload = traces(span(1, agent), scope="openinference.instrumentation.claude_agent_sdk")
     alone = asyncio.run(explained(in_json(payload), None, Config(), why=True))["records"]
-    payload["resourceSpans"] += traces(span(2, call, parent=1), scope="com.anthropic.claude_code")["resourceSpans"]
+    payload["resourceSpans"] += traces(span(2, call, parent=1), scope="com.anthropic.claude_code")[
+        "resourceSpans"
+    ]
     beside = asyncio.run(explained(in_json(payload), None, Config(), why=True))["records"]
     assert [("openinference", False)] == [(row["source"], row["shadow"]) for row in alone]
     shadows = {row["source"]: row["why"]["shadow"] for row in beside if row["shadow"]}
@@ -190,7 +219,9 @@ def test_an_agents_sum_says_what_it_sums_up() -> None:
 
 
 def test_tags_left_out_are_counted(tmp_path: Path) -> None:
-    """A tag that is too long is missing from the record, and its file says that one is; other files say nothing."""
+    """
+    A tag that is too long is missing from the record, and its file says that one is; other files say nothing.
+    """
     attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
     files = [tmp_path / "fits.json", tmp_path / "does_not.json"]
     for file, plan in zip(files, ("gold", "g" * 257), strict=True):

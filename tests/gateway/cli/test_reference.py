@@ -57,7 +57,11 @@ def test_defaults_in_the_page_are_read_as_the_defaults(tmp_path: Path) -> None:
         ("", 0),
         ('[spool]\nhold = "5s"\nmax_bytes = "20GiB"\nretention = 86400', 0),
         ('[[upstream.keys]]\nname = "a"\nsecret_env = "A"\nuse_cases = ["Send AI Telemetry"]', 0),
-        ('[sources.claude_code]\ncount = false\n[[prices.override]]\nmodel = "a"\ninput = "2.0"\noutput = 8', 0),
+        (
+            '[sources.claude_code]\ncount = false\n[[prices.override]]\nmodel = "a"\ninput = "2.0"\noutput = '
+            "8",
+            0,
+        ),
         ('[spol]\nhold = "5s"', 1),
         ('[spool]\nhold = "5 fortnights"\nmax_bytes = 1', 2),
         ('[[destinations]]\nname = "a"\ntype = "kafka"\n[devices]\npolicy = "open"', 2),

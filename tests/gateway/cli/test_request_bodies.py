@@ -83,7 +83,10 @@ def test_directories_are_walked_in_order(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
-    """Nothing is left out in silence; a link that leads around in a circle is not followed, a broken one is named."""
+    """
+    Nothing is left out in silence; a link that leads around in a circle is not followed, a broken one is
+    named.
+    """
     said: list[str] = []
     (tmp_path / "notes.txt").touch()
     (tmp_path / "loop").symlink_to(tmp_path)
@@ -96,7 +99,9 @@ def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
 def test_a_body_of_lines_begins_with_an_object() -> None:
     """A body is told by its first byte: a line of text there would make the gateway refuse its neighbours."""
     lines = [b'{"n": 0}'] * 512 + [b"plain text", b'{"n": 1}', b"more", b'{"n": 2}']
-    assert [b'{"n": 1}', b'{"n": 2}', b"plain text", b"more"] == cut(b"\n".join(lines))[1].content.split(b"\n")
+    assert [b'{"n": 1}', b'{"n": 2}', b"plain text", b"more"] == cut(b"\n".join(lines))[1].content.split(
+        b"\n"
+    )
     assert [3] == [len(body.items) for body in cut(b'started\n{"n": 1}\n{"n": 2}')]
 
 
@@ -164,7 +169,10 @@ def test_a_body_can_be_halved() -> None:
 
 
 def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packed otherwise or with lines added behind it, too; not behind other lines, and what was not taken is not."""
+    """
+    Packed otherwise or with lines added behind it, too; not behind other lines, and what was not taken is
+    not.
+    """
     monkeypatch.setattr(request_bodies, "MAX_ITEMS", 2)
     lines = [b'{"n": %d}' % n for n in range(5)]
     first = cut(b"\n".join(lines))
@@ -177,13 +185,17 @@ def test_what_was_taken_is_known_by_its_content(tmp_path: Path, monkeypatch: pyt
     assert [True, False] == [body.known for body in repeated]
 
 
-def test_what_was_taken_is_remembered_by_address_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_taken_is_remembered_by_address_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another address or another key has taken nothing yet; a damaged file has forgotten."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     one, two, three = (bytes([n]) * 16 for n in range(3))
     Acknowledged(url="http://a", key="k").add(one)
     Acknowledged(url="http://a", key="k").add(two)
-    assert [True, True, False] == [mark in Acknowledged(url="http://a", key="k") for mark in (one, two, three)]
+    assert [True, True, False] == [
+        mark in Acknowledged(url="http://a", key="k") for mark in (one, two, three)
+    ]
     assert one not in Acknowledged(url="http://b", key="k")
     assert one not in Acknowledged(url="http://a", key="l")
     (state,) = (tmp_path / "tollhouse/sent").iterdir()

@@ -51,9 +51,24 @@ def run(*arguments: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def test_what_is_given_is_the_body() -> None:
-    """Each plain field under its option; what is not given is left out, and so keeps its default or stays as it is."""
+    """
+    Each plain field under its option; what is not given is left out, and so keeps its default or stays as it
+    is.
+    """
     assert {"name": "one"} == run("--name", "one")[0]
-    given = ("--size", "large", "--weight", "7", "--label", "a", "--label", "b", "--no-is-sealed", "--place", "attic")
+    given = (
+        "--size",
+        "large",
+        "--weight",
+        "7",
+        "--label",
+        "a",
+        "--label",
+        "b",
+        "--no-is-sealed",
+        "--place",
+        "attic",
+    )
     assert {
         "name": "one",
         "size": "large",
@@ -74,7 +89,9 @@ def test_the_words_of_a_field_are_the_help_of_its_option() -> None:
 
 
 def test_a_plain_resource_has_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Those that have help, on its path; a change without anything to change is refused before it is asked."""
+    """
+    Those that have help, on its path; a change without anything to change is refused before it is asked.
+    """
     monkeypatch.setattr("gateway.cli.operator.client.OperatorClient", Asked)
     group = click.Group("crates")
     help = {"create": "Create one.", "show": "Show one.", "edit": "Change one.", "delete": "Delete one."}
@@ -85,7 +102,12 @@ def test_a_plain_resource_has_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_
         return done.exit_code, done.output
 
     ASKED.clear()
-    assert 0 == asks("create", "--name", "one")[0] == asks("show", "a b")[0] == asks("edit", "1", "--weight", "2")[0]
+    assert (
+        0
+        == asks("create", "--name", "one")[0]
+        == asks("show", "a b")[0]
+        == asks("edit", "1", "--weight", "2")[0]
+    )
     assert "crate 1 deleted" in asks("delete", "1")[1]
     assert [
         ("POST", "/crates", {"name": "one"}),

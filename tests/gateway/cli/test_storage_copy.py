@@ -22,7 +22,9 @@ def source(tmp_path: Path) -> Path:
     """A data directory with a record in it, which no server has open."""
 
     async def fill() -> None:
-        options = StorageOptions(directory=tmp_path / "source", settings=SpoolSettings(hold=0), clock=SystemClock())
+        options = StorageOptions(
+            directory=tmp_path / "source", settings=SpoolSettings(hold=0), clock=SystemClock()
+        )
         opened = await open_storage(options)
         await add(opened.log, call(1))
         await opened.close()

@@ -14,7 +14,8 @@ COUNT = st.integers(0, 10**12)
 AMOUNTS = st.builds(Spending, cost=st.integers(-(10**30), 10**36), tokens=COUNT, calls=COUNT, unpriced=COUNT)
 TIME = st.dictionaries(st.tuples(st.sampled_from(["a", "b", "c", "d", None])), AMOUNTS)
 FIXED = st.dictionaries(
-    st.tuples(st.sampled_from("abcd")), st.builds(Spending, cost=st.integers(0, 10**30), tokens=st.integers(1, 10**9))
+    st.tuples(st.sampled_from("abcd")),
+    st.builds(Spending, cost=st.integers(0, 10**30), tokens=st.integers(1, 10**9)),
 )
 
 
@@ -26,7 +27,8 @@ def changed(before: Mapping[str, tuple[str, int]], now: Mapping[str, tuple[str, 
 
 def times(groups: Mapping[str, tuple[str, int]]) -> dict[Group, Spending]:
     return {
-        (name,): Spending(cost=money.units(cost), tokens=tokens, calls=1) for name, (cost, tokens) in groups.items()
+        (name,): Spending(cost=money.units(cost), tokens=tokens, calls=1)
+        for name, (cost, tokens) in groups.items()
     }
 
 
@@ -40,10 +42,16 @@ def test_parts_add_up_to_the_change(before: dict[Group, Spending], now: dict[Gro
     drivers = split(before, now)
     assert {**before, **now}.keys() == {each.group for each in drivers}
     for each in drivers:
-        assert now.get(each.group, Spending()).cost - before.get(each.group, Spending()).cost == each.parts.change
+        assert (
+            now.get(each.group, Spending()).cost - before.get(each.group, Spending()).cost
+            == each.parts.change
+        )
     total = whole(drivers)
     assert sum(each.cost for each in now.values()) == total.now.cost
-    assert sum(each.cost for each in now.values()) - sum(each.cost for each in before.values()) == total.parts.change
+    assert (
+        sum(each.cost for each in now.values()) - sum(each.cost for each in before.values())
+        == total.parts.change
+    )
 
 
 @given(TIME)
@@ -55,7 +63,9 @@ def test_nothing_changed(same: dict[Group, Spending]) -> None:
 @given(FIXED, st.integers(1, 1000))
 def test_growth_of_everything_is_volume(before: dict[Group, Spending], times: int) -> None:
     """So many times the tokens at the same price."""
-    now = {group: Spending(cost=each.cost * times, tokens=each.tokens * times) for group, each in before.items()}
+    now = {
+        group: Spending(cost=each.cost * times, tokens=each.tokens * times) for group, each in before.items()
+    }
     total = sum(each.cost for each in before.values())
     assert Parts(volume=total * (times - 1)) == whole(split(before, now)).parts
 
@@ -103,7 +113,9 @@ def test_groups_without_tokens_are_measured_by_calls() -> None:
 def test_calls_that_get_a_price_are_price() -> None:
     """A model that was unpriced and cost nothing is not new when its price becomes known."""
     model = ("m",)
-    (driver,) = split({model: Spending(tokens=10, calls=1, unpriced=1)}, {model: Spending(cost=5, tokens=10, calls=1)})
+    (driver,) = split(
+        {model: Spending(tokens=10, calls=1, unpriced=1)}, {model: Spending(cost=5, tokens=10, calls=1)}
+    )
     assert Parts(price=5) == driver.parts
 
 

@@ -13,7 +13,9 @@ from gateway.configuration.sections import ConfigError
 def test_the_section_and_its_environment(tmp_path: Path) -> None:
     """Paths are relative to the file, the environment is stronger."""
     file = tmp_path / "agent.toml"
-    file.write_text('[agent]\ngateway = "http://a"\nenrolment_key_file = "e.key"\n[agent.labels]\nteam = "search"\n')
+    file.write_text(
+        '[agent]\ngateway = "http://a"\nenrolment_key_file = "e.key"\n[agent.labels]\nteam = "search"\n'
+    )
     agent = load(file, env={"TOLLHOUSE_AGENT__GATEWAY": "https://b"}).agent
     expected = ("https://b", tmp_path / "e.key", {"team": "search"})
     assert expected == (agent.gateway, agent.enrolment_key_file, agent.labels)

@@ -61,9 +61,13 @@ def test_the_document_names_what_is_taken_over() -> None:
     """Each setting that is live, and those of TLS; every name of them is one of the configuration."""
     table = (ROOT / "docs/operations/reload.md").read_text().partition("| settings |")[2]
     named = set(
-        re.findall(r"`([a-z_.]+)`", "".join(row.split("|")[1] for row in table.splitlines() if row[:3] == "| `"))
+        re.findall(
+            r"`([a-z_.]+)`", "".join(row.split("|")[1] for row in table.splitlines() if row[:3] == "| `")
+        )
     )
     tls = {"server.tls_cert_file", "server.tls_key_file", "server.tls_client_ca_file"}
     assert LIVE | tls == named
-    known = {field.name for field in fields(Config)} | {f"server.{field.name}" for field in fields(ServerSettings)}
+    known = {field.name for field in fields(Config)} | {
+        f"server.{field.name}" for field in fields(ServerSettings)
+    }
     assert set() == named - known

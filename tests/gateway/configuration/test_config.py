@@ -29,14 +29,21 @@ def test_everything_has_a_default() -> None:
     """No file, no environment, no flags: the embedded default of the documentation."""
     config = load(env={})
     assert "127.0.0.1:4318" == config.server.listen
-    assert (10.0, 7 * 86400.0, 10_000_000) == (config.spool.hold, config.spool.retention, config.spool.duplicate_ids)
+    assert (10.0, 7 * 86400.0, 10_000_000) == (
+        config.spool.hold,
+        config.spool.retention,
+        config.spool.duplicate_ids,
+    )
     assert Path.cwd() / "tollhouse-data" == config.data_dir
 
 
 def test_workers_are_bounded_and_have_room_for_the_largest_body(tmp_path: Path) -> None:
     """At the edge it runs; memory counts only where there are workers."""
     largest = '[server]\nmax_body_bytes = "100MiB"\nmax_inflight_bytes = "100MiB"\n'
-    assert 64 == load(written(tmp_path, largest + 'workers = 64\nworker_memory = "600MiB"'), env={}).server.workers
+    assert (
+        64
+        == load(written(tmp_path, largest + 'workers = 64\nworker_memory = "600MiB"'), env={}).server.workers
+    )
     assert 0 == load(written(tmp_path, largest + 'worker_memory = "128MiB"'), env={}).server.workers
     assert [
         "server.worker_memory must be at least 6 times server.max_body_bytes",
@@ -75,10 +82,14 @@ def test_the_data_directory_comes_from_the_environment_too() -> None:
 )
 def test_sizes(tmp_path: Path, text: str, expected: int) -> None:
     """Sizes are bytes, whatever the unit they are written in."""
-    assert expected == load(written(tmp_path, f"[upstream]\nbatch_bytes = {text}"), env={}).upstream.batch_bytes
+    assert (
+        expected == load(written(tmp_path, f"[upstream]\nbatch_bytes = {text}"), env={}).upstream.batch_bytes
+    )
 
 
-@pytest.mark.parametrize(("text", "seconds"), [('"500ms"', 0.5), ('"10s"', 10.0), ('"5m"', 300.0), ("3", 3.0)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [('"500ms"', 0.5), ('"10s"', 10.0), ('"5m"', 300.0), ("3", 3.0)]
+)
 def test_durations(tmp_path: Path, text: str, seconds: float) -> None:
     """Durations are seconds."""
     assert seconds == load(written(tmp_path, f"[spool]\nhold = {text}"), env={}).spool.hold
@@ -146,8 +157,14 @@ def test_a_problem_is_a_sentence(env: dict[str, Any], sentence: str) -> None:
     ("line", "problem"),
     [
         ('url = "http://"', "destinations[0].url must begin with http:// or https://"),
-        ('headers = { X = "a\\nb" }', "destinations[0].headers: 'X' is not a header, or its value is not one line"),
-        ('headers = { "X y" = "a" }', "destinations[0].headers: 'X y' is not a header, or its value is not one line"),
+        (
+            'headers = { X = "a\\nb" }',
+            "destinations[0].headers: 'X' is not a header, or its value is not one line",
+        ),
+        (
+            'headers = { "X y" = "a" }',
+            "destinations[0].headers: 'X y' is not a header, or its value is not one line",
+        ),
         ("topics = []", "destinations[0].topics must name at least one topic, and each once"),
         (
             'topics = ["ai-telemetry", "ai-telemetry"]',
@@ -198,7 +215,9 @@ def test_addresses_split() -> None:
         ("0.0.0.0:4319", 'tls_cert_file = "c.pem"\ntls_key_file = "k.pem"', False),
     ],
 )
-def test_operators_are_not_served_in_the_clear(tmp_path: Path, listen: str, settings: str, is_problem: bool) -> None:
+def test_operators_are_not_served_in_the_clear(
+    tmp_path: Path, listen: str, settings: str, is_problem: bool
+) -> None:
     """A public operator side needs TLS, or the word that something before it encrypts."""
     path = written(tmp_path, f'[server]\noperator_listen = "{listen}"\n{settings}\n')
     if not is_problem:
@@ -240,7 +259,8 @@ def test_pulls_that_would_replace_each_other(tmp_path: Path) -> None:
         ("d", "openai_costs", ""),
     ]
     text = "\n".join(
-        f'[[reconciliation.pull]]\nname = "{name}"\nsource = "{source}"\naccount = "{account}"\nkey_file = "/etc/key"'
+        f'[[reconciliation.pull]]\nname = "{name}"\nsource = "{source}"\naccount = "{account}"\nkey_file = '
+        '"/etc/key"'
         for name, source, account in pulls
     )
     assert [
@@ -273,7 +293,8 @@ def test_pulls_that_cannot_be_asked(tmp_path: Path) -> None:
     assert [
         "reconciliation.pull[0].base_url is required: the address of your LiteLLM",
         "reconciliation.pull[0].days must be at most 31",
-        "reconciliation.pull[1].base_url must be an address alone, without a query or a fragment: the key is a file",
+        "reconciliation.pull[1].base_url must be an address alone, without a query or a fragment: the key is "
+        "a file",
         "reconciliation.pull[2].key_file is required: the file with an admin key of the provider",
         "reconciliation.pull[2].account is required: the name of your organization at GitHub",
     ] == problems(path)
@@ -299,7 +320,8 @@ def test_sellers_that_cannot_be_asked(tmp_path: Path) -> None:
     )
     found = problems(path)
     assert [
-        "final_costs.seller[0].base_url must be an address alone, without a query or a fragment: the key is a file",
+        "final_costs.seller[0].base_url must be an address alone, without a query or a fragment: the key is "
+        "a file",
         "final_costs.seller[1].name is there already: each seller is asked with one key",
         "final_costs.seller[1].key_file is required: the file with a key of your account there",
     ] == [one for one in found if "[0]" in one or "[1]" in one]

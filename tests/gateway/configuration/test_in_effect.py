@@ -47,7 +47,11 @@ def test_every_setting_is_there_once() -> None:
     names = set[str]()
     for section in fields(Config):
         value = getattr(Config(), section.name)
-        names |= {f"{section.name}.{each.name}" for each in fields(value)} if is_dataclass(value) else {section.name}
+        names |= (
+            {f"{section.name}.{each.name}" for each in fields(value)}
+            if is_dataclass(value)
+            else {section.name}
+        )
     assert names == set(shown)
     assert ("10s", "10GiB") == (shown["spool.hold"].value, shown["spool.max_bytes"].value)
     assert shown["spool.max_bytes"].words.startswith("disk space of the spool")
@@ -71,12 +75,20 @@ def test_where_it_is_not_known_who_gave_it_the_default_is_told_apart(tmp_path: P
 
 
 def test_no_secret_is_shown(tmp_path: Path) -> None:
-    """Of headers the names, of addresses scheme and host; a key's variable or file is named, its secret is not read."""
+    """
+    Of headers the names, of addresses scheme and host; a key's variable or file is named, its secret is not
+    read.
+    """
     shown = found(tmp_path)
     assert SECRET not in str(shown)
     assert "https://costs.example:8443/..." == shown["upstream.base_url"].value
     assert "http://proxy.example:3128" == shown["upstream.proxy"].value
     key = {"name": "costs", "secret_env": "COSTS_SECRET", "use_cases": ["Send AI Telemetry"]}
     assert [key] == shown["upstream.keys"].value
-    hook = {"name": "hook", "type": "webhook", "url": "https://hooks.example/...", "headers": {"X-Token": "set"}}
+    hook = {
+        "name": "hook",
+        "type": "webhook",
+        "url": "https://hooks.example/...",
+        "headers": {"X-Token": "set"},
+    }
     assert [hook] == shown["destinations"].value

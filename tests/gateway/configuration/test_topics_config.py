@@ -59,14 +59,29 @@ def test_everything_that_can_be_said(tmp_path: Path) -> None:
             ('kind = "service"', 'kind = "tollhous"'),
             "upstream.kind: 'tollhous' is not known; did you mean 'tollhouse'?",
         ),
-        (('stream = "api-calls"', 'stream = "api calls"'), "upstream.events.api.call.stream is required: letters"),
-        (('granularity = "HOURLY"', 'granularity = "WEEKLY"'), "upstream.events.api.call.granularity: 'WEEKLY'"),
+        (
+            ('stream = "api-calls"', 'stream = "api calls"'),
+            "upstream.events.api.call.stream is required: letters",
+        ),
+        (
+            ('granularity = "HOURLY"', 'granularity = "WEEKLY"'),
+            "upstream.events.api.call.granularity: 'WEEKLY'",
+        ),
         (('name = "api-calls"', 'name = ""'), "streams[0].name is required: letters"),
-        (("[[publish]]", '[[streams]]\nname = "api-calls"\n[[publish]]'), "streams[1].name 'api-calls' is used twice"),
-        (('measure = "cost"', 'measure = "costs"'), "publish[0].measure: 'costs' is not known; did you mean 'cost'?"),
+        (
+            ("[[publish]]", '[[streams]]\nname = "api-calls"\n[[publish]]'),
+            "streams[1].name 'api-calls' is used twice",
+        ),
+        (
+            ('measure = "cost"', 'measure = "costs"'),
+            "publish[0].measure: 'costs' is not known; did you mean 'cost'?",
+        ),
         (('per = "calls"', 'per = "minutes"'), "publish[0].per: 'minutes' is not known"),
         (('by = "team"', 'by = "teams"'), "publish[0].by: 'teams' is not known; did you mean 'team'?"),
-        (('"tag:service"', '"tag:nothing"'), "publish[0].dimensions.custom:Service: 'tag:nothing' is not known"),
+        (
+            ('"tag:service"', '"tag:nothing"'),
+            "publish[0].dimensions.custom:Service: 'tag:nothing' is not known",
+        ),
         (('path = "focus.csv"', ""), "destinations[0].path is required for type 'focus'"),
     ],
 )

@@ -26,7 +26,9 @@ async def test_records_beside_refused_ones_keep_their_own_device() -> None:
     names = ["far", "laptop-1", "far", "laptop-2", "laptop-3"]
     outcome = Outcome(
         received=len(names),
-        records=[Inference(id=bytes([place]) * 16, source="otel", session=name) for place, name in enumerate(names)],
+        records=[
+            Inference(id=bytes([place]) * 16, source="otel", session=name) for place, name in enumerate(names)
+        ],
         identities=[Identity(bytes([place]) * 16) for place in range(len(names))],
         forwarded={0, 2},
         named={1: "laptop-1", 3: "laptop-2", 4: "laptop-3"},

@@ -1,4 +1,6 @@
-"""Devices that are deleted, forgotten or admitted by hand: their keys, what stays, and how many there may be."""
+"""
+Devices that are deleted, forgotten or admitted by hand: their keys, what stays, and how many there may be.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Fleet:
         return self.rules
 
     async def _audit(self, changes: Any) -> None:
-        self.audited += [(change.action, change.target) for change in changes if isinstance(change, AuditedChange)]
+        self.audited += [
+            (change.action, change.target) for change in changes if isinstance(change, AuditedChange)
+        ]
 
     async def enrol(self, id: str, **report: Any) -> tuple[Device, str | None]:
         return await self.rules.enrol(DeviceReport(id=id, **report), FLEET, "")
@@ -63,7 +67,9 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 async def test_the_key_of_a_deleted_device_stays_dead(fleet: Fleet) -> None:
-    """Also when another machine enrols under its id and gets a key: nobody has the first one's rights again."""
+    """
+    Also when another machine enrols under its id and gets a key: nobody has the first one's rights again.
+    """
     _, first = await fleet.enrol("laptop", want_key=True)
     assert first is not None and fleet.rules.keys.find(first) is not None
     await fleet.rules.delete("laptop", ADA)
@@ -111,8 +117,14 @@ async def test_none_is_forgotten_soon_after_a_start(fleet: Fleet) -> None:
 
 
 async def test_ten_thousand_devices_with_churn_stay_inside_the_limit(fleet: Fleet) -> None:
-    """Each day a tenth is replaced: the table never holds more than it may, and each new one finds room in time."""
-    most, fleet_size, daily = 12_000, 7000, 1000  # of seven keys, each of which has no more than it leaves free
+    """
+    Each day a tenth is replaced: the table never holds more than it may, and each new one finds room in time.
+    """
+    most, fleet_size, daily = (
+        12_000,
+        7000,
+        1000,
+    )  # of seven keys, each of which has no more than it leaves free
     rules = fleet.with_settings(max=most, forget_after=2 * DAY_S)
     keys = [Bearer(f"fleet-{n}", frozenset({ENROLL})) for n in range(7)]
     fleets = [f"d{n}" for n in range(fleet_size)]

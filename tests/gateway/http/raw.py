@@ -41,6 +41,12 @@ def post(path: str, body: bytes, *headers: str, close: bool = True) -> bytes:
 
 
 def chunked(path: str, chunks: list[bytes], *headers: str) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "Host: tollhouse", "Transfer-Encoding: chunked", "Connection: close", *headers]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: tollhouse",
+        "Transfer-Encoding: chunked",
+        "Connection: close",
+        *headers,
+    ]
     data = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data + b"0\r\n\r\n"

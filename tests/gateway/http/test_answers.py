@@ -16,7 +16,10 @@ from gateway.http import answers
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, Reject
 from spool.log.values import Receipt
 
-REJECTS = [Reject(3, MALFORMED, "traceId must be 32 hex digits"), Reject(7, IMPLAUSIBLE, "cache above input")] * 100
+REJECTS = [
+    Reject(3, MALFORMED, "traceId must be 32 hex digits"),
+    Reject(7, IMPLAUSIBLE, "cache above input"),
+] * 100
 
 
 def body_of(answer: Response) -> bytes:
@@ -46,11 +49,17 @@ def test_full_success_is_empty() -> None:
 
 
 def test_partial_success_counts_and_explains() -> None:
-    """Row 41: the number is text in JSON, and the message sums up the reasons without growing with their number."""
-    said = ExportTraceServiceResponse.FromString(answers.otlp_success(REJECTS, member="rejectedSpans", json=False))
+    """
+    Row 41: the number is text in JSON, and the message sums up the reasons without growing with their number.
+    """
+    said = ExportTraceServiceResponse.FromString(
+        answers.otlp_success(REJECTS, member="rejectedSpans", json=False)
+    )
     read = json.loads(answers.otlp_success(REJECTS, member="rejectedSpans", json=True))
     assert 200 == said.partial_success.rejected_spans
-    assert {"rejectedSpans": "200", "errorMessage": said.partial_success.error_message} == read["partialSuccess"]
+    assert {"rejectedSpans": "200", "errorMessage": said.partial_success.error_message} == read[
+        "partialSuccess"
+    ]
     assert said.partial_success.error_message.startswith(
         "100 malformed, 100 implausible. item 3: traceId must be 32 hex digits; item 7: cache above input"
     )
@@ -75,4 +84,6 @@ def test_retry_after_is_a_whole_second_at_least() -> None:
 def test_the_receipt_is_one_line() -> None:
     """The header is the same for every endpoint."""
     response = answers.respond(b"", receipt=Receipt(id="abc", records=3, ignored=2, rejected=1))
-    assert "id=abc; records=3; ignored=2; rejected=1; durability=fsync" == response.headers["Tollhouse-Receipt"]
+    assert (
+        "id=abc; records=3; ignored=2; rejected=1; durability=fsync" == response.headers["Tollhouse-Receipt"]
+    )

@@ -47,7 +47,9 @@ def inflated(name: str, data: bytes, *, step: int = 7) -> bytes:
     open_inflater = bodies.inflater_of(coding(name))
     assert open_inflater is not None
     inflater = open_inflater()
-    out = b"".join(piece for start in range(0, len(data), step) for piece in inflater.feed(data[start : start + step]))
+    out = b"".join(
+        piece for start in range(0, len(data), step) for piece in inflater.feed(data[start : start + step])
+    )
     inflater.finish()
     return out
 
@@ -194,7 +196,8 @@ async def test_expect_100_continue_is_answered(bench: Bench) -> None:
     """A sender that waits gets its 100, then the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
     writer.write(
-        b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+        b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\nExpect: 100-continue\r\nConnection: "
+        b"close\r\n\r\n"
     )
     assert b"HTTP/1.1 100 Continue\r\n\r\n" == await reader.readuntil(b"\r\n\r\n")
     writer.write(b"body")
@@ -233,7 +236,9 @@ async def test_a_chunked_body_over_the_limit_is_refused(bench: Bench) -> None:
 async def test_a_body_that_breaks_off_is_not_taken(bench: Bench) -> None:
     """A client that closes early leaves nothing behind but a refusal that nobody reads."""
     await raw.talk(
-        bench.port, raw.post("/", b"x" * 10).replace(b"Content-Length: 10", b"Content-Length: 99"), half_close=True
+        bench.port,
+        raw.post("/", b"x" * 10).replace(b"Content-Length: 10", b"Content-Length: 99"),
+        half_close=True,
     )
     _, writer = await asyncio.open_connection("127.0.0.1", bench.port)
     writer.write(b"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab")
@@ -255,7 +260,10 @@ async def test_an_unsupported_coding_is_415(bench: Bench) -> None:
 
 @pytest.mark.asyncio
 async def test_a_slow_body_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sender that stands still is told to repeat after a finite time: OTLP senders drop what is answered with 408."""
+    """
+    A sender that stands still is told to repeat after a finite time: OTLP senders drop what is answered with
+    408.
+    """
     monkeypatch.setattr(bodies, "IDLE_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
     writer.write(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\nab")
@@ -298,7 +306,9 @@ def test_a_request_that_is_alone_may_use_all_that_a_body_may() -> None:
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def begin(bench: Bench, sent: bytes, *, length: int, key: str = "", coding: str = "identity") -> Connection:
+async def begin(
+    bench: Bench, sent: bytes, *, length: int, key: str = "", coding: str = "identity"
+) -> Connection:
     """An upload that has sent some of its body."""
     head = f"POST / HTTP/1.1\r\nHost: t\r\nAuthorization: {key}\r\nContent-Encoding: {coding}\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", bench.port)
@@ -339,7 +349,10 @@ async def test_an_upload_yields_to_another_key(bench: Bench) -> None:
 
 @pytest.mark.asyncio
 async def test_a_large_body_must_come_at_a_rate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One byte now and then keeps no large body alive, although it never pauses for long; a small one may be slow."""
+    """
+    One byte now and then keeps no large body alive, although it never pauses for long; a small one may be
+    slow.
+    """
     monkeypatch.setattr(bodies, "SLACK_S", 0.2)
     bench.budget.small, bench.min_rate = 1024, 10 * MIB
     large, large_writer = await begin(bench, b"x" * 4096, length=MIB, key="large")

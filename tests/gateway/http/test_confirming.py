@@ -31,7 +31,13 @@ async def told(error: Exception, *, asks_change: bool = True) -> type[Exception]
 
 @pytest.mark.parametrize(
     "error",
-    [NotThere("x"), NotAllowed("x"), AlreadyThere("x"), Refusal(404, "gone", "x"), Refusal(409, "not_empty", "x")],
+    [
+        NotThere("x"),
+        NotAllowed("x"),
+        AlreadyThere("x"),
+        Refusal(404, "gone", "x"),
+        Refusal(409, "not_empty", "x"),
+    ],
 )
 async def test_who_asked_for_a_change_is_not_told_of_what_may_be_undone(error: Exception) -> None:
     """It is 503 instead; whoever only looks is told what is there now."""
@@ -39,7 +45,9 @@ async def test_who_asked_for_a_change_is_not_told_of_what_may_be_undone(error: E
     assert type(error) is await told(error, asks_change=False)
 
 
-@pytest.mark.parametrize("error", [Invalid("x"), Refusal(403, "missing_scope", "x"), Refusal(503, "busy", "x")])
+@pytest.mark.parametrize(
+    "error", [Invalid("x"), Refusal(403, "missing_scope", "x"), Refusal(503, "busy", "x")]
+)
 async def test_what_does_not_rest_on_rows_is_told_at_once(error: Exception) -> None:
     """A value that breaks a rule does so whatever is kept."""
     assert type(error) is await told(error)

@@ -28,7 +28,10 @@ class Peer:
 
 
 def test_the_longest_silent_connection_of_the_largest_address_goes() -> None:
-    """A new connection costs the address with the most connections its longest silent one, and no other address any."""
+    """
+    A new connection costs the address with the most connections its longest silent one, and no other address
+    any.
+    """
     connections = Connections(4)
     lone, flood = Peer("lone"), [Peer("flood") for _ in range(3)]
     for peer in (lone, *flood):
@@ -63,7 +66,10 @@ def test_a_connection_is_its_keys_once_one_was_admitted() -> None:
 
 
 def test_a_request_in_hand_is_never_cut() -> None:
-    """Without an idle connection at the largest address the new one is refused; room comes with the next that ends."""
+    """
+    Without an idle connection at the largest address the new one is refused; room comes with the next that
+    ends.
+    """
     connections = Connections(2)
     busy = [Peer("busy", is_idle=False) for _ in range(2)]
     assert all(connections.add(peer) for peer in busy)
@@ -121,7 +127,9 @@ GET = b"GET / HTTP/1.1\r\nHost: t\r\n\r\n"
 
 
 @pytest.mark.asyncio
-async def test_a_connection_too_many_is_told_to_come_later(listener: Listener, in_hand: asyncio.Semaphore) -> None:
+async def test_a_connection_too_many_is_told_to_come_later(
+    listener: Listener, in_hand: asyncio.Semaphore
+) -> None:
     """With every connection busy the next one reads 503 with Retry-After before it is closed."""
     writers = []
     for _ in range(2):

@@ -19,11 +19,16 @@ NAME = web.AppKey("NAME", str)
 
 
 def application() -> web.Application:
-    """What the router finds by text, by pattern, by method and in an application of its own, and a header for all."""
+    """
+    What the router finds by text, by pattern, by method and in an application of its own, and a header for
+    all.
+    """
 
     async def tell(request: web.Request) -> web.Response:
         route = request.match_info.route.resource
-        said = f"{request.method} {route and route.canonical} {dict(request.match_info)} {dict(request.query)}"
+        said = (
+            f"{request.method} {route and route.canonical} {dict(request.match_info)} {dict(request.query)}"
+        )
         return web.Response(text=f"{said} {request.app[NAME]} {len(await request.read())}")
 
     async def fail(_: web.Request) -> web.Response:
@@ -109,7 +114,11 @@ async def test_what_is_expected_is_answered_as_by_aiohttp(ports: Ports, expected
 
 async def told(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
     answer = raw.parsed(await raw.talk(port, request))
-    return answer.status, {name: value for name, value in answer.headers.items() if name != "date"}, answer.body
+    return (
+        answer.status,
+        {name: value for name, value in answer.headers.items() if name != "date"},
+        answer.body,
+    )
 
 
 @pytest.mark.asyncio

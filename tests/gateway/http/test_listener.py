@@ -60,7 +60,9 @@ async def test_grpc_on_the_http_port_is_400_and_a_log_line(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("data", [b"th_secret /\r\n\r\n", b"GET / HTTP/1.1\r\nAuthorization\x00: th_secret\r\n\r\n"])
+@pytest.mark.parametrize(
+    "data", [b"th_secret /\r\n\r\n", b"GET / HTTP/1.1\r\nAuthorization\x00: th_secret\r\n\r\n"]
+)
 async def test_a_broken_request_is_not_quoted(
     listener: Listener, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
@@ -83,26 +85,37 @@ async def test_requests_that_come_together_are_answered_in_order(listener: Liste
 
 @pytest.mark.asyncio
 async def test_a_request_behind_a_body_of_many_chunks_is_read(listener: Listener) -> None:
-    """Reading is paused for the last chunk of a body: aiohttp's parser then stops in the body that follows."""
+    """
+    Reading is paused for the last chunk of a body: aiohttp's parser then stops in the body that follows.
+    """
     chunks = [b"x"] * (DEFAULT_CHUNK_SIZE // 16 + 1)  # one more than may wait
     first = raw.chunked("/size", chunks).replace(b"Connection: close\r\n", b"")
-    said = await raw.talk(listener.port, first + raw.post("/read", b"next", close=False) + raw.post("/read", b"end"))
+    said = await raw.talk(
+        listener.port, first + raw.post("/read", b"next", close=False) + raw.post("/read", b"end")
+    )
     assert [f"<{n}>" for n in (len(chunks), 4, 3)] == re.findall("<[0-9]+>", said.decode())
 
 
 @pytest.mark.asyncio
 async def test_requests_behind_a_body_that_comes_late_are_answered(listener: Listener) -> None:
-    """More than aiohttp parses at once, come with the body of a request that has begun: it parses on behind bodies."""
+    """
+    More than aiohttp parses at once, come with the body of a request that has begun: it parses on behind
+    bodies.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
     head, _, body = raw.post("/read", b"late", "Expect: 100-continue", close=False).partition(b"\r\n\r\n")
     async with asyncio.timeout(60):
         writer.write(head + b"\r\n\r\n")
         await reader.readuntil(b"100 Continue\r\n\r\n")
-        others = [raw.post("/read", b"x" * number, close=False) for number in range(1, 2 * MAX_MSG_QUEUE_SIZE)]
+        others = [
+            raw.post("/read", b"x" * number, close=False) for number in range(1, 2 * MAX_MSG_QUEUE_SIZE)
+        ]
         writer.write(body + b"".join(others) + raw.post("/read", b"end"))
         said = await reader.read()
     writer.close()
-    assert [f"<{n}>" for n in (4, *range(1, 2 * MAX_MSG_QUEUE_SIZE), 3)] == re.findall("<[0-9]+>", said.decode())
+    assert [f"<{n}>" for n in (4, *range(1, 2 * MAX_MSG_QUEUE_SIZE), 3)] == re.findall(
+        "<[0-9]+>", said.decode()
+    )
 
 
 @pytest.mark.asyncio
@@ -110,7 +123,9 @@ async def test_a_bug_in_a_handler_is_500_without_its_words(
     listener: Listener, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An exception's text may hold what was sent, so only its type is told, and only to the log."""
-    answer = raw.parsed(await raw.talk(listener.port, b"GET /boom HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"))
+    answer = raw.parsed(
+        await raw.talk(listener.port, b"GET /boom HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+    )
     assert (500, "internal") == (answer.status, json.loads(answer.body)["error"]["type"])
     assert "LookupError" in str([vars(record) for record in caplog.records])
     assert "th_secret" not in answer.body.decode() + str([vars(record) for record in caplog.records])

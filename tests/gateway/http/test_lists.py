@@ -46,7 +46,9 @@ class Shop:
         self.rows = {row["id"]: row for row in rows}
         self.connection = sqlite3.connect(":memory:")
         self.connection.isolation_level = None
-        self.connection.execute("CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT, size REAL, color TEXT)")
+        self.connection.execute(
+            "CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT, size REAL, color TEXT)"
+        )
         for row in rows:
             self._insert(row)
 
@@ -109,7 +111,9 @@ async def walk(shop: Shop, start: Sequence[tuple[str, str]], word: str, disturb:
 
 def ordered(rows: Sequence[Row], key: str, order: str) -> list[int]:
     """The order that the list promises, said in another way than the module says it."""
-    ranked = sorted(rows, key=lambda row: (row[key] is not None, 0 if row[key] is None else row[key], row["id"]))
+    ranked = sorted(
+        rows, key=lambda row: (row[key] is not None, 0 if row[key] is None else row[key], row["id"])
+    )
     return [row["id"] for row in (ranked if order == "asc" else ranked[::-1])]
 
 
@@ -124,7 +128,9 @@ def ordered(rows: Sequence[Row], key: str, order: str) -> list[int]:
     colors=st.lists(st.sampled_from(COLORS), max_size=2),
 )
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 async def test_a_walk_sees_every_row_that_stays_exactly_once(
     kind: str, seed: int, count: int, limit: int, sort: str, order: str, colors: list[str]
@@ -157,7 +163,12 @@ async def _walk_both_ways(
         for _ in range(dice.randrange(3)):
             shop.add(a_row(next(fresh), dice))
 
-    query = [("limit", str(limit)), ("sort_key", sort), ("sort_order", order), *(("color", each) for each in colors)]
+    query = [
+        ("limit", str(limit)),
+        ("sort_key", sort),
+        ("sort_order", order),
+        *(("color", each) for each in colors),
+    ]
     expected = [
         id
         for id in ordered(list(shop.rows.values()), sort, order)
@@ -172,7 +183,9 @@ async def _walk_both_ways(
         page = await shop.get(("cursor", page["pagination"]["cursor"]["next_cursor"]))
     tail = [row["id"] for row in page["things"]][::-1]
     back = page["pagination"]["cursor"]["previous_cursor"]
-    backward = tail + ([row["id"] for row in await walk(shop, [("cursor", back)], "previous", disturb)] if back else [])
+    backward = tail + (
+        [row["id"] for row in await walk(shop, [("cursor", back)], "previous", disturb)] if back else []
+    )
     assert expected[::-1] == [id for id in backward if id in stayers]
     assert len(backward) == len(set(backward))
 
@@ -180,7 +193,9 @@ async def _walk_both_ways(
 @pytest.mark.asyncio
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_page_whose_rows_were_all_deleted_leads_back(kind: str) -> None:
-    """Nothing is left ahead: the empty page has no next, and its previous page ends with the row at the border."""
+    """
+    Nothing is left ahead: the empty page has no next, and its previous page ends with the row at the border.
+    """
     shop = Shop(kind, [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(6)])
     first = await shop.get(("limit", "3"), ("sort_key", "id"))
     for id in (3, 4, 5):
@@ -219,12 +234,16 @@ async def test_a_cursor_alone_goes_on_under_its_own_filters_sort_and_limit() -> 
 
 @pytest.mark.asyncio
 async def test_a_cursor_may_be_repeated_with_its_own_words_and_another_limit() -> None:
-    """The same sort and filters beside a cursor are no contradiction, and a page may change its size on the way."""
+    """
+    The same sort and filters beside a cursor are no contradiction, and a page may change its size on the way.
+    """
     shop = Shop("at hand", [{"id": id, "name": "n", "size": id, "color": "red"} for id in range(9)])
     query = [("sort_key", "id"), ("color", "red"), ("color", "blue")]
     first = await shop.get(("limit", "2"), *query)
     cursor = first["pagination"]["cursor"]["next_cursor"]
-    second = await shop.get(("cursor", cursor), ("limit", "4"), ("color", "blue"), ("color", "red"), ("sort_key", "id"))
+    second = await shop.get(
+        ("cursor", cursor), ("limit", "4"), ("color", "blue"), ("color", "red"), ("sort_key", "id")
+    )
     assert [2, 3, 4, 5] == [row["id"] for row in second["things"]]
 
 
@@ -239,7 +258,9 @@ async def a_cursor(shop: Shop, *query: tuple[str, str]) -> str:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("change", [tampered, lambda _: "", lambda _: "äöü", lambda _: "AAAA", lambda text: text[:-4]])
+@pytest.mark.parametrize(
+    "change", [tampered, lambda _: "", lambda _: "äöü", lambda _: "AAAA", lambda text: text[:-4]]
+)
 async def test_a_forged_cursor_is_refused(change: Any) -> None:
     """A cursor that this installation did not sign is a 400 that says what to send."""
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
@@ -298,7 +319,9 @@ async def test_a_cursor_under_another_sort_or_filter_is_stale(beside: tuple[str,
         ([("page", "2")], "cursor, limit, sort_key, sort_order, color, id"),
     ],
 )
-async def test_a_wrong_question_is_answered_with_the_allowed_values(query: list[tuple[str, str]], words: str) -> None:
+async def test_a_wrong_question_is_answered_with_the_allowed_values(
+    query: list[tuple[str, str]], words: str
+) -> None:
     """400, and the message names what may be asked."""
     with pytest.raises(Refusal, match=words) as caught:
         await Shop("at hand", []).get(*query)

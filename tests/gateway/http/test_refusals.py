@@ -10,7 +10,9 @@ from gateway.http.endpoint import refusal_of
 from spool.errors import NotCertain, SpoolUnavailable
 
 
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EROFS, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    "code", [errno.EMFILE, errno.ENOSPC, errno.EROFS, errno.EIO], ids=errno.errorcode.get
+)
 def test_an_error_of_the_machine_may_be_repeated(code: int) -> None:
     """A 500 is loss at a sender of OTLP; descriptors and disks come back."""
     refusal = refusal_of(OSError(code, "x"), endpoint="otlp/traces")

@@ -39,7 +39,9 @@ async def turns_during(body: bytes, format: str) -> int:
 
     counting = asyncio.create_task(count())
     found = await drive_aside(
-        lambda hold: any_format.normalise(format, body, options=Options(), hold=hold), lambda _: None, size=len(body)
+        lambda hold: any_format.normalise(format, body, options=Options(), hold=hold),
+        lambda _: None,
+        size=len(body),
     )
     is_done.set()
     await counting
@@ -54,10 +56,20 @@ async def turns_during(body: bytes, format: str) -> int:
         ("litellm", CALL + '"cost": NaN, "messages": [' + INNER * (6 * MIB // len(INNER)) + "0]}"),
         ("litellm", CALL + '"cost": NaN, "prompt": "' + 'he said \\"hi\\"\\n' * (MIB // 2) + '"}'),
         ("litellm", CALL + '"prompt": "' + "\\ud800" * MIB + '"}'),
-        ("langfuse", '{"batch": [{"type": "x", "body": {"input": [' + INNER * (6 * MIB // len(INNER)) + "0]}}]}"),
+        (
+            "langfuse",
+            '{"batch": [{"type": "x", "body": {"input": [' + INNER * (6 * MIB // len(INNER)) + "0]}}]}",
+        ),
         ("bedrock", '{"requestId": "r", "records": [{"data": "' + "bm9uZQ==" * MIB + '"}]}'),
     ],
-    ids=["nested", "NaN", "NaN beside a prompt", "half characters", "one event of Langfuse", "one record of Firehose"],
+    ids=[
+        "nested",
+        "NaN",
+        "NaN beside a prompt",
+        "half characters",
+        "one event of Langfuse",
+        "one record of Firehose",
+    ],
 )
 async def test_one_large_document_leaves_the_loop_its_turns(format: str, document: str) -> None:
     """Whatever is in it: read in one go, it would leave two or three."""
@@ -130,7 +142,10 @@ async def test_bodies_take_turns_on_the_thread() -> None:
 
 
 async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slice may be all of its one item; smaller requests stay on the loop, where they cost no change of threads."""
+    """
+    A slice may be all of its one item; smaller requests stay on the loop, where they cost no change of
+    threads.
+    """
     places = []
 
     def work(_signal: str, body: bytes, **_: object) -> Generator[None, None, Outcome]:

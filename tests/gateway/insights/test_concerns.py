@@ -1,4 +1,6 @@
-"""What a finding says that it concerns are all calls that it speaks of: those of others change nothing in it."""
+"""
+What a finding says that it concerns are all calls that it speaks of: those of others change nothing in it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ def test_a_storm_is_of_the_calls_of_one_client() -> None:
         spend(errors=50, calls=60, team="ads"),
         spend(errors=70, calls=80, model="o3"),
     ]
-    failed = [spend(errors=100, calls=100, cost=Decimal(2)), spend(errors=50, calls=50, team="ads", cost=Decimal(9))]
+    failed = [
+        spend(errors=100, calls=100, cost=Decimal(2)),
+        spend(errors=50, calls=50, team="ads", cost=Decimal(9)),
+    ]
     findings = found(retry_storm, hours=hours, failed=failed)
     assert 3 == len(findings)
     for each in findings:

@@ -48,7 +48,11 @@ def test_what_is_no_twin() -> None:
         calls("otel", later=1, status="cached"),
     ):
         assert [] == found(doubled_source, recent=[*first, *second])
-    short = [call(9000 - each, source=source, input_tokens=5, output_tokens=1) for each in range(40) for source in "ab"]
+    short = [
+        call(9000 - each, source=source, input_tokens=5, output_tokens=1)
+        for each in range(40)
+        for source in "ab"
+    ]
     assert [] == found(doubled_source, recent=short)
 
 

@@ -48,7 +48,9 @@ def test_usual_failures_are_no_storm() -> None:
 
 
 def test_routes_that_deliver_nothing() -> None:
-    """Parked, refusing, orphaned, stuck: each says what to do, and what waits is weighed with the usual cost."""
+    """
+    Parked, refusing, orphaned, stuck: each says what to do, and what waits is weighed with the usual cost.
+    """
     routes = [
         RUNNING,
         replace(RUNNING, name="a/ai-telemetry", state="parked", reason="401", queued=100),
@@ -68,7 +70,9 @@ def test_a_running_route_is_calm() -> None:
 
 def test_deliveries_of_unknown_fate() -> None:
     """A route that runs may have some; the finding says how to settle them."""
-    [finding] = found(unknown_arrival, routes=[RUNNING, replace(RUNNING, name="upstream/unit-cost", unknown=1200)])
+    [finding] = found(
+        unknown_arrival, routes=[RUNNING, replace(RUNNING, name="upstream/unit-cost", unknown=1200)]
+    )
     assert "upstream/unit-cost may or may not have 1,200 records" == finding.draft.title
     assert "tollhouse streams resolve" in finding.draft.description
 
@@ -88,10 +92,12 @@ def test_dead_letters_that_grow() -> None:
 def test_shapes_that_nobody_understands() -> None:
     """Named by their attributes, the most frequent first, old ones and more than anybody reads left out."""
     shapes = [
-        UnrecognisedShape(names=(f"acme.{each:02}", "acme.tokens"), count=each, last_seen=NOW) for each in range(1, 40)
+        UnrecognisedShape(names=(f"acme.{each:02}", "acme.tokens"), count=each, last_seen=NOW)
+        for each in range(1, 40)
     ]
     findings = found(
-        unrecognised_shape, shapes=[*shapes, UnrecognisedShape(names=("old",), count=99, last_seen=NOW - 8 * DAY_S)]
+        unrecognised_shape,
+        shapes=[*shapes, UnrecognisedShape(names=("old",), count=99, last_seen=NOW - 8 * DAY_S)],
     )
     assert 20 == len(findings)
     assert "39 items look like AI calls and are not understood" == findings[0].draft.title
@@ -101,7 +107,9 @@ def test_shapes_that_nobody_understands() -> None:
 
 def test_names_of_senders_are_cut_and_printable() -> None:
     """An attribute of a thousand characters with a control character in it."""
-    [finding] = found(unrecognised_shape, shapes=[UnrecognisedShape(names=("x\x1b" * 500,), count=1, last_seen=NOW)])
+    [finding] = found(
+        unrecognised_shape, shapes=[UnrecognisedShape(names=("x\x1b" * 500,), count=1, last_seen=NOW)]
+    )
     assert "\x1b" not in finding.draft.description
     assert len(finding.draft.description) < 600
 
@@ -137,7 +145,8 @@ def test_usage_events_without_a_mapping() -> None:
         EventType(type="old", count=9, last_seen=NOW - 8 * DAY_S),
     ]
     findings = found(unmapped_events, unmapped=seen)
-    assert ["3 usage events of the type api_call are unmapped", "2 usage events of the type login are unmapped"] == [
-        finding.draft.title for finding in findings
-    ]
+    assert [
+        "3 usage events of the type api_call are unmapped",
+        "2 usage events of the type login are unmapped",
+    ] == [finding.draft.title for finding in findings]
     assert "[upstream.events]" in findings[0].draft.description

@@ -14,7 +14,8 @@ MONDAY = TODAY
 def weeks(*, team: str = "search", factor: str = "1", days: int = 42) -> list[Spend]:
     """Weekdays of $10 and weekends of $1, up to yesterday."""
     return [
-        spend(ago, team=team, cost=Decimal(factor) * (1 if _weekday(ago) >= 5 else 10)) for ago in range(1, days + 1)
+        spend(ago, team=team, cost=Decimal(factor) * (1 if _weekday(ago) >= 5 else 10))
+        for ago in range(1, days + 1)
     ]
 
 

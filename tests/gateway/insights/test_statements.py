@@ -37,7 +37,9 @@ def test_a_pull_that_brings_nothing_new() -> None:
     """A day, its settle time and its interval after what it brought last; with the reason of its failure."""
     edge = NOW - DAY_S - 2 * DAY_S - 6 * HOUR_S
     assert [] == found(statement_stale, arrivals=[pulled(edge)])
-    [finding] = found(statement_stale, arrivals=[pulled(edge - 1, failure="401 wrong key; is it an admin key?")])
+    [finding] = found(
+        statement_stale, arrivals=[pulled(edge - 1, failure="401 wrong key; is it an admin key?")]
+    )
     assert finding.draft.title.startswith("The report openai_costs that costs pulls ends with ")
     assert "The pull failed: 401 wrong key; is it an admin key?." in finding.draft.description
     assert "tollhouse reconcile pull --name costs" in finding.draft.description
@@ -55,12 +57,16 @@ def test_a_pull_that_never_brought_anything() -> None:
 def test_each_pull_has_its_own_settle_time() -> None:
     """Clouds take three days, LiteLLM an hour."""
     until = NOW - 3 * DAY_S
-    stale = found(statement_stale, arrivals=[pulled(until, settle_s=HOUR_S), pulled(until, settle_s=3 * DAY_S)])
+    stale = found(
+        statement_stale, arrivals=[pulled(until, settle_s=HOUR_S), pulled(until, settle_s=3 * DAY_S)]
+    )
     assert 1 == len(stale)
 
 
 def test_a_month_that_was_not_imported() -> None:
-    """When it is over and has settled; in part is not the whole of it. `NOW` is in the third week of a month."""
+    """
+    When it is over and has settled; in part is not the whole of it. `NOW` is in the third week of a month.
+    """
     month = datetime.fromtimestamp(MONTH - 1, UTC).strftime("%Y-%m")
     assert [] == found(statement_stale, arrivals=[imported(MONTH)])
     [finding] = found(statement_stale, arrivals=[imported(MONTH - 3 * DAY_S)])
@@ -76,8 +82,13 @@ def test_who_does_not_import_monthly_is_not_reminded() -> None:
     assert [] == found(statement_stale, arrivals=[imported(NOW - 101 * DAY_S)])
 
 
-def reconciled(*rates: int, state: str = AGREES, has_money: bool = True, **fields: Any) -> list[ReconciledMonth]:
-    """A day for each rate, in percent, up to the day before yesterday; a hundred dollars and a million tokens each."""
+def reconciled(
+    *rates: int, state: str = AGREES, has_money: bool = True, **fields: Any
+) -> list[ReconciledMonth]:
+    """
+    A day for each rate, in percent, up to the day before yesterday; a hundred dollars and a million tokens
+    each.
+    """
     lines = [
         Line(
             name=str(int(TODAY - (len(rates) + 1 - place) * DAY_S)), state=state, billed=100 * UNIT,
@@ -143,8 +154,12 @@ def test_two_months_are_one_time() -> None:
 async def test_a_key_that_stops_to_report() -> None:
     """In a simulated month: of its provider alone, with what its calls cost."""
     calls, silent, since = simulator.month(a_day=6), simulator.KEYS[1], simulator.DAYS[-7]
-    missing = [call for call in calls if call.key == silent and call.day >= since and call.provider == "openai"]
-    counts = await simulator.count([simulator.record(call) for call in calls if call not in missing], simulator.book())
+    missing = [
+        call for call in calls if call.key == silent and call.day >= since and call.provider == "openai"
+    ]
+    counts = await simulator.count(
+        [simulator.record(call) for call in calls if call not in missing], simulator.book()
+    )
     rows = simulator.statements(calls)
     providers = [simulator.reconcile(provider, rows, counts) for provider in simulator.PROVIDERS]
     month = ReconciledMonth(month=CalendarMonth.of("2026-03"), providers=providers, without={})

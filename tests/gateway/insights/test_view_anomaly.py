@@ -93,7 +93,9 @@ def test_an_anomaly_stays_the_same_when_it_is_found_again() -> None:
     assert before.key == after.key
 
 
-@pytest.mark.parametrize(("created", "channels"), [(0.0, ("oncall",)), (TODAY - DAY_S, ("oncall",)), (TODAY, ())])
+@pytest.mark.parametrize(
+    ("created", "channels"), [(0.0, ("oncall",)), (TODAY - DAY_S, ("oncall",)), (TODAY, ())]
+)
 def test_the_channels_of_a_view_are_told(created: float, channels: tuple[str, ...]) -> None:
     """But not of a day that was over when the view was created."""
     view = replace(VIEW, created=created, connections=ViewConnections(notify=("oncall",)))

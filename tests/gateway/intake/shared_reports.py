@@ -9,12 +9,16 @@ from spool.memory.partial_reports import MemoryPartialReports
 
 
 class SharedReports(MemoryPartialReports):
-    """As those of an engine that several processes use. `meanwhile` runs once between a read and its answer."""
+    """
+    As those of an engine that several processes use. `meanwhile` runs once between a read and its answer.
+    """
 
     is_shared = True
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def find(self, keys: Collection[bytes], *, under: Collection[bytes] = ()) -> Mapping[bytes, PartialReport]:
+    async def find(
+        self, keys: Collection[bytes], *, under: Collection[bytes] = ()
+    ) -> Mapping[bytes, PartialReport]:
         found = await super().find(keys, under=under)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:

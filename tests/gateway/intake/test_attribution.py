@@ -27,7 +27,9 @@ def who(record: Inference) -> tuple[str | None, str | None, dict[str, str]]:
 
 
 def test_the_report_comes_first() -> None:
-    """Labels of the key and of the device fill only what the report left null, the key's before the device's."""
+    """
+    Labels of the key and of the device fill only what the report left null, the key's before the device's.
+    """
     record = call(team="said", tags={"env": "said"})
     Attribution(Config()).apply(
         record,
@@ -51,8 +53,13 @@ def test_the_report_comes_first() -> None:
     ],
 )
 def test_rules(tmp_path: Path, rule: str, expected: tuple[object, ...]) -> None:
-    """A rule sets what is null where every field it matches fits; a trailing star fits any ending of a known value."""
-    record = call(api_key="search-prod", device="lap-7", request_model="gpt-4o", response_model="gpt-4o-2024-08-06")
+    """
+    A rule sets what is null where every field it matches fits; a trailing star fits any ending of a known
+    value.
+    """
+    record = call(
+        api_key="search-prod", device="lap-7", request_model="gpt-4o", response_model="gpt-4o-2024-08-06"
+    )
     from_toml(tmp_path, f"[[attribution]]\n{rule}").apply(record, {})
     assert expected == who(record)
 
@@ -108,7 +115,9 @@ def test_sources_that_do_not_count() -> None:
 
 
 def test_emails_are_hashed() -> None:
-    """An id that is an address becomes a stable pseudonym, in any field and in tags, and nothing else does."""
+    """
+    An id that is an address becomes a stable pseudonym, in any field and in tags, and nothing else does.
+    """
     record = call(
         user="Ann.Lee@Example.com",
         session="ann.lee@example.com",
@@ -135,7 +144,8 @@ def test_a_pseudonym_is_not_hashed_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "expected"), [("drop", (None, {"a": "b"})), ("keep", ("ann@example.com", {"a": "b", "who": "x@y.org"}))]
+    ("policy", "expected"),
+    [("drop", (None, {"a": "b"})), ("keep", ("ann@example.com", {"a": "b", "who": "x@y.org"}))],
 )
 def test_other_policies(policy: str, expected: tuple[object, ...]) -> None:
     """`drop` leaves nothing of an address, `keep` leaves it as it is."""
@@ -156,7 +166,10 @@ def test_rules_see_addresses_and_labels_are_protected(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('[[attribution]]\nset = {team = "x"}', "attribution[0].match needs api_key, user, device, model or tag"),
+        (
+            '[[attribution]]\nset = {team = "x"}',
+            "attribution[0].match needs api_key, user, device, model or tag",
+        ),
         ('[[attribution]]\nmatch = {user = "x"}', "attribution[0].set needs team, user or tags"),
         (
             '[[prices.override]]\nmodel = "m"\ninput = "1"\nsince = "2026-13-01"',

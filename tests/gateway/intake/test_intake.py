@@ -58,15 +58,22 @@ def intake(log: Log, config: Config | None = None) -> Intake:
 
 
 def payload(*, uncertain: int = 0) -> Outcome:
-    """MANY calls and `uncertain` ones that nobody would know again first, packed as they come; and two other items."""
+    """
+    MANY calls and `uncertain` ones that nobody would know again first, packed as they come; and two other
+    items.
+    """
     outcome = Outcome(received=MANY + uncertain + 2)
     outcome.ignored[NOT_AI] = 1
     outcome.reject(7, "malformed", "no such thing")
     for number in range(uncertain):
-        outcome.add(Inference(id=b"", source="otel", session=str(number)), Identity(os.urandom(16), certain=False))
+        outcome.add(
+            Inference(id=b"", source="otel", session=str(number)), Identity(os.urandom(16), certain=False)
+        )
     for number in range(MANY):
         call = Inference(id=b"", source="otel", request_id=str(number))
-        outcome.add(call, of_call(call, response_id=f"chatcmpl-{number:032d}"), device="d" if number == PART else None)
+        outcome.add(
+            call, of_call(call, response_id=f"chatcmpl-{number:032d}"), device="d" if number == PART else None
+        )
         outcome.pack()
     return outcome
 
@@ -90,7 +97,9 @@ async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
     """What was packed first is kept first, with the device that its resource names."""
     await intake(log).take(payload(), BEARER)
     entries = await log.read(AI_TELEMETRY, 1, MANY)
-    kept = [record.request_id for entry in entries for record in entry.records if isinstance(record, Inference)]
+    kept = [
+        record.request_id for entry in entries for record in entry.records if isinstance(record, Inference)
+    ]
     assert [str(number) for number in range(MANY)] == kept
 
 
@@ -114,7 +123,9 @@ def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
         certain = number % 2 == 0
         outcome.forwarded |= {number} if number in (2, 3) else set()
         call = Inference(id=b"", source="otel", request_id=str(number))
-        outcome.add(call, Identity(os.urandom(16), certain=certain), device=f"device-{number}" if number < 4 else None)
+        outcome.add(
+            call, Identity(os.urandom(16), certain=certain), device=f"device-{number}" if number < 4 else None
+        )
     outcome.received = PART
     outcome.pack()
 
@@ -221,7 +232,9 @@ async def all_kept(log: Log) -> list[AiRecord]:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("user", ["alice", "alice@example.com"])
 @pytest.mark.parametrize("by_rule", [False, True])
-async def test_who_is_filled_in_does_not_part_counters_from_their_events(log: Log, user: str, by_rule: bool) -> None:
+async def test_who_is_filled_in_does_not_part_counters_from_their_events(
+    log: Log, user: str, by_rule: bool
+) -> None:
     """Codex names the account in its events and nobody in its counters: both are still the same sender's."""
     rule = AttributionRule(match=Match(tag={"service": "codex_exec"}), set=Assignment(user=user))
     taking = intake(log, Config(attribution=(rule,)) if by_rule else None)
@@ -235,9 +248,15 @@ async def test_who_is_filled_in_does_not_part_counters_from_their_events(log: Lo
 
 @pytest.mark.asyncio
 async def test_counters_of_a_window_are_beside_the_calls_of_its_conversations(log: Log) -> None:
-    """Copilot Chat's resource names the window, which is all that its counters know; another window's count."""
+    """
+    Copilot Chat's resource names the window, which is all that its counters know; another window's count.
+    """
     taking = intake(log)
-    for outcome in (event(session="chat", sessions=["window"]), counter(1, session="window"), counter(2, session="w2")):
+    for outcome in (
+        event(session="chat", sessions=["window"]),
+        counter(1, session="window"),
+        counter(2, session="w2"),
+    ):
         await taking.take(outcome, BEARER)
     call, shadow, counted = await all_kept(log)
     assert ("chat", True, False) == (call.session, shadow.shadow, counted.shadow)

@@ -1,4 +1,6 @@
-"""What two gateways on one PostgreSQL must know of each other to count a call once: its parts, and who told it."""
+"""
+What two gateways on one PostgreSQL must know of each other to count a call once: its parts, and who told it.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ async def gateway(options: StorageOptions, clock: MovedClock) -> Gateway:
     shadows = Shadows(clock, heard=storage.heard)
     waiting = WaitingCounters(storage.log, shadows, clock, wait_s=90, max_items=1000, max_bytes=1 << 20)
     await waiting.start(storage.partial_reports, hold_s=0)
-    intake = Intake(storage.log, attribution=Attribution(Config()), prices=PRICES, shadows=shadows, counters=waiting)
+    intake = Intake(
+        storage.log, attribution=Attribution(Config()), prices=PRICES, shadows=shadows, counters=waiting
+    )
     window = SharedMergeWindow(
         storage.partial_reports,
         storage.log,
@@ -93,7 +97,9 @@ async def two(
         secret_file=tmp_path / "secret",
         durability=LOCAL,
     )
-    options = StorageOptions(directory=tmp_path / "node", settings=SpoolSettings(hold=0), clock=clock, storage=settings)
+    options = StorageOptions(
+        directory=tmp_path / "node", settings=SpoolSettings(hold=0), clock=clock, storage=settings
+    )
     gateways = await gateway(options, clock), await gateway(options, clock)
     yield gateways
     for one in gateways:
@@ -114,7 +120,9 @@ async def test_the_parts_of_a_call(two: tuple[Gateway, Gateway]) -> None:
 
 
 async def test_who_told_calls(two: tuple[Gateway, Gateway], clock: MovedClock) -> None:
-    """Counters that come to the other gateway are shadows, whichever of both comes first, and counted once."""
+    """
+    Counters that come to the other gateway are shadows, whichever of both comes first, and counted once.
+    """
     a, b = two
     began = clock.now()
     await a.intake.take(counters(CLAUDE_CODE, 1, began), ALICE)

@@ -1,8 +1,9 @@
 """
 Reports of one call in every order: what they make of it together does not depend on which came first.
 
-Each report tells a part of the same truth: it leaves facts out, states a part of a total as 0 because it cannot tell
-it, and says `ok` because it knows of no failure. docs/ordering.md names what is left: facts that two state differently.
+Each report tells a part of the same truth: it leaves facts out, states a part of a total as 0 because it
+cannot tell it, and says `ok` because it knows of no failure. docs/ordering.md names what is left: facts that
+two state differently.
 """
 
 from __future__ import annotations

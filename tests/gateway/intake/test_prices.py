@@ -63,7 +63,9 @@ def call(
     [
         pytest.param(call("gpt-4o"), "0.0035", id="1000 x 2.5 + 100 x 10 per million"),
         pytest.param(call("gpt-4o", response="gpt-4o-2024-08-06"), "0.0035", id="dated response model"),
-        pytest.param(call("gpt-4o", response="gpt-4o-2024-05-13"), "0.0065", id="a snapshot with a price of its own"),
+        pytest.param(
+            call("gpt-4o", response="gpt-4o-2024-05-13"), "0.0065", id="a snapshot with a price of its own"
+        ),
         pytest.param(call("gpt-4o", read=400), "0.003", id="600 x 2.5 + 400 x 1.25 + 100 x 10"),
         pytest.param(call("gpt-4o", output=100, reasoning=80), "0.0035", id="reasoning is inside the output"),
         pytest.param(
@@ -72,15 +74,21 @@ def call(
         pytest.param(call("o3", time="2025-06-09 23:59"), "0.014", id="o3 on the last day at 10 and 40"),
         pytest.param(call("o3", time="2025-06-10"), "0.0028", id="o3 on the first day at 2 and 8"),
         pytest.param(call("o3", time=None), "0.0028", id="without a time the newest"),
-        pytest.param(call("text-embedding-3-small", output=None), "0.00002", id="embeddings cost input alone"),
-        pytest.param(call("text-embedding-3-small", output=0), "0.00002", id="embeddings with an output of zero"),
+        pytest.param(
+            call("text-embedding-3-small", output=None), "0.00002", id="embeddings cost input alone"
+        ),
+        pytest.param(
+            call("text-embedding-3-small", output=0), "0.00002", id="embeddings with an output of zero"
+        ),
         pytest.param(
             call("claude-sonnet-4-5-20250929", provider="anthropic", input=10_000, read=6000, write=2000),
             "0.0168",
             id="Claude: 2000 x 3 + 6000 x 0.3 + 2000 x 3.75 + 100 x 15",
         ),
         pytest.param(
-            call("claude-sonnet-4-5", provider="anthropic", input=10_000, read=6000, write=2000, one_hour=500),
+            call(
+                "claude-sonnet-4-5", provider="anthropic", input=10_000, read=6000, write=2000, one_hour=500
+            ),
             "0.017925",
             id="Claude with writes for an hour: 2000 x 3 + 6000 x 0.3 + 1500 x 3.75 + 500 x 6 + 100 x 15",
         ),
@@ -90,10 +98,14 @@ def call(
             id="none for an hour: 8000 x 3 + 2000 x 3.75 + 100 x 15",
         ),
         pytest.param(
-            call("gpt-4o", write=400, one_hour=400), "0.0035", id="no price for writes: they cost what input does"
+            call("gpt-4o", write=400, one_hour=400),
+            "0.0035",
+            id="no price for writes: they cost what input does",
         ),
         pytest.param(
-            call("claude-sonnet-4-5", provider="anthropic", input=200_000), "0.6015", id="200,000 is not over 200,000"
+            call("claude-sonnet-4-5", provider="anthropic", input=200_000),
+            "0.6015",
+            id="200,000 is not over 200,000",
         ),
         pytest.param(
             call("claude-sonnet-4-5", provider="anthropic", input=200_001),
@@ -106,7 +118,9 @@ def call(
             id="Gemini over 200,000: 200,000 x 2.5 + 100,000 x 0.25 + 100 x 15",
         ),
         pytest.param(call("gemini-2.5-pro", provider="gcp.vertex_ai"), "0.00225", id="Gemini on Vertex"),
-        pytest.param(call("claude-sonnet-4@20250514", provider="gcp.vertex_ai"), "0.0045", id="Claude on Vertex"),
+        pytest.param(
+            call("claude-sonnet-4@20250514", provider="gcp.vertex_ai"), "0.0045", id="Claude on Vertex"
+        ),
         pytest.param(
             call("us.anthropic.claude-sonnet-4-5-20250929-v1:0", provider="aws.bedrock"),
             "0.00495",
@@ -118,7 +132,9 @@ def call(
             id="Bedrock's global ids do not",
         ),
         pytest.param(
-            call("us.anthropic.claude-haiku-4-5-20251001-v1:0", provider=None), "0.00165", id="a Bedrock id tells"
+            call("us.anthropic.claude-haiku-4-5-20251001-v1:0", provider=None),
+            "0.00165",
+            id="a Bedrock id tells",
         ),
         pytest.param(call("amazon.nova-lite-v1:0", provider="aws.bedrock"), "0.000084", id="Nova"),
         pytest.param(call("gpt-35-turbo", provider="azure.ai.openai"), "0.00065", id="Azure's spelling"),
@@ -128,22 +144,34 @@ def call(
             id="an Azure deployment's answer names the model",
         ),
         pytest.param(call("anthropic/claude-sonnet-4.5", provider="openrouter"), "0.0045", id="OpenRouter"),
-        pytest.param(call("anthropic/claude-sonnet-4.5", provider=None), "0.0045", id="the name states the provider"),
-        pytest.param(call("claude-sonnet-4-5", provider="some-gateway"), "0.0045", id="unknown provider, known maker"),
-        pytest.param(call("claude-sonnet-4-5", provider="openai"), "0.0045", id="a closed model behind another API"),
+        pytest.param(
+            call("anthropic/claude-sonnet-4.5", provider=None), "0.0045", id="the name states the provider"
+        ),
+        pytest.param(
+            call("claude-sonnet-4-5", provider="some-gateway"), "0.0045", id="unknown provider, known maker"
+        ),
+        pytest.param(
+            call("claude-sonnet-4-5", provider="openai"), "0.0045", id="a closed model behind another API"
+        ),
         pytest.param(call("grok-4.3", provider="x_ai"), "0.0015", id="x_ai"),
         pytest.param(call("grok-4.3", provider="xai.chat"), "0.0015", id="the AI SDK's x_ai"),
         pytest.param(
             call("llama-3.3-70b-versatile", provider="groq.chat"), "0.000669", id="an open model, by its host"
         ),
         pytest.param(
-            call("claude-sonnet-4-5", provider="vertex.anthropic.messages"), "0.0045", id="its Claude on Vertex"
+            call("claude-sonnet-4-5", provider="vertex.anthropic.messages"),
+            "0.0045",
+            id="its Claude on Vertex",
         ),
         pytest.param(call("mistral-large-2411", provider="mistral_ai"), "0.0026", id="mistral_ai"),
-        pytest.param(call("priced-not", response="gpt-4o"), "0.0035", id="the response model when it is priced"),
+        pytest.param(
+            call("priced-not", response="gpt-4o"), "0.0035", id="the response model when it is priced"
+        ),
         pytest.param(call("gpt-4o", response="priced-not"), "0.0035", id="else the request model"),
         pytest.param(call("gpt-4o", input=0, output=0), "0", id="no tokens at a known price cost nothing"),
-        pytest.param(call("sonar", provider="perplexity"), "0.0131", id="a fee per request: 0.012 + 1100 x 1"),
+        pytest.param(
+            call("sonar", provider="perplexity"), "0.0131", id="a fee per request: 0.012 + 1100 x 1"
+        ),
         pytest.param(
             call("sonar-deep-research", provider="perplexity", output=1000, reasoning=400),
             "0.008",
@@ -170,13 +198,16 @@ def test_known_prices(record: Inference, expected: str) -> None:
         pytest.param(call("gpt-4o", input=None), id="input unknown"),
         pytest.param(call("gpt-4o", output=None), id="output unknown"),
         pytest.param(call("text-embedding-3-small", output=5), id="output at a price nobody named"),
-        pytest.param(call("claude-2", provider="anthropic", write=10), id="cache writes of Claude without a price"),
+        pytest.param(
+            call("claude-2", provider="anthropic", write=10), id="cache writes of Claude without a price"
+        ),
         pytest.param(
             call("anthropic/claude-sonnet-4.5", provider="openrouter", write=10, one_hour=5),
             id="Claude's writes for an hour where only others have a price",
         ),
         pytest.param(
-            call("claude-sonnet-4-5", provider="anthropic", write=10, one_hour=11), id="more for an hour than written"
+            call("claude-sonnet-4-5", provider="anthropic", write=10, one_hour=11),
+            id="more for an hour than written",
         ),
         pytest.param(call("gpt-4o", input=10, read=11), id="more cached than went in"),
         pytest.param(call("gpt-4-turbo", tags={"service_tier": "priority"}), id="a tier without a price"),
@@ -217,7 +248,9 @@ def test_memo_follows_the_time() -> None:
     """Calls from both sides of a price change keep their own prices in any order."""
     book = PriceBook.load()
     days = ["2025-06-09", "2025-06-10", "2025-06-09", "2026-01-01", "2024-01-01"]
-    assert ["0.014", "0.0028", "0.014", "0.0028", "0.014"] == [book.estimate(call("o3", time=day)) for day in days]
+    assert ["0.014", "0.0028", "0.014", "0.0028", "0.014"] == [
+        book.estimate(call("o3", time=day)) for day in days
+    ]
 
 
 def test_exact_to_the_last_digit() -> None:
@@ -281,7 +314,9 @@ def test_card_names_its_source() -> None:
 
 
 def test_the_packaged_card_is_read_once() -> None:
-    """Every book of a process stands on the same one; a card of the operator's is read whenever it is asked for."""
+    """
+    Every book of a process stands on the same one; a card of the operator's is read whenever it is asked for.
+    """
     assert cards.packaged() is cards.packaged()
     assert cards.read(cards.newest()) == cards.packaged()
     assert PriceBook.load().version == cards.packaged().version
@@ -315,7 +350,9 @@ def test_unreadable_card(tmp_path: Path, text: str) -> None:
             ("openai", "nobody-knows"),
         ]
     ),
-    tokens=st.lists(st.tuples(st.integers(0, 400_000), st.integers(0, 5000), st.floats(0, 1)), min_size=1, max_size=8),
+    tokens=st.lists(
+        st.tuples(st.integers(0, 400_000), st.integers(0, 5000), st.floats(0, 1)), min_size=1, max_size=8
+    ),
     time=st.sampled_from(["2025-06-09", "2026-11-01 13:20"]),
 )
 def test_sums_cost_what_their_calls_cost(
@@ -363,7 +400,9 @@ def test_sums_cost_what_their_calls_cost(
 
 
 def test_most_tiers_can_be_priced_again() -> None:
-    """The sizes that the ledger keeps apart are those at which the card's prices change, but for a handful."""
+    """
+    The sizes that the ledger keeps apart are those at which the card's prices change, but for a handful.
+    """
     models = [model for seller in cards.read(cards.newest()).providers.values() for model in seller.models]
     starts = [tier.above for model in models for price in model.prices for tier in price.tiers]
     apart = [above for above in starts if above in SIZES or above + 1 in SIZES]
@@ -371,7 +410,9 @@ def test_most_tiers_can_be_priced_again() -> None:
 
 
 MODELS = [
-    (provider, model.id) for provider, seller in cards.read(cards.newest()).providers.items() for model in seller.models
+    (provider, model.id)
+    for provider, seller in cards.read(cards.newest()).providers.items()
+    for model in seller.models
 ]
 
 

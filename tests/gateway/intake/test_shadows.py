@@ -70,7 +70,9 @@ def test_a_key_that_names_many_pushes_out_nobody_elses(monkeypatch: pytest.Monke
     ],
 )
 def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: bool) -> None:
-    """Same source, service and session, or user where no session is named, or neither where neither is named."""
+    """
+    Same source, service and session, or user where no session is named, or neither where neither is named.
+    """
     shadows = Shadows(SetClock())
     shadows.note(event(session="s1", user="u1"))
     shadows.shade(metric)
@@ -78,7 +80,9 @@ def test_a_metric_beside_its_events_is_a_shadow(metric: UsageMetric, shadow: boo
 
 
 def test_the_hour_begins_with_the_last_event() -> None:
-    """Events that follow one another closely are not all noted; the time of the last is known to the second."""
+    """
+    Events that follow one another closely are not all noted; the time of the last is known to the second.
+    """
     clock = SetClock()
     shadows = Shadows(clock)
     for _ in range(40):
@@ -213,7 +217,9 @@ def test_spans_with_a_mark_are_beside_counters_without_one(spans: str, counters:
         ("otel", None, 700, False),
     ],
 )
-def test_calls_without_a_model_may_be_of_any(source: str, model: str | None, tokens: int | None, shadow: bool) -> None:
+def test_calls_without_a_model_may_be_of_any(
+    source: str, model: str | None, tokens: int | None, shadow: bool
+) -> None:
     """The events of Google's ADK name no model, and its counters do."""
     shadows, tags = Shadows(SetClock()), {"service": "desk"}
     name = "gen_ai.client.token.usage"
@@ -224,7 +230,9 @@ def test_calls_without_a_model_may_be_of_any(source: str, model: str | None, tok
 
 
 def test_counters_may_name_the_installation_alone() -> None:
-    """Claude Code leaves session and account out of its metrics when told so, and its events still name them."""
+    """
+    Claude Code leaves session and account out of its metrics when told so, and its events still name them.
+    """
     shadows, metric, another = Shadows(SetClock()), counter(user="anon-1"), counter(user="anon-2")
     reported = event(session="s1", user="uuid-1")
     reported.tags["device"] = "anon-1"

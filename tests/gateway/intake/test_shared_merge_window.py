@@ -1,4 +1,6 @@
-"""Partial reports of one call that come to different processes on one log: one record, whatever overtakes what."""
+"""
+Partial reports of one call that come to different processes on one log: one record, whatever overtakes what.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Processes:
     max_bytes: int = 2**24
 
     async def open(self, *, hold_s: float = 0) -> Processes:
-        self.spool: MemorySpool = await memory.open_spool(settings=SpoolSettings(hold=hold_s), clock=self.clock)
+        self.spool: MemorySpool = await memory.open_spool(
+            settings=SpoolSettings(hold=hold_s), clock=self.clock
+        )
         self.log = self.spool.log
         self.reports = self.log.partial_reports = SharedReports()
         self.a, self.b = [self._window(hold_s) for _ in range(2)]

@@ -71,7 +71,8 @@ class Running:
     """
     An intake over a memory log; a restart forgets everything but the log and what it keeps.
 
-    `nodes`: processes that share the log; each takes a request in its turn, and the first releases what waits.
+    `nodes`: processes that share the log; each takes a request in its turn, and the first releases what
+    waits.
     """
 
     nodes: int = 1
@@ -80,7 +81,9 @@ class Running:
     hold_s: float = 0
 
     async def open(self) -> None:
-        self.spool: MemorySpool = await memory.open_spool(settings=SpoolSettings(hold=self.hold_s), clock=self.clock)
+        self.spool: MemorySpool = await memory.open_spool(
+            settings=SpoolSettings(hold=self.hold_s), clock=self.clock
+        )
         if self.nodes > 1:
             self.spool.log.partial_reports = SharedReports()
             self.spool = replace(self.spool, partial_reports=self.spool.log.partial_reports)
@@ -167,7 +170,9 @@ def counters(family: Family, number: int, at_s: float) -> Outcome:
     """What a client counts of its calls up to a number: the growth, or how much it was in all."""
     outcome = Outcome(received=2)
     for token_type, tokens in (("input", 100), ("output", 10)):
-        metric = UsageMetric(id=b"", name="tokens", token_type=token_type, tags={"service": "svc"}, **family.counter)
+        metric = UsageMetric(
+            id=b"", name="tokens", token_type=token_type, tags={"service": "svc"}, **family.counter
+        )
         series, time = digest(9, repr(family), token_type), int(at_s * NS) + number
         if family.cumulative:
             outcome.add_point(CounterPoint(series, int(at_s * NS), time, tokens * number, metric))
@@ -306,9 +311,11 @@ def test_who_never_tells_calls_counts_by_counters(name: str) -> None:
     run(test)
 
 
-# -- agents that sum up ------------------------------------------------------------------------------------------------
+# -- agents that sum up --------------------------------------------------------------------------------------
 
-RUN = Family({"source": "claude_code", "session": "s1", "trace_id": "t1"}, {"source": "claude_code", "session": "s1"})
+RUN = Family(
+    {"source": "claude_code", "session": "s1", "trace_id": "t1"}, {"source": "claude_code", "session": "s1"}
+)
 
 
 def agent(began: float, **fields: Any) -> Outcome:
@@ -363,7 +370,9 @@ def test_an_agents_sum_never_counts_beside_what_it_sums_up(
         running.clock.move(WAIT_S)
         await running.counters.release()
         assert [2 * ("call" in told), 200, 20] == await running.sums()
-        assert [True] == [record.shadow for record in await running.records() if record.source == "openinference"]
+        assert [True] == [
+            record.shadow for record in await running.records() if record.source == "openinference"
+        ]
         assert 0 == await running.pending()
 
     run(test)
@@ -371,13 +380,18 @@ def test_an_agents_sum_never_counts_beside_what_it_sums_up(
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_agent_whose_calls_nobody_tells_counts(restarted: bool) -> None:
-    """It waits for its time and is sent twice; calls of another session and of another agent are none of its own."""
+    """
+    It waits for its time and is sent twice; calls of another session and of another agent are none of its
+    own.
+    """
 
     async def test(running: Running) -> None:
         began = running.clock.now()
         other = Family({"source": "claude_code", "session": "s2", "trace_id": "t2"}, {})
         await running.take(call(other, 1, began))
-        await running.take(call(Family({"source": "openinference", "session": "s1", "trace_id": "t1"}, {}), 2, began))
+        await running.take(
+            call(Family({"source": "openinference", "session": "s1", "trace_id": "t1"}, {}), 2, began)
+        )
         for _ in range(2):
             await running.take(agent(began))
         running.clock.move(WAIT_S - 1)
@@ -484,13 +498,17 @@ def test_a_key_that_sends_too_many_pushes_out_its_own(limits: dict[str, int], no
 def test_a_key_whose_counters_fill_what_can_be_taken_back_leaves_that_of_another(
     nodes: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The calls of the other key come late, also after a restart: what it counted is taken back all the same."""
+    """
+    The calls of the other key come late, also after a restart: what it counted is taken back all the same.
+    """
     monkeypatch.setattr(waiting_counters, "MOST_AT_ONCE", 4)
 
     async def test(running: Running) -> None:
         began, is_cumulative = running.clock.now(), name == "gemini_cli"
         theirs = Family(
-            {"source": name, "session": "theirs"}, {"source": name, "session": "theirs"}, cumulative=is_cumulative
+            {"source": name, "session": "theirs"},
+            {"source": name, "session": "theirs"},
+            cumulative=is_cumulative,
         )
         for number in range(7):
             own = Family({}, {"source": name, "session": f"s{number}"}, cumulative=is_cumulative)

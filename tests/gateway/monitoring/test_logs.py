@@ -26,7 +26,9 @@ def lines() -> Iterator[io.StringIO]:
 
 def test_a_line_is_json_with_its_fields(lines: io.StringIO) -> None:
     """A sentence and the fields beside it."""
-    logging.getLogger("gateway.http").warning("refused a request", extra={"action": "request_refused", "status": 401})
+    logging.getLogger("gateway.http").warning(
+        "refused a request", extra={"action": "request_refused", "status": 401}
+    )
     line = json.loads(lines.getvalue())
     assert line.pop("time").endswith("+00:00")
     assert {
@@ -61,7 +63,9 @@ def test_the_level_comes_from_the_configuration(lines: io.StringIO) -> None:
 
 
 def test_lines_about_one_address_are_bounded_and_counted() -> None:
-    """Refusals of one kind and address are written up to a rate; the next line says how many were left out."""
+    """
+    Refusals of one kind and address are written up to a rate; the next line says how many were left out.
+    """
     root = logging.getLogger()
     before = root.handlers[:], root.level
     stream, clock = io.StringIO(), MovedClock()
@@ -82,7 +86,10 @@ def test_lines_about_one_address_are_bounded_and_counted() -> None:
         for _ in range(1000):
             logging.getLogger("asyncio").error("socket.accept() out of system resource")
             logging.getLogger("spool").error("the disk is full")
-        assert (6, 1000) == (stream.getvalue().count("out of system"), stream.getvalue().count("the disk is full"))
+        assert (6, 1000) == (
+            stream.getvalue().count("out of system"),
+            stream.getvalue().count("the disk is full"),
+        )
     finally:
         root.handlers[:], level = before
         root.setLevel(level)

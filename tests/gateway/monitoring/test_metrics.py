@@ -105,13 +105,17 @@ def test_no_series_tells_when_a_counter_was_made() -> None:
 
 
 def test_sources_that_senders_name_are_bounded() -> None:
-    """A sender that makes up names cannot make up series without end; its records are counted all the same."""
+    """
+    A sender that makes up names cannot make up series without end; its records are counted all the same.
+    """
     metrics = Metrics()
     for number in range(2 * MAX_DETAILS):
         terms = {("ai-telemetry", "accepted", f"source-{number}"): 1}
         metrics.committed(Commit(seconds=0.1, flush_seconds=0.1, terms=terms))
     read = samples(metrics.render(Snapshot(stats=STATS)))
-    counted = {labels: n for (name, labels), n in read.items() if name == "tollhouse_records_accepted_total" and n}
+    counted = {
+        labels: n for (name, labels), n in read.items() if name == "tollhouse_records_accepted_total" and n
+    }
     assert (MAX_DETAILS + 1, 2 * MAX_DETAILS) == (len(counted), sum(counted.values()))
     assert MAX_DETAILS == counted[(("source", "other"), ("topic", "ai-telemetry"))]
 
@@ -144,7 +148,9 @@ def test_routes_and_space_are_read_when_asked() -> None:
     assert 3 == read["tollhouse_route_unknown", (route,)]
     assert 1 == read["tollhouse_route_state", (route, ("state", "parked"))]
     assert 0 == read["tollhouse_route_state", (route, ("state", "running"))]
-    assert (7, 4096, 1000) == tuple(read[f"tollhouse_spool_{name}", ()] for name in ("entries", "bytes", "free_bytes"))
+    assert (7, 4096, 1000) == tuple(
+        read[f"tollhouse_spool_{name}", ()] for name in ("entries", "bytes", "free_bytes")
+    )
     assert 604800 == read["tollhouse_duplicate_window_seconds", ()]
     assert 3 == read["tollhouse_devices", (("state", "silent"),)]
 
@@ -152,7 +158,9 @@ def test_routes_and_space_are_read_when_asked() -> None:
 def test_clusters_and_container_files_are_read_when_asked() -> None:
     """How many clusters are silent; what waits, and for how long."""
     waiting = WaitingFiles(files=2, bytes=700, oldest=940.0)
-    read = samples(Metrics().render(Snapshot(stats=STATS, clusters={"silent": 2}, waiting_files=waiting, now=1000.0)))
+    read = samples(
+        Metrics().render(Snapshot(stats=STATS, clusters={"silent": 2}, waiting_files=waiting, now=1000.0))
+    )
     assert 2 == read["tollhouse_clusters", (("state", "silent"),)]
     names = ("waiting_files", "waiting_bytes", "oldest_age_seconds")
     assert (2, 700, 60) == tuple(read[f"tollhouse_container_{name}", ()] for name in names)
@@ -242,7 +250,9 @@ def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:
     """Standbys, waits, connections, gateways and leases."""
     found = samples(Metrics().render(Snapshot(stats=STATS, installation="i", database=DATABASE)))
     told = {
-        name: value for (name, labels), value in found.items() if name.startswith("tollhouse_postgres") and not labels
+        name: value
+        for (name, labels), value in found.items()
+        if name.startswith("tollhouse_postgres") and not labels
     }
     assert told == {
         "tollhouse_postgres_synchronous_standbys": 1.0,
@@ -263,8 +273,13 @@ def test_a_database_that_gateways_share_has_figures_of_its_own() -> None:
 
 
 def test_what_a_role_may_not_see_has_no_series() -> None:
-    """So no alert takes it for a standby that is gone; nor does a gateway that needs none have that series."""
-    for blind in (replace(DATABASE, standbys=None, oldest_transaction_s=None), replace(DATABASE, needs_standby=False)):
+    """
+    So no alert takes it for a standby that is gone; nor does a gateway that needs none have that series.
+    """
+    for blind in (
+        replace(DATABASE, standbys=None, oldest_transaction_s=None),
+        replace(DATABASE, needs_standby=False),
+    ):
         found = {name for name, _ in samples(Metrics().render(Snapshot(stats=STATS, database=blind)))}
         assert "tollhouse_postgres_synchronous_standbys" not in found
         assert ("tollhouse_postgres_oldest_transaction_seconds" in found) == (blind.standbys is not None)
@@ -307,7 +322,9 @@ def test_limits_are_shown_with_their_use() -> None:
 
 
 def test_channels_of_notifications_have_their_series() -> None:
-    """What was sent and what failed are counters; the age is of the oldest that waits, and 0 where none does."""
+    """
+    What was sent and what failed are counters; the age is of the oldest that waits, and 0 where none does.
+    """
     idle = replace(CHANNEL, name="idle", state="running", oldest=None)
     found = samples(Metrics().render(Snapshot(stats=STATS, channels=(CHANNEL, idle), now=160.0)))
     name, series = ("channel", "on-call"), "tollhouse_notification"

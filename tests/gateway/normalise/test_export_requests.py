@@ -36,7 +36,10 @@ def lines(*requests: dict[str, Any]) -> bytes:
     ],
 )
 def test_several_requests_are_one(body: bytes) -> None:
-    """As the Collector's file exporter writes them, one a line; also under the name of a gateway that pushes OTLP."""
+    """
+    As the Collector's file exporter writes them, one a line; also under the name of a gateway that pushes
+    OTLP.
+    """
     assert [2, 2, 2] == [len(read(name, body).records) for name in (None, "otlp/traces", "openrouter")]
 
 
@@ -80,7 +83,9 @@ def test_a_broken_request_costs_only_itself(name: str | None) -> None:
 
 def test_protobuf_that_begins_like_json_is_protobuf() -> None:
     """A first field of 123 bytes is a line feed and a brace."""
-    sizes = (in_protobuf(traces(span(1, {"gen_ai.operation.name": "chat", "model": "y" * n}))) for n in range(60))
+    sizes = (
+        in_protobuf(traces(span(1, {"gen_ai.operation.name": "chat", "model": "y" * n}))) for n in range(60)
+    )
     body = next(body for body in sizes if body.startswith(b"\n{"))
     assert 1 == len(read("otlp/traces", body).records)
 

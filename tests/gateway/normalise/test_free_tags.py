@@ -49,7 +49,10 @@ def of_langfuse(metadata: Mapping[str, object], options: Options) -> tuple[Mappi
 
 def of_events(metadata: Mapping[str, object], options: Options) -> tuple[Mapping[str, str], int]:
     steps = read_events(
-        json.dumps({"type": "t", "data": metadata}).encode(), Allowance(9), takes_ids=True, keep_tags=options.keep_tags
+        json.dumps({"type": "t", "data": metadata}).encode(),
+        Allowance(9),
+        takes_ids=True,
+        keep_tags=options.keep_tags,
     )
     while True:
         try:
@@ -75,6 +78,8 @@ def test_what_may_be_a_text_is_left_out_and_counted(door: Door) -> None:
 def test_a_configured_name_is_kept(door: Door) -> None:
     """What the configuration names is the operator's to judge; a name of content is none of that."""
     names = frozenset({"whatever", "diff", "prompt"})
-    kept, left_out = door({"whatever": SENTENCE, "diff": "canary", "prompt": "canary"}, Options(keep_tags=names))
+    kept, left_out = door(
+        {"whatever": SENTENCE, "diff": "canary", "prompt": "canary"}, Options(keep_tags=names)
+    )
 
     assert ({"whatever", "diff"}, 1) == ({*kept} & names, left_out)

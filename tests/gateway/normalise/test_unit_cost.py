@@ -19,14 +19,22 @@ KNOWN = {
 }
 
 
-def read(record: Any, *, type: str = "allocation", stream: str = "new", operation: str = "sum") -> UnitCostOperation:
+def read(
+    record: Any, *, type: str = "allocation", stream: str = "new", operation: str = "sum"
+) -> UnitCostOperation:
     body = orjson.dumps({"records": [record]})
     said = unit_cost.read(body, type=type, stream=stream, operation=operation, find=KNOWN.get, now=NOW)
     return said.records[0]
 
 
 def allocation(**changes: Any) -> dict[str, Any]:
-    record = {"timestamp": "2026-09-01", "granularity": "DAILY", "element_name": "acme", "value": 1, **changes}
+    record = {
+        "timestamp": "2026-09-01",
+        "granularity": "DAILY",
+        "element_name": "acme",
+        "value": 1,
+        **changes,
+    }
     return {name: value for name, value in record.items() if value is not ...}
 
 
@@ -165,7 +173,10 @@ def test_metric_records(record: Any, words: str | None) -> None:
         ({"timestamp": "2026-09-01"}, "granularity is required"),
         ({"granularity": "HOURLY"}, "timestamp is required"),
         ({"timestamp": "2026-09-01", "granularity": "HOURLY", "value": 1}, "value must not be given"),
-        ({"timestamp": "2026-09-01", "granularity": "HOURLY", "filter": {"Zone": ["a"]}}, "do not have these"),
+        (
+            {"timestamp": "2026-09-01", "granularity": "HOURLY", "filter": {"Zone": ["a"]}},
+            "do not have these",
+        ),
     ],
 )
 def test_what_deletes(record: dict[str, Any], words: str | None) -> None:
@@ -182,13 +193,19 @@ def test_what_deletes(record: dict[str, Any], words: str | None) -> None:
     [
         ({"stream": "hourly"}, allocation(filter={"Region": ["eu"]}), "granularity of the stream is HOURLY"),
         ({"stream": "hourly"}, allocation(granularity="HOURLY"), "dimensions must be the same"),
-        ({"stream": "hourly"}, allocation(granularity="HOURLY", filter={"Zone": ["a"]}), "dimensions must be the same"),
+        (
+            {"stream": "hourly"},
+            allocation(granularity="HOURLY", filter={"Zone": ["a"]}),
+            "dimensions must be the same",
+        ),
         ({"stream": "usage"}, allocation(), "the stream is a metric stream"),
         ({"stream": "hourly", "type": "metric"}, metric(), "the stream is an allocation stream"),
         ({"stream": "nowhere", "operation": "delete"}, allocation(value=...), "the stream does not exist"),
     ],
 )
-def test_what_a_stream_began_with_stays(arguments: dict[str, str], record: dict[str, Any], words: str) -> None:
+def test_what_a_stream_began_with_stays(
+    arguments: dict[str, str], record: dict[str, Any], words: str
+) -> None:
     """Type, granularity and dimensions are fixed by the first record."""
     with pytest.raises(Refusal, match=words):
         read(record, **arguments)

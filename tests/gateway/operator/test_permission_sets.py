@@ -1,4 +1,7 @@
-"""Which calls of the operator API the roles of accounts open: what they opened before there were permission sets."""
+"""
+Which calls of the operator API the roles of accounts open: what they opened before there were permission
+sets.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +171,9 @@ OPENED_BY = {
     ADMIN: (VIEWER, OPERATOR, ADMIN),
 }
 NEEDS = {
-    f"{method} {row.path.removeprefix(OPERATOR_API)}": row.needs for row in OPERATOR_ADDRESSES for method in row.methods
+    f"{method} {row.path.removeprefix(OPERATOR_API)}": row.needs
+    for row in OPERATOR_ADDRESSES
+    for method in row.methods
 }
 
 
@@ -196,9 +201,12 @@ def test_every_permission_set_opens_something() -> None:
 
 def test_what_is_for_all_is_not_changed_by_who_sees_some_calls_alone() -> None:
     """
-    Its effect on what is shown would tell of the others: a least saving, in percent of what everybody spent, does.
+    Its effect on what is shown would tell of the others: a least saving, in percent of what everybody spent,
+    does.
     """
     open_to_all = {
-        row.name for row in OPERATOR_ADDRESSES if row.shows == NOTHING and not set(row.methods) <= set(SAFE_METHODS)
+        row.name
+        for row in OPERATOR_ADDRESSES
+        if row.shows == NOTHING and not set(row.methods) <= set(SAFE_METHODS)
     }
     assert {"sign_in", "sign_out", "end_provider_sessions"} == open_to_all

@@ -1,4 +1,6 @@
-"""A record is seen by the values under which the ledger counts it, so that both show the same calls to a person."""
+"""
+A record is seen by the values under which the ledger counts it, so that both show the same calls to a person.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ COUNTER: dict[str, Any] = {
     "record",
     [
         call(
-            team="t" * 300, user="\ud800", response_model="answered", tags={"service": "s", "other": "o"}, region="eu"
+            team="t" * 300,
+            user="\ud800",
+            response_model="answered",
+            tags={"service": "s", "other": "o"},
+            region="eu",
         ),
         call(provider=None, status="error", cost=None, estimated_cost=None, cost_source="none"),
         UsageMetric(**COUNTER, unit="USD"),

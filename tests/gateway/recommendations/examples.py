@@ -42,7 +42,9 @@ async def facts_of(calls: Sequence[Inference], *, now: float = NOW) -> SavingFac
     return facts
 
 
-async def found(type: RecommendationType, calls: Sequence[Inference], known: Known | None = None) -> list[Saving]:
+async def found(
+    type: RecommendationType, calls: Sequence[Inference], known: Known | None = None
+) -> list[Saving]:
     """What one type finds among calls, whatever it saves."""
     facts = await facts_of(calls)
     everything = known or Known(settings={type.NAME: TypeSettings(least_savings="0", least_share="0")})

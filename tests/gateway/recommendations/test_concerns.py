@@ -1,4 +1,7 @@
-"""What a recommendation says that it concerns are all calls that it speaks of: those of another team change nothing."""
+"""
+What a recommendation says that it concerns are all calls that it speaks of: those of another team change
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,14 @@ def of_team(record: Inference, team: str) -> Inference:
     ],
     ids=lambda each: getattr(each, "NAME", ""),
 )
-async def test_calls_of_others_are_not_in_it(type: RecommendationType, calls: Callable[[], list[Inference]]) -> None:
+async def test_calls_of_others_are_not_in_it(
+    type: RecommendationType, calls: Callable[[], list[Inference]]
+) -> None:
     """The same words and amounts, whatever another team does with the same model."""
     [alone] = await found(type, calls())
     others = [
-        of_team(each, "ads") if type is not batch else msgspec.structs.replace(each, team="ads") for each in calls()
+        of_team(each, "ads") if type is not batch else msgspec.structs.replace(each, team="ads")
+        for each in calls()
     ]
     both = await found(type, [*calls(), *others])
     assert {"search", "ads"} == {each.concerns["team"] for each in both}

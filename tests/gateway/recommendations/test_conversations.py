@@ -1,4 +1,6 @@
-"""Conversations past the provider's cache, failed calls that were paid, and calls that look like an earlier one."""
+"""
+Conversations past the provider's cache, failed calls that were paid, and calls that look like an earlier one.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,16 @@ async def test_failed_calls_that_were_paid_and_sent_again() -> None:
         [each for each in failing(10) if each.status == "error"],
         failing(input_tokens=None),
     ],
-    ids=["few", "late", "another", "somebody else", "another model", "none failed", "not sent again", "not paid"],
+    ids=[
+        "few",
+        "late",
+        "another",
+        "somebody else",
+        "another model",
+        "none failed",
+        "not sent again",
+        "not paid",
+    ],
 )
 async def test_other_failures(calls: list[Inference]) -> None:
     """They are paid for nothing, but not because they were sent again."""
@@ -133,9 +144,12 @@ async def test_the_same_question_again() -> None:
 
 
 async def test_repeats_by_chance_are_taken_off() -> None:
-    """Of 25 repeats of $2.008 five are taken off: five calls had one token less. Of kinds side by side all are."""
+    """
+    Of 25 repeats of $2.008 five are taken off: five calls had one token less. Of kinds side by side all are.
+    """
     beside = [
-        at(600_000 - 60 * 24 - 1 - number, input_tokens=999_999 - number, output_tokens=1_000) for number in range(5)
+        at(600_000 - 60 * 24 - 1 - number, input_tokens=999_999 - number, output_tokens=1_000)
+        for number in range(5)
     ]
     [saving] = await found(response_cache, [*asked(1, 26), *beside])
     assert "40.16" == saving.monthly_savings

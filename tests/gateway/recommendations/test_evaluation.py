@@ -26,7 +26,9 @@ def priority(days_ago: float, **fields: str) -> Inference:
 
 
 def kept(saving: Saving, status: str, at: float) -> Recommendation:
-    return Recommendation(id="r", saving=saving, status=status, status_at=at, created=0, last_updated=0, found_at=0)
+    return Recommendation(
+        id="r", saving=saving, status=status, status_at=at, created=0, last_updated=0, found_at=0
+    )
 
 
 async def again(calls: Sequence[Inference], status: str, at: float) -> list[Saving]:
@@ -37,7 +39,10 @@ async def again(calls: Sequence[Inference], status: str, at: float) -> list[Savi
 
 
 async def test_what_was_addressed_is_told_for_what_comes_later() -> None:
-    """Calls of the old way within three days are the change on its way; later ones open it again, and count alone."""
+    """
+    Calls of the old way within three days are the change on its way; later ones open it again, and count
+    alone.
+    """
     addressed = NOW // DAY_S * DAY_S - 9 * DAY_S
     assert [] == await again([priority(20), priority(8), priority(7)], ADDRESSED, addressed)
     assert GRACE_S == 3 * DAY_S
@@ -51,7 +56,10 @@ async def test_what_is_ignored_is_found_all_the_same() -> None:
 
 
 async def test_two_types_on_the_same_tokens() -> None:
-    """GPT-4o as priority by hand: $5.95, as standard $3.50, as GPT-4.1 with priority $4.90. The larger goes first."""
+    """
+    GPT-4o as priority by hand: $5.95, as standard $3.50, as GPT-4.1 with priority $4.90. The larger goes
+    first.
+    """
     facts = await facts_of([priority(1, request_model="gpt-4o")])
     first, second = told(facts, evaluate(facts, [newer_model, priority_tier], Known(settings=EVERYTHING)))
     assert ("priority_tier", "2.45", "2.45") == (first.type, first.gross_savings, first.monthly_savings)
@@ -68,7 +76,11 @@ async def test_a_type_that_fails_stops_no_other() -> None:
 
     broken = SimpleNamespace(NAME="broken", find=fail)
     evaluation = evaluate(await facts_of([priority(1)]), [broken, priority_tier], Known(settings=EVERYTHING))
-    assert (["broken"], ["priority_tier"], 1) == (evaluation.failed, evaluation.looked_for, len(evaluation.settled))
+    assert (["broken"], ["priority_tier"], 1) == (
+        evaluation.failed,
+        evaluation.looked_for,
+        len(evaluation.settled),
+    )
 
 
 async def test_the_largest_of_a_type() -> None:

@@ -56,7 +56,9 @@ def job(days: int = 7, *, hours: tuple[int, ...] = (2,), a_day: int = 15, **fiel
     midnight = NOW // DAY_S * DAY_S
     values: dict[str, Any] = {"provider": "anthropic", "request_model": "claude-sonnet-5-5", **fields}
     return [
-        call(start_time=int(midnight - ago * DAY_S + hours[number % len(hours)] * 3600 + number) * NS, **values)
+        call(
+            start_time=int(midnight - ago * DAY_S + hours[number % len(hours)] * 3600 + number) * NS, **values
+        )
         for ago in range(1, days + 1)
         for number in range(a_day)
     ]

@@ -50,7 +50,9 @@ def test_by_the_cost_of_an_answer(before: CostRow | None, after: CostRow | None,
 async def measured(calls: list[Inference], *, days_later: float = 20, **fields: Any) -> Realized | None:
     """What is measured of a recommendation for the search team that was addressed on the day of ADDRESSED."""
     values: dict[str, Any] = {"status": "addressed", "promised": "1", **fields}
-    each = Recommendation(id="r", saving=SAVING, status_at=ADDRESSED, created=0, last_updated=0, found_at=0, **values)
+    each = Recommendation(
+        id="r", saving=SAVING, status_at=ADDRESSED, created=0, last_updated=0, found_at=0, **values
+    )
     log, ledger = FakeLog(), Ledger(MemoryLedger(), clock=FakeClock(NOW))
     log.add(calls, at=NOW)
     await ledger.catch_up(log)
@@ -58,10 +60,17 @@ async def measured(calls: list[Inference], *, days_later: float = 20, **fields: 
 
 
 def traffic() -> list[Inference]:
-    """A call of $2.80 a day before, one of half the size after; another team, and the day itself, do not count."""
+    """
+    A call of $2.80 a day before, one of half the size after; another team, and the day itself, do not count.
+    """
     before = [call(days) for days in range(21, 31)]
     after = [call(days, input_tokens=500_000, output_tokens=50_000) for days in range(20)]
-    return [*before, *after, call(20, cost="1000"), *(call(days, team="docs", cost="500") for days in (25, 5))]
+    return [
+        *before,
+        *after,
+        call(20, cost="1000"),
+        *(call(days, team="docs", cost="500") for days in (25, 5)),
+    ]
 
 
 @pytest.mark.asyncio

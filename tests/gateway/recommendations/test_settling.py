@@ -40,7 +40,9 @@ def test_the_largest_goes_first() -> None:
     """Half of the cost, and of what is left half again: the tokens are saved once."""
     found = [("small", opportunity("a", {0: 50})), ("large", opportunity("b", {0: 60, 1: 100}))]
     settled = settle([use(100), use(200)], found, least=lambda _: 0)
-    assert [("large", 160, 300), ("small", 20, 100)] == [(each.type, each.saving, each.spent) for each in settled]
+    assert [("large", 160, 300), ("small", 20, 100)] == [
+        (each.type, each.saving, each.spent) for each in settled
+    ]
 
 
 def test_what_is_ignored_takes_nothing_from_others() -> None:
@@ -70,7 +72,10 @@ def test_savings_never_exceed_spend(costs: list[int], shares: list[list[Any]]) -
     """Whatever each claims of each use, also where a part of it would cost more."""
     uses = [use(cost) for cost in costs]
     found = [
-        (str(number), opportunity(str(number), {place: int(cost * row[place]) for place, cost in enumerate(costs)}))
+        (
+            str(number),
+            opportunity(str(number), {place: int(cost * row[place]) for place, cost in enumerate(costs)}),
+        )
         for number, row in enumerate(shares)
     ]
     settled = settle(uses, found, least=lambda _: 0)
@@ -103,7 +108,9 @@ def calls(draw: st.DrawFn) -> Inference:
 
 @pytest.mark.asyncio
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(traffic=st.lists(calls(), max_size=40))
 async def test_all_types_together_save_no_more_than_was_spent(traffic: list[Inference]) -> None:
@@ -114,7 +121,8 @@ async def test_all_types_together_save_no_more_than_was_spent(traffic: list[Infe
     assert [] == evaluation.failed
     saved = sum((Decimal(each.monthly_savings) for each in told(facts, evaluation)), Decimal(0))
     spent = sum(
-        (Decimal(each.cost or each.estimated_cost or 0) for each in traffic if each.status != "cached"), Decimal(0)
+        (Decimal(each.cost or each.estimated_cost or 0) for each in traffic if each.status != "cached"),
+        Decimal(0),
     )
     assert saved <= spent
     assert NOW - 30 * DAY_S < min((use.day for use in facts.uses), default=NOW)

@@ -1,6 +1,6 @@
 """
-What is planted in a simulated month, each with the cause that is to claim it: what the provider does to the calls, what
-our sources tell of them, and what the bill does to its rows.
+What is planted in a simulated month, each with the cause that is to claim it: what the provider does to the
+calls, what our sources tell of them, and what the bill does to its rows.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def _same_rows(rows: Rows) -> Rows:
 @dataclass(frozen=True, kw_only=True)
 class Plant:
     """
-    `causes`: one of them claims it. `done`: what the provider does to calls; `billed`: what its bill makes of them
-    beside; `rows`: what becomes of the rows of the bill. `lost`: calls that no source tells; `unsized`: those that are
-    told without their tokens; `told`, `reports`: what becomes of the others.
+    `causes`: one of them claims it. `done`: what the provider does to calls; `billed`: what its bill makes of
+    them beside; `rows`: what becomes of the rows of the bill. `lost`: calls that no source tells; `unsized`:
+    those that are told without their tokens; `told`, `reports`: what becomes of the others.
     """
 
     causes: tuple[str, ...]
@@ -89,7 +89,9 @@ def _half_day(random: Random, provider: str) -> Plant:
 
 def _key(random: Random, provider: str) -> Plant:
     key = random.choice(KEYS)
-    return lost(lambda call: call.key == key, "unreported_traffic" if provider in HAVE_KEYS else "unreported_calls")
+    return lost(
+        lambda call: call.key == key, "unreported_traffic" if provider in HAVE_KEYS else "unreported_calls"
+    )
 
 
 def _model(random: Random, provider: str) -> Plant:
@@ -132,7 +134,8 @@ def _money(factor: Callable[[StatementRow], Decimal], *causes: str) -> Plant:
     return Plant(
         causes=causes,
         rows=lambda rows: [
-            msgspec.structs.replace(row, amount=row.amount * factor(row)) if row.unit == "usd" else row for row in rows
+            msgspec.structs.replace(row, amount=row.amount * factor(row)) if row.unit == "usd" else row
+            for row in rows
         ],
     )
 
@@ -145,7 +148,8 @@ def _price(random: Random, provider: str) -> Plant:
 def _input_price(random: Random, provider: str) -> Plant:
     since = random.choice(DAYS[5:25])
     return _money(
-        lambda row: Decimal("1.1") if row.kind == "input" and row.start >= since else Decimal(1), "price_change"
+        lambda row: Decimal("1.1") if row.kind == "input" and row.start >= since else Decimal(1),
+        "price_change",
     )
 
 
@@ -180,7 +184,9 @@ def _plain_cache(random: Random, provider: str) -> Plant:
 def _twice(random: Random, provider: str) -> Plant:
     """All rows of some days stand in the export once more."""
     days = set(random.sample(DAYS, 2))
-    return Plant(causes=("billed_twice",), rows=lambda rows: [*rows, *(row for row in rows if row.start in days)])
+    return Plant(
+        causes=("billed_twice",), rows=lambda rows: [*rows, *(row for row in rows if row.start in days)]
+    )
 
 
 def _double_report(random: Random, provider: str) -> Plant:
@@ -206,12 +212,16 @@ def _pacific(random: Random, provider: str) -> Plant:
 
 def _local_hours(random: Random, provider: str) -> Plant:
     """A source tells its local time as UTC, seven hours behind."""
-    return Plant(causes=("time_edge",), told=lambda calls: [replace(call, time=call.time - 7 * 3600) for call in calls])
+    return Plant(
+        causes=("time_edge",), told=lambda calls: [replace(call, time=call.time - 7 * 3600) for call in calls]
+    )
 
 
 def _unsized(random: Random, provider: str) -> Plant:
     """Streams without their tokens."""
-    return Plant(causes=("usage_missing",), unsized=lambda call: Random(f"u {call.time} {call.key}").random() < 0.1)
+    return Plant(
+        causes=("usage_missing",), unsized=lambda call: Random(f"u {call.time} {call.key}").random() < 0.1
+    )
 
 
 def _report(call: Call, plants: Sequence[Plant]) -> Inference:

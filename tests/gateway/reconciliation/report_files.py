@@ -22,9 +22,15 @@ _ANTHROPIC_TYPES = {
     "cache_write_5m": "cache_creation.ephemeral_5m_input_tokens",
     "cache_write_1h": "cache_creation.ephemeral_1h_input_tokens",
 }  # fmt: skip
-_AWS_TYPES = {"input": "input-tokens", "cache_read": "cache-read-input-token-count", "output": "output-tokens"}
+_AWS_TYPES = {
+    "input": "input-tokens",
+    "cache_read": "cache-read-input-token-count",
+    "output": "output-tokens",
+}
 
-Group = tuple[Call, Mapping[str, int], Mapping[str, Decimal], int]  # tokens and dollars by kind, and how many calls
+Group = tuple[
+    Call, Mapping[str, int], Mapping[str, Decimal], int
+]  # tokens and dollars by kind, and how many calls
 
 
 def _groups(calls: Iterable[Call], place: Callable[[Call], Hashable]) -> Iterator[Group]:
@@ -77,7 +83,11 @@ def _openai_costs(calls: list[Call]) -> Iterator[Mapping[str, Any]]:
         for kind, line in _LINES.items():
             if dollars[kind]:
                 amount = {"value": dollars[kind], "currency": "usd"}
-                yield {"object": "organization.costs.result", "amount": amount, "line_item": f"{call.model}, {line}"}
+                yield {
+                    "object": "organization.costs.result",
+                    "amount": amount,
+                    "line_item": f"{call.model}, {line}",
+                }
 
 
 def _tier(call: Call) -> str:

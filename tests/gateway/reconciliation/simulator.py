@@ -1,8 +1,10 @@
 """
-A month of five providers: calls, what they are billed by published rules, and what a ledger counts of the reports.
+A month of five providers: calls, what they are billed by published rules, and what a ledger counts of the
+reports.
 
-The rules are written down here once more, apart from the price book: cached input, writes for five minutes and an hour,
-batches at half the price, inputs over 200,000 tokens, money rounded as the provider rounds it, rows that come late.
+The rules are written down here once more, apart from the price book: cached input, writes for five minutes
+and an hour, batches at half the price, inputs over 200,000 tokens, money rounded as the provider rounds it,
+rows that come late.
 """
 
 from __future__ import annotations
@@ -145,7 +147,9 @@ def month(seed: int = 7, a_day: int = 12, providers: Sequence[str] = PROVIDERS) 
                             "input": random.randint(500, 20_000) + (220_000 if large else 0),
                             "cache_read": random.choice((0, random.randint(1000, 30_000))),
                             "cache_write_5m": random.choice((0, random.randint(1000, 9000))) if writes else 0,
-                            "cache_write_1h": random.choice((0, 0, random.randint(1000, 9000))) if writes else 0,
+                            "cache_write_1h": random.choice((0, 0, random.randint(1000, 9000)))
+                            if writes
+                            else 0,
                             "output": random.randint(50, 4000),
                         },
                     )
@@ -211,7 +215,10 @@ def _openai(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator
 
 
 def _anthropic(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
-    """Usage by key, model, tier and region, without requests; cost by model, kind and tier, in fractions of a cent."""
+    """
+    Usage by key, model, tier and region, without requests; cost by model, kind and tier, in fractions of a
+    cent.
+    """
     for group in _grouped(calls, lambda call: (call.day, call.key, call.model, call.batch, call.region)):
         of = group[0]
         tier = "batch" if of.batch else "standard"
@@ -224,12 +231,21 @@ def _anthropic(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Itera
         for kind in KINDS:
             paid = _sum(group, kind, rates).quantize(Decimal("0.000001"))
             yield _row(
-                "anthropic_cost", group[0], settled, unit="usd", kind=kind, amount=paid, currency="USD", tier=tier
+                "anthropic_cost",
+                group[0],
+                settled,
+                unit="usd",
+                kind=kind,
+                amount=paid,
+                currency="USD",
+                tier=tier,
             )
 
 
 def _bedrock(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
-    """Lines of the cost and usage report: tokens and money of each kind and tier, without keys and requests."""
+    """
+    Lines of the cost and usage report: tokens and money of each kind and tier, without keys and requests.
+    """
     for group in _grouped(calls, lambda call: (call.day, call.model, call.batch)):
         of, tier = group[0], "batch" if group[0].batch else "standard"
         for kind in KINDS:
@@ -252,7 +268,9 @@ def _azure(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[
             tokens = sum(call.tokens[kind] for call in group)
             paid = _sum(group, kind, rates).quantize(Decimal("0.00000001"))
             yield _row("azure_costs", of, settled, unit="tokens", kind=kind, amount=Decimal(tokens), **place)
-            yield _row("azure_costs", of, settled, unit="usd", kind=kind, amount=paid, currency="USD", **place)
+            yield _row(
+                "azure_costs", of, settled, unit="usd", kind=kind, amount=paid, currency="USD", **place
+            )
 
 
 def _google(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator[StatementRow]:
@@ -266,8 +284,12 @@ def _google(calls: Sequence[Call], settled: Settled, rates: RatesOf) -> Iterator
             parts = {"output": tokens - thought, "reasoning": thought} if kind == "output" else {kind: tokens}
             for name, sold in parts.items():
                 cost = (paid * sold / max(tokens, 1)).quantize(Decimal("0.000001"))
-                yield _row("google_billing", of, settled, unit="tokens", kind=name, amount=Decimal(sold), **place)
-                yield _row("google_billing", of, settled, unit="usd", kind=name, amount=cost, currency="USD", **place)
+                yield _row(
+                    "google_billing", of, settled, unit="tokens", kind=name, amount=Decimal(sold), **place
+                )
+                yield _row(
+                    "google_billing", of, settled, unit="usd", kind=name, amount=cost, currency="USD", **place
+                )
 
 
 _REPORTS = {OPENAI: _openai, ANTHROPIC: _anthropic, BEDROCK: _bedrock, AZURE: _azure, GOOGLE: _google}
@@ -361,7 +383,9 @@ async def count(records: Sequence[Inference], prices: PriceBook) -> Counts:
     return Counts(by_provider=found, hours=hours, prices=token_prices)
 
 
-def reconcile(provider: str, rows: Sequence[StatementRow], counts: Counts, **fields: object) -> Reconciliation:
+def reconcile(
+    provider: str, rows: Sequence[StatementRow], counts: Counts, **fields: object
+) -> Reconciliation:
     """The comparison of a provider, all days settled unless told otherwise."""
     facts = BothSides(
         provider=provider,

@@ -1,4 +1,6 @@
-"""Each cause on a bill and a ledger that are equal but for it: it alone is claimed, with the whole difference."""
+"""
+Each cause on a bill and a ledger that are equal but for it: it alone is claimed, with the whole difference.
+"""
 
 from __future__ import annotations
 
@@ -55,16 +57,31 @@ def use(day: int, tokens: Mapping[str, int] = TOKENS, **fields: Any) -> CountedU
 
 def told_of(of: CountedUse) -> list[BilledTokens]:
     """Usage of a provider about the same calls."""
-    place = {"source": "usage", "day": of.day, "account": "", "key": of.key, "model": of.model, "tier": of.tier}
+    place = {
+        "source": "usage",
+        "day": of.day,
+        "account": "",
+        "key": of.key,
+        "model": of.model,
+        "tier": of.tier,
+    }
     meters = [(meter, of.tokens.get(meter, 0)) for meter in METERS]
-    return [BilledTokens(**place, meter=meter, quantity=count) for meter, count in [*meters, (None, of.calls)]]  # type: ignore[arg-type]
+    counts = [*meters, (None, of.calls)]
+    return [BilledTokens(**place, meter=meter, quantity=count) for meter, count in counts]  # type: ignore[arg-type]
 
 
 def paid(of: CountedUse) -> list[BilledMoney]:
     """What a provider takes for the same calls."""
     return [
         BilledMoney(
-            source="costs", day=of.day, account="", key="", model=of.model, tier=None, meter=meter, amount=value
+            source="costs",
+            day=of.day,
+            account="",
+            key="",
+            model=of.model,
+            tier=None,
+            meter=meter,
+            amount=value,
         )
         for meter, value in of.values.items()
     ]
@@ -153,7 +170,9 @@ def test_a_tier_that_is_not_reported() -> None:
     batch = [use(each.day, each.tokens, key=each.key, tier="batch", calls=each.calls) for each in counted]
     tokens += [row for each in batch for row in told_of(each)]
     money += [row for each in batch for row in paid(each)]
-    claim = the_one((tokens, money, [*counted, *(replace(each, tier="") for each in counted)]), "tier_unknown")
+    claim = the_one(
+        (tokens, money, [*counted, *(replace(each, tier="") for each in counted)]), "tier_unknown"
+    )
     assert claim.amount < 0
     assert "batch" in claim.evidence
 
@@ -230,12 +249,14 @@ SHARES = [3, 7, 2, 5, 6, 1, 4, 8, 2, 5]
 
 def dearer_in(regions: Mapping[str, int], told: str = "", at: int = 11) -> Sides:
     """
-    A share of the calls of each day is billed at more tenths of the price; `regions` divide that share, in tenths. They
-    are told by the ledger, or by the statement.
+    A share of the calls of each day is billed at more tenths of the price; `regions` divide that share, in
+    tenths. They are told by the ledger, or by the statement.
     """
     tokens, money, counted = [], [], []
     for place, day in enumerate(DAYS):
-        shares = {name: SHARES[place] * part for name, part in regions.items()} | {"": 100 - 10 * SHARES[place]}
+        shares = {name: SHARES[place] * part for name, part in regions.items()} | {
+            "": 100 - 10 * SHARES[place]
+        }
         for name, share in shares.items():
             each = use(day, {meter: count * share // 100 for meter, count in TOKENS.items()}, region=name)
             dear = [replace(row, amount=row.amount * (at if name else 10) // 10) for row in paid(each)]
@@ -261,7 +282,8 @@ def test_one_region_of_several_that_is_dearer() -> None:
     """The others have the price of calls that are processed anywhere."""
     tokens, money, counted = dearer_in({"us": 10}, "ledger")
     named = [
-        replace(each, region=each.region or ("global" if place % 4 else "eu")) for place, each in enumerate(counted)
+        replace(each, region=each.region or ("global" if place % 4 else "eu"))
+        for place, each in enumerate(counted)
     ]
     assert ("us",) == the_one((tokens, money, named), "region").regions
 
@@ -283,7 +305,10 @@ def test_regions_with_a_price_each() -> None:
 
 
 def test_all_calls_in_one_region() -> None:
-    """A tenth more for all of them is the region's; any other price all along is a price, and none of the region's."""
+    """
+    A tenth more for all of them is the region's; any other price all along is a price, and none of the
+    region's.
+    """
     tokens, money, counted = equal()
     within = [replace(each, region="us-east-1") for each in counted]
     tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
@@ -295,11 +320,15 @@ def test_all_calls_in_one_region() -> None:
 
 
 def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
-    """The days of the calls that tell it are the region's; the others are so by the shape alone, or stay open."""
+    """
+    The days of the calls that tell it are the region's; the others are so by the shape alone, or stay open.
+    """
     later = DAYS[len(DAYS) // 2]
     tokens, money, counted = equal()
     tenth = [replace(row, amount=row.amount * 11 // 10) for row in money]
-    claimed, left, _ = found((tokens, tenth, [replace(each, region="us" * (each.day >= later)) for each in counted]))
+    claimed, left, _ = found(
+        (tokens, tenth, [replace(each, region="us" * (each.day >= later)) for each in counted])
+    )
     assert [("region", "strong", ("us",)), ("region", "weak", ())] == sorted(
         (each.cause, each.sure, each.regions) for each in claimed
     )
@@ -317,7 +346,9 @@ def test_a_month_in_which_calls_began_to_tell_their_region() -> None:
 def test_a_region_that_nobody_tells_is_no_claim_of_certainty() -> None:
     """The shape alone: a factor that regions have."""
     tokens, money, counted = equal()
-    claim = the_one((tokens, [replace(row, amount=row.amount * 11 // 10) for row in money], counted), "region")
+    claim = the_one(
+        (tokens, [replace(row, amount=row.amount * 11 // 10) for row in money], counted), "region"
+    )
     assert ("weak", ()) == (claim.sure, claim.regions)
 
 
@@ -340,7 +371,8 @@ def test_writes_alone() -> None:
 def test_a_price_from_a_day_on() -> None:
     tokens, money, counted = equal()
     other = [
-        replace(row, amount=row.amount * 4 // 3) if row.meter == INPUT and row.day >= DAYS[6] else row for row in money
+        replace(row, amount=row.amount * 4 // 3) if row.meter == INPUT and row.day >= DAYS[6] else row
+        for row in money
     ]
     claim = the_one((tokens, other, counted), "price_change")
     assert (DAYS[6], "exact") == (claim.since, claim.sure)
@@ -351,7 +383,9 @@ def test_a_price_that_sources_know() -> None:
     """Sources report what was billed; the price book alone is wrong, and nothing is left of it."""
     tokens, money, counted = equal()
     other = [replace(row, amount=row.amount * 5 // 4) for row in money]
-    claim = the_one((tokens, other, [replace(each, cost=each.cost * 5 // 4) for each in counted]), "reported_cost")
+    claim = the_one(
+        (tokens, other, [replace(each, cost=each.cost * 5 // 4) for each in counted]), "reported_cost"
+    )
     assert 0 == claim.amount
 
 
@@ -372,7 +406,8 @@ def test_calls_without_a_price() -> None:
     tokens, money, counted = equal()
     unpriced = [replace(each, cost=0) if each.key == "b" else each for each in counted]
     assert (
-        sum(each.cost for each in counted if each.key == "b") == the_one((tokens, money, unpriced), "own_price").amount
+        sum(each.cost for each in counted if each.key == "b")
+        == the_one((tokens, money, unpriced), "own_price").amount
     )
 
 
@@ -380,7 +415,9 @@ def test_what_nothing_explains() -> None:
     """A difference of no known shape stays unexplained, all of it."""
     tokens, money, counted = equal()
     other = [
-        replace(row, amount=row.amount * (10 + (row.day // DAY_S * 7) % 5) // 10) if row.meter == INPUT else row
+        replace(row, amount=row.amount * (10 + (row.day // DAY_S * 7) % 5) // 10)
+        if row.meter == INPUT
+        else row
         for row in money
     ]
     claimed, left, difference = found((tokens, other, counted))

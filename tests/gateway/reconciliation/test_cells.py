@@ -1,4 +1,6 @@
-"""Billed is counted, volume, rate, other and own, for any statement and any ledger, in whole and in every cell."""
+"""
+Billed is counted, volume, rate, other and own, for any statement and any ledger, in whole and in every cell.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,11 @@ def listed(model: str, tier: str, day: int) -> Mapping[str, int]:
     st.booleans(),
 )
 def test_identity(
-    tokens: list[BilledTokens], money: list[BilledMoney], counted: list[CountedUse], levels: Levels, imputed: bool
+    tokens: list[BilledTokens],
+    money: list[BilledMoney],
+    counted: list[CountedUse],
+    levels: Levels,
+    imputed: bool,
 ) -> None:
     """Nothing is lost and nothing is rounded, whatever the two sides tell apart."""
     found = split(tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed)
@@ -97,7 +103,10 @@ def test_identity(
 
 @given(st.lists(COUNTED, min_size=1, max_size=6))
 def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
-    """A statement that says what was counted, at the same prices, leaves nothing but the ledger's own difference."""
+    """
+    A statement that says what was counted, at the same prices, leaves nothing but the ledger's own
+    difference.
+    """
     tokens = [
         BilledTokens(
             source="usage",

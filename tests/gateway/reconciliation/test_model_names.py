@@ -72,13 +72,16 @@ async def test_no_spelling_is_another_model(counts: Counts, billed: str, own: st
     found = compared(counts, ROWS, billed, own)
     assert {"rounding"} >= {claim.cause for claim in found.claims}
     assert 0 == found.total.unexplained == found.total.parts["volume"]
-    assert ({}, {}) == tuple({k: v for k, v in only.items() if v} for only in (found.only_billed, found.only_counted))
+    assert ({}, {}) == tuple(
+        {k: v for k, v in only.items() if v} for only in (found.only_billed, found.only_counted)
+    )
 
 
 async def test_a_name_that_nothing_joins(counts: Counts) -> None:
     """Twice the tokens under another name: it may be the same model, so no claim is certain."""
     doubled = [
-        msgspec.structs.replace(row, amount=row.amount * 2 if row.unit == "tokens" else row.amount) for row in ROWS
+        msgspec.structs.replace(row, amount=row.amount * 2 if row.unit == "tokens" else row.amount)
+        for row in ROWS
     ]
     found = compared(counts, doubled, "a-name-of-its-own", MODEL)
     assert {"weak"} == {claim.sure for claim in found.claims}

@@ -1,4 +1,6 @@
-"""A month of three providers: complete reports reconcile to the last digit; a planted defect is the first cause."""
+"""
+A month of three providers: complete reports reconcile to the last digit; a planted defect is the first cause.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def holds(found: Reconciliation) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_all_was_reported(provider: str) -> None:
-    """Every token agrees, by day, model and tier; money agrees but for the digits that the provider rounds away."""
+    """
+    Every token agrees, by day, model and tier; money agrees but for the digits that the provider rounds away.
+    """
     counts = await count([record(call) for call in CALLS], book())
     found = reconcile(provider, ROWS, counts)
     holds(found)
@@ -81,9 +85,13 @@ async def test_all_was_reported(provider: str) -> None:
 @pytest.mark.parametrize("provider", [OPENAI, ANTHROPIC])
 @pytest.mark.parametrize("named_alike", [True, False])
 async def test_a_key_that_does_not_report(provider: str, named_alike: bool) -> None:
-    """Whether our keys are named as the provider's are or not: it is the provider's key, with what it costs."""
+    """
+    Whether our keys are named as the provider's are or not: it is the provider's key, with what it costs.
+    """
     silent = KEYS[1]
-    reported = [record(call, key=None if named_alike else f"team {call.key}") for call in CALLS if call.key != silent]
+    reported = [
+        record(call, key=None if named_alike else f"team {call.key}") for call in CALLS if call.key != silent
+    ]
     found = reconcile(provider, ROWS, await count(reported, book()))
     holds(found)
     first, expected = found.claims[0], cost([call for call in of(provider) if call.key == silent])
@@ -121,13 +129,18 @@ def regional(provider: str) -> list[Call]:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_region_that_is_dearer(provider: str) -> None:
-    """The ledger knows which calls they were: the amount is theirs and no guess, whether the bill tells it or not."""
+    """
+    The ledger knows which calls they were: the amount is theirs and no guess, whether the bill tells it or
+    not.
+    """
     calls = regional(provider)
     found = reconcile(provider, statements(calls), await count([record(call) for call in calls], book()))
     holds(found)
     claims = [claim for claim in found.claims if claim.cause != "rounding"]
     expected = cost(calls) - cost(CALLS)
-    assert {("region", "strong", ("us-east-1",))} == {(each.cause, each.sure, each.regions) for each in claims}
+    assert {("region", "strong", ("us-east-1",))} == {
+        (each.cause, each.sure, each.regions) for each in claims
+    }
     assert abs(dollars(sum(each.amount for each in claims)) - expected) <= expected / 50
     assert all("by the ledger" in each.evidence for each in claims)
     assert abs(dollars(found.total.unexplained)) <= expected / 50
@@ -156,7 +169,9 @@ async def test_a_stale_price(provider: str, since: int) -> None:
     found = reconcile(provider, rows, await count([record(call) for call in CALLS], book()))
     holds(found)
     first = found.claims[0]
-    expected = sum((call.cost(new) - call.cost() for call in of(provider) if call.day >= DAYS[since]), Decimal(0))
+    expected = sum(
+        (call.cost(new) - call.cost() for call in of(provider) if call.day >= DAYS[since]), Decimal(0)
+    )
     assert "price_change" == first.cause
     assert (model.rpartition("-20")[0],) == first.models
     assert abs(dollars(first.amount) - expected) <= abs(expected) / 50
@@ -208,7 +223,9 @@ async def test_a_day_without_a_statement() -> None:
     counts = await count([record(call) for call in CALLS], book())
     rows = [row for row in ROWS if row.start != DAYS[3]]
     found = reconcile(BEDROCK, rows, counts)
-    assert {DAYS[3]: "no statement"} == {int(line.name): line.state for line in found.days if line.state != AGREES}
+    assert {DAYS[3]: "no statement"} == {
+        int(line.name): line.state for line in found.days if line.state != AGREES
+    }
     told = reconcile(BEDROCK, rows, counts, covered={"aws_cur": frozenset(DAYS)})
     assert {DAYS[3]: "differs"} == {int(line.name): line.state for line in told.days if line.state != AGREES}
     assert told.days[3].parts["volume"] == -told.days[3].counted < 0 == told.days[3].billed_tokens
@@ -269,7 +286,10 @@ SILENT: Mapping[str, Callable[[Call], bool]] = {
 @pytest.mark.parametrize("silent", SILENT)
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_time_without_telemetry(provider: str, silent: str) -> None:
-    """What was billed of it, whatever the report tells of calls, is one cause with its days, and nothing else is."""
+    """
+    What was billed of it, whatever the report tells of calls, is one cause with its days, and nothing else
+    is.
+    """
     lost = [call for call in of(provider) if SILENT[silent](call)]
     reported = [record(call) for call in CALLS if not SILENT[silent](call)]
     found = reconcile(provider, ROWS, await count(reported, book()))
@@ -286,16 +306,22 @@ async def test_time_without_telemetry(provider: str, silent: str) -> None:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_share_of_the_calls_is_missing(provider: str) -> None:
-    """Of all keys and days: with the number of calls in the bill or without, the calls that nobody reports."""
+    """
+    Of all keys and days: with the number of calls in the bill or without, the calls that nobody reports.
+    """
     calls = month(seed=11, a_day=40)
     lost = {id(call) for number, call in enumerate(calls) if number % 12 == 5}
     found = reconcile(
-        provider, statements(calls), await count([record(call) for call in calls if id(call) not in lost], book())
+        provider,
+        statements(calls),
+        await count([record(call) for call in calls if id(call) not in lost], book()),
     )
     holds(found)
     claims = [claim for claim in found.claims if claim.cause != "rounding"]
     expected = cost([call for call in calls if call.provider == provider and id(call) in lost])
-    assert {("unreported_calls", "strong" if provider == OPENAI else "weak")} == {(c.cause, c.sure) for c in claims}
+    assert {("unreported_calls", "strong" if provider == OPENAI else "weak")} == {
+        (c.cause, c.sure) for c in claims
+    }
     assert abs(dollars(sum(claim.amount for claim in claims)) - expected) <= expected / 50
 
 

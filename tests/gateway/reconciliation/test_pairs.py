@@ -1,4 +1,6 @@
-"""Two causes in one month: each has its own amount, none is invented, and what cannot be told apart is said."""
+"""
+Two causes in one month: each has its own amount, none is invented, and what cannot be told apart is said.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ CALLS = month()
 
 @dataclass(frozen=True, kw_only=True)
 class Plant:
-    """What the provider does to a call, how our source tells it (None: not at all), and what the bill does to a row."""
+    """
+    What the provider does to a call, how our source tells it (None: not at all), and what the bill does to a
+    row.
+    """
 
     cause: str
     done: Callable[[Call], Call] = lambda call: call
@@ -46,8 +51,12 @@ class Plant:
 
 PLANTS = {
     "a day": Plant(cause="no_telemetry", told=lambda call: None if call.day == DAYS[9] else call),
-    "batch": Plant(cause="tier_unknown", told=lambda call: replace(call, batch=False) if call.key == KEYS[2] else call),
-    "region": Plant(cause="region", done=lambda call: replace(call, region="us") if call.key == KEYS[1] else call),
+    "batch": Plant(
+        cause="tier_unknown", told=lambda call: replace(call, batch=False) if call.key == KEYS[2] else call
+    ),
+    "region": Plant(
+        cause="region", done=lambda call: replace(call, region="us") if call.key == KEYS[1] else call
+    ),
     "price": Plant(cause="price_change", factor=lambda row: "1.2" if row.start >= DAYS[14] else "1"),
     "days": Plant(cause="price_on_days", factor=lambda row: "2" if row.start in DAYS[3:7] else "1"),
 }
@@ -64,7 +73,9 @@ async def found(provider: str, *names: str) -> Reconciliation:
     for name in names:
         factor = PLANTS[name].factor
         rows = [
-            msgspec.structs.replace(row, amount=row.amount * Decimal(factor(row))) if row.unit == "usd" else row
+            msgspec.structs.replace(row, amount=row.amount * Decimal(factor(row)))
+            if row.unit == "usd"
+            else row
             for row in rows
         ]
     return reconcile(provider, rows, await count([record(call) for call in told], book()))
@@ -95,11 +106,16 @@ def claimed(of: Reconciliation) -> dict[str, Decimal]:
     ],
 )
 async def test_two_causes(provider: str, first: str, second: str) -> None:
-    """Within 2 % of what each is alone, or after the other: a dearer region at a price that changed is dearer by it."""
+    """
+    Within 2 % of what each is alone, or after the other: a dearer region at a price that changed is dearer by
+    it.
+    """
     both = await found(provider, first, second)
     sums, difference = claimed(both), Decimal(money.text(both.total.difference))
     assert {PLANTS[first].cause, PLANTS[second].cause} == set(sums)
-    alone = {name: Decimal(money.text((await found(provider, name)).total.difference)) for name in (first, second)}
+    alone = {
+        name: Decimal(money.text((await found(provider, name)).total.difference)) for name in (first, second)
+    }
     for name, other in ((first, second), (second, first)):
         share = (alone[name], difference - alone[other])
         near = max(map(abs, share)) / 50
@@ -121,8 +137,14 @@ async def test_one_cause(provider: str, name: str) -> None:
 
 async def of_a_lost_key(lost: str, regional: str) -> Reconciliation:
     """Calls of one key that nobody reports, and of one in a dearer region, which the ledger tells."""
-    bill = [replace(call, region="us") if call.key == regional else call for call in CALLS if call.provider == BEDROCK]
-    return reconcile(BEDROCK, statements(bill), await count([record(c) for c in bill if c.key != lost], book()))
+    bill = [
+        replace(call, region="us") if call.key == regional else call
+        for call in CALLS
+        if call.provider == BEDROCK
+    ]
+    return reconcile(
+        BEDROCK, statements(bill), await count([record(c) for c in bill if c.key != lost], book())
+    )
 
 
 async def test_what_cannot_be_told_apart_is_said() -> None:
@@ -134,10 +156,17 @@ async def test_what_cannot_be_told_apart_is_said() -> None:
 
 
 async def test_a_price_of_others_is_none_of_the_missing_calls() -> None:
-    """The dearer region is of calls that the ledger has: it is not taken for the price of those that it lacks."""
+    """
+    The dearer region is of calls that the ledger has: it is not taken for the price of those that it lacks.
+    """
     sums = claimed(await of_a_lost_key(KEYS[0], KEYS[1]))
-    lost = sum((call.cost() for call in CALLS if call.provider == BEDROCK and call.key == KEYS[0]), Decimal(0))
-    dearer = sum((call.cost() for call in CALLS if call.provider == BEDROCK and call.key == KEYS[1]), Decimal(0)) / 10
+    lost = sum(
+        (call.cost() for call in CALLS if call.provider == BEDROCK and call.key == KEYS[0]), Decimal(0)
+    )
+    dearer = (
+        sum((call.cost() for call in CALLS if call.provider == BEDROCK and call.key == KEYS[1]), Decimal(0))
+        / 10
+    )
     assert {"unreported_calls", "region"} == set(sums)
     assert abs(sums["unreported_calls"] - lost) <= lost / 50
     assert abs(sums["region"] - dearer) <= dearer / 50

@@ -1,6 +1,6 @@
 """
-Files of the simulated month through the store: what a provider restates replaces what it said, late rows come, days
-stay open until they have settled, and then all of it agrees.
+Files of the simulated month through the store: what a provider restates replaces what it said, late rows
+come, days stay open until they have settled, and then all of it agrees.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ class Books:
         outcomes = []
         for name, content in files(self.provider, calls, REPORTED).items():
             [report] = read_reports(
-                [ReportFile(name=name, content=content, read_at=read_at)], source=None, account=None, most=10_000
+                [ReportFile(name=name, content=content, read_at=read_at)],
+                source=None,
+                account=None,
+                most=10_000,
             )
             assert (name, 0) == (report.source.name, report.damaged), report.named
             assert report.statement is not None
@@ -97,7 +100,9 @@ async def books(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     log.add(records, at=clock.at)
     ledger = await Ledger(MemoryLedger(), clock=clock).load()
     async with AsyncExitStack() as stack:
-        options = StorageOptions(settings=SpoolSettings(hold=0), clock=MovedClock(clock.at), directory=tmp_path)
+        options = StorageOptions(
+            settings=SpoolSettings(hold=0), clock=MovedClock(clock.at), directory=tmp_path
+        )
         storage = await open_storage(options, engine=MEMORY)
         stack.push_async_callback(storage.close)
         assert storage.registry is not None
@@ -132,7 +137,10 @@ async def test_a_restated_day_and_late_rows(books: Books) -> None:
     late = await books.take(CALLS, read_at=over + books.settle_s - 1)
     await books.holds(CALLS)
     assert {DAY} == {revision.day for outcome in late for revision in outcome.revisions}
-    assert OPEN == {int(line.name): line.state for line in (await books.compare(now=over + books.settle_s)).days}[DAY]
+    assert (
+        OPEN
+        == {int(line.name): line.state for line in (await books.compare(now=over + books.settle_s)).days}[DAY]
+    )
 
     last = await books.take(CALLS, read_at=over + books.settle_s)
     await books.holds(CALLS)

@@ -36,7 +36,9 @@ async def counts() -> Counts:
     return await count([record(call) for call in CALLS], book())
 
 
-def exported(lines: int, change: Change = lambda row: row.amount, digits: str = "1E-10") -> list[StatementRow]:
+def exported(
+    lines: int, change: Change = lambda row: row.amount, digits: str = "1E-10"
+) -> list[StatementRow]:
     """The bill with each amount in so many lines, as clouds export resources and hours apart."""
     found = []
     for row in ROWS:
@@ -46,7 +48,9 @@ def exported(lines: int, change: Change = lambda row: row.amount, digits: str = 
             continue
         each = (amount / lines).quantize(Decimal(digits))
         found += [msgspec.structs.replace(row, amount=each)] * (lines - 1)
-        found.append(msgspec.structs.replace(row, amount=(amount - each * (lines - 1)).quantize(Decimal(digits))))
+        found.append(
+            msgspec.structs.replace(row, amount=(amount - each * (lines - 1)).quantize(Decimal(digits)))
+        )
     return found
 
 
@@ -83,7 +87,9 @@ async def test_real_money_is_no_rounding(counts: Counts, lines: int, change: Cha
 
 @pytest.mark.parametrize("lines", [1, 3])
 async def test_amounts_of_two_digits(counts: Counts, lines: int) -> None:
-    """The cents that such a bill rounds away are rounding, of at most half a cent a line, and its days agree."""
+    """
+    The cents that such a bill rounds away are rounding, of at most half a cent a line, and its days agree.
+    """
     found = reconcile(BEDROCK, exported(lines, digits="0.01"), counts)
     assert {"rounding"} == set(amounts(found))
     assert 0 == found.total.unexplained

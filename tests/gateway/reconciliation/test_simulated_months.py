@@ -1,7 +1,7 @@
 """
-Months of five providers with causes planted in them: each alone, in pairs, and none. A claim is within 2 % of what was
-planted (of two causes at once 3 %), none is invented, and all adds up. In a long run (`TOLLHOUSE_FAULTS=full`) of other
-seeds, and of many pairs.
+Months of five providers with causes planted in them: each alone, in pairs, and none. A claim is within 2 % of
+what was planted (of two causes at once 3 %), none is invented, and all adds up. In a long run
+(`TOLLHOUSE_FAULTS=full`) of other seeds, and of many pairs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def plants_of(seed: int, provider: str) -> dict[str, Plant]:
 
 def pairs(seed: int, provider: str, plants: dict[str, Plant]) -> list[tuple[str, str]]:
     """Some of causes that have different names: others for each provider and seed."""
-    every = [pair for pair in combinations(plants, 2) if _are_two(*(set(plants[name].causes) for name in pair))]
+    every = [
+        pair for pair in combinations(plants, 2) if _are_two(*(set(plants[name].causes) for name in pair))
+    ]
     return Random(f"{seed} {provider}").sample(every, min(len(every), LONG_PAIRS if IS_LONG else SHORT_PAIRS))
 
 
@@ -76,10 +78,15 @@ async def test_nothing_is_planted(provider: str) -> None:
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
 async def test_nothing_is_made_of_two_sources_or_of_euros(provider: str) -> None:
-    """Days that another source tells as well are not added, and money that is not in dollars is not compared."""
+    """
+    Days that another source tells as well are not added, and money that is not in dollars is not compared.
+    """
 
     def told_again(rows: Rows) -> Rows:
-        return [*rows, *(msgspec.structs.replace(row, source="focus") for row in rows if row.start in DAYS[4:8])]
+        return [
+            *rows,
+            *(msgspec.structs.replace(row, source="focus") for row in rows if row.start in DAYS[4:8]),
+        ]
 
     def in_euros(rows: Rows) -> Rows:
         return [msgspec.structs.replace(row, currency="EUR") if row.unit == "usd" else row for row in rows]
@@ -121,7 +128,9 @@ async def test_two_causes(provider: str) -> None:
     _tell(provider, verdicts)
     loose = {name for name in verdicts if frozenset(name.rpartition(" ")[0].split(", ")) in LOOSE}
     assert {} == {
-        name: each.words for name, each in verdicts.items() if each.state in (WRONG, INVENTED) and name not in loose
+        name: each.words
+        for name, each in verdicts.items()
+        if each.state in (WRONG, INVENTED) and name not in loose
     }
 
 

@@ -1,4 +1,6 @@
-"""A resource is declared once: what may be changed and what is answered follow from what is stated of a new one."""
+"""
+A resource is declared once: what may be changed and what is answered follow from what is stated of a new one.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ class NewRack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 RackChanges = changes_of(NewRack, "RackChanges", "Left out: as it is.", once=("place",))
 RackItem = item_of(
-    NewRack, "RackItem", "A rack.", answered={"full": bool, "notes": Annotated[str | UnsetType, words("At times.")]}
+    NewRack,
+    "RackItem",
+    "A rack.",
+    answered={"full": bool, "notes": Annotated[str | UnsetType, words("At times.")]},
 )
 
 
@@ -50,10 +55,15 @@ def test_a_change_has_the_fields_of_a_new_one() -> None:
 
 
 def test_an_answer_has_the_declared_fields_and_no_others() -> None:
-    """From the row, unless they are given. What nobody declared cannot be answered, and what nobody has is missed."""
+    """
+    From the row, unless they are given. What nobody declared cannot be answered, and what nobody has is
+    missed.
+    """
     whole = {"id": "r", "name": "one", "place": "hall", "books": ("x",), "full": True}
     assert whole == answer(RackItem, Rack(), full=True)
-    assert {**whole, "place": "attic", "notes": "n"} == answer(RackItem, Rack(), full=True, place="attic", notes="n")
+    assert {**whole, "place": "attic", "notes": "n"} == answer(
+        RackItem, Rack(), full=True, place="attic", notes="n"
+    )
     with pytest.raises(TypeError, match="secret"):
         answer(RackItem, Rack(), full=True, secret="told")
     with pytest.raises(AttributeError, match="full"):
@@ -67,12 +77,18 @@ def test_the_words_of_a_field_are_in_the_schemas() -> None:
         assert "Unique." == schema["properties"]["name"]["description"], kind
 
 
-@pytest.mark.parametrize("resource", [VIEW, BUDGET, ROLE, CONNECTION, NAMESPACE], ids=lambda resource: resource.noun)
+@pytest.mark.parametrize(
+    "resource", [VIEW, BUDGET, ROLE, CONNECTION, NAMESPACE], ids=lambda resource: resource.noun
+)
 def test_every_field_has_words(resource: ManagedResource) -> None:
     """What a key or a person states: it may be changed, unless it is the id, and it is answered."""
     fields = {each.name for each in msgspec.structs.fields(resource.new)}
     assert {*fields, "version"} - {*resource.changes.__struct_fields__} <= {"connection_id", "id", "version"}
     assert fields <= {*resource.item.__struct_fields__}
     _, schemas = msgspec.json.schema_components([resource.new])
-    silent = [name for name, each in schemas[resource.new.__name__]["properties"].items() if "description" not in each]
+    silent = [
+        name
+        for name, each in schemas[resource.new.__name__]["properties"].items()
+        if "description" not in each
+    ]
     assert [] == silent

@@ -39,7 +39,9 @@ def test_an_account_is_pulled_or_imported() -> None:
     """A pull with an account is of that one; the other accounts of the source are imported."""
     infos = [info(account="acme"), info(account="other", days=40), info("aws_cur", days=3)]
     found = {(each.source, each.account, each.pull): each for each in arrivals(infos, [pull(account="acme")])}
-    assert {("openai_costs", "acme", "costs"), ("openai_costs", "other", ""), ("aws_cur", "", "")} == set(found)
+    assert {("openai_costs", "acme", "costs"), ("openai_costs", "other", ""), ("aws_cur", "", "")} == set(
+        found
+    )
     assert ["2026-08", "2026-09"] == found["openai_costs", "other", ""].months
     assert 3 * DAY_S == found["aws_cur", "", ""].settle_s
     assert {7 * DAY_S} == {each.settle_s for each in arrivals(infos, [pull()], settle_s=7 * DAY_S)}

@@ -31,7 +31,9 @@ CUR = next(path for path in INPUTS if path.parent.name == "aws_cur")
 def reports(
     *contents: bytes, source: str | None = None, most: int = 1000, read_at: float = READ_AT
 ) -> list[ReadReport]:
-    files = [ReportFile(name=f"{place}", content=each, read_at=read_at) for place, each in enumerate(contents)]
+    files = [
+        ReportFile(name=f"{place}", content=each, read_at=read_at) for place, each in enumerate(contents)
+    ]
     return read_reports(files, source=source, account=None, most=most)
 
 
@@ -66,7 +68,9 @@ def test_days_are_open_until_they_have_settled() -> None:
 
 
 def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
-    """As far as the limit, which counts what is inflated; a file was read at the latest when it was written."""
+    """
+    As far as the limit, which counts what is inflated; a file was read at the latest when it was written.
+    """
     path = tmp_path / "report.csv.gz"
     content = CUR.read_bytes()
     path.write_bytes(gzip.compress(content))
@@ -108,7 +112,11 @@ def test_what_is_named_is_not_guessed() -> None:
         reports(empty)
     [report] = reports(empty, source="openai_usage")
     assert report.statement is not None
-    assert (1785542400, 1785628800, ()) == (report.statement.start, report.statement.end, report.statement.rows)
+    assert (1785542400, 1785628800, ()) == (
+        report.statement.start,
+        report.statement.end,
+        report.statement.rows,
+    )
     for wrong in ("openai", "aws_cur"):
         with pytest.raises(Invalid):
             reports(empty, source=wrong)
@@ -132,7 +140,9 @@ def test_damage_is_never_a_crash(path: Path) -> None:
     source = path.parent.name
     for _ in range(150):
         place = chance.randrange(len(content))
-        damaged = content[:place] + bytes([chance.randrange(256)]) + content[place + 1 + chance.randrange(3) :]
+        damaged = (
+            content[:place] + bytes([chance.randrange(256)]) + content[place + 1 + chance.randrange(3) :]
+        )
         try:
             reports(damaged, source=source)
         except Invalid:
@@ -165,7 +175,9 @@ def _swapped(document: object, chance: random.Random) -> list[object]:
 
 
 def test_nothing_of_another_time_than_was_asked_for() -> None:
-    """A row of another day is left out, a row of a longer time is named: neither is added to the days asked for."""
+    """
+    A row of another day is left out, a row of a longer time is named: neither is added to the days asked for.
+    """
     source = SOURCES["github_copilot"]
     item = {"product": "Copilot", "sku": "Copilot AI Credits", "unitType": "ai-credits", "netAmount": 3}
     day = 1_785_715_200  # 2026-08-03
@@ -224,8 +236,13 @@ def twice(path: Path) -> bytes:
 
 @pytest.mark.parametrize("path", INPUTS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_what_stands_twice_is_told(path: Path) -> None:
-    """And counted once where the report tells that it is the same; elsewhere it is said how many rows are equal."""
-    [once], [again] = reports(path.read_bytes(), source=path.parent.name), reports(twice(path), source=path.parent.name)
+    """
+    And counted once where the report tells that it is the same; elsewhere it is said how many rows are equal.
+    """
+    [once], [again] = (
+        reports(path.read_bytes(), source=path.parent.name),
+        reports(twice(path), source=path.parent.name),
+    )
     assert once.statement is not None
     assert again.statement is not None
     assert (0, 0) == (once.repeated, once.equal)
@@ -244,7 +261,9 @@ def test_lines_with_an_id_count_once(files: int) -> None:
     """Within a file and over the part files of an export; another line of the same id is another line."""
     head, *lines = CUR.read_text().splitlines()
     first, second = (
-        "\n".join([f"identity_line_item_id,{head}", *(f"id{place},{line}" for place, line in enumerate(lines))])
+        "\n".join(
+            [f"identity_line_item_id,{head}", *(f"id{place},{line}" for place, line in enumerate(lines))]
+        )
         for _ in range(2)
     )
     second = second.partition("\n")[2] if files == 1 else second + "\n"

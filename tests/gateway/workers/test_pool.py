@@ -56,7 +56,9 @@ class Told:
 
 
 @asynccontextmanager
-async def workers(start: StartChild, count: int = 1, silent_s: float = 30.0) -> AsyncIterator[tuple[WorkerPool, Told]]:
+async def workers(
+    start: StartChild, count: int = 1, silent_s: float = 30.0
+) -> AsyncIterator[tuple[WorkerPool, Told]]:
     told = Told()
     pool = WorkerPool(count, start, silent_s=silent_s, observer=told)
     pool.start()
@@ -97,13 +99,17 @@ async def decode(pool: WorkerPool, body: SentBody, options: Options | None = Non
 
 
 async def test_bodies_of_any_size_come_back_as_they_are_decoded_here() -> None:
-    """Lists longer than a message, packed parts, rejected items and reports that wait are all there, in order."""
+    """
+    Lists longer than a message, packed parts, rejected items and reports that wait are all there, in order.
+    """
     good = json_span()
     bodies = [
         spans(1),
         spans(PART + PIECE + 10),
         SentBody.of_export("traces", json_traces(*[good] * 3, {**good, "startTimeUnixNano": "x"}), json=True),
-        SentBody.of_export("traces", json_traces(*[{**good, "startTimeUnixNano": "x"}] * (2 * PIECE + 1)), json=True),
+        SentBody.of_export(
+            "traces", json_traces(*[{**good, "startTimeUnixNano": "x"}] * (2 * PIECE + 1)), json=True
+        ),
         SentBody.of_export("metrics", b"", json=False),
     ]
     async with workers(on_a_thread) as (pool, told):
@@ -180,7 +186,9 @@ async def test_options_are_those_of_each_body() -> None:
 
 
 async def test_memory_of_items_is_held_by_the_request() -> None:
-    """What items take beyond their bytes counts while they are decoded; a worker stops where there is no room."""
+    """
+    What items take beyond their bytes counts while they are decoded; a worker stops where there is no room.
+    """
     many = SentBody.of_format("litellm", b"[%s]" % b",".join([b"{}"] * 10_000))
     held: list[int] = []
 
@@ -216,7 +224,9 @@ async def test_a_delivery_is_the_same_bytes_whoever_encodes_it() -> None:
 
 
 async def test_what_a_worker_cannot_do_is_done_here() -> None:
-    """An error that is not the sender's is not told: whoever asked does the job, and meets the error himself."""
+    """
+    An error that is not the sender's is not told: whoever asked does the job, and meets the error himself.
+    """
     async with workers(on_a_thread) as (pool, told):
         await pool.complete()
         assert await pool.encode(b"this is no message") is None
@@ -270,7 +280,9 @@ async def test_jobs_of_a_worker_that_dies_are_done_again() -> None:
     """The one that it was at by the next worker, those that waited behind it by whoever asked."""
     async with workers(mortal(dies_of_its_first_job)) as (pool, told):
         await pool.complete()
-        first, *others = await asyncio.gather(*(decode(pool, spans(3)) for _ in range(5)), return_exceptions=True)
+        first, *others = await asyncio.gather(
+            *(decode(pool, spans(3)) for _ in range(5)), return_exceptions=True
+        )
         assert isinstance(first, Normalised)
         assert 3 == first.outcome.received
         assert all(isinstance(one, NotDone) for one in others)
@@ -359,7 +371,9 @@ async def test_a_process_ends_as_it_should(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_a_body_that_needs_more_memory_than_a_worker_has_is_refused() -> None:
     """The worker ends in place of the machine's memory, and the next one takes what fits."""
-    body = SentBody.of_export("traces", payloads.protobuf_spans(20_000, first=0, users=50, age_s=0), json=False)
+    body = SentBody.of_export(
+        "traces", payloads.protobuf_spans(20_000, first=0, users=50, age_s=0), json=False
+    )
     little = starter("-m", "gateway.assembly.worker_process", "{socket}", str(40 * MIB))
     async with workers(little) as (pool, told):
         await pool.complete()
@@ -381,5 +395,11 @@ async def test_a_worker_ends_in_peace_when_the_server_went_while_it_started() ->
 
 async def test_the_environment_of_a_worker_holds_no_secret() -> None:
     """Only what is needed to find modules and to read text is passed on."""
-    given = {"PATH": "/bin", "PYTHONPATH": "x", "UPSTREAM_KEY": "secret", "TOLLHOUSE_SERVER__WORKERS": "2", "TZ": "UTC"}
+    given = {
+        "PATH": "/bin",
+        "PYTHONPATH": "x",
+        "UPSTREAM_KEY": "secret",
+        "TOLLHOUSE_SERVER__WORKERS": "2",
+        "TZ": "UTC",
+    }
     assert {"PATH": "/bin", "PYTHONPATH": "x", "TZ": "UTC"} == environment(given)

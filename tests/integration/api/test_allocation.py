@@ -83,7 +83,9 @@ class Manager:
         return [each.id.rpartition(":")[2] for each in self.services.money.published.dimensions()]
 
 
-async def started(directory: Path, allocation: AllocationSettings, tags: tuple[str, ...] = ("service",)) -> Manager:
+async def started(
+    directory: Path, allocation: AllocationSettings, tags: tuple[str, ...] = ("service",)
+) -> Manager:
     config = Config(
         data_dir=directory,
         server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
@@ -121,11 +123,17 @@ async def test_versions(manager: Manager) -> None:
     assert ["Owner"] == manager.dimensions
     assert "3" == manager.services.money.published.version
     status, said = await manager.ask("GET", VERSIONS)
-    assert [("3", True), ("2", False)] == [(each["version"], each["is_in_force"]) for each in said["versions"]]
+    assert [("3", True), ("2", False)] == [
+        (each["version"], each["is_in_force"]) for each in said["versions"]
+    ]
     status, said = await manager.ask("GET", f"{VERSIONS}?sort_key=version&sort_order=asc&limit=1")
     assert (["2"], 2) == ([each["version"] for each in said["versions"]], said["pagination"]["total_count"])
     version = (await manager.ask("GET", f"{VERSIONS}/latest"))[1]["version"]
-    assert {"version": "3", "namespace": None, "dimensions": ["User:Defined:Owner"]}.items() <= version.items()
+    assert {
+        "version": "3",
+        "namespace": None,
+        "dimensions": ["User:Defined:Owner"],
+    }.items() <= version.items()
     assert (OWNER.decode(), "manager 0") == (version["definition"], version["last_updated_by"])
     assert version == (await manager.ask("GET", f"{VERSIONS}/3"))[1]["version"]
     sent = await manager.serving.send(version["uri"], b"", None, method="GET", key=manager.key)
@@ -177,7 +185,9 @@ async def test_a_form(manager: Manager) -> None:
     async def send(*parts: bytes) -> tuple[int, Any]:
         form = FormData()
         for place, part in enumerate(parts):
-            form.add_field(f"file{place}", part, filename="owners.yaml", content_type="application/octet-stream")
+            form.add_field(
+                f"file{place}", part, filename="owners.yaml", content_type="application/octet-stream"
+            )
         body = form()
         headers = {"Authorization": manager.key}
         url = manager.serving.url + VERSIONS
@@ -190,7 +200,11 @@ async def test_a_form(manager: Manager) -> None:
     assert 200 == (await send(OWNER))[0]
     assert OWNER.decode() == await manager.table.text(manager.table.version("", 1))
     assert 400 == (await send(OWNER, REGION))[0]
-    for kind in ("multipart/form-data", 'multipart/form-data; boundary="ü"', "multipart/form-data; boundary=x"):
+    for kind in (
+        "multipart/form-data",
+        'multipart/form-data; boundary="ü"',
+        "multipart/form-data; boundary=x",
+    ):
         assert 400 == (await manager.ask("POST", VERSIONS, b"--x--", kind))[0], kind
 
 
@@ -214,12 +228,22 @@ async def test_jobs(manager: Manager) -> None:
         assert ("queued", None) == (first["state"], first["base_version"])
         assert {"queued"} == {each.state for each in manager.table.jobs()}
     first, second = await manager.over(first["id"]), await manager.over(second["id"])
-    assert ("done", "1", {"kept_since": None, "tags": {}}) == (first["state"], first["version"], first["border"])
-    assert ("failed", None, True) == (second["state"], second["version"], "version 1 is in force" in second["error"])
+    assert ("done", "1", {"kept_since": None, "tags": {}}) == (
+        first["state"],
+        first["version"],
+        first["border"],
+    )
+    assert ("failed", None, True) == (
+        second["state"],
+        second["version"],
+        "version 1 is in force" in second["error"],
+    )
     wrong = await manager.over((await manager.job(DEFINITIONS, WRONG))["id"])
     assert ("failed", 2) == (wrong["state"], len(wrong["errors"]))
     assert ["Owner"] == manager.dimensions
-    listed = (await manager.ask("GET", f"{JOBS}?state=failed&sort_key=submitted&sort_order=asc"))[1]["publish_jobs"]
+    listed = (await manager.ask("GET", f"{JOBS}?state=failed&sort_key=submitted&sort_order=asc"))[1][
+        "publish_jobs"
+    ]
     assert [second["id"], wrong["id"]] == [each["id"] for each in listed]
     assert 400 == (await manager.ask("GET", f"{JOBS}?state=lost"))[0]
     assert 404 == (await manager.ask("GET", f"{JOBS}/none"))[0]
@@ -249,7 +273,10 @@ async def test_namespaces(manager: Manager) -> None:
     """Created, read, changed and deleted; what it defines is its own."""
     assert 200 == (await manager.publish(OWNER))[0]
     status, said = await manager.ask("POST", f"{NAMESPACES}/ml", {"description": "Models"})
-    assert (200, "ml", "ml", None) == (status, *(said["namespace"][name] for name in ("id", "name", "version")))
+    assert (200, "ml", "ml", None) == (
+        status,
+        *(said["namespace"][name] for name in ("id", "name", "version")),
+    )
     assert 409 == (await manager.ask("POST", f"{NAMESPACES}/ml"))[0]
     for id in ("default", "Ml", "1", "a" * 65, "a%20b"):
         assert 400 == (await manager.ask("POST", f"{NAMESPACES}/{id}"))[0], id
@@ -282,9 +309,13 @@ async def test_a_restart(tmp_path: Path) -> None:
     manager = await started(tmp_path, SMALL)
     await manager.publish(BY_SERVICE)
     await manager.table.create_namespace("ml", name="ml", description="", most=2, actor=ACTOR)
-    async with manager.services.money.require_publishing()._turn:  # what is on its way stands still until the end
+    async with (
+        manager.services.money.require_publishing()._turn
+    ):  # what is on its way stands still until the end
         for state, namespace, text in ((VALIDATING, "ml", REGION), (PUBLISHING, "", WRONG)):
-            job = await manager.table.submit(text.decode(), namespace=namespace, base=None, most=9, actor=ACTOR)
+            job = await manager.table.submit(
+                text.decode(), namespace=namespace, base=None, most=9, actor=ACTOR
+            )
             await manager.table.advance(job.id, state)
         waiting = [each.id for each in manager.table.unfinished()]
         await stop(manager)
@@ -317,5 +348,7 @@ async def test_a_body_that_is_not_utf_8(manager: Manager) -> None:
     async with ClientSession("http://localhost", connector=socket) as client:
         headers = {"X-Tollhouse-As": "ada", "Content-Type": "application/json"}
         for body in (b'{"id":"\xff"}', b'{"id":' + b"[" * 100_000):
-            async with client.post(f"{OPERATOR_API}/allocation/namespaces", data=body, headers=headers) as answer:
+            async with client.post(
+                f"{OPERATOR_API}/allocation/namespaces", data=body, headers=headers
+            ) as answer:
                 assert 400 == answer.status, await answer.text()

@@ -19,7 +19,9 @@ from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 
-SCOPES = [f"budgets:{verb}_budget" for verb in ("create", "read", "update", "delete")] + ["budgets:read_budgets"]
+SCOPES = [f"budgets:{verb}_budget" for verb in ("create", "read", "update", "delete")] + [
+    "budgets:read_budgets"
+]
 CALL = Decimal("0.0006")  # of 120 tokens in and 30 out at gpt-4o's price
 
 pytestmark = pytest.mark.asyncio
@@ -93,7 +95,9 @@ async def test_a_budget_from_creation_to_deletion(asking: Asking) -> None:
         budget["alerts"], budget["cost_type"], budget["granularity"], budget["view"],
     )  # fmt: skip
     assert re.fullmatch(r"\d+(\.\d+)?", budget["created"])
-    changed = (await asking.ask("PATCH", f"/{budget['id']}", {"name": "Find", "time_zone": "Europe/Berlin"}))["budget"]
+    changed = (await asking.ask("PATCH", f"/{budget['id']}", {"name": "Find", "time_zone": "Europe/Berlin"}))[
+        "budget"
+    ]
     differing = {name for name in budget if budget[name] != changed[name]}
     assert {"name", "time_zone", "last_updated", "version"} == differing
     assert changed == (await asking.ask("GET", f"/{budget['id']}"))["budget"]
@@ -154,7 +158,10 @@ async def test_owners_are_a_list(asking: Asking) -> None:
     await asking.calls(1, model="o3")
     made = (await asking.create(per="model", alerts={"100": "Y"}))["budget"]
     page = await asking.ask("GET", f"/{made['id']}/owners")
-    assert (made["id"], ["actual", "owner", "percent"]) == (page["budget"]["id"], page["sorting"]["available"])
+    assert (made["id"], ["actual", "owner", "percent"]) == (
+        page["budget"]["id"],
+        page["sorting"]["available"],
+    )
     first, second = page["owners"]
     assert ("gpt-4o", CALL * 3, 180, [100]) == (
         first["owner"], Decimal(first["actual"]), first["percent"], first["fired"],

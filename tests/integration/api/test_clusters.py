@@ -35,7 +35,9 @@ class Desk:
         self.serving = serving
         self.key = key
 
-    async def ask(self, method: str, path: str, body: object = None, *, key: str = "", status: int = 200) -> Any:
+    async def ask(
+        self, method: str, path: str, body: object = None, *, key: str = "", status: int = 200
+    ) -> Any:
         sent = b"" if body is None else json.dumps(body).encode()
         answer = await self.serving.send(path, sent, method=method, key=key or self.key)
         assert status == answer.status, answer.body
@@ -54,7 +56,9 @@ async def desk(serve: Serve) -> Desk:
 
 @pytest.mark.asyncio
 async def test_the_list(serve: Serve) -> None:
-    """By name, with the filters and sorts that the interface proposes; what it has no filter for is refused."""
+    """
+    By name, with the filters and sorts that the interface proposes; what it has no filter for is refused.
+    """
     asking = await desk(serve)
     assert ["alpha", "barn", "mill"] == await asking.names()
     assert ["mill", "barn"] == await asking.names(sort_key="name", sort_order="desc", limit="2")
@@ -93,7 +97,9 @@ async def test_an_update_is_kept_and_audited(serve: Serve) -> None:
     asking = await desk(serve)
     one = f"{ALL}/{KEPT[0].id}"
     await asking.ask("PATCH", one, {"labels": {"team": "search", "floor": "3"}, "config": {"a": [1]}})
-    changed = await asking.ask("PATCH", one, {"display_name": "Mill", "enabled": False, "labels": {"floor": None}})
+    changed = await asking.ask(
+        "PATCH", one, {"display_name": "Mill", "enabled": False, "labels": {"floor": None}}
+    )
     await asking.serving.app.services.storage.clusters.report(KEPT[0])
     shown = (await asking.ask("GET", one))["cluster"]
     assert {**changed["cluster"], "last_seen": shown["last_seen"]} == shown
@@ -103,8 +109,14 @@ async def test_an_update_is_kept_and_audited(serve: Serve) -> None:
     registry = asking.serving.app.services.storage.registry
     assert registry is not None
     rows = [row for row in await audit_rows(registry) if row.action == "cluster.update"]
-    assert [("clusters", {"labels": {}, "config": {}}), ("clusters", {"display_name": "", "enabled": True})] == [
-        (row.actor, {name: value for name, value in (row.before or {}).items() if name != "labels" or not value})
+    assert [
+        ("clusters", {"labels": {}, "config": {}}),
+        ("clusters", {"display_name": "", "enabled": True}),
+    ] == [
+        (
+            row.actor,
+            {name: value for name, value in (row.before or {}).items() if name != "labels" or not value},
+        )
         for row in rows
     ]
 
@@ -182,7 +194,10 @@ async def test_a_full_list_refuses_no_heartbeat(serve: Serve) -> None:
 
 @pytest.mark.asyncio
 async def test_a_cluster_that_sends_files_is_heard_unless_it_is_disabled(serve: Serve) -> None:
-    """An upload of an unknown one lists it; a disabled one is refused until it is enabled; a full list refuses none."""
+    """
+    An upload of an unknown one lists it; a disabled one is refused until it is enabled; a full list refuses
+    none.
+    """
     asking = await desk(serve)
     key = await asking.serving.make_key("agent", scopes=("container-metrics_v1:upload",))
     upload = "/v1/container-metrics/upload?cluster_name={}&cloud_account_id=9&region=eu"
@@ -207,4 +222,6 @@ async def test_the_operator_hears_which_key_brings_nearly_all_clusters_that_it_m
         path = f"/v1/container-metrics/upload?cluster_name=c{number}&cloud_account_id=9&region=eu"
         answer = await serving.send(path, b'{"files": [{"reference_id": "a"}]}', "application/json", key=key)
         assert 200 == answer.status
-    assert [KeyShare("clusters.max", "agent", 4, 5)] == list(await serving.app.services.operators.senders.shares())
+    assert [KeyShare("clusters.max", "agent", 4, 5)] == list(
+        await serving.app.services.operators.senders.shares()
+    )

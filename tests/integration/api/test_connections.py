@@ -45,7 +45,9 @@ class Manager:
     @classmethod
     async def of(cls, serving: Serving) -> Manager:
         managing = await serving.make_key("manager", scopes=GROUPS["Manage Billing Connections"])
-        return cls(serving, managing, await serving.make_key("sender of drops", use_cases=[SEND_BILLING_DATA]))
+        return cls(
+            serving, managing, await serving.make_key("sender of drops", use_cases=[SEND_BILLING_DATA])
+        )
 
     async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         sent = b"" if body is None else orjson.dumps(body)
@@ -76,7 +78,9 @@ def refused(answer: Answer) -> tuple[int, str]:
 async def test_the_life_of_a_connection(serving: Serving) -> None:
     """Created, listed, read, changed and deleted, with the published fields and times as text."""
     manager = await Manager.of(serving)
-    status, said = await manager.ask("POST", ALL, {**NEW, "s3_bucket_info": BUCKET, "expected_ingest_rate": 2.5})
+    status, said = await manager.ask(
+        "POST", ALL, {**NEW, "s3_bucket_info": BUCKET, "expected_ingest_rate": 2.5}
+    )
     made = said["connection"]
     assert (200, BUCKET, 2.5, True, False) == (
         status, made["s3_bucket_info"], made["expected_ingest_rate"], made["is_enabled"], made["is_draft"],
@@ -241,7 +245,10 @@ async def test_a_month_has_a_limit_of_bytes(serve: Serve) -> None:
 
 
 async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving) -> None:
-    """As it is stored, and its largest hour as it is sent. A byte too few: 503, names the setting; given back after."""
+    """
+    As it is stored, and its largest hour as it is sent. A byte too few: 503, names the setting; given back
+    after.
+    """
     manager, services = await Manager.of(serving), serving.app.services
     await serving.make_connection("c-1")
     rows = [row(1, hour) for hour in (1, 1, 2)]

@@ -48,7 +48,9 @@ class Reader:
         self._key = key
 
     async def get(self, path: str, *query: tuple[str, str], status: int = 200) -> Any:
-        answer = await self._serving.send(f"{path}?{urlencode(query)}", b"", None, method="GET", key=self._key)
+        answer = await self._serving.send(
+            f"{path}?{urlencode(query)}", b"", None, method="GET", key=self._key
+        )
         assert status == answer.status, answer.body
         return json.loads(answer.body)
 
@@ -58,7 +60,9 @@ class Reader:
     def publish(self, text: str) -> None:
         """Put a definition in force."""
         services = self._serving.app.services.operators
-        services.money.published.put(parse(text.encode(), services.money.ledger.own_dimensions()), version="1")
+        services.money.published.put(
+            parse(text.encode(), services.money.ledger.own_dimensions()), version="1"
+        )
 
 
 async def serving_at(serve: Serve, at: float = START_S + 2 * 86_400) -> Serving:
@@ -77,8 +81,12 @@ async def reader(serve: Serve, *spans: dict[str, Any], scopes: Sequence[str] = R
 
 @pytest.mark.asyncio
 async def test_costs_by_day_and_model(serve: Serve) -> None:
-    """A row for every day and model: 120 tokens in, 30 out, at the price of the day, exact and in the envelope."""
-    read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(1)), json_span("o3", **at(24)))
+    """
+    A row for every day and model: 120 tokens in, 30 out, at the price of the day, exact and in the envelope.
+    """
+    read = await reader(
+        serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(1)), json_span("o3", **at(24))
+    )
     payload = await read.costs(*SEPTEMBER, ("group_by", "model"), ("group_by", "cost_source"))
     assert [
         {"usage_date": DAY, "cost": "0.0012", "model": "gpt-4o", "cost_source": "estimated"},
@@ -89,15 +97,22 @@ async def test_costs_by_day_and_model(serve: Serve) -> None:
         name: value for name, value in payload["pagination"].items() if name != "cursor"
     }
     assert ["usage_date", "cost", "usage_amount"] == payload["sorting"]["available"]
-    assert {"field": "model", "valid_values": [], "valid_types": ["string"]} in payload["filtering"]["available"]
+    assert {"field": "model", "valid_values": [], "valid_types": ["string"]} in payload["filtering"][
+        "available"
+    ]
 
 
 @pytest.mark.asyncio
 async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On every page of a question that reaches back to hours of which records were gone; later hours are whole."""
+    """
+    On every page of a question that reaches back to hours of which records were gone; later hours are whole.
+    """
     serving = await serving_at(serve)
     assert (
-        200 == (await serving.send("/v1/traces", json_traces(*[json_span("gpt-4o", **at(n)) for n in (0, 30)]))).status
+        200
+        == (
+            await serving.send("/v1/traces", json_traces(*[json_span("gpt-4o", **at(n)) for n in (0, 30)]))
+        ).status
     )
     ledger = serving.app.services.storage.ledger
     await ledger.catch_up(serving.app.services.storage.log)
@@ -117,7 +132,11 @@ async def test_costs_that_lack_records_say_so(serve: Serve, monkeypatch: pytest.
 async def test_nothing_yet(serve: Serve) -> None:
     """An empty ledger answers with an empty list in a whole envelope."""
     payload = await (await reader(serve)).costs(*SEPTEMBER)
-    assert ([], 0, 0) == (payload["costs"], payload["pagination"]["page_count"], payload["pagination"]["total_count"])
+    assert ([], 0, 0) == (
+        payload["costs"],
+        payload["pagination"]["page_count"],
+        payload["pagination"]["total_count"],
+    )
 
 
 @pytest.mark.asyncio
@@ -141,7 +160,9 @@ async def test_filters(serve: Serve, query: list[tuple[str, str]], expected: str
 @pytest.mark.asyncio
 async def test_pages(serve: Serve) -> None:
     """A cursor alone carries the whole question, in both directions, and sorts by money as money."""
-    spans = [json_span(f"gpt-4o{suffix}", **at(hour)) for hour, suffix in enumerate(["", "-mini", "", "-mini", ""])]
+    spans = [
+        json_span(f"gpt-4o{suffix}", **at(hour)) for hour, suffix in enumerate(["", "-mini", "", "-mini", ""])
+    ]
     read = await reader(serve, *spans)
     first = await read.costs(
         *SEPTEMBER, ("granularity", "hourly"), ("group_by", "model"), ("limit", "2"), ("sort_key", "cost"),
@@ -189,7 +210,9 @@ async def test_dimensions_and_tags(serve: Serve) -> None:
     """Both lists name what costs can be grouped by; tags come with the values that were seen."""
     span = json_span("gpt-4o", **at(0))
     body = json.loads(json_traces(span))
-    body["resourceSpans"][0]["resource"] = {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]}
+    body["resourceSpans"][0]["resource"] = {
+        "attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]
+    }
     serving = await serving_at(serve)
     await serving.send("/v1/traces", json.dumps(body).encode())
     await serving.app.services.storage.ledger.catch_up(serving.app.services.storage.log)
@@ -214,7 +237,9 @@ async def test_one_dimension_is_not_asked_for_in_two_ways(serve: Serve) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("word", ["true", "false"])
 async def test_no_dimension_is_hidden(serve: Serve, word: str) -> None:
-    """`include_hidden`, which the service takes, is taken here and changes nothing; any other word is told."""
+    """
+    `include_hidden`, which the service takes, is taken here and changes nothing; any other word is told.
+    """
     read = await reader(serve)
     every = await read.get("/v2/billing/dimensions")
     asked = await read.get("/v2/billing/dimensions", ("include_hidden", word))
@@ -262,13 +287,21 @@ def run(directory: Path, *words: str, code: int = 0) -> str:
 SPENT: tuple[dict[str, Any], ...] = (
     {"request_model": "gpt-4o", "team": "search", "cost": "1.5", "cost_source": "reported"},
     {"request_model": "gpt-4o", "team": None, "estimated_cost": "0.25", "cost_source": "estimated"},
-    {"request_model": "=cmd", "team": "search", "cost_source": "none", "status": "error", "error_type": "429"},
+    {
+        "request_model": "=cmd",
+        "team": "search",
+        "cost_source": "none",
+        "status": "error",
+        "error_type": "429",
+    },
 )
 
 
 def spending() -> list[tuple[Inference, Identity]]:
     return [
-        call(number, start_time=START_S * NS, provider="openai", input_tokens=1000, output_tokens=100, **fields)
+        call(
+            number, start_time=START_S * NS, provider="openai", input_tokens=1000, output_tokens=100, **fields
+        )
         for number, fields in enumerate(SPENT)
     ]
 
@@ -278,7 +311,9 @@ def test_report(tmp_path: Path) -> None:
     filled(tmp_path / "store", *spending())
     month = ("--from", "2026-09-01", "--to", "2026-09-30")
     lines = run(tmp_path / "store", "report", *month).splitlines()
-    assert ["MODEL", "CALLS", "ERRORS", "CACHED", "INPUT", "TOKENS", "OUTPUT", "TOKENS", "COST"] == lines[0].split()[:9]
+    assert ["MODEL", "CALLS", "ERRORS", "CACHED", "INPUT", "TOKENS", "OUTPUT", "TOKENS", "COST"] == lines[
+        0
+    ].split()[:9]
     assert ["gpt-4o", "2", "0", "0", "2,000", "200", "1.7500"] == lines[1].split()[:7]
     assert ["total", "3", "1", "0", "3,000", "300", "1.7500"] == lines[3].split()[:7]
     told = json.loads(
@@ -298,12 +333,16 @@ def test_focus_rows_with_further_tags(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(run(tmp_path / "store", *span, "--tag", "request_model"))))
     assert {"gpt-4o", "=cmd"} == {json.loads(row["Tags"].removeprefix("'"))["request_model"] for row in rows}
     assert Decimal("1.75") == sum(Decimal(row["BilledCost"]) for row in rows)
-    done = CliRunner().invoke(main, [*span, "--tag", "User:Defined:Nobody", "--data", str(tmp_path / "store")])
+    done = CliRunner().invoke(
+        main, [*span, "--tag", "User:Defined:Nobody", "--data", str(tmp_path / "store")]
+    )
     assert (2, True) == (done.exit_code, "costs are known by" in done.output)
 
 
 def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
-    """A report says so if it reaches back to hours of which records were gone; one of later hours does not."""
+    """
+    A report says so if it reaches back to hours of which records were gone; one of later hours does not.
+    """
     filled(tmp_path / "store", *spending())
 
     async def lose() -> None:
@@ -313,7 +352,10 @@ def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
 
     asyncio.run(lose())
     words = "sums of before 2026-09-21T14:13:20.000Z may lack records"
-    for form in (["report", "--from", DAY[:10], "--csv"], ["export", "focus", "--from", DAY[:10], "--to", DAY[:10]]):
+    for form in (
+        ["report", "--from", DAY[:10], "--csv"],
+        ["export", "focus", "--from", DAY[:10], "--to", DAY[:10]],
+    ):
         assert words in run(tmp_path / "store", *form)
     assert words in run(tmp_path / "store", "report", "--from", "2026-09-21")
     assert words not in run(tmp_path / "store", "report", "--from", "2026-09-22")
@@ -322,11 +364,15 @@ def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
 
 
 def test_report_of_latency(tmp_path: Path) -> None:
-    """A percentile is the edge that it does not exceed; beyond the last edge, or without times, there is none."""
+    """
+    A percentile is the edge that it does not exceed; beyond the last edge, or without times, there is none.
+    """
     took = {"fast": (0.2, 0.2, 0.5, 3), "slow": (400,), "untimed": (None,)}
     calls = [
         call(number, start_time=START_S * NS, request_model=model, end_time=_end(duration))
-        for number, (model, duration) in enumerate((model, each) for model, all in took.items() for each in all)
+        for number, (model, duration) in enumerate(
+            (model, each) for model, all in took.items() for each in all
+        )
     ]
     filled(tmp_path / "store", *calls)
     month = ("--from", "2026-09-01", "--to", "2026-09-30")
@@ -350,7 +396,10 @@ def test_report_of_latency(tmp_path: Path) -> None:
 
 
 def test_report_of_what_no_provider_bills(tmp_path: Path) -> None:
-    """The tokens of cached calls are in the sums and beside them; so are the cache writes that are kept for an hour."""
+    """
+    The tokens of cached calls are in the sums and beside them; so are the cache writes that are kept for an
+    hour.
+    """
     said: dict[str, Any] = {"start_time": START_S * NS, "request_model": "claude-sonnet-4-5"}
     filled(
         tmp_path / "store",
@@ -387,7 +436,18 @@ def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
     """Days begin where the reader is: 14:13 in UTC is the next day in Tokyo only after 15:00."""
     late = call(9, start_time=(START_S + 3600) * NS, request_model="gpt-4o", cost="2", cost_source="reported")
     filled(tmp_path / "store", *spending()[:1], late)
-    words = ("report", "--from", "2026-09-21", "--to", "2026-09-22", "--per", "daily", "--tz", "Asia/Tokyo", "--json")
+    words = (
+        "report",
+        "--from",
+        "2026-09-21",
+        "--to",
+        "2026-09-22",
+        "--per",
+        "daily",
+        "--tz",
+        "Asia/Tokyo",
+        "--json",
+    )
     rows = json.loads(run(tmp_path / "store", *words))["rows"]
     assert [("2026-09-21T00:00:00+09:00", "1.5"), ("2026-09-22T00:00:00+09:00", "2")] == [
         (row["period"], row["cost"]) for row in rows
@@ -395,16 +455,35 @@ def test_report_by_days_of_a_zone(tmp_path: Path) -> None:
 
 
 def test_report_of_a_day_on_which_the_clock_changed_by_half_an_hour(tmp_path: Path) -> None:
-    """Lord Howe's clock went back on 5 April 2026: its days before that begin on the hour, later ones do not."""
+    """
+    Lord Howe's clock went back on 5 April 2026: its days before that begin on the hour, later ones do not.
+    """
     hours = [
-        datetime(2026, 4, day, hour, 10, tzinfo=UTC) for day, hour in ((3, 13), (4, 12), (4, 13), (5, 12), (5, 14))
+        datetime(2026, 4, day, hour, 10, tzinfo=UTC)
+        for day, hour in ((3, 13), (4, 12), (4, 13), (5, 12), (5, 14))
     ]
     calls = [
-        call(number, start_time=int(at.timestamp()) * NS, request_model="gpt-4o", cost="1", cost_source="reported")
+        call(
+            number,
+            start_time=int(at.timestamp()) * NS,
+            request_model="gpt-4o",
+            cost="1",
+            cost_source="reported",
+        )
         for number, at in enumerate(hours)
     ]
     filled(tmp_path / "exact", *calls)
-    words = ("report", "--from", "2026-04-04", "--to", "2026-04-06", "--per", "daily", "--tz", "Australia/Lord_Howe")
+    words = (
+        "report",
+        "--from",
+        "2026-04-04",
+        "--to",
+        "2026-04-06",
+        "--per",
+        "daily",
+        "--tz",
+        "Australia/Lord_Howe",
+    )
     rows = json.loads(run(tmp_path / "exact", *words, "--json"))["rows"]
     assert [
         ("2026-04-04T00:00:00+11:00", 2), ("2026-04-05T00:00:00+11:00", 2), ("2026-04-06T00:00:00+10:30", 1),
@@ -412,12 +491,18 @@ def test_report_of_a_day_on_which_the_clock_changed_by_half_an_hour(tmp_path: Pa
     late = call(9, start_time=int(datetime(2026, 4, 5, 13, 10, tzinfo=UTC).timestamp()) * NS, cost="1")
     filled(tmp_path / "refused", *calls, late)
     told = run(tmp_path / "refused", *words, code=2)
-    assert "in a zone whose offset from UTC is whole hours; this question divides one at 2026-04-05T13:30:00Z" in told
+    assert (
+        "in a zone whose offset from UTC is whole hours; this question divides one at 2026-04-05T13:30:00Z"
+        in told
+    )
 
 
 @pytest.mark.asyncio
 async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: Serve) -> None:
-    """The day from midnight to midnight of Lord Howe, asked by its offsets: exact, or refused with what it divides."""
+    """
+    The day from midnight to midnight of Lord Howe, asked by its offsets: exact, or refused with what it
+    divides.
+    """
     day = [("start_date", "2026-04-05T00:00:00+11:00"), ("end_date", "2026-04-06T00:00:00+10:30"),
            ("granularity", "monthly")]  # fmt: skip
 
@@ -455,7 +540,12 @@ def test_report_used_wrongly(tmp_path: Path, words: tuple[str, ...], message: st
 def test_ledger_commands(tmp_path: Path) -> None:
     """Status tells how far the sums reach, rebuild counts the same again, reprice finds what had no price."""
     unpriced = call(
-        7, start_time=START_S * NS, provider="openai", request_model="gpt-4o", input_tokens=1000, output_tokens=100
+        7,
+        start_time=START_S * NS,
+        provider="openai",
+        request_model="gpt-4o",
+        input_tokens=1000,
+        output_tokens=100,
     )
     filled(tmp_path / "store", *spending(), unpriced)
     before = run(tmp_path / "store", "report", "--from", "2026-09-01", "--json")
@@ -465,7 +555,9 @@ def test_ledger_commands(tmp_path: Path) -> None:
         json.loads(before)["rows"]
         == json.loads(run(tmp_path / "store", "report", "--from", "2026-09-01", "--json"))["rows"]
     )
-    told = json.loads(run(tmp_path / "store", "ledger", "reprice", "--from", "2026-09-01", "--json"))["reprice"]
+    told = json.loads(run(tmp_path / "store", "ledger", "reprice", "--from", "2026-09-01", "--json"))[
+        "reprice"
+    ]
     assert ("0.25", "0.0105") == (told["before"], told["after"])
     rows = json.loads(run(tmp_path / "store", "report", "--from", "2026-09-01", "--json"))["rows"]
     assert {"gpt-4o": "1.507", "=cmd": "0"} == {row["model"]: row["cost"] for row in rows}
@@ -473,8 +565,12 @@ def test_ledger_commands(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_costs_by_published_dimensions(serve: Serve) -> None:
-    """They are listed with names, group and filter like others, and leave the total as it is; they are no tags."""
-    read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("o3", **at(1)), json_span("o3", **at(24)))
+    """
+    They are listed with names, group and filter like others, and leave the total as it is; they are no tags.
+    """
+    read = await reader(
+        serve, json_span("gpt-4o", **at(0)), json_span("o3", **at(1)), json_span("o3", **at(24))
+    )
     owner = "User:Defined:Owner"
     total = (await read.costs(*SEPTEMBER, ("granularity", "monthly")))["costs"][0]["cost"]
     await read.costs(*SEPTEMBER, ("group_by", owner), status=400)
@@ -493,4 +589,6 @@ async def test_costs_by_published_dimensions(serve: Serve) -> None:
         assert old == row["cost"]
     listed = (await read.get("/v2/billing/dimensions"))["dimensions"]
     assert {"id": owner, "name": "Who pays"} in listed
-    assert owner not in [each["id"] for each in (await read.get("/v2/billing/resource_tags"))["resource_tags"]]
+    assert owner not in [
+        each["id"] for each in (await read.get("/v2/billing/resource_tags"))["resource_tags"]
+    ]

@@ -1,4 +1,6 @@
-"""Costs of 120 days, by the service's address and by the commands: equal to what was sent, or refused by name."""
+"""
+Costs of 120 days, by the service's address and by the commands: equal to what was sent, or refused by name.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,18 @@ HOUR_S, DAY_S = 3600, 86_400
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata"]
 PRICE = Decimal("0.0006")  # of the call that every span tells
 REFUSED = re.compile(
-    r"(before (\S+) costs are kept by whole days of UTC alone: ask from (\S+) on, or for periods that begin and end at"
-    r" midnight UTC|costs are kept by whole hours of UTC: ask for periods that begin and end on the hour, in a zone"
+    r"(before (\S+) costs are kept by whole days of UTC alone: ask from (\S+) on, or for periods that begin "
+    r"and end at"
+    r" midnight UTC|costs are kept by whole hours of UTC: ask for periods that begin and end on the hour, in "
+    r"a zone"
     r" whose offset from UTC is whole hours); this question divides one at (\S+)"
 )
 
 
 def starts() -> list[int]:
-    """Every six and a half hours of the last 120 days, so that no hour and no half of one is left out for long."""
+    """
+    Every six and a half hours of the last 120 days, so that no hour and no half of one is left out for long.
+    """
     now = int(time.time())
     return list(range(now - 120 * DAY_S, now - 2 * HOUR_S, 13 * HOUR_S // 2))
 
@@ -56,10 +62,14 @@ def midnight(days_ago: int, zone: ZoneInfo) -> datetime:
 
 @pytest.mark.asyncio
 async def test_costs_in_four_zones(serve: Serve) -> None:
-    """`GET /v2/billing/costs` adds up to what was sent, from any zone's midnight, or is a 400 with the border."""
+    """
+    `GET /v2/billing/costs` adds up to what was sent, from any zone's midnight, or is a 400 with the border.
+    """
     serving = await serve()
     sent = starts()
-    spans = [json_span("gpt-4o", startTimeUnixNano=str(at * NS), endTimeUnixNano=str((at + 1) * NS)) for at in sent]
+    spans = [
+        json_span("gpt-4o", startTimeUnixNano=str(at * NS), endTimeUnixNano=str((at + 1) * NS)) for at in sent
+    ]
     assert 200 == (await serving.send("/v1/traces", json_traces(*spans))).status
     ledger = serving.app.services.storage.ledger
     await ledger.catch_up(serving.app.services.storage.log)
@@ -71,7 +81,9 @@ async def test_costs_in_four_zones(serve: Serve) -> None:
             since = midnight(days, zone)
             for granularity in ("hourly", "daily", "monthly"):
                 query = {"start_date": since.isoformat(), "granularity": granularity}
-                answer = await serving.send(f"/v2/billing/costs?{urlencode(query)}", b"", None, method="GET", key=key)
+                answer = await serving.send(
+                    f"/v2/billing/costs?{urlencode(query)}", b"", None, method="GET", key=key
+                )
                 payload = json.loads(answer.body)
                 found = outcomes.setdefault((zone.key, days), set())
                 if answer.status == 400:
@@ -85,7 +97,8 @@ async def test_costs_in_four_zones(serve: Serve) -> None:
                         begin = _begin(at, granularity)
                         expected[begin] = expected.get(begin, Decimal(0)) + PRICE
                 assert expected == {
-                    datetime.fromisoformat(row["usage_date"]): Decimal(row["cost"]) for row in payload["costs"]
+                    datetime.fromisoformat(row["usage_date"]): Decimal(row["cost"])
+                    for row in payload["costs"]
                 }
                 found.add("exact")
     _check(outcomes)
@@ -100,7 +113,9 @@ def _begin(at: int, granularity: str) -> datetime:
 
 
 def _check(outcomes: dict[tuple[str, int], set[str]]) -> None:
-    """A zone of whole hours is exact among kept hours; whether a zone's midnight cuts a call's hour is chance."""
+    """
+    A zone of whole hours is exact among kept hours; whether a zone's midnight cuts a call's hour is chance.
+    """
     assert {"exact", "days"} == outcomes["UTC", 118]
     for zone in ("UTC", "Europe/Berlin", "America/New_York"):
         assert {"exact"} == outcomes[zone, 60]
@@ -129,7 +144,9 @@ def aged(tmp_path: Path) -> Iterator[tuple[Path, list[int]]]:
 
 
 def _spend(number: int, at: int) -> tuple[Inference, Identity]:
-    return call(number, at=at, provider="openai", request_model="gpt-4o", cost="0.0006", cost_source="reported")
+    return call(
+        number, at=at, provider="openai", request_model="gpt-4o", cost="0.0006", cost_source="reported"
+    )
 
 
 def test_reports_in_four_zones(aged: tuple[Path, list[int]]) -> None:
@@ -140,7 +157,16 @@ def test_reports_in_four_zones(aged: tuple[Path, list[int]]) -> None:
         for days in (118, 60):
             first = midnight(days, zone)
             for per in ("hourly", "daily", "monthly"):
-                words = ("report", "--from", first.date().isoformat(), "--per", per, "--tz", zone.key, "--json")
+                words = (
+                    "report",
+                    "--from",
+                    first.date().isoformat(),
+                    "--per",
+                    per,
+                    "--tz",
+                    zone.key,
+                    "--json",
+                )
                 text, code = _try(directory, *words)
                 found = outcomes.setdefault((zone.key, days), set())
                 if code:
@@ -174,20 +200,30 @@ def _period(there: datetime, per: str) -> str:
 
 
 def test_commands_that_need_hours(aged: tuple[Path, list[int]]) -> None:
-    """FOCUS rows and billing drops are hours: where only days are kept they are refused, after that they are made."""
+    """
+    FOCUS rows and billing drops are hours: where only days are kept they are refused, after that they are
+    made.
+    """
     directory, sent = aged
     told = datetime.fromtimestamp(border(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     words = f"before {told} costs are kept by whole days of UTC alone: ask from {told} on"
     day = datetime.fromtimestamp(border(), UTC).date()
     old, new = (day - timedelta(days=3)).isoformat(), day.isoformat()
     last = (day + timedelta(days=40)).isoformat()
-    for command in (("export", "focus"), ("billing", "preview"), ("billing", "push"), ("billing", "push", "--dry-run")):
+    for command in (
+        ("export", "focus"),
+        ("billing", "preview"),
+        ("billing", "push"),
+        ("billing", "push", "--dry-run"),
+    ):
         assert words in run(directory, *command, "--from", old, "--to", last, code=2)
     assert words in run(directory, "ledger", "reprice", "--from", f"{old}T12:00:00Z", code=2)
     calls = len([at for at in sent if border() <= at < border() + 41 * DAY_S])
     rows = list(csv.DictReader(io.StringIO(run(directory, "export", "focus", "--from", new, "--to", last))))
     assert (calls, PRICE * calls) == (sum(int(row["x_Calls"]) for row in rows), _total(rows, "BilledCost"))
-    plan: dict[str, Any] = json.loads(run(directory, "billing", "preview", "--from", new, "--to", last, "--json"))
+    plan: dict[str, Any] = json.loads(
+        run(directory, "billing", "preview", "--from", new, "--to", last, "--json")
+    )
     assert PRICE * calls == Decimal(plan["billing"]["cost"])
 
 

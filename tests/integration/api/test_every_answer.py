@@ -1,4 +1,6 @@
-"""Every operation is asked for the most that it gives: nothing is unbounded, or encoded in one call on the loop."""
+"""
+Every operation is asked for the most that it gives: nothing is unbounded, or encoded in one call on the loop.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,15 @@ class Asker:
 
     async def ask(self, question: Question) -> tuple[int, bytes]:
         if question.scope is None:
-            return await self.operate(question.method, question.path.removeprefix(OPERATOR_API), question.body)
+            return await self.operate(
+                question.method, question.path.removeprefix(OPERATOR_API), question.body
+            )
         if question.scope not in self._keys:
             self._keys[question.scope] = await self._serving.make_key(question.scope, scopes=[question.scope])
         body = b"" if question.body is None else json.dumps(question.body).encode()
-        answer = await self._serving.send(question.path, body, method=question.method, key=self._keys[question.scope])
+        answer = await self._serving.send(
+            question.path, body, method=question.method, key=self._keys[question.scope]
+        )
         return answer.status, answer.body
 
     async def operate(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
@@ -95,7 +101,9 @@ async def test_every_answer_has_a_most(
     serve: Serve, tmp_path: Path, encoded_on_loop: list[int], unlimited: list[CostQuery]
 ) -> None:
     """In rows, in bytes, in what is encoded at once, and in what is asked of the ledger for it."""
-    config = Config(spool=SpoolSettings(hold=0, counter_wait=0), answers=ANSWERS, mcp=McpSettings(calls_per_minute=0))
+    config = Config(
+        spool=SpoolSettings(hold=0, counter_wait=0), answers=ANSWERS, mcp=McpSettings(calls_per_minute=0)
+    )
     serving = await serve(config=config)
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     begin = hour - timedelta(hours=HOURS - 1)
@@ -126,6 +134,6 @@ async def test_every_answer_has_a_most(
                 wrong.append(f"{len(unlimited)} questions to the ledger without a limit: {told}")
     assert [] == wrong
     assert {200, 422} == statuses["report"] == statuses["read_costs"]
-    assert {200} == statuses["diff_definition"] | statuses["comparison"] | statuses["list_budgets"] | statuses[
-        "ask_mcp"
-    ]
+    assert {200} == statuses["diff_definition"] | statuses["comparison"] | statuses[
+        "list_budgets"
+    ] | statuses["ask_mcp"]

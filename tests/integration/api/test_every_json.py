@@ -39,7 +39,9 @@ def commands(command: click.Command, *words: str) -> Iterator[str]:
             inner = command.get_command(context, name)
             assert inner is not None
             yield from commands(inner, *words, name)
-    elif any("--json" in each.opts for each in command.params) and not any(each.required for each in command.params):
+    elif any("--json" in each.opts for each in command.params) and not any(
+        each.required for each in command.params
+    ):
         yield " ".join(words)
 
 

@@ -45,7 +45,9 @@ class Desk:
         self.serving = serving
         self.key = key
 
-    async def ask(self, method: str, path: str, body: object = None, *, key: str = "", status: int = 200) -> Any:
+    async def ask(
+        self, method: str, path: str, body: object = None, *, key: str = "", status: int = 200
+    ) -> Any:
         answer = await self.serving.send(
             path, b"" if body is None else json.dumps(body).encode(), method=method, key=key or self.key
         )
@@ -60,7 +62,13 @@ class Desk:
 
     async def fill(self) -> None:
         for title, status, category, effort, impact in KEPT:
-            body = {"title": title, "status": status, "category": category, "effort": effort, "cost_impact": impact}
+            body = {
+                "title": title,
+                "status": status,
+                "category": category,
+                "effort": effort,
+                "cost_impact": impact,
+            }
             await self.ask("POST", "/v2/insights", body)
 
     async def one(self) -> str:
@@ -75,7 +83,10 @@ async def desk(serve: Serve) -> Desk:
 
 @pytest.mark.asyncio
 async def test_an_empty_list(serve: Serve) -> None:
-    """Every envelope is there, as the interface says of an empty list, with the default sort by status ascending."""
+    """
+    Every envelope is there, as the interface says of an empty list, with the default sort by status
+    ascending.
+    """
     assert {
         "insights": [],
         "pagination": {
@@ -144,7 +155,9 @@ async def test_sorting(serve: Serve) -> None:
         ((("hide_resolved", "true"), ("status", "ignored")), []),
     ],
 )
-async def test_resolved_ones_are_left_out(serve: Serve, asked: tuple[tuple[str, str], ...], titles: list[str]) -> None:
+async def test_resolved_ones_are_left_out(
+    serve: Serve, asked: tuple[tuple[str, str], ...], titles: list[str]
+) -> None:
     """The service's own client asks so; beside statuses both hold, and a walk over pages keeps it."""
     reading = await desk(serve)
     await reading.fill()
@@ -193,7 +206,8 @@ async def test_paging(serve: Serve) -> None:
         [item["title"] for item in page["insights"]] for page in pages
     ]
     assert [(3, 2, 5), (3, 2, 5), (3, 1, 5)] == [
-        tuple(page["pagination"][name] for name in ("page_count", "item_count", "total_count")) for page in pages
+        tuple(page["pagination"][name] for name in ("page_count", "item_count", "total_count"))
+        for page in pages
     ]
     back = await reading.page(("cursor", pages[2]["pagination"]["cursor"]["previous_cursor"]))
     assert pages[1]["insights"] == back["insights"]
@@ -224,7 +238,10 @@ async def test_wrong_questions(serve: Serve, query: list[tuple[str, str]], words
 
 @pytest.mark.asyncio
 async def test_the_life_of_an_insight(serve: Serve) -> None:
-    """Made, worked on, commented, deleted with its comments; every change is in the audit list under the key's name."""
+    """
+    Made, worked on, commented, deleted with its comments; every change is in the audit list under the key's
+    name.
+    """
     reading = await desk(serve)
     id = await reading.one()
     changed = (await reading.ask("PATCH", f"/v2/insights/{id}", {"status": "in_progress"}))["insight"]
@@ -237,7 +254,9 @@ async def test_the_life_of_an_insight(serve: Serve) -> None:
     assert {"insight", "comments", "pagination", "filtering", "sorting"} == set(listed)
     assert ({"id": id}, [edited, second]) == (listed["insight"], listed["comments"])
     assert {"id", "insight", "message", "author", "created", "last_updated"} == set(edited)
-    assert ("desk", "who was it?", {"id": id}) == tuple(edited[name] for name in ("author", "message", "insight"))
+    assert ("desk", "who was it?", {"id": id}) == tuple(
+        edited[name] for name in ("author", "message", "insight")
+    )
     gone = await reading.ask("DELETE", f"/v2/insights/{id}")
     assert {"insight": {"id": id}, "comments": [{"id": first["id"]}, {"id": second["id"]}]} == gone
     await reading.ask("GET", f"/v2/insights/{id}", status=404)
@@ -257,8 +276,20 @@ async def test_the_life_of_an_insight(serve: Serve) -> None:
         ("POST", "/v2/insights", {"title": "x", "status": "open"}, 400, "status"),
         ("POST", "/v2/insights", {"title": "x", "effort": "tiny"}, 400, "effort"),
         ("POST", "/v2/insights", {"title": "x", "cost_impact": "much"}, 400, "cost_impact must be a decimal"),
-        ("POST", "/v2/insights", {"title": "x", "cost_impact": "Infinity"}, 400, "cost_impact must be a decimal"),
-        ("POST", "/v2/insights", {"title": "x", "link": "javascript:alert(1)"}, 400, "link must be an address"),
+        (
+            "POST",
+            "/v2/insights",
+            {"title": "x", "cost_impact": "Infinity"},
+            400,
+            "cost_impact must be a decimal",
+        ),
+        (
+            "POST",
+            "/v2/insights",
+            {"title": "x", "link": "javascript:alert(1)"},
+            400,
+            "link must be an address",
+        ),
         ("POST", "/v2/insights", {"title": "x", "link": "https://"}, 400, "link must be an address"),
         ("PATCH", "/v2/insights/{id}", {"link": "//example.com/x"}, 400, "link must be an address"),
         ("POST", "/v2/insights", {"title": "x", "colour": "red"}, 400, "colour"),
@@ -275,7 +306,9 @@ async def test_the_life_of_an_insight(serve: Serve) -> None:
         ("PUT", "/v2/insights", {}, 405, "GET, POST, HEAD"),
     ],
 )
-async def test_what_is_refused(serve: Serve, method: str, path: str, body: object, status: int, words: str) -> None:
+async def test_what_is_refused(
+    serve: Serve, method: str, path: str, body: object, status: int, words: str
+) -> None:
     """The plain form: a type and a message that names the field."""
     reading = await desk(serve)
     id = await reading.one()
@@ -299,7 +332,10 @@ async def test_every_method_has_its_scope(serve: Serve) -> None:
         error = (await reading.ask(method, where, body, key=key, status=403))["error"]
         assert str(operation.scope) in error["message"]
         assert 401 == (await reading.serving.send(where, b"{}", method=method, key=None)).status
-        assert 401 == (await reading.serving.send(where, b"{}", method=method, key=f"Bearer {reading.key}")).status
+        assert (
+            401
+            == (await reading.serving.send(where, b"{}", method=method, key=f"Bearer {reading.key}")).status
+        )
 
 
 @pytest.mark.asyncio

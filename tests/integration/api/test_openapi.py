@@ -125,7 +125,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 def _config(directory: Path) -> Config:
     return Config(
-        data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""), devices=DeviceSettings(max=5)
+        data_dir=directory,
+        server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""),
+        devices=DeviceSettings(max=5),
     )
 
 
@@ -136,7 +138,9 @@ async def _headers(app: App) -> dict[str, str]:
     socket = str(app.config.data_dir / "operator.sock")
     async with ClientSession(connector=UnixConnector(socket)) as client:
         as_ada = {"X-Tollhouse-As": "ada@example.com"}
-        async with client.post(f"http://tollhouse{OPERATOR_API}/console-links", json={}, headers=as_ada) as answer:
+        async with client.post(
+            f"http://tollhouse{OPERATOR_API}/console-links", json={}, headers=as_ada
+        ) as answer:
             link = (await answer.json())["link"].partition("#link=")[2]
     sessions = f"{app.url}{OPERATOR_API}/sessions"
     async with ClientSession() as client, client.post(sessions, json={"link": link}) as signed:

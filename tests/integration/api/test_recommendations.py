@@ -105,7 +105,12 @@ async def test_a_check_of_a_part(desk: Desk, body: dict[str, Any], count: int) -
 
 @pytest.mark.parametrize(
     ("least", "count"),
-    [({"least_savings": "6.3"}, 2), ({"least_savings": "6.4"}, 1), ({"least_share": 24}, 1), ({"least_share": 25}, 0)],
+    [
+        ({"least_savings": "6.3"}, 2),
+        ({"least_savings": "6.4"}, 1),
+        ({"least_share": 24}, 1),
+        ({"least_share": 25}, 0),
+    ],
 )
 async def test_the_least_that_is_told(desk: Desk, least: dict[str, Any], count: int) -> None:
     """Dollars a month, and percent of what was spent ($34.30): at the edge a saving is told."""

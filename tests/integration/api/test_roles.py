@@ -66,7 +66,9 @@ async def test_the_life_of_a_role(serving: Serving) -> None:
     }
     made = await manager.create(**given)
     assert given == {name: made[name] for name in given}
-    assert (False, None, "manager") == tuple(made[each] for each in ("is_builtin", "broken", "last_updated_by"))
+    assert (False, None, "manager") == tuple(
+        made[each] for each in ("is_builtin", "broken", "last_updated_by")
+    )
     assert float(made["created"]) == float(made["last_updated"]) > 1e9
     path = f"{ALL}/{made['id']}"
     assert (200, {"role": made}) == await manager.ask("GET", path)
@@ -170,7 +172,9 @@ async def test_what_is_refused(serving: Serving, change: dict[str, Any], said: s
 
 async def test_the_limits_are_those_of_the_settings(serve: Serve) -> None:
     """At each edge: what is allowed passes, one more is refused and names the setting."""
-    serving = await serve(config=Config(roles=RoleSettings(max=3, max_members=2, max_filters=2, max_values=3)))
+    serving = await serve(
+        config=Config(roles=RoleSettings(max=3, max_members=2, max_filters=2, max_values=3))
+    )
     manager = await Manager.of(serving)
     team = {"dimension": "team", "values": ["a", "b"]}
     model = {"dimension": "model", "values": ["m"]}

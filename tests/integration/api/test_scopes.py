@@ -1,7 +1,8 @@
 """
 The scope matrix: each operation without a key, with every scope but its own, and with its own alone.
 
-The operations are those of the table of addresses, which the OpenAPI document is made from: a new one is tried, too.
+The operations are those of the table of addresses, which the OpenAPI document is made from: a new one is
+tried, too.
 """
 
 from __future__ import annotations
@@ -55,14 +56,18 @@ def operations() -> Iterator[Operation]:
 
 
 OPERATIONS = list(operations())
-EACH = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: f"{one.method} {one.address.documented_path}")
+EACH = pytest.mark.parametrize(
+    "operation", OPERATIONS, ids=lambda one: f"{one.method} {one.address.documented_path}"
+)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serving]:
     """A gateway for all of them; keys are made once for each set of scopes."""
     directory: Path = tmp_path_factory.mktemp("scopes")
-    app = App(Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0")
+    app = App(
+        Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0"
+    )
     await app.start()
     serving = Serving(app=app, key="", client=ClientSession())
     yield serving
@@ -112,7 +117,9 @@ async def make_role(registry: Registry) -> str:
 async def make_budget(registry: Registry) -> str:
     views, draft = registry.views, ViewDraft(name="everything", principal_dimension="model")
     view = views.named("everything") or await views.create(draft, known=("model",), most=10, actor=ACTOR)
-    budget = BudgetDraft(name="All", view_id=view.id, planned={}, default_amount="1", alerts={}, forecast_alerts={})
+    budget = BudgetDraft(
+        name="All", view_id=view.id, planned={}, default_amount="1", alerts={}, forecast_alerts={}
+    )
     return (await registry.budgets.create(budget, known=("model",), most=10, actor=ACTOR)).id
 
 
@@ -176,7 +183,9 @@ async def test_an_unknown_parameter_is_refused(server: Serving, operation: Opera
         pytest.skip("another product's address")
     if operation.address.lists:
         await make_things(server)
-    answer = await send(server, operation, await key_of(server, frozenset({operation.scope})), "?unheard_of=1")
+    answer = await send(
+        server, operation, await key_of(server, frozenset({operation.scope})), "?unheard_of=1"
+    )
     assert (400, True) == (answer.status, "parameter" in said(answer)), said(answer)
 
 

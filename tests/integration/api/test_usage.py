@@ -1,4 +1,6 @@
-"""How much AI is used: measures with their units beside costs, and every cost type that the service publishes."""
+"""
+How much AI is used: measures with their units beside costs, and every cost type that the service publishes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ PUBLISHED = (
 
 async def test_measures_stand_beside_costs(serve: Serve) -> None:
     """As whole numbers, each with its unit; rows without a question for them stay as they were."""
-    read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(1)), json_span("o3", **at(2)))
+    read = await reader(
+        serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(1)), json_span("o3", **at(2))
+    )
     asked = [("measures", name) for name in ("calls", "errors", "input_tokens", "latency_ms")]
     payload = await read.costs(*SEPTEMBER, ("group_by", "model"), *asked)
     assert [

@@ -35,7 +35,9 @@ class Manager:
 
     @classmethod
     async def of(cls, serving: Serving) -> Manager:
-        return cls(serving, await serving.make_key("manager", scopes=[*GROUPS["Views"], "billing:read_costs"]))
+        return cls(
+            serving, await serving.make_key("manager", scopes=[*GROUPS["Views"], "billing:read_costs"])
+        )
 
     async def ask(self, method: str, path: str, body: object = None, **query: str) -> tuple[int, Any]:
         sent, kind = (b"", None) if body is None else (orjson.dumps(body), "application/json")
@@ -68,7 +70,9 @@ async def spend(serving: Serving) -> None:
 
 
 async def test_the_life_of_a_view(serving: Serving) -> None:
-    """Created and changed views are answered bare, those that are read under their name; every field comes back."""
+    """
+    Created and changed views are answered bare, those that are read under their name; every field comes back.
+    """
     serving.app.services.operators.installation.require_registry().notices.channels = ("oncall",)
     manager = await Manager.of(serving)
     given = {
@@ -92,7 +96,12 @@ async def test_the_life_of_a_view(serving: Serving) -> None:
     path = f"{ALL}/{made['id']}"
     assert (200, {"view": made}) == await manager.ask("GET", path)
     status, changed = await manager.ask("PATCH", path, {"name": "Ads", "filter": {}})
-    assert (200, "Ads", {}, given["anomalies"]) == (status, changed["name"], changed["filter"], changed["anomalies"])
+    assert (200, "Ads", {}, given["anomalies"]) == (
+        status,
+        changed["name"],
+        changed["filter"],
+        changed["anomalies"],
+    )
     assert (200, {"view": {"id": made["id"]}}) == await manager.ask("DELETE", path)
     assert 404 == (await manager.ask("GET", path))[0]
 
@@ -105,7 +114,12 @@ async def test_views_are_listed(serving: Serving) -> None:
     _, page = await manager.ask("GET", ALL)
     assert ["a", "b", "c"] == [view["name"] for view in page["views"]]
     assert {"views", "pagination", "filtering", "sorting"} == set(page)
-    query = {"principal_dimension": "model", "is_broken": "false", "sort_key": "last_updated", "sort_order": "desc"}
+    query = {
+        "principal_dimension": "model",
+        "is_broken": "false",
+        "sort_key": "last_updated",
+        "sort_order": "desc",
+    }
     _, page = await manager.ask("GET", ALL, **query)
     assert (["c", "b"], 2) == ([view["name"] for view in page["views"]], page["pagination"]["total_count"])
     assert 400 == (await manager.ask("GET", ALL, colour="red"))[0]
@@ -168,7 +182,9 @@ async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: 
 
 
 async def test_costs_inside_a_view(serving: Serving) -> None:
-    """By its id or its name; what is asked for beside it narrows it further, and an empty meeting is empty."""
+    """
+    By its id or its name; what is asked for beside it narrows it further, and an empty meeting is empty.
+    """
     await spend(serving)
     manager = await Manager.of(serving)
     view = await manager.create(filter={"team": ["search", None], "!model": ["gpt-4o"]})
@@ -186,7 +202,9 @@ async def test_a_view_that_cannot_be_asked_is_refused(serve: Serve) -> None:
     manager = await Manager.of(serving)
     made = await manager.create()
     view = registry.views.get(made["id"])
-    await registry.views.change(view.id, {"filter": {"tag:gone": ("x",)}}, known=("model", "tag:gone"), actor=ACTOR)
+    await registry.views.change(
+        view.id, {"filter": {"tag:gone": ("x",)}}, known=("model", "tag:gone"), actor=ACTOR
+    )
     _, page = await manager.ask("GET", ALL, is_broken="true")
     assert ["tag:gone" in each["broken"] for each in page["views"]] == [True]
     for word, said in ((view.id, "tag:gone"), ("nobody", "no view")):

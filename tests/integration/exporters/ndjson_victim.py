@@ -24,7 +24,9 @@ async def main(data: Path, archive: Path) -> None:
         if server.log.closed_below(AI_TELEMETRY) == 1:
             await server.add(calls(1, RECORDS))
         spec = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)
-        config = RouteConfig(spec=spec, made_of=archive, exporter=FileExporter(archive, write=lines_of, max_records=7))
+        config = RouteConfig(
+            spec=spec, made_of=archive, exporter=FileExporter(archive, write=lines_of, max_records=7)
+        )
         routes = Forwarder(server.deliveries, server.log, server.clock, [config])
         await routes.start()
         print("writing", flush=True)

@@ -55,7 +55,9 @@ class Service:
     def __init__(self) -> None:
         self.hours: dict[str, list[dict[str, str]]] = {}
         self.answered: dict[str, int] = {}  # idempotency key -> the remembered answer
-        self.next: list[int] = []  # statuses of coming answers; 0 applies the drop and then drops the connection
+        self.next: list[
+            int
+        ] = []  # statuses of coming answers; 0 applies the drop and then drops the connection
         self.drops = 0
         self.at_once = 0
         self.url = ""
@@ -91,7 +93,9 @@ class Service:
         if status == 0:
             assert request.transport is not None
             request.transport.abort()
-        return web.json_response({"connection": {"drop_id": "d", "month": drop.month, "row_count": drop.rows}})
+        return web.json_response(
+            {"connection": {"drop_id": "d", "month": drop.month, "row_count": drop.rows}}
+        )
 
     def _replace(self, rows: list[dict[str, str]]) -> None:
         fresh: dict[str, list[dict[str, str]]] = {}
@@ -121,12 +125,16 @@ class Service:
 class BillingSyncs:
     """A log with its ledger, and syncs over both that may be stopped and begun again."""
 
-    def __init__(self, spool: MemorySpool, ledger: Ledger, clock: StoppedClock, settings: UpstreamSettings) -> None:
+    def __init__(
+        self, spool: MemorySpool, ledger: Ledger, clock: StoppedClock, settings: UpstreamSettings
+    ) -> None:
         self.spool, self.ledger, self.clock, self.settings = spool, ledger, clock, settings
         self.hours = SqlBillingHours(spool_tables())
         self._n = 0
 
-    async def spend(self, calls: int, *, since: datetime = MONTH, until: datetime = END, seed: int = 1) -> None:
+    async def spend(
+        self, calls: int, *, since: datetime = MONTH, until: datetime = END, seed: int = 1
+    ) -> None:
         chance = random.Random(seed)
         records = []
         for _ in range(calls):
@@ -146,7 +154,9 @@ class BillingSyncs:
     async def keep(self, records: Sequence[Record]) -> None:
         identities = [Identity(record.id) for record in records]
         await self.spool.log.append(
-            Submission(topic=AI_TELEMETRY, received=len(records), records=list(records), identities=identities)
+            Submission(
+                topic=AI_TELEMETRY, received=len(records), records=list(records), identities=identities
+            )
         )
         await self.ledger.catch_up(self.spool.log)
 
@@ -186,7 +196,10 @@ async def syncs_of(tmp_path: Path, service: Service) -> AsyncIterator[BillingSyn
 
 @pytest.mark.asyncio
 async def test_a_month_comes_to_the_ledgers_sum(tmp_path: Path) -> None:
-    """Hour by hour, every digit; late data changes only its hours; a restart sends nothing that is there already."""
+    """
+    Hour by hour, every digit; late data changes only its hours; a restart sends nothing that is there
+    already.
+    """
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(4000)
         async with one.sync() as sync:
@@ -229,7 +242,9 @@ async def test_what_is_taken_back_leaves_the_bill(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) -> None:
-    """A drop that was applied without an answer is sent again, by this process or the next: the sums stay right."""
+    """
+    A drop that was applied without an answer is sent again, by this process or the next: the sums stay right.
+    """
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(500)
         service.next = [0]
@@ -251,7 +266,9 @@ async def test_no_answer_and_a_stop_in_between_change_nothing(tmp_path: Path) ->
 
 @pytest.mark.asyncio
 async def test_an_answer_uses_its_key_up(tmp_path: Path) -> None:
-    """The service replays a remembered answer: after an error, and after a success, the next drop has a new key."""
+    """
+    The service replays a remembered answer: after an error, and after a success, the next drop has a new key.
+    """
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(20, until=datetime(2026, 10, 1, 6, tzinfo=UTC))
         service.next = [500, 400, 403]
@@ -293,7 +310,9 @@ async def test_preview_and_push(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("ahead", "border"), [(45, 15), (75, 32)])
 async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: int, border: int) -> None:
-    """After a clock was months ahead, hours that are now a day stay as they were sent; later hours are sent."""
+    """
+    After a clock was months ahead, hours that are now a day stay as they were sent; later hours are sent.
+    """
     kept_since = MONTH + timedelta(days=border - 1)
     async with Service() as service, syncs_of(tmp_path, service) as one:
         await one.spend(2000)
@@ -358,7 +377,9 @@ async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
     async with Service() as service:
         settings = UpstreamSettings(base_url=service.url, connection_id="c-1", keys=(key,))
         service.next = [200, 200, 200, 0]
-        for late in range(3):  # a process each: the first is cut off, later data waits for the second and the third
+        for late in range(
+            3
+        ):  # a process each: the first is cut off, later data waits for the second and the third
             spool = await open_on_disk(tmp_path, settings=SpoolSettings(hold=0), clock=clock)
             ledger = await open_ledger(tmp_path, clock=clock)
             client = Client(ClientSettings(timeout_s=30), clock=clock)
@@ -366,7 +387,9 @@ async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
             sync = BillingSync(ledger, hours, client, settings, ConnectionLocks(), clock=clock)
             try:
                 if late:
-                    record = call(late, cost="1.2345678901", cost_source="reported", start_time=(end - 86_400) * NS)
+                    record = call(
+                        late, cost="1.2345678901", cost_source="reported", start_time=(end - 86_400) * NS
+                    )
                     identities = [Identity(record.id)]
                     await spool.log.append(
                         Submission(topic=AI_TELEMETRY, received=1, records=[record], identities=identities)
@@ -375,7 +398,9 @@ async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
                 with suppress(Retryable):
                     await sync.send_changed()
                 since = datetime.fromtimestamp(end - 31 * 86_400, UTC)
-                query = CostQuery(since=since, until=datetime.fromtimestamp(end + 3600, UTC), granularity="total")
+                query = CostQuery(
+                    since=since, until=datetime.fromtimestamp(end + 3600, UTC), granularity="total"
+                )
                 expected = sum((Decimal(row.cost) for row in await ledger.costs(query)), Decimal())
             finally:
                 await sync.close()

@@ -28,7 +28,10 @@ async def upstream() -> AsyncIterator[FakeUpstream]:
 
 @pytest.mark.asyncio
 async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstream) -> None:
-    """An empty export tells whether the OTLP streams are taken; the others cannot be tried without leaving a trace."""
+    """
+    An empty export tells whether the OTLP streams are taken; the others cannot be tried without leaving a
+    trace.
+    """
     upstream.judge = lambda request: (
         Reply(403, b"no scope for sec-1", "text/plain") if request.path == "/v1/metrics" else None
     )
@@ -43,19 +46,24 @@ async def test_check_says_what_covers_what_and_what_answers(upstream: FakeUpstre
     assert {b""} == {request.body for request in upstream.requests}
     every = UpstreamKey(name="all", secret_env="HOME", scopes=tuple(one.scope for one in STREAMS.values()))
     found = {
-        one.stream: one for one in await check(UpstreamSettings(base_url=upstream.url, keys=(every,)), clock=CLOCK)
+        one.stream: one
+        for one in await check(UpstreamSettings(base_url=upstream.url, keys=(every,)), clock=CLOCK)
     }
     assert ("unverified", "all", True) == (
         found["unit-cost"].status, found["unit-cost"].key, found["unit-cost"].published,
     )  # fmt: skip
-    assert f"{upstream.url}/unit-cost/v1/telemetry/{{kind}}/{{stream}}/{{operation}}" == found["unit-cost"].url
+    assert (
+        f"{upstream.url}/unit-cost/v1/telemetry/{{kind}}/{{stream}}/{{operation}}" == found["unit-cost"].url
+    )
 
 
 @pytest.mark.asyncio
 async def test_check_knows_what_is_sent(upstream: FakeUpstream) -> None:
     """Mapped events need the key of unit cost; what nothing is sent to needs none; an empty path parks."""
     key = UpstreamKey(name="cost", secret_env="HOME", scopes=("unit-cost_v1:manage_telemetry_records",))
-    settings = UpstreamSettings(base_url=upstream.url, keys=(key,), events={"api_call": EventStream(stream="calls")})
+    settings = UpstreamSettings(
+        base_url=upstream.url, keys=(key,), events={"api_call": EventStream(stream="calls")}
+    )
     found = {one.stream: one for one in await check(settings, clock=CLOCK)}
     events = found["usage-events"]
     assert ("unverified", "cost", found["unit-cost"].url) == (events.status, events.key, events.url)
@@ -105,7 +113,9 @@ VERDICT = b'{"connection": {"is_valid": false, "errors": ["no such month"]}}'
 async def test_check_asks_for_a_verdict_on_a_drop(
     upstream: FakeUpstream, reply: Reply, found: tuple[str, str | None]
 ) -> None:
-    """Under the key that covers it, at the published address; whatever is wrong with the drop, it was validated."""
+    """
+    Under the key that covers it, at the published address; whatever is wrong with the drop, it was validated.
+    """
     upstream.judge = lambda request: reply
     key = UpstreamKey(name="billing", secret_env="HOME", scopes=(VALIDATE_BILLING_DROP,))
     settings = UpstreamSettings(base_url=upstream.url, keys=(key,))
@@ -120,7 +130,10 @@ async def test_check_asks_for_a_verdict_on_a_drop(
 
 @pytest.mark.asyncio
 async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: Path) -> None:
-    """Files by writing beside them, OTLP by an empty export, a webhook's secret and root; nothing is left behind."""
+    """
+    Files by writing beside them, OTLP by an empty export, a webhook's secret and root; nothing is left
+    behind.
+    """
     (tmp_path / "file").touch()
     destinations = [
         DestinationSettings(name="new", type="ndjson", path=tmp_path / "a" / "b" / "new.ndjson"),
@@ -131,7 +144,9 @@ async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: P
         DestinationSettings(name="nobody", type="otlp", url="http://127.0.0.1:1"),
         DestinationSettings(name="hook", type="webhook", url=upstream.url),
         DestinationSettings(name="no hook", type="webhook", url="http://127.0.0.1:1/path"),
-        DestinationSettings(name="no secret", type="webhook", url=upstream.url, secret_file=tmp_path / "none"),
+        DestinationSettings(
+            name="no secret", type="webhook", url=upstream.url, secret_file=tmp_path / "none"
+        ),
     ]
     found = {each.name: each.status for each in await check_destinations(destinations, clock=CLOCK)}
     assert {

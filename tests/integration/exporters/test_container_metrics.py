@@ -31,7 +31,9 @@ pytestmark = pytest.mark.asyncio
 QUICK = Backoff(first_s=0.01, most_s=0.05)
 
 
-def upstream(url: str, tmp_path: Path, scopes: tuple[str, ...] = GROUPS["Container agent"]) -> UpstreamSettings:
+def upstream(
+    url: str, tmp_path: Path, scopes: tuple[str, ...] = GROUPS["Container agent"]
+) -> UpstreamSettings:
     (tmp_path / "key").write_text(SECRET)
     key = UpstreamKey(name="containers", secret_file=tmp_path / "key", scopes=scopes)
     return UpstreamSettings(base_url=url, keys=(key,), timeout=30)
@@ -86,7 +88,10 @@ async def test_what_the_agent_sends_arrives(serve: Serve, tmp_path: Path) -> Non
         names = ("cluster_name", "cloud_account_id", "region", "count", "shipper_id", "expiration")
         assert told == tuple(query[name] for name in names)
         posted = {path: body for path, _, body in service.posted}
-        assert (agent.status(), agent.config()) == (posted[f"{BASE}/status"], posted[f"{BASE}/status?type=configLoad"])
+        assert (agent.status(), agent.config()) == (
+            posted[f"{BASE}/status"],
+            posted[f"{BASE}/status?type=configLoad"],
+        )
         assert b"s" * 2000 == posted[f"{BASE}{agent.query()} snappy"]
         assert ("running", None, 0) == (sync.state().state, sync.state().reason, sync.state().queued)
     assert () == (await kept(server).verify()).imbalances
@@ -107,7 +112,10 @@ async def test_a_replay_is_served(serve: Serve, tmp_path: Path) -> None:
 async def test_a_wrong_key_parks_and_loses_nothing(serve: Serve, tmp_path: Path) -> None:
     """With the upstream's words; a poke tries at once."""
     server, key = await made(serve)
-    async with running(FakeService(status=403)) as service, syncing(server, upstream(service.url, tmp_path)) as sync:
+    async with (
+        running(FakeService(status=403)) as service,
+        syncing(server, upstream(service.url, tmp_path)) as sync,
+    ):
         await agent.ship(server, {"one": b"metrics"}, key)
         await until(lambda: sync.state().state == "parked")
         assert "not authorized" in (sync.state().reason or "")
@@ -124,7 +132,10 @@ async def test_a_key_for_a_part_parks_the_rest(serve: Serve, tmp_path: Path) -> 
     await agent.ship(server, {"one": b"metrics"}, key)
     await server.send(f"{BASE}/status", agent.status(), content_type="application/x-protobuf", key=key)
     scopes = ("container-metrics_v1:get-status",)
-    async with running(FakeService()) as service, syncing(server, upstream(service.url, tmp_path, scopes)) as sync:
+    async with (
+        running(FakeService()) as service,
+        syncing(server, upstream(service.url, tmp_path, scopes)) as sync,
+    ):
         await until(lambda: service.posted and sync.state().state == "parked")
         assert "container-metrics_v1:upload" in (sync.state().reason or "")
         assert {} == service.objects

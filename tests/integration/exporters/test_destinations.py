@@ -48,7 +48,9 @@ async def upstream() -> AsyncIterator[FakeUpstream]:
 
 @asynccontextmanager
 async def forwarding(spool: Spooled, *destinations: DestinationSettings) -> AsyncIterator[Forwarder]:
-    routes = Forwarder(spool.deliveries, spool.log, CLOCK, build_routes(UpstreamSettings(), destinations, clock=CLOCK))
+    routes = Forwarder(
+        spool.deliveries, spool.log, CLOCK, build_routes(UpstreamSettings(), destinations, clock=CLOCK)
+    )
     await routes.start()
     try:
         yield routes
@@ -63,8 +65,12 @@ async def settled(spool: Spooled, route: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_each_destination_gets_everything(spool: Spooled, upstream: FakeUpstream, tmp_path: Path) -> None:
-    """An archive with shadows, an OTLP endpoint with headers of its own and a signed webhook, side by side."""
+async def test_each_destination_gets_everything(
+    spool: Spooled, upstream: FakeUpstream, tmp_path: Path
+) -> None:
+    """
+    An archive with shadows, an OTLP endpoint with headers of its own and a signed webhook, side by side.
+    """
     secret_file = tmp_path / "secret"
     secret_file.write_text("s3cret\n")
     archive = tmp_path / "archive" / "records.ndjson"
@@ -95,9 +101,10 @@ async def test_each_destination_gets_everything(spool: Spooled, upstream: FakeUp
         one for request in otlp for one in request.ids
     )
     (hook,) = [request for request in upstream.accepted if request.path == "/hook"]
-    assert {"topic": "ai-telemetry", "records": [as_json(record) for record in (call(1), counter(3), call(4))]} == (
-        orjson.loads(hook.body)
-    )
+    assert {
+        "topic": "ai-telemetry",
+        "records": [as_json(record) for record in (call(1), counter(3), call(4))],
+    } == (orjson.loads(hook.body))
     timestamp = hook.headers["tollhouse-timestamp"]
     assert sign("s3cret", timestamp, hook.raw) == hook.headers["tollhouse-signature"]
     assert not {"authorization", "content-encoding"} & hook.headers.keys()
@@ -110,7 +117,10 @@ async def test_each_destination_gets_everything(spool: Spooled, upstream: FakeUp
 
 
 def test_a_signature_is_what_the_page_says() -> None:
-    """HMAC-SHA256 over timestamp, full stop and body: a receiver in another language can check itself against this."""
+    """
+    HMAC-SHA256 over timestamp, full stop and body: a receiver in another language can check itself against
+    this.
+    """
     assert "v1=3dd49b2593d0f9a349e9e71c4bde3e2b862c2be4003fe9b4ba81332029310158" == sign("k", "1", b"{}")
 
 
@@ -158,7 +168,9 @@ async def test_a_webhook_follows_nobody(spool: Spooled, upstream: FakeUpstream) 
     """A redirect parks the route: records go where the operator said, or nowhere."""
     await spool.add([call(1)])
     upstream.judge = lambda request: Reply(307, headers={"Location": f"{upstream.url}/elsewhere"})
-    async with forwarding(spool, DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")):
+    async with forwarding(
+        spool, DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")
+    ):
         await upstream.until(lambda: len(upstream.requests) == 1)
         async with asyncio.timeout(60):
             while (await spool.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
@@ -194,7 +206,9 @@ async def test_a_new_secret_signs_at_once(spool: Spooled, upstream: FakeUpstream
     secret_file = tmp_path / "secret"
     secret_file.write_text("")
     await spool.add([call(1)])
-    destination = DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook", secret_file=secret_file)
+    destination = DestinationSettings(
+        name="hook", type="webhook", url=f"{upstream.url}/hook", secret_file=secret_file
+    )
     async with forwarding(spool, destination):
         async with asyncio.timeout(60):
             while (await spool.state("hook/ai-telemetry")).state != PARKED:  # noqa: ASYNC110 - the spool tells nobody
@@ -215,7 +229,9 @@ def test_a_destination_that_cannot_take_a_topic_is_named(type_: str, topic: str)
 
 
 def test_kill_9_leaves_every_line_once(tmp_path: Path) -> None:
-    """Killed again and again while it writes, the archive ends with every record on exactly one line, in order."""
+    """
+    Killed again and again while it writes, the archive ends with every record on exactly one line, in order.
+    """
     archive = tmp_path / "archive.ndjson"
     for round_ in range(12):
         words = ("-m", "tests.integration.exporters.ndjson_victim", str(tmp_path / "data"), str(archive))
@@ -296,8 +312,12 @@ async def test_what_cannot_be_used_is_the_operators_to_mend(tmp_path: Path) -> N
 
 
 @pytest.mark.asyncio
-async def test_one_record_of_a_batch_that_is_always_answered_with_500(tmp_path: Path, upstream: FakeUpstream) -> None:
-    """The others arrive within minutes, and the one waits for as long as it takes: nothing else moved meanwhile."""
+async def test_one_record_of_a_batch_that_is_always_answered_with_500(
+    tmp_path: Path, upstream: FakeUpstream
+) -> None:
+    """
+    The others arrive within minutes, and the one waits for as long as it takes: nothing else moved meanwhile.
+    """
     poison = record_id(137).hex().encode()
     upstream.judge = lambda request: Reply(500) if poison in request.body else None
     clock = StoppedClock()
@@ -305,10 +325,14 @@ async def test_one_record_of_a_batch_that_is_always_answered_with_500(tmp_path: 
     async with spooled("sqlite", tmp_path / "data", clock) as spool:
         await spool.add(calls(1, 200))
         [config] = [
-            one for one in build_routes(UpstreamSettings(), [hook], clock=clock) if one.spec.topic == AI_TELEMETRY
+            one
+            for one in build_routes(UpstreamSettings(), [hook], clock=clock)
+            if one.spec.topic == AI_TELEMETRY
         ]
         await spool.deliveries.declare([config.spec])
-        route = RouteLoop(config.spec, config.exporter, deliveries=spool.deliveries, log=spool.log, clock=clock)
+        route = RouteLoop(
+            config.spec, config.exporter, deliveries=spool.deliveries, log=spool.log, clock=clock
+        )
         for _ in range(80):
             await route.forward_once()
             clock.move(10)
@@ -328,7 +352,9 @@ async def test_a_receiver_that_takes_and_fails_hears_the_same_key_again(
     """So it counts once. A 503 says that nothing was tried, and the next request is a new one."""
     upstream.answers.append(Reply(status))
     await spool.add([call(1)])
-    async with forwarding(spool, DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")):
+    async with forwarding(
+        spool, DestinationSettings(name="hook", type="webhook", url=f"{upstream.url}/hook")
+    ):
         await settled(spool, "hook/ai-telemetry")
     sent = [request.key for request in upstream.requests]
     assert (2, keys) == (len(sent), len(set(sent)))

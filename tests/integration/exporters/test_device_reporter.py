@@ -38,7 +38,9 @@ class Gateway:
             return Reply(401, b'{"error": {"message": "unknown key"}}', "application/json")
         if self.state == "revoked":
             return Reply(410, b'{"error": {"message": "revoked"}}', "application/json")
-        body: dict[str, Any] = {"device": {"id": "laptop", "state": self.state, "heartbeat_interval_s": self.interval}}
+        body: dict[str, Any] = {
+            "device": {"id": "laptop", "state": self.state, "heartbeat_interval_s": self.interval}
+        }
         if what == "enroll" and self.key is not None and self.state == "enrolled":
             body["key"], self.key = self.key, None
         return Reply(200, json.dumps(body).encode(), "application/json")
@@ -52,7 +54,9 @@ class Laptop:
     key_file: Path
 
     def asked(self) -> list[tuple[str, str]]:
-        return [(each.path.rpartition("/")[2], each.headers["authorization"]) for each in self.upstream.requests]
+        return [
+            (each.path.rpartition("/")[2], each.headers["authorization"]) for each in self.upstream.requests
+        ]
 
 
 @pytest_asyncio.fixture

@@ -1,4 +1,6 @@
-"""Devices brought upstream: enrolment first, newest heartbeat only, refused rows held, telemetry never waiting."""
+"""
+Devices brought upstream: enrolment first, newest heartbeat only, refused rows held, telemetry never waiting.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ class DeviceSite:
         settings = UpstreamSettings(base_url=self.upstream.url, timeout=30, keys=self.keys, paths=self.paths)
         client = client_of(settings, clock=clock)
         sync = DeviceSync(
-            self.table, UpstreamClient(client, Paths(settings), Keyring(self.keys)), clock=clock, backoff=QUICK
+            self.table,
+            UpstreamClient(client, Paths(settings), Keyring(self.keys)),
+            clock=clock,
+            backoff=QUICK,
         )
         task = asyncio.create_task(sync.run())
         try:
@@ -67,7 +72,9 @@ class DeviceSite:
 
     def told(self) -> list[tuple[str, str]]:
         """What arrived: the last part of the path and the device."""
-        return [(one.path.rpartition("/")[2], json.loads(one.body)["device_id"]) for one in self.upstream.accepted]
+        return [
+            (one.path.rpartition("/")[2], json.loads(one.body)["device_id"]) for one in self.upstream.accepted
+        ]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -88,7 +95,9 @@ async def site(tmp_path: Path) -> AsyncIterator[DeviceSite]:
 
 async def test_the_enrolment_comes_first(site: DeviceSite) -> None:
     """Then the newest heartbeat, with what the device said; then nothing until something changes."""
-    await site.table.keep(beaten(device("d1", hostname="mill", labels={"team": "search"}, fingerprint="f"), 7))
+    await site.table.keep(
+        beaten(device("d1", hostname="mill", labels={"team": "search"}, fingerprint="f"), 7)
+    )
     async with site.syncing() as sync:
         await site.until(lambda: sync.state().queued == 0)
         enrol, heartbeat = site.upstream.accepted
@@ -149,7 +158,11 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
 
     def judge(request: Received) -> Reply | None:
         body = json.loads(request.body)
-        return Reply(status, words, "application/json") if body["device_id"] == "d3" and "user" not in body else None
+        return (
+            Reply(status, words, "application/json")
+            if body["device_id"] == "d3" and "user" not in body
+            else None
+        )
 
     site.upstream.judge = judge
     for n in range(10):
@@ -214,7 +227,9 @@ async def test_pending_and_revoked_devices_stay_in_the_server(site: DeviceSite) 
         await site.until(lambda: len(site.upstream.accepted) == 2)
 
 
-@pytest.mark.parametrize("reply", [Reply(503), Reply(500), Reply(429, headers={"Retry-After": "0"}), Reply(drop=True)])
+@pytest.mark.parametrize(
+    "reply", [Reply(503), Reply(500), Reply(429, headers={"Retry-After": "0"}), Reply(drop=True)]
+)
 async def test_passing_failures_are_tried_again(site: DeviceSite, reply: Reply) -> None:
     """No answer, 429 and 5xx: later again, and everything arrives."""
     site.upstream.answers.extend([reply] * 5)

@@ -51,7 +51,9 @@ class Site:
 
     @asynccontextmanager
     async def forwarding(self, **changes: object) -> AsyncIterator[Forwarder]:
-        routes = Forwarder(self.server.deliveries, self.server.log, self.server.clock, self.configs(**changes))
+        routes = Forwarder(
+            self.server.deliveries, self.server.log, self.server.clock, self.configs(**changes)
+        )
         await routes.start()
         try:
             yield routes
@@ -107,7 +109,9 @@ async def by_nobody(payload: bytes) -> bytes | None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("elsewhere", [None, by_a_worker, by_nobody])
-async def test_deliveries_are_the_same_whoever_encodes_them(site: Site, elsewhere: EncodeElsewhere | None) -> None:
+async def test_deliveries_are_the_same_whoever_encodes_them(
+    site: Site, elsewhere: EncodeElsewhere | None
+) -> None:
     """One over `batch_bytes` is split by its size before compression; every record leaves once."""
     site.elsewhere = elsewhere
     records = calls(1, 400)
@@ -121,7 +125,10 @@ async def test_deliveries_are_the_same_whoever_encodes_them(site: Site, elsewher
 
 @pytest.mark.asyncio
 async def test_records_arrive_once_under_the_key(site: Site) -> None:
-    """Every record leaves once, gzipped, under the bare key, each delivery with a key of its own; the books balance."""
+    """
+    Every record leaves once, gzipped, under the bare key, each delivery with a key of its own; the books
+    balance.
+    """
     records = calls(1, 2500)
     await site.server.add(records)
     async with site.forwarding():
@@ -155,7 +162,9 @@ async def test_one_poison_record_is_found_and_set_aside(site: Site, poison: int)
 
 @pytest.mark.asyncio
 async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) -> None:
-    """Nothing proves that the route works until another record comes and passes; then the first is set aside."""
+    """
+    Nothing proves that the route works until another record comes and passes; then the first is set aside.
+    """
     await site.server.add(calls(1, 1))
     site.upstream.judge = refusing(1)
     async with site.forwarding():
@@ -170,7 +179,9 @@ async def test_a_lone_poison_record_does_not_block_what_comes_after(site: Site) 
 
 @pytest.mark.asyncio
 async def test_nothing_is_set_aside_while_everything_is_refused(site: Site) -> None:
-    """A route that is refused everything says so, keeps all, sends single records and leaves its backlog uncut."""
+    """
+    A route that is refused everything says so, keeps all, sends single records and leaves its backlog uncut.
+    """
     await site.server.add(calls(1, 8000))
     site.upstream.judge = lambda request: Reply(400, b"no", "text/plain")
     async with site.forwarding():
@@ -190,7 +201,9 @@ async def test_nothing_is_set_aside_while_everything_is_refused(site: Site) -> N
 async def open_deliveries(site: Site) -> list[tuple[int, int]]:
     """Ranges of the requests that are not settled, read from the file beside the routes."""
     database = site.server.deliveries._database  # type: ignore[attr-defined]
-    rows = await database.read(lambda connection: connection.execute("SELECT first, last FROM deliveries").fetchall())
+    rows = await database.read(
+        lambda connection: connection.execute("SELECT first, last FROM deliveries").fetchall()
+    )
     return list(rows)
 
 
@@ -219,9 +232,13 @@ async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None
 @pytest.mark.asyncio
 @pytest.mark.parametrize("status", [301, 307, 401, 404, 405, 415, 501])
 async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -> None:
-    """The data is innocent: it waits, the answer is named, a redirect is never followed, a poke tries again."""
+    """
+    The data is innocent: it waits, the answer is named, a redirect is never followed, a poke tries again.
+    """
     await site.server.add(calls(1, 10))
-    site.upstream.answers.append(Reply(status, b"moved", "text/plain", {"Location": f"{site.upstream.url}/elsewhere"}))
+    site.upstream.answers.append(
+        Reply(status, b"moved", "text/plain", {"Location": f"{site.upstream.url}/elsewhere"})
+    )
     async with site.forwarding() as routes:
         state = await site.until(lambda state: state.state == "parked")
         assert state.reason is not None
@@ -282,7 +299,10 @@ async def test_an_answer_that_asks_for_patience_is_repeated_under_a_new_key(site
 @pytest.mark.asyncio
 @pytest.mark.parametrize("status", [502, 504])
 async def test_a_gateway_error_is_repeated_under_its_key(site: Site, status: int) -> None:
-    """Whether the service saw it is unknown: the same key, until it is plain that the service remembers this answer."""
+    """
+    Whether the service saw it is unknown: the same key, until it is plain that the service remembers this
+    answer.
+    """
     await site.server.add(calls(1, 10))
     site.upstream.answers += [Reply(status)] * 3
     async with site.forwarding():
@@ -396,7 +416,9 @@ async def test_spans_and_counters_leave_apart(site: Site) -> None:
     )
     async with site.forwarding():
         await site.until_settled()
-    accepted = {path: [r for r in site.upstream.accepted if r.path == path] for path in ("/v1/traces", "/v1/metrics")}
+    accepted = {
+        path: [r for r in site.upstream.accepted if r.path == path] for path in ("/v1/traces", "/v1/metrics")
+    }
     assert set(ids(calls(1, 9))) == {one for request in accepted["/v1/traces"] for one in request.ids}
     assert [2] == [len(request.points) for request in accepted["/v1/metrics"]]
     assert len(site.upstream.ids) == len(set(site.upstream.ids)) == 11
@@ -472,7 +494,10 @@ async def test_a_record_that_breaks_the_upstream_ends_as_stuck(site: Site) -> No
 
 @pytest.mark.asyncio
 async def test_an_upstream_that_was_down_gets_everything_in_the_end(site: Site) -> None:
-    """While it is down few requests are made and the backlog stays uncut; afterwards nothing is missing or double."""
+    """
+    While it is down few requests are made and the backlog stays uncut; afterwards nothing is missing or
+    double.
+    """
     await site.server.add(calls(1, 5000))
     site.upstream.judge = lambda request: Reply(503)
     async with site.forwarding(batch_records=100):

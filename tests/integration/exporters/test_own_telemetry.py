@@ -79,9 +79,15 @@ async def test_metrics_and_traces_arrive_without_content_or_keys(
     found = {span.name: span for span in spans(collector.requests)}
     assert found["ai-telemetry"].span_id == found["commit"].parent_span_id
     delivery = found["deliver other/ai-telemetry"]
-    assert (b"", Span.SPAN_KIND_CLIENT, "") == (delivery.parent_span_id, delivery.kind, delivery.status.message)
+    assert (b"", Span.SPAN_KIND_CLIENT, "") == (
+        delivery.parent_span_id,
+        delivery.kind,
+        delivery.status.message,
+    )
     own = [request for request in collector.requests if request.path.startswith("/otel/")]
-    assert {(SECRET, "north")} == {(request.headers["authorization"], request.headers["x-tenant"]) for request in own}
+    assert {(SECRET, "north")} == {
+        (request.headers["authorization"], request.headers["x-tenant"]) for request in own
+    }
     sent = b"".join(request.body for request in own)
     assert [] == [word for word in (serving.key, SECRET, "T0KEN", "gpt") if word.encode() in sent]
 
@@ -121,13 +127,17 @@ async def test_a_dead_endpoint_is_counted_and_logged_once(
     assert 1.0 == accepted
     assert failures is not None and failures >= 3
     actions = [getattr(record, "action", "") for record in caplog.records]
-    assert ["own_telemetry_failed", "own_telemetry_sent"] == [one for one in actions if one.startswith("own_telemetry")]
+    assert ["own_telemetry_failed", "own_telemetry_sent"] == [
+        one for one in actions if one.startswith("own_telemetry")
+    ]
 
 
 @pytest.mark.asyncio
 async def test_a_reload_begins_and_ends_it(collector: FakeUpstream, tmp_path: Path) -> None:
     """Without an endpoint nothing is sent and nothing is traced."""
-    off = replace(CONFIG, data_dir=tmp_path, server=replace(CONFIG.server, listen="127.0.0.1:0", grpc_listen=""))
+    off = replace(
+        CONFIG, data_dir=tmp_path, server=replace(CONFIG.server, listen="127.0.0.1:0", grpc_listen="")
+    )
     on = replace(off, telemetry=sending_to(f"{collector.url}/otel").telemetry)
     configurations = iter([on, off])
     app = App(off, version="0", reread=lambda: next(configurations))

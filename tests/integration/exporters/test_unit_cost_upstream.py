@@ -1,4 +1,7 @@
-"""Unit-cost operations towards an upstream: to the service nothing is summed twice, to a Tollhouse all arrives once."""
+"""
+Unit-cost operations towards an upstream: to the service nothing is summed twice, to a Tollhouse all arrives
+once.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,9 @@ async def site(tmp_path: Path) -> AsyncIterator[UnitCostSite]:
 def sent(request: Received) -> tuple[str, list[Any]]:
     """The last part of the address, and the values with their elements."""
     records = orjson.loads(request.body)["records"]
-    return request.path.rpartition("/")[2], [(each.get("element_name"), each.get("value")) for each in records]
+    return request.path.rpartition("/")[2], [
+        (each.get("element_name"), each.get("value")) for each in records
+    ]
 
 
 @pytest.mark.asyncio
@@ -212,7 +217,9 @@ async def test_a_sum_that_was_turned_away_is_sent_again(site: UnitCostSite, stat
 
 @pytest.mark.asyncio
 async def test_totals_of_a_single_writer_may_be_repeated(site: UnitCostSite) -> None:
-    """Sums of such a stream leave as `replace` of what they come to, after no answer again: the total is right."""
+    """
+    Sums of such a stream leave as `replace` of what they come to, after no answer again: the total is right.
+    """
     site.upstream.answers.append(Reply(drop=True))
     for n in range(1, 6):
         await site.add(operation(n, value=str(n)), operation(n + 100, element_name="b", value="0.1"))
@@ -224,7 +231,9 @@ async def test_totals_of_a_single_writer_may_be_repeated(site: UnitCostSite) -> 
 
 @pytest.mark.asyncio
 async def test_a_record_with_a_history_elsewhere_is_not_replaced(site: UnitCostSite) -> None:
-    """A period that began before this directory did may be partly upstream already: its sums leave as sums."""
+    """
+    A period that began before this directory did may be partly upstream already: its sums leave as sums.
+    """
     await site.add(operation(1, start_time=NOW * NS, value="3"))
     async with site.forwarding(single_writer=frozenset({"calls"})):
         await site.until({"delivered": 1})
@@ -253,11 +262,13 @@ async def test_another_tollhouse_gets_ids_and_repeats(site: UnitCostSite) -> Non
     await site.add(operation(1), operation(2))
     async with site.forwarding(kind="tollhouse"):
         await site.until({"delivered": 2})
-    first, second = ([each["tollhouse_id"] for each in orjson.loads(r.body)["records"]] for r in site.upstream.requests)
+    first, second = (
+        [each["tollhouse_id"] for each in orjson.loads(r.body)["records"]] for r in site.upstream.requests
+    )
     assert [record_id(1).hex(), record_id(2).hex()] == first == second
 
 
-# -- usage events ------------------------------------------------------------------------------------------------------
+# -- usage events --------------------------------------------------------------------------------------------
 
 
 def event(n: int, **changes: Any) -> UsageEvent:
@@ -276,7 +287,10 @@ async def test_events_travel_as_events_between_tollhouses(site: UnitCostSite) ->
         await site.until({"delivered": 2}, "upstream/usage-events")
     (request,) = site.upstream.requests
     first, second = orjson.loads(request.body)
-    assert ("/v1/events", "application/cloudevents-batch+json") == (request.path, request.headers["content-type"])
+    assert ("/v1/events", "application/cloudevents-batch+json") == (
+        request.path,
+        request.headers["content-type"],
+    )
     assert ("/app", "1", "api.call", {"tokens": 5}, "eu") == tuple(
         first[name] for name in ("source", "id", "type", "data", "region")
     )
@@ -285,9 +299,14 @@ async def test_events_travel_as_events_between_tollhouses(site: UnitCostSite) ->
 
 @pytest.mark.asyncio
 async def test_mapped_events_become_sums_of_a_stream(site: UnitCostSite) -> None:
-    """Events of a mapped type are summed into its stream and leave as unit cost; others are unmapped and stay here."""
+    """
+    Events of a mapped type are summed into its stream and leave as unit cost; others are unmapped and stay
+    here.
+    """
     mapping = {"api.call": EventStream(stream="calls", granularity="HOURLY", value="data.count")}
-    await site.add(event(1, data={"count": 2}), event(2, data={"count": 3}), event(3, event_type="else"), event(4))
+    await site.add(
+        event(1, data={"count": 2}), event(2, data={"count": 3}), event(3, event_type="else"), event(4)
+    )
     await site.add(event(5, shadow=True))
     async with site.forwarding(events=mapping):
         await site.until({"delivered": 2, "unmapped": 2, "shadow": 1}, "upstream/usage-events")
@@ -297,7 +316,7 @@ async def test_mapped_events_become_sums_of_a_stream(site: UnitCostSite) -> None
     assert [("sum", [("acme", 2), ("acme", 3)])] == [sent(request) for request in site.upstream.requests]
 
 
-# -- billing drops -----------------------------------------------------------------------------------------------------
+# -- billing drops -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.asyncio
@@ -310,4 +329,6 @@ async def test_drops_leave_whole_and_in_order(site: UnitCostSite) -> None:
     async with site.forwarding():
         await site.until({"delivered": 4}, "upstream/billing-data")
     assert bodies == [request.body for request in site.upstream.accepted]
-    assert {"/v2/connections/billing/external/c-1/billing_drops"} == {one.path for one in site.upstream.requests}
+    assert {"/v2/connections/billing/external/c-1/billing_drops"} == {
+        one.path for one in site.upstream.requests
+    }

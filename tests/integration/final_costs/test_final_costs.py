@@ -1,4 +1,7 @@
-"""The final cost of a call, learnt by its id after the fact: in time it is that of the record, else it is counted."""
+"""
+The final cost of a call, learnt by its id after the fact: in time it is that of the record, else it is
+counted.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,13 @@ class Installation:
         assert self.storage.registry is not None
         table = self.storage.registry.statements
         return final_cost_puller(
-            self.storage.log, table, self.clock, lambda: self.config, self._stack, PriceBook.load, sleep=self._sleep
+            self.storage.log,
+            table,
+            self.clock,
+            lambda: self.config,
+            self._stack,
+            PriceBook.load,
+            sleep=self._sleep,
         )
 
     async def _sleep(self, seconds: float) -> None:
@@ -151,9 +160,18 @@ async def test_a_cost_that_is_known_in_time_is_that_of_the_record(installation: 
 async def test_a_call_that_told_nothing_learns_what_it_used(installation: Installation) -> None:
     """Its client went away: what was made is billed all the same, and priced."""
     await installation.tell(
-        call(ID, installation.clock, input_tokens=None, output_tokens=None, status="error", error_type="cancelled")
+        call(
+            ID,
+            installation.clock,
+            input_tokens=None,
+            output_tokens=None,
+            status="error",
+            error_type="cancelled",
+        )
     )
-    installation.openrouter.known[ID] = generation(ID, cancelled=True, is_byok=True, upstream_inference_cost=0.002)
+    installation.openrouter.known[ID] = generation(
+        ID, cancelled=True, is_byok=True, upstream_inference_cost=0.002
+    )
     await installation.look(0, 4)
     (record,) = await installation.records()
     assert ("0.002", 100, 10, "error", {"byok": "true"}) == (
@@ -203,7 +221,9 @@ async def test_nobody_is_asked_for_calls_of_others(installation: Installation) -
         call(VERCEL_ID, clock, source="vercel_ai", provider="openai"),
     )
     await installation.look(0, 4)
-    assert {OPENROUTER: [], VERCEL: [VERCEL_ID]} == {name: one.asked for name, one in installation.sellers.items()}
+    assert {OPENROUTER: [], VERCEL: [VERCEL_ID]} == {
+        name: one.asked for name, one in installation.sellers.items()
+    }
 
 
 async def test_clients_of_another_provider_may_call_through_a_seller(installation: Installation) -> None:
@@ -212,7 +232,8 @@ async def test_clients_of_another_provider_may_call_through_a_seller(installatio
     installation.set(seller=(replace(openrouter, providers=("openai",)), vercel))
     told = {"source": "otel", "provider": "openai"}
     await installation.tell(
-        call(ID, installation.clock, **told), call("chatcmpl-0123456789abcdef0123", installation.clock, **told)
+        call(ID, installation.clock, **told),
+        call("chatcmpl-0123456789abcdef0123", installation.clock, **told),
     )
     await installation.look(0, 4)
     assert [ID] == installation.openrouter.asked
@@ -295,7 +316,9 @@ async def test_an_answer_that_tells_nothing_of_the_call_is_left_out(
 
 
 async def test_the_limits_at_their_edge(installation: Installation) -> None:
-    """One more than may wait is left out; of those that wait, so many are asked for in a look, the newest first."""
+    """
+    One more than may wait is left out; of those that wait, so many are asked for in a look, the newest first.
+    """
     installation.set(max_waiting=3, per_second=2)
     ids = [f"gen-179000000{number}-AbCdEfGhIjKlMnOpQrSt" for number in range(4)]
     for id in ids:

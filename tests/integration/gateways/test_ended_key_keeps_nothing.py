@@ -184,7 +184,12 @@ class Asking:
         content = sent.body if isinstance(sent.body, bytes) else orjson.dumps(sent.body)
         has_key = sent.path.startswith(f"{agent.BASE}/files/") or "/helicone/" in sent.path
         answer = await self.serving.send(
-            sent.path, content, sent.kind, method=sent.method, key=None if has_key else self.key, headers=sent.headers
+            sent.path,
+            content,
+            sent.kind,
+            method=sent.method,
+            key=None if has_key else self.key,
+            headers=sent.headers,
         )
         return answer.status, json.loads(answer.body) if answer.body else None
 
@@ -200,7 +205,9 @@ class Asking:
 async def things(asking: Asking, hook: str) -> Things:
     serving = asking.serving
     await serving.make_connection()
-    assert 201 == (await asking.send(Sent("/unit-cost/v1/telemetry/allocation/calls", b"{}", method="PUT")))[0]
+    assert (
+        201 == (await asking.send(Sent("/unit-cost/v1/telemetry/allocation/calls", b"{}", method="PUT")))[0]
+    )
     assert 200 == (await asking.send(Sent("/unit-cost/v1/telemetry/allocation/calls/sum", body(usage()))))[0]
     assert 200 == (await asking.send(Sent("/v1/ai-control-plane/enroll", {"device_id": "laptop"})))[0]
     urls = json.loads((await agent.announce(serving, ["one.parquet"], asking.key)).body)
@@ -245,7 +252,9 @@ async def a_saving(serving: Serving) -> str:
     )  # fmt: skip
     PriceBook.load().price(call)
     log = serving.app.services.storage.log
-    await log.append(Submission(topic=AI_TELEMETRY, received=1, records=[call], identities=[Identity(call.id)]))
+    await log.append(
+        Submission(topic=AI_TELEMETRY, received=1, records=[call], identities=[Identity(call.id)])
+    )
     await services.money.require_adviser().look()
     [found] = await services.installation.require_registry().recommendations.all()
     return found.id
@@ -293,7 +302,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BudgetEvaluator, "run", nothing_ever)
 
 
-async def test_every_address(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None) -> None:
+async def test_every_address(
+    new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None
+) -> None:
     """The answer is 401, and no row is another one than before; a ping is answered, and kept by nobody."""
     schema = new_schema()
     config = replace(shared_config(schema.dsn, schema.name, tmp_path), mcp=McpSettings(writes=True))
@@ -318,7 +329,9 @@ async def test_every_address(new_schema: Callable[[], Schema], serve: Serve, tmp
         outcomes[name] = await asking.send(request)
     await devices.flush()
     others = {name: said for name, said in outcomes.items() if said[0] != 401}
-    assert {"put_container_file": 403, "ping_device": 200} == {name: said[0] for name, said in others.items()}, others
+    assert {"put_container_file": 403, "ping_device": 200} == {
+        name: said[0] for name, said in others.items()
+    }, others
     assert "was deleted" in json.dumps(outcomes["export_traces"][1])
     assert before == kept(schema)
     assert [] == devices.unenrolled()
@@ -327,7 +340,10 @@ async def test_every_address(new_schema: Callable[[], Schema], serve: Serve, tmp
 async def test_a_device_that_is_named_under_such_a_key(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, alone: None
 ) -> None:
-    """It is neither enrolled by its telemetry nor noted as one that could not be, nor heard, nor revoked or reset."""
+    """
+    It is neither enrolled by its telemetry nor noted as one that could not be, nor heard, nor revoked or
+    reset.
+    """
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)
@@ -341,7 +357,8 @@ async def test_a_device_that_is_named_under_such_a_key(
     assert registry is not None
     other = await serve(config=config, key_name="other sender", chain_keys=("fleet",))
     bearers = {
-        name: other.app.services.receivers.access.admit(secret, INGEST, address="") for name, secret in keys.items()
+        name: other.app.services.receivers.access.admit(secret, INGEST, address="")
+        for name, secret in keys.items()
     }
     _, own_key = await lifecycle.enrol(DeviceReport(id="laptop", want_key=True), bearers["fleet"], "")
     assert own_key is not None
@@ -358,7 +375,9 @@ async def test_a_device_that_is_named_under_such_a_key(
         outcomes.append(answer.status)
     for words in ({"state": "revoked"}, {"reset": True}, {"want_key": True, "fingerprint": "f"}):
         content = orjson.dumps({"device_id": "laptop", **words})
-        outcomes.append((await other.send("/v1/ai-control-plane/heartbeat", content, key=keys["fleet"])).status)
+        outcomes.append(
+            (await other.send("/v1/ai-control-plane/heartbeat", content, key=keys["fleet"])).status
+        )
         outcomes.append((await other.send("/v1/ai-control-plane/enroll", content, key=keys["fleet"])).status)
     outcomes.append((await other.send("/v1/ai-control-plane/heartbeat", b"{}", key=own_key)).status)
     await other.app.services.storage.devices.flush()

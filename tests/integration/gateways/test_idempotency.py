@@ -55,7 +55,11 @@ def event(**changes: Any) -> dict[str, Any]:
     return {"type": "api.call", "data": {"count": 3}, **changes}
 
 
-RECORDS = [body(usage(value=9)), body(usage(value=2), usage(value=3), usage(value=4)), body(usage(value=2), usage())]
+RECORDS = [
+    body(usage(value=9)),
+    body(usage(value=2), usage(value=3), usage(value=4)),
+    body(usage(value=2), usage()),
+]
 DOORS = {
     "billing drop": Door(
         DROPS.format("external"), drop("2026-11", "1"), [drop("2026-10", "1", "2", "3"), drop("2026-11", "2")]
@@ -69,9 +73,13 @@ DOORS = {
     ),
     "replace": Door(SUM.replace("/sum", "/replace"), body(usage(value=2)), [body(usage(value=9))]),
     "usage event": Door(
-        "/v1/events", orjson.dumps(event()), [orjson.dumps(event(data={"count": 4})), orjson.dumps([event(), event()])]
+        "/v1/events",
+        orjson.dumps(event()),
+        [orjson.dumps(event(data={"count": 4})), orjson.dumps([event(), event()])],
     ),
-    "event with an id": Door("/v1/events", orjson.dumps(EVENT), [orjson.dumps({**EVENT, "data": {"count": 4}})]),
+    "event with an id": Door(
+        "/v1/events", orjson.dumps(EVENT), [orjson.dumps({**EVENT, "data": {"count": 4}})]
+    ),
 }
 
 
@@ -108,7 +116,9 @@ async def test_a_key_stands_for_one_body(serve: Serve, tmp_path: Path, door: str
     shutil.copytree(tmp_path / "data-0", tmp_path / "data-1", ignore=not_kept)  # as a kill leaves it
     for gateway in (serving, await serve(key_name="of the second process")):
         again = await gateway.send(path, first, key=key, headers=KEY)
-        packed = await gateway.send(path, gzip.compress(first), key=key, headers={**KEY, "Content-Encoding": "gzip"})
+        packed = await gateway.send(
+            path, gzip.compress(first), key=key, headers={**KEY, "Content-Encoding": "gzip"}
+        )
         assert counts(answered) == counts(again) == counts(packed)
         for other in others:
             refused = await gateway.send(path, other, key=key, headers=KEY)

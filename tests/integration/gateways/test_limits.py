@@ -21,7 +21,9 @@ pytestmark = pytest.mark.asyncio
 async def test_streams_beyond_the_limit(
     new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are counted where they are kept, also at a gateway that has not heard of those of the other one."""
+    """
+    They are counted where they are kept, also at a gateway that has not heard of those of the other one.
+    """
 
     async def no_look(self: Follower) -> None:
         """Neither gateway reads what streams there are."""
@@ -30,7 +32,8 @@ async def test_streams_beyond_the_limit(
     monkeypatch.setattr(stream_admission, "FRESH_S", 1e9)
     schema = new_schema()
     config = replace(
-        shared_config(schema.dsn, schema.name, tmp_path), spool=SpoolSettings(hold=0, counter_wait=0, max_streams=2)
+        shared_config(schema.dsn, schema.name, tmp_path),
+        spool=SpoolSettings(hold=0, counter_wait=0, max_streams=2),
     )
     gateways = [await serve(config=config, key_name=f"sender {place}") for place in range(2)]
     scopes = ["unit-cost_v1:create_telemetry_stream"]

@@ -1,4 +1,6 @@
-"""A key that was made or changed at one gateway is never refused at another for what that one has not heard of."""
+"""
+A key that was made or changed at one gateway is never refused at another for what that one has not heard of.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,13 @@ async def gateways(new_schema: Callable[[], Schema], serve: Serve, tmp_path: Pat
     return one, await serve(config=config, key_name="other sender", grpc_listen="127.0.0.1:0")
 
 
-async def test_a_change_of_a_key_opens_at_the_other_gateway_at_once(gateways: tuple[Serving, Serving]) -> None:
-    """A key that was just made, given a scope or enabled, by HTTP and by gRPC: taken, or 503, and never 401 or 403."""
+async def test_a_change_of_a_key_opens_at_the_other_gateway_at_once(
+    gateways: tuple[Serving, Serving],
+) -> None:
+    """
+    A key that was just made, given a scope or enabled, by HTTP and by gRPC: taken, or 503, and never 401 or
+    403.
+    """
     one, other = gateways
     keys = one.app.services.operators.installation.require_registry().keys
     span, event = json_traces(json_span()), json.dumps(EVENT).encode()
@@ -70,13 +77,19 @@ async def registries(new_schema: Callable[[], Schema]) -> AsyncIterator[tuple[Re
     async with AsyncExitStack() as stack:
         for _ in range(2):
             database = await stack.enter_async_context(migrated(schema))
-            opened.append(await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=MovedClock()))
+            opened.append(
+                await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=MovedClock())
+            )
             stack.push_async_callback(opened[-1].close)
         yield opened[0], opened[1]
 
 
-async def test_guesses_buy_no_look(registries: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many wait, the look that comes anyway answers all; one key among them that is new is found by it."""
+async def test_guesses_buy_no_look(
+    registries: tuple[Registry, Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    However many wait, the look that comes anyway answers all; one key among them that is new is found by it.
+    """
     here, there = registries
     access, looks = Access(there, clock=MovedClock()), 0
     news = PostgresRegistry.news
@@ -120,5 +133,9 @@ async def test_what_is_not_known_is_no_refusal(
     await there.follow()
     with pytest.raises(Refusal) as caught:
         await access.admit_of_now("th_unknown", INGEST, address="192.0.2.1")
-    assert (503, "keys_unavailable", 1) == (caught.value.status, caught.value.type, caught.value.retry_after_s)
+    assert (503, "keys_unavailable", 1) == (
+        caught.value.status,
+        caught.value.type,
+        caught.value.retry_after_s,
+    )
     assert "known" == (await access.admit_of_now(known, INGEST, address="192.0.2.1")).name

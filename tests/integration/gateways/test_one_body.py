@@ -27,7 +27,9 @@ async def test_one_of_two_bodies_is_kept(
     one = await serve(config=config)
     key = await sender(one)
     gateways = [one, await serve(config=config, key_name="other sender")]  # it reads the key at its start
-    sent = [gateways[n % 2].send(path, body, key=key, headers=KEY) for n, body in enumerate([first, other] * 3)]
+    sent = [
+        gateways[n % 2].send(path, body, key=key, headers=KEY) for n, body in enumerate([first, other] * 3)
+    ]
     answers = await asyncio.gather(*sent)
     assert {200, 422} == {answer.status for answer in answers}
     taken = next(answer for answer in answers if answer.status == 200)

@@ -26,7 +26,9 @@ async def test_what_they_have_of_each_other(
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=replace(config, storage=replace(config.storage, node_name="one")))
     storage = replace(config.storage, node_name="other")
-    await serve(config=replace(config, storage=storage, privacy=PrivacySettings(emails="drop")), key_name="another")
+    await serve(
+        config=replace(config, storage=storage, privacy=PrivacySettings(emails="drop")), key_name="another"
+    )
     services = one.app.services.operators
 
     async def both_have_told() -> bool:

@@ -16,18 +16,25 @@ from spool.registry.scopes import AI_HUB
 from tests.integration.conftest import Answer, Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 
-VERSION, CAPABILITIES = "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities"
+VERSION, CAPABILITIES = (
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientCapabilities",
+)
 META = {VERSION: MODERN, CAPABILITIES: {}}
 
 
 @dataclass
 class Assistant:
-    """Asks with a key of the scope; messages are those of the stateless revision unless `legacy` says another."""
+    """
+    Asks with a key of the scope; messages are those of the stateless revision unless `legacy` says another.
+    """
 
     serving: Serving
     key: str
 
-    async def post(self, body: object, headers: Mapping[str, str] | None = None, *, key: str | None = "") -> Answer:
+    async def post(
+        self, body: object, headers: Mapping[str, str] | None = None, *, key: str | None = ""
+    ) -> Answer:
         """Whatever is given, as it is."""
         sent = body if isinstance(body, bytes) else json.dumps(body).encode()
         return await self.serving.send("/mcp", sent, key=self.key if key == "" else key, headers=headers)
@@ -41,7 +48,9 @@ class Assistant:
             headers["Mcp-Name"] = name
         return await self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": asked}, headers)
 
-    async def ask_legacy(self, method: str, params: Mapping[str, Any] | None = None, version: str = "") -> Any:
+    async def ask_legacy(
+        self, method: str, params: Mapping[str, Any] | None = None, version: str = ""
+    ) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, **({} if params is None else {"params": params})}
         answer = await self.post(body, {"MCP-Protocol-Version": version} if version else {})
         assert 200 == answer.status, answer.body

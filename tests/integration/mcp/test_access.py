@@ -33,7 +33,10 @@ async def test_a_key_needs_the_scope_and_a_deleted_one_is_out_at_once(assistant:
 
 async def test_the_key_may_stand_in_a_header_of_its_own(assistant: Assistant) -> None:
     """X-Api-Key counts before Authorization, as in the service."""
-    for headers in ({"X-Api-Key": assistant.key}, {"X-Api-Key": assistant.key, "Authorization": "Bearer other"}):
+    for headers in (
+        {"X-Api-Key": assistant.key},
+        {"X-Api-Key": assistant.key, "Authorization": "Bearer other"},
+    ):
         assert 200 == (await assistant.post(CALL, headers, key=None)).status
     wrong = {"X-Api-Key": "th_wrong", "Authorization": assistant.key}
     assert 401 == (await assistant.post(CALL, wrong, key=None)).status
@@ -68,7 +71,9 @@ LIMITS = {
 
 @pytest.mark.parametrize("setting", LIMITS)
 async def test_calls_of_tools_are_limited_by_key(open_assistant: OpenAssistant, setting: str) -> None:
-    """At the limit 429 that names the setting and says when to repeat; lists stay free, and so do other keys."""
+    """
+    At the limit 429 that names the setting and says when to repeat; lists stay free, and so do other keys.
+    """
     assistant = await open_assistant(Config(mcp=LIMITS[setting], spool=SpoolSettings(hold=0)))
     first, *_, last = [await assistant.post(CALL) for _ in range(5)]
     assert (200, 429) == (first.status, last.status)
@@ -82,7 +87,9 @@ async def test_every_message_is_limited_by_key(open_assistant: OpenAssistant) ->
     """Lists and pings cost a tenth of a call; beyond them 429, for this key alone."""
     assistant = await open_assistant(Config(mcp=McpSettings(calls_per_minute=1), spool=SpoolSettings(hold=0)))
     methods = ["tools/list", "resources/list", "prompts/list", "ping", "no/such/method"]
-    statuses = [(await assistant.post({"jsonrpc": "2.0", "id": 1, "method": method})).status for method in 2 * methods]
+    statuses = [
+        (await assistant.post({"jsonrpc": "2.0", "id": 1, "method": method})).status for method in 2 * methods
+    ]
     refused = await assistant.post({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     assert ([200] * 10, 429) == (statuses, refused.status)
     assert int(refused.headers["Retry-After"]) > 0
@@ -115,7 +122,9 @@ async def test_a_large_message_is_refused(assistant: Assistant) -> None:
 
 
 async def test_messages_that_take_no_time_wait_for_no_tool(assistant: Assistant) -> None:
-    """While a key's tool works, its other messages are answered: what makes a tool work waits for its turn."""
+    """
+    While a key's tool works, its other messages are answered: what makes a tool work waits for its turn.
+    """
     questions, name = assistant.serving.app.services.operators.installation.questions, "key assistant"
     begun, end = asyncio.Event(), asyncio.Event()
 

@@ -79,7 +79,9 @@ async def test_a_large_definition_is_told_page_by_page(assistant: Assistant) -> 
         {"Type": "Group", "Name": f"{long}{n}", "Conditions": [{"Source": "model", "Equals": [f"{long}{n}"]}]}
         for n in range(200)
     ]
-    given = {"Dimensions": {f"D{n}": {"Name": f"{long}{n}", "Rules": rules[n * 100 :][:100]} for n in range(2)}}
+    given = {
+        "Dimensions": {f"D{n}": {"Name": f"{long}{n}", "Rules": rules[n * 100 :][:100]} for n in range(2)}
+    }
     await publish(assistant, json.dumps(given, ensure_ascii=False))
     seen: list[tuple[str, int]] = []
     asked: dict[str, Any] = {"limit": 200}

@@ -23,13 +23,22 @@ async def make_budget(registry: Registry, name: str, **fields: Any) -> None:
     draft = ViewDraft(name=name, principal_dimension="model")
     view = await registry.views.create(draft, known=("model",), most=100, actor=ACTOR)
     budget = BudgetDraft(
-        name=name, view_id=view.id, planned={}, default_amount="0.001", alerts={}, forecast_alerts={}, **fields
+        name=name,
+        view_id=view.id,
+        planned={},
+        default_amount="0.001",
+        alerts={},
+        forecast_alerts={},
+        **fields,
     )
     await registry.budgets.create(budget, known=("model",), most=100, actor=ACTOR)
 
 
 async def test_a_budget_says_how_it_stands(assistant: Assistant) -> None:
-    """What was spent of how much, and why there is no forecast yet; by its name, and the nearest for a wrong one."""
+    """
+    What was spent of how much, and why there is no forecast yet; by its name, and the nearest for a wrong
+    one.
+    """
     registry = assistant.serving.app.services.operators.installation.require_registry()
     assert 0 == (await assistant.content("get_budgets"))["budget_count"]
     await make_budget(registry, "Search")
@@ -41,7 +50,12 @@ async def test_a_budget_says_how_it_stands(assistant: Assistant) -> None:
     assert int(Decimal(cost) / Decimal("0.001") * 100) == found["percent"]
     assert (True, None) == ("history" in found["no_forecast_because"], found["forecast"])
     (found,) = (await assistant.content("get_budgets", name="By model"))["budgets"]
-    assert ("model", None, 1, 1) == (found["per"], found["planned"], found["owner_count"], found["owners_past"])
+    assert ("model", None, 1, 1) == (
+        found["per"],
+        found["planned"],
+        found["owner_count"],
+        found["owners_past"],
+    )
     cut = await assistant.content("get_budgets", limit=1)
     assert (1, 2, True) == (len(cut["budgets"]), cut["budget_count"], cut["truncated"])
     assert "did you mean Search" in await assistant.mistake("get_budgets", name="serach")
@@ -53,7 +67,9 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
     spike = await registry.insights.create(
         Draft(title="Spike | of\nsearch", category="spike", cost_impact="1000000.5"), actor=ACTOR
     )
-    small = await registry.insights.create(Draft(title="Small", category="other", cost_impact="0"), actor=ACTOR)
+    small = await registry.insights.create(
+        Draft(title="Small", category="other", cost_impact="0"), actor=ACTOR
+    )
     await registry.recommendations.merge([SAVING], looked_for=[SAVING.type])
     result = await assistant.call("get_insights")
     found = result["structuredContent"]
@@ -75,14 +91,19 @@ async def test_findings_come_in_one_list_by_their_size(assistant: Assistant) -> 
 
 
 async def test_recommendations_are_told_with_their_reasons(assistant: Assistant) -> None:
-    """The largest first, by type, by status and by whose work it is; a wrong name is answered with the nearest."""
+    """
+    The largest first, by type, by status and by whose work it is; a wrong name is answered with the nearest.
+    """
     table = assistant.serving.app.services.operators.installation.require_registry().recommendations
     assert 0 == (await assistant.content("get_optimize_recs"))["recommendation_count"]
     large = replace(SAVING, key="batch:1", type="batch", monthly_savings="12.5", dimensions={"team": ["ads"]})
     await table.merge([SAVING, large], looked_for=[SAVING.type, large.type])
 
     async def types(**asked: Any) -> list[str]:
-        return [each["type"] for each in (await assistant.content("get_optimize_recs", **asked))["recommendations"]]
+        return [
+            each["type"]
+            for each in (await assistant.content("get_optimize_recs", **asked))["recommendations"]
+        ]
 
     found = await assistant.content("get_optimize_recs")
     assert ["batch", SAVING.type] == [each["type"] for each in found["recommendations"]]

@@ -67,7 +67,9 @@ async def test_costs_are_shown_as_they_were_asked(assistant: Assistant) -> None:
     evil = "a) b|c&by=team"
     await assistant.calls("gpt-4o", evil)
     views = assistant.serving.app.services.operators.installation.require_registry().views
-    view = await views.create(ViewDraft(name="All", principal_dimension="model"), known=("model",), most=9, actor=ACTOR)
+    view = await views.create(
+        ViewDraft(name="All", principal_dimension="model"), known=("model",), most=9, actor=ACTOR
+    )
     today = datetime.now(UTC).date().isoformat()
     filters = {"model": [evil], "!team": [None]}
     link = await link_of(
@@ -81,13 +83,22 @@ async def test_costs_are_shown_as_they_were_asked(assistant: Assistant) -> None:
     }  # fmt: skip
     assert ("/costs", wanted) == read(link)
     days = {"start": "2026-01-01", "end": "2026-01-31"}
-    compared = read(await link_of(assistant, "compare_costs", date_range=days, baseline={**days, "end": "2026-01-15"}))
-    wanted = {"from": ["2026-01-01"], "to": ["2026-01-31"], "by": ["model"], "against": ["2026-01-01..2026-01-15"]}
+    compared = read(
+        await link_of(assistant, "compare_costs", date_range=days, baseline={**days, "end": "2026-01-15"})
+    )
+    wanted = {
+        "from": ["2026-01-01"],
+        "to": ["2026-01-31"],
+        "by": ["model"],
+        "against": ["2026-01-01..2026-01-15"],
+    }
     assert ("/costs", wanted) == compared
 
 
 async def test_a_link_is_given_where_people_can_follow_it(assistant: Assistant) -> None:
-    """Under the public address where there is one; none to a server that listens everywhere, and none too long."""
+    """
+    Under the public address where there is one; none to a server that listens everywhere, and none too long.
+    """
     services = assistant.serving.app.services.operators
     services.installation.urls = lambda: Urls(console="http://0.0.0.0:4318/console/")
     assert "" == await link_of(assistant, "get_org_context")

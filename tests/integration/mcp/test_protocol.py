@@ -164,14 +164,20 @@ async def test_prompts_name_tools_that_exist(assistant: Assistant) -> None:
         text = result["messages"][0]["content"]["text"]
         assert set(re.findall(r"get_\w+", text)) <= set(TOOLS)
         assert ("search" in text, "\u202e" in text) == (bool(arguments), False)
-    for wrong in ({"name": "none"}, {"name": "cut_costs"}, {"name": "cut_costs", "arguments": {"team": "x" * 257}}):
+    for wrong in (
+        {"name": "none"},
+        {"name": "cut_costs"},
+        {"name": "cut_costs", "arguments": {"team": "x" * 257}},
+    ):
         assert -32602 == code((await assistant.ask("prompts/get", wrong)).body)
 
 
 async def test_legacy_clients_begin_with_initialize(assistant: Assistant) -> None:
     """They get their revision, or the newest legacy one, and no session."""
     for asked, got in ((each, each) for each in LEGACY):
-        result = (await assistant.ask_legacy("initialize", {"protocolVersion": asked, "capabilities": {}}))["result"]
+        result = (await assistant.ask_legacy("initialize", {"protocolVersion": asked, "capabilities": {}}))[
+            "result"
+        ]
         assert (got, CAN) == (result["protocolVersion"], result["capabilities"])
         assert {"name", "title", "version"} == set(result["serverInfo"])
     answer = await assistant.ask_legacy("initialize", {"protocolVersion": "1999-01-01"})

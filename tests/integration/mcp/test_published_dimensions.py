@@ -40,7 +40,11 @@ async def test_a_published_dimension(assistant: Assistant) -> None:
     assert {"Old", "Nobody"} == {each["value"] for each in found["values"]}
     grouped = await assistant.content("get_cost_data", group_by=[OWNER], date_range="today")
     assert Decimal(total) == sum(Decimal(row["cost"]) for row in grouped["rows"]), json.dumps(grouped)
-    old = await assistant.content("get_cost_data", filters={OWNER: ["Old"]}, group_by=["model"], date_range="today")
+    old = await assistant.content(
+        "get_cost_data", filters={OWNER: ["Old"]}, group_by=["model"], date_range="today"
+    )
     assert 1 == len(old["rows"])
-    compared = await assistant.content("compare_costs", group_by=[OWNER], date_range="today", baseline="yesterday")
+    compared = await assistant.content(
+        "compare_costs", group_by=[OWNER], date_range="today", baseline="yesterday"
+    )
     assert Decimal(total) == Decimal(compared["total"]["cost"])

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.asyncio
 async def make_views(assistant: Assistant, names: Sequence[str], **fields: Any) -> list[str]:
     table = assistant.serving.app.services.operators.installation.require_registry().views
     drafts = [ViewDraft(**{"name": name, "principal_dimension": "model", **fields}) for name in names]
-    return [(await table.create(each, known=("model", "tag:x"), most=1000, actor=ACTOR)).id for each in drafts]
+    return [
+        (await table.create(each, known=("model", "tag:x"), most=1000, actor=ACTOR)).id for each in drafts
+    ]
 
 
 async def result(assistant: Assistant, method: str, **params: Any) -> Any:

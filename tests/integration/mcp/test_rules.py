@@ -1,7 +1,8 @@
 """
 What the specification says a server must do, rule by rule: one exchange each, by revision.
 
-Rules that need more than one exchange stand in test_protocol.py, test_access.py, test_tools.py and test_stdio.py.
+Rules that need more than one exchange stand in test_protocol.py, test_access.py, test_tools.py and
+test_stdio.py.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ Body = dict[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class Must:
     """
-    `method` and `params` make a well-formed request of the revision; `headers` and `body` change it, None removes.
+    `method` and `params` make a well-formed request of the revision; `headers` and `body` change it, None
+    removes.
 
     `code` is that of the error, None where there is a result, for which `holds`.
     """
@@ -87,7 +89,9 @@ def kept(result: Any) -> bool:
 
 
 def complete(result: Any) -> bool:
-    return bool(result["resultType"] == "complete" and result["_meta"][SERVER_INFO].keys() >= {"name", "version"})
+    return bool(
+        result["resultType"] == "complete" and result["_meta"][SERVER_INFO].keys() >= {"name", "version"}
+    )
 
 
 def bare(result: Any) -> bool:
@@ -224,7 +228,9 @@ CASES = [(must, revision) for must in MUSTS for revision in must.revisions]
 async def one_assistant(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Assistant]:
     """One server for all of them."""
     directory: Path = tmp_path_factory.mktemp("rules")
-    app = App(Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0")
+    app = App(
+        Config(data_dir=directory, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0"
+    )
     await app.start()
     serving = Serving(app=app, key="", client=ClientSession())
     app.services.operators.assistants.mcp = lambda: McpSettings(calls_per_minute=0, daily_calls=0)
@@ -253,7 +259,9 @@ async def exchanged(assistant: Assistant, must: Must, revision: str) -> Answer:
     )
 
 
-@pytest.mark.parametrize(("must", "revision"), CASES, ids=lambda one: one.rule if isinstance(one, Must) else one or "-")
+@pytest.mark.parametrize(
+    ("must", "revision"), CASES, ids=lambda one: one.rule if isinstance(one, Must) else one or "-"
+)
 async def test_the_rule(one_assistant: Assistant, must: Must, revision: str) -> None:
     """One JSON object, no session, and what the rule says."""
     answer = await exchanged(one_assistant, must, revision)

@@ -1,4 +1,6 @@
-"""The newer tools stay within the bound of an answer, however much there is; what is cut is still in the sums."""
+"""
+The newer tools stay within the bound of an answer, however much there is; what is cut is still in the sums.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,18 @@ async def test_a_reconciliation(assistant: Assistant) -> None:
     ]
     for line in lines:
         line.parts["volume"] = line.difference
-    total = Line(billed=2 * VALUES * units("1"), counted=VALUES * units("1"), state=DIFFERS, billed_tokens=3 * VALUES)
+    total = Line(
+        billed=2 * VALUES * units("1"), counted=VALUES * units("1"), state=DIFFERS, billed_tokens=3 * VALUES
+    )
     total.parts["volume"] = total.difference
     claim = Claim(
-        cause="unreported_traffic", amount=1, tokens=1, moved=1, sure="likely", evidence=LONG * 9, advice=LONG * 9
+        cause="unreported_traffic",
+        amount=1,
+        tokens=1,
+        moved=1,
+        sure="likely",
+        evidence=LONG * 9,
+        advice=LONG * 9,
     )
     one: dict[str, Any] = {
         "total": total, "days": (), "models": lines, "keys": (), "claims": [claim] * VALUES, "finest": "day",

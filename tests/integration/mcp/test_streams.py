@@ -47,7 +47,9 @@ async def test_records_and_the_rest_add_up_to_the_total(assistant: Assistant) ->
         page = await assistant.content("get_telemetry_data", **asked, cursor=page["next_cursor"])
     assert [Decimal(value) for value in values] == [Decimal(each["value"]) for each in seen]
     assert sum(map(Decimal, values)) == Decimal(page["total"])
-    other = await assistant.mistake("get_telemetry_data", stream="api-calls", date_range="today", cursor="2.00")
+    other = await assistant.mistake(
+        "get_telemetry_data", stream="api-calls", date_range="today", cursor="2.00"
+    )
     assert "belongs to another question" in other
 
 
@@ -57,7 +59,10 @@ async def test_a_part_is_asked_by_time_and_dimension(assistant: Assistant) -> No
     part = await assistant.content("get_telemetry_data", stream="api-calls", dimensions={"Region": ["us"]})
     assert (1, "3") == (part["record_count"], part["total"])
     old = {"start": "2020-01-01", "end": "2020-01-31"}
-    assert 0 == (await assistant.content("get_telemetry_data", stream="api-calls", date_range=old))["record_count"]
+    assert (
+        0
+        == (await assistant.content("get_telemetry_data", stream="api-calls", date_range=old))["record_count"]
+    )
     near = (await assistant.call("get_telemetry_streams", match="api-cals"))["content"][0]["text"]
     assert "did you mean api-calls" in near
     assert "did you mean api-calls" in await assistant.mistake("get_telemetry_data", stream="api-call")

@@ -1,4 +1,6 @@
-"""What the tools answer: exact sums, bounded sizes, known names, and words that help where something is wrong."""
+"""
+What the tools answer: exact sums, bounded sizes, known names, and words that help where something is wrong.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ pytestmark = pytest.mark.asyncio
 QUESTIONS: dict[str, list[dict[str, Any]]] = {
     "get_org_context": [{}],
     "get_available_dimensions": [{}, {"filter": "model", "limit": 1}, {"filter": "nothing of the kind"}],
-    "get_dimension_values": [{"dimension": "model"}, {"dimension": "team", "match": "x", "date_range": "today"}],
+    "get_dimension_values": [
+        {"dimension": "model"},
+        {"dimension": "team", "match": "x", "date_range": "today"},
+    ],
     "get_budgets": [{}, {"limit": 1}],
     "get_insights": [{}, {"kind": "insight", "status": ["addressed"], "category": "none"}],
     "get_reconciliation": [{}, {"month": "2026-01", "by": "day", "limit": 1}],
@@ -35,7 +40,10 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
     "get_allocation_definitions": [{}, {"namespace": "default", "limit": 1}],
     "get_realized_savings": [{}, {"type": "batch", "limit": 1}],
     "get_telemetry_streams": [{}, {"match": "x", "limit": 1}],
-    "get_telemetry_data": [{"stream": "api-calls"}, {"stream": "api-calls", "date_range": "today", "limit": 1}],
+    "get_telemetry_data": [
+        {"stream": "api-calls"},
+        {"stream": "api-calls", "date_range": "today", "limit": 1},
+    ],
     "get_reference_info": [{"reference_type": word} for word in get_args(ReferenceType)],
     "compare_costs": [
         {},
@@ -45,7 +53,11 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
     "get_cost_data": [
         {},
         {"group_by": ["model", "user"], "granularity": "daily", "limit": 2},
-        {"measure": "cost_per_call", "group_by": ["team"], "date_range": {"start": "2026-01-01", "end": "2026-01-31"}},
+        {
+            "measure": "cost_per_call",
+            "group_by": ["team"],
+            "date_range": {"start": "2026-01-01", "end": "2026-01-31"},
+        },
     ],
 }
 
@@ -53,7 +65,9 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
 async def test_every_answer_fits_the_output_schema(open_assistant: OpenAssistant) -> None:
     """Of every tool, with data and without; the input schema takes what was asked."""
     assistant = await open_assistant(Config(mcp=McpSettings(calls_per_minute=0), spool=SpoolSettings(hold=0)))
-    listed = {each["name"]: each for each in json.loads((await assistant.ask("tools/list")).body)["result"]["tools"]}
+    listed = {
+        each["name"]: each for each in json.loads((await assistant.ask("tools/list")).body)["result"]["tools"]
+    }
     assert {name for name, tool in TOOLS.items() if not tool.writes} == set(listed)
     assert set(listed) == set(QUESTIONS)
     sent = await assistant.serving.send(SUM, body(usage()), key=await writer(assistant.serving))
@@ -111,7 +125,9 @@ async def test_five_thousand_values_stay_within_the_bound(assistant: Assistant) 
     assert (5000, True) == (found["total"]["calls"], found["truncated"])
     lines = [*found["rows"], found["other"]]
     assert Decimal(found["total"]["cost"]) == sum(Decimal(line["cost"]) for line in lines)
-    following = await assistant.content("get_cost_data", group_by=["model"], limit=1, cursor=found["next_cursor"])
+    following = await assistant.content(
+        "get_cost_data", group_by=["model"], limit=1, cursor=found["next_cursor"]
+    )
     assert following["rows"][0]["group"] not in [line["group"] for line in found["rows"]]
 
 
@@ -149,7 +165,9 @@ async def test_filters_take_what_exists_and_name_the_nearest(assistant: Assistan
     assert "no value in common" in await assistant.mistake(
         "get_cost_data", filters={"&model": ["mini"], "model": ["gpt-4o"]}
     )
-    assert "no model contains claude" in await assistant.mistake("get_cost_data", filters={"&model": ["claude"]})
+    assert "no model contains claude" in await assistant.mistake(
+        "get_cost_data", filters={"&model": ["claude"]}
+    )
     assert "needs a text" in await assistant.mistake("get_cost_data", filters={"&model": [None]})
     wrong = await assistant.mistake("get_cost_data", filters={"model": ["GPT-4o"]})
     assert "did you mean gpt-4o" in wrong
@@ -157,7 +175,10 @@ async def test_filters_take_what_exists_and_name_the_nearest(assistant: Assistan
     assert "did you mean team" in await assistant.mistake("get_dimension_values", dimension="teem")
     assert "view" in await assistant.mistake("get_cost_data", view="none of that name")
     late = await assistant.content("get_cost_data", date_range="last_7_days", filters={"model": ["o3"]})
-    assert ["no call of this time has the model o3", True] == [late["notes"][0], "get_org_context" in late["notes"][1]]
+    assert ["no call of this time has the model o3", True] == [
+        late["notes"][0],
+        "get_org_context" in late["notes"][1],
+    ]
 
 
 async def test_wrong_questions_say_how_to_mend_them(assistant: Assistant) -> None:
@@ -212,7 +233,10 @@ async def test_the_context_says_what_there_is(assistant: Assistant) -> None:
 
 
 async def test_every_word_of_a_question_is_explained(assistant: Assistant) -> None:
-    """Measures, kinds of cost, ranges and dimensions: as many as the schemas take, and why some kinds are not there."""
+    """
+    Measures, kinds of cost, ranges and dimensions: as many as the schemas take, and why some kinds are not
+    there.
+    """
 
     async def words(kind: str) -> dict[str, str]:
         found = await assistant.content("get_reference_info", reference_type=kind)
@@ -221,9 +245,13 @@ async def test_every_word_of_a_question_is_explained(assistant: Assistant) -> No
     assert set(get_args(Measure)) == set(await words("measures"))
     assert set(get_args(RangeWord)) == set(await words("date_ranges"))
     (kinds,) = [each for each in msgspec.structs.fields(CostQuestion) if each.name == "cost_type"]
-    answered = {name for name, what in (await words("cost_types")).items() if not what.startswith("not answered")}
+    answered = {
+        name for name, what in (await words("cost_types")).items() if not what.startswith("not answered")
+    }
     assert set(get_args(get_args(kinds.type)[0])) == answered
-    assert list(assistant.serving.app.services.operators.money.ledger.dimensions()) == list(await words("dimensions"))
+    assert list(assistant.serving.app.services.operators.money.ledger.dimensions()) == list(
+        await words("dimensions")
+    )
     assert {each.NAME for each in TYPES} == set(await words("recommendation_types"))
     assert set(PARTS) == set(await words("changes"))
 

@@ -24,7 +24,9 @@ WRITES = {name for name, tool in TOOLS.items() if tool.writes}
 
 
 async def tools(assistant: Assistant) -> dict[str, Any]:
-    return {each["name"]: each for each in json.loads((await assistant.ask("tools/list")).body)["result"]["tools"]}
+    return {
+        each["name"]: each for each in json.loads((await assistant.ask("tools/list")).body)["result"]["tools"]
+    }
 
 
 def registry_of(assistant: Assistant) -> Registry:
@@ -68,7 +70,10 @@ async def test_notes_are_given_back_with_the_context(open_assistant: OpenAssista
         await assistant.content("set_org_context", text=text)
     result = await assistant.call("get_org_context")
     noted = result["structuredContent"]["org_context"]
-    assert ('Search owns the index.\n\nTop model: free "quoted"', "assistant") == (noted["text"], noted["set_by"])
+    assert ('Search owns the index.\n\nTop model: free "quoted"', "assistant") == (
+        noted["text"],
+        noted["set_by"],
+    )
     (line,) = [each for each in result["content"][0]["text"].splitlines() if "Search owns" in each]
     assert "Top model: free" in line and line.startswith("Notes on the organization (data")
     assert [("org_context.set", "org_context")] == await actions(assistant)

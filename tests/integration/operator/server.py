@@ -75,7 +75,9 @@ class OperatorServer:
         self.socket = socket
         self.woken: list[str] = []
 
-    async def ask(self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str) -> Answer:
+    async def ask(
+        self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str
+    ) -> Answer:
         """A call on the socket, as the command line makes it."""
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(self.socket))) as session:
             url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True).update_query(query)
@@ -89,7 +91,9 @@ class OperatorServer:
         """A call as a stranger's browser makes it; cookies are given as headers."""
         async with (
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-            session.request(method, f"{self.url}{OPERATOR_API}{path}", json=body, headers=headers) as response,
+            session.request(
+                method, f"{self.url}{OPERATOR_API}{path}", json=body, headers=headers
+            ) as response,
         ):
             return await _read(response)
 
@@ -159,9 +163,16 @@ async def operator_server(
                 ConnectionLocks(),
                 clock=clock,
             ),
-            billing_connections=BillingConnections(storage.registry, storage.billing_drops, clock, BillingSettings()),
+            billing_connections=BillingConnections(
+                storage.registry, storage.billing_drops, clock, BillingSettings()
+            ),
             budgets=BudgetEvaluator(
-                storage.registry, storage.ledger, storage.log, clock, max_owners=lambda: 100, link=lambda _: ""
+                storage.registry,
+                storage.ledger,
+                storage.log,
+                clock,
+                max_owners=lambda: 100,
+                link=lambda _: "",
             ),
             reconciler=Once(lambda: reconciler),
             **chosen(MoneyServices),

@@ -130,7 +130,9 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change("discard_container_file", "POST", discard, {"confirm": waiting.reference})
 
         await deliveries(operators)
-        await operators.change("push", "POST", "/billing/push", {"since": "2026-09-01", "until": "2026-09-01"})
+        await operators.change(
+            "push", "POST", "/billing/push", {"since": "2026-09-01", "until": "2026-09-01"}
+        )
         connection = {"name": "Atlas", "cloud_provider": "MongoDB", "connection_id": "c-1"}
         await operators.change("create_connection", "POST", "/connections", connection)
         await operators.change("edit_connection", "PATCH", "/connections/c-1", {"is_enabled": False})
@@ -146,7 +148,10 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change("reload", "POST", "/reload", {})
         backup = {"directory": str(app.config.data_dir.parent / "backup")}
         await operators.change("back_up", "POST", "/backup", backup)
-        bundle = {"file": str(app.config.data_dir.parent / "queue.bundle"), "key": "correct horse battery staple"}
+        bundle = {
+            "file": str(app.config.data_dir.parent / "queue.bundle"),
+            "key": "correct horse battery staple",
+        }
         await operators.change("export_bundle", "POST", "/bundles/export", bundle)
         await operators.change("import_bundle", "POST", "/bundles/import", bundle)
 
@@ -157,9 +162,13 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change("delete_statement", "DELETE", f"/statements/{month['id']}")
 
         await operators.change("inspect", "POST", "/insights/run", {})
-        insight = await services.installation.require_registry().insights.create(Draft(title="Spike"), actor=ACTOR)
+        insight = await services.installation.require_registry().insights.create(
+            Draft(title="Spike"), actor=ACTOR
+        )
         await operators.change("set_insight", "PATCH", f"/insights/{insight.id}", {"status": "in_progress"})
-        await operators.change("comment_insight", "POST", f"/insights/{insight.id}/comments", {"message": "seen"})
+        await operators.change(
+            "comment_insight", "POST", f"/insights/{insight.id}/comments", {"message": "seen"}
+        )
 
         await recommendations(operators)
         notices = services.installation.require_registry().notices
@@ -200,7 +209,9 @@ async def recommendations(operators: Operators) -> None:
     await operators.change("change_recommendations", "PATCH", "/recommendations", status)
     comments = f"/recommendations/{found.id}/comments"
     await operators.change("comment_recommendation", "POST", comments, {"message": "seen"})
-    await operators.change("change_recommendation_comment", "PATCH", f"{comments}/1", {"message": "seen twice"})
+    await operators.change(
+        "change_recommendation_comment", "PATCH", f"{comments}/1", {"message": "seen twice"}
+    )
     await operators.change("delete_recommendation_comment", "DELETE", f"{comments}/1")
 
 
@@ -209,7 +220,9 @@ async def definitions(operators: Operators) -> None:
     await operators.change("add_namespace", "POST", "/allocation/namespaces", {"id": "ml"})
     await operators.change("edit_namespace", "PATCH", "/allocation/namespaces/ml", {"name": "Models"})
     await operators.change("remove_namespace", "DELETE", "/allocation/namespaces/ml")
-    await operators.change("publish_definition", "POST", "/allocation/publish", {"definition": "Dimensions: {}"})
+    await operators.change(
+        "publish_definition", "POST", "/allocation/publish", {"definition": "Dimensions: {}"}
+    )
     table = operators.services.installation.require_registry().allocation
     job = await table.submit("Dimensions: {}", namespace="", base=None, most=9, actor=ACTOR)
     await operators.change("cancel_job", "POST", f"/allocation/jobs/{job.id}/cancel")

@@ -67,7 +67,10 @@ async def insights(server: OperatorServer) -> list[str]:
 
 async def test_the_heartbeats_of_its_device_keep_it_from_silence(server: OperatorServer) -> None:
     """While the device is heard; a revoked one says nothing of it."""
-    clusters, lifecycle = server.services.senders.require_clusters(), server.services.senders.require_devices()
+    clusters, lifecycle = (
+        server.services.senders.require_clusters(),
+        server.services.senders.require_devices(),
+    )
     labels = {"kind": "cluster", "account": "1", "region": "eu", "cluster": "mill"}
     report = DeviceReport(id="agent", labels=labels)
     device, _ = await lifecycle.enrol(report, FLEET, "")
@@ -85,7 +88,10 @@ async def test_the_heartbeats_of_its_device_keep_it_from_silence(server: Operato
 async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
     """Changed, then deleted under its exact id, by whom."""
     answer = await server.ask("PATCH", ONE, {"display_name": "Mill", "enabled": False})
-    assert ("Mill", False) == (answer.payload["cluster"]["display_name"], answer.payload["cluster"]["enabled"])
+    assert ("Mill", False) == (
+        answer.payload["cluster"]["display_name"],
+        answer.payload["cluster"]["enabled"],
+    )
     assert answer.payload == (await server.ask("GET", ONE)).payload
     for query in ({}, {"confirm": "mill"}):
         assert 400 == (await server.ask("DELETE", ONE, **query)).status

@@ -51,7 +51,10 @@ def answer(result: Result) -> Any:
 
 
 def test_a_key_lives_its_whole_life_without_a_server(run: Run, tmp_path: Path) -> None:
-    """Create, list, show, edit, disable, enable, rotate and delete on a directory that the first command creates."""
+    """
+    Create, list, show, edit, disable, enable, rotate and delete on a directory that the first command
+    creates.
+    """
     created = answer(run(*CREATE, "--label", "team=search", "--description", "d", "--json"))
     assert {"key", "secret"} == set(created)
     assert created["secret"].startswith("th_")
@@ -88,11 +91,17 @@ def test_lists_take_their_options(run: Run) -> None:
     for name in ("abc", "def", "ghi"):
         run("keys", "create", "--name", name, "--scope", "views:read_view")
     run("keys", "disable", "def")
-    first = answer(run("keys", "list", "--limit", "2", "--sort-key", "name", "--sort-order", "desc", "--json"))
+    first = answer(
+        run("keys", "list", "--limit", "2", "--sort-key", "name", "--sort-order", "desc", "--json")
+    )
     assert ["ghi", "def"] == [key["name"] for key in first["keys"]]
     cursor = first["pagination"]["cursor"]["next_cursor"]
-    assert ["abc"] == [key["name"] for key in answer(run("keys", "list", "--cursor", cursor, "--json"))["keys"]]
-    assert ["def"] == [key["name"] for key in answer(run("keys", "list", "--status", "Disabled", "--json"))["keys"]]
+    assert ["abc"] == [
+        key["name"] for key in answer(run("keys", "list", "--cursor", cursor, "--json"))["keys"]
+    ]
+    assert ["def"] == [
+        key["name"] for key in answer(run("keys", "list", "--status", "Disabled", "--json"))["keys"]
+    ]
     assert "next: --cursor" in run("keys", "list", "--limit", "2").stderr
 
 
@@ -108,7 +117,15 @@ def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> No
     asyncio.run(report())
     assert ["mill"] == [row["name"] for row in answer(run("clusters", "list", "--json"))["clusters"]]
     (tmp_path / "config.json").write_text('{"every": 60}')
-    words = ("--display-name", "Mill", "--label", "team=search", "--disable", "--cluster-config", "config.json")
+    words = (
+        "--display-name",
+        "Mill",
+        "--label",
+        "team=search",
+        "--disable",
+        "--cluster-config",
+        "config.json",
+    )
     edited = answer(run("clusters", "edit", mill.id, *words, "--json"))
     assert edited == answer(run("clusters", "show", mill.id, "--json"))
     assert ("Mill", {"team": "search"}, False, {"every": 60}) == tuple(
@@ -154,11 +171,16 @@ def test_a_directory_that_nobody_may_look_into_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_a_list_command_takes_every_filter_of_its_list(run: Run, words: tuple[str, ...]) -> None:
-    """What `filtering.available` names is an option; what was asked for twice stands in `filtering.current`."""
+    """
+    What `filtering.available` names is an option; what was asked for twice stands in `filtering.current`.
+    """
     available = answer(run(*words, "--json"))["filtering"]["available"]
     asked = {each["field"]: (each["valid_values"] or ["one", "two"])[:2] for each in available}
     options = [
-        word for field, values in asked.items() for value in values for word in (f"--{field.replace('_', '-')}", value)
+        word
+        for field, values in asked.items()
+        for value in values
+        for word in (f"--{field.replace('_', '-')}", value)
     ]
     assert asked == answer(run(*words, *options, "--json"))["filtering"]["current"]
 
@@ -169,15 +191,30 @@ def test_a_list_command_takes_every_filter_of_its_list(run: Run, words: tuple[st
         (("keys", "create", "--name", "ab", "--scope", "views:read_view"), "at least 3 characters"),
         (("keys", "create", "--name", "   a   ", "--scope", "x"), "at least 3 characters"),
         (CREATE, "already exists"),
-        (("keys", "create", "--name", "new", "--scope", "views:read_vieww"), "did you mean 'views:read_view'"),
+        (
+            ("keys", "create", "--name", "new", "--scope", "views:read_vieww"),
+            "did you mean 'views:read_view'",
+        ),
         (("keys", "create", "--name", "new", "--scope", "a:b"), "unknown scope 'a:b'"),
         (("keys", "create", "--name", "new", "--use-case", "Send All"), "unknown use case"),
         (("keys", "create", "--name", "new"), "at least one scope or one managed use case"),
         (
-            ("keys", "create", "--name", "new", "--scope", "views:read_view", "--use-case", SEND_AI_TELEMETRY),
+            (
+                "keys",
+                "create",
+                "--name",
+                "new",
+                "--scope",
+                "views:read_view",
+                "--use-case",
+                SEND_AI_TELEMETRY,
+            ),
             "fixed scopes or managed use cases, never both",
         ),
-        (("keys", "create", "--name", "new", "--use-case", SEND_AI_TELEMETRY, "--label", "team"), "NAME=VALUE"),
+        (
+            ("keys", "create", "--name", "new", "--use-case", SEND_AI_TELEMETRY, "--label", "team"),
+            "NAME=VALUE",
+        ),
         (("keys", "create", "--scope", "views:read_view"), "--name"),
         (("keys", "show", "nobody"), "there is no key named 'nobody'"),
         (("keys", "disable", "nobody"), "there is no key named 'nobody'"),
@@ -208,8 +245,12 @@ def test_a_list_command_takes_every_filter_of_its_list(run: Run, words: tuple[st
         (("console", "link", "--role", "king"), "viewer, operator, admin"),
     ],
 )
-def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(run: Run, words: tuple[str, ...], sentence: str) -> None:
-    """An invalid, unknown or existing name, a wrong --confirm, scopes and use cases together: the rule is said."""
+def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(
+    run: Run, words: tuple[str, ...], sentence: str
+) -> None:
+    """
+    An invalid, unknown or existing name, a wrong --confirm, scopes and use cases together: the rule is said.
+    """
     run(*CREATE)
     result = run(*words, code=2)
     assert sentence in result.stderr
@@ -217,21 +258,33 @@ def test_wrong_use_is_exit_2_and_a_sentence_on_stderr(run: Run, words: tuple[str
 
 
 def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
-    """Create it on a view by name; silence, show and evaluate it; list owners and alerts; delete it by its name."""
+    """
+    Create it on a view by name; silence, show and evaluate it; list owners and alerts; delete it by its name.
+    """
     run("views", "create", "--name", "All", "--principal", "model")
     plan = ("--amount", "10", "--plan", "2026-11-01=12.50", "--alert", "80", "--forecast-alert", "100")
-    made = answer(run("budgets", "create", "--name", "Chat", "--view", "all", *plan, "--per", "model", "--json"))[
-        "budget"
-    ]
-    assert ({"monthly": {"2026-11-01": {"amount": "12.50"}}}, "10", {"80": "Y"}, {"100": "Y"}, "model") == tuple(
+    made = answer(
+        run("budgets", "create", "--name", "Chat", "--view", "all", *plan, "--per", "model", "--json")
+    )["budget"]
+    assert (
+        {"monthly": {"2026-11-01": {"amount": "12.50"}}},
+        "10",
+        {"80": "Y"},
+        {"100": "Y"},
+        "model",
+    ) == tuple(
         made[name] for name in ("planned_limits", "default_amount", "alerts", "forecast_alerts", "per")
     )
     id = made["id"]
-    edited = answer(run("budgets", "edit", id, "--silent-until", "2026-12-01", "--reason", "move", "--json"))["budget"]
+    edited = answer(run("budgets", "edit", id, "--silent-until", "2026-12-01", "--reason", "move", "--json"))[
+        "budget"
+    ]
     assert {"until": "2026-12-01T00:00:00.000Z", "reason": "move"} == edited["silence"]
     every = [word for name in ("current", "history", "burnup", "forecast") for word in ("--expand", name)]
     shown = run("budgets", "show", id, *every).output
-    assert all(words in shown for words in ("Chat", "unpriced calls", "QUARTERLY", "DAILY", "too early to tell"))
+    assert all(
+        words in shown for words in ("Chat", "unpriced calls", "QUARTERLY", "DAILY", "too early to tell")
+    )
     assert "evaluated 1, alerts told: 0" in run("budgets", "evaluate").output
     assert [] == answer(run("budgets", "owners", id, "--json"))["owners"]
     assert [] == answer(run("budgets", "alerts", id, "--state", "fired", "--json"))["alerts"]
@@ -251,7 +304,9 @@ def test_operators_are_kept_by_command(run: Run) -> None:
     assert "last enabled Organizer" in run("operators", "remove", "ada@example.com", code=2).stderr
     run("operators", "add", "root@example.com", "--role", "admin", input="correct horse battery\n")
     run("operators", "remove", "ada@example.com")
-    assert ["root@example.com"] == [row["email"] for row in answer(run("operators", "list", "--json"))["operators"]]
+    assert ["root@example.com"] == [
+        row["email"] for row in answer(run("operators", "list", "--json"))["operators"]
+    ]
 
 
 def test_a_console_link_is_printed(run: Run) -> None:
@@ -261,7 +316,10 @@ def test_a_console_link_is_printed(run: Run) -> None:
 
 def test_as_names_the_actor(run: Run) -> None:
     """--as EMAIL is who the audit list names; without it the command line, with the user of the system."""
-    assert "grace@example.com" == answer(run(*CREATE, "--as", "grace@example.com", "--json"))["key"]["created_by"]
+    assert (
+        "grace@example.com"
+        == answer(run(*CREATE, "--as", "grace@example.com", "--json"))["key"]["created_by"]
+    )
     again = answer(run("keys", "disable", "search team", "--json"))["key"]
     assert ("grace@example.com", f"command line, {operator_client.system_user()}") == (
         again["created_by"],
@@ -339,7 +397,9 @@ def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.Monk
     from spool.sqlite.log.log import SqliteLog
 
     async def verify(self: object) -> Books:
-        return Books(topics={"ai-telemetry": {"received": 2}}, routes={}, imbalances=["ai-telemetry: 2 is not 1"])
+        return Books(
+            topics={"ai-telemetry": {"received": 2}}, routes={}, imbalances=["ai-telemetry: 2 is not 1"]
+        )
 
     monkeypatch.setattr(SqliteLog, "verify", verify)
     result = run("spool", "verify", "--json", code=1)
@@ -375,7 +435,9 @@ def test_what_a_killed_process_left_stops_nothing(run: Run, tmp_path: Path) -> N
     assert [] == answer(run("keys", "list", "--json"))["keys"]
 
 
-def test_a_held_lock_without_a_socket_is_exit_1(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_held_lock_without_a_socket_is_exit_1(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The message says that the server is starting or stopping."""
     monkeypatch.setattr(operator_client, "TURN_S", 0.3)
     lock = lock_directory(tmp_path / "store")
@@ -437,7 +499,9 @@ def test_a_data_directory_that_cannot_be_is_exit_1(tmp_path: Path) -> None:
 
 def test_a_wrong_configuration_is_exit_2(tmp_path: Path) -> None:
     """All problems, in the user's key names."""
-    result = CliRunner().invoke(main, ["keys", "list", "--config", _configured(tmp_path, "spool.hold = 'long'")])
+    result = CliRunner().invoke(
+        main, ["keys", "list", "--config", _configured(tmp_path, "spool.hold = 'long'")]
+    )
     assert 2 == result.exit_code
     assert "spool.hold" in result.stderr
 
@@ -450,7 +514,9 @@ def test_the_key_of_the_deployment_is_listed(tmp_path: Path) -> None:
     assert ["Legacy API Key"] == [key["name"] for key in answer(result)["keys"]]
 
 
-def test_a_route_that_the_configuration_names_no_more_is_dropped_without_a_server(run: Run, tmp_path: Path) -> None:
+def test_a_route_that_the_configuration_names_no_more_is_dropped_without_a_server(
+    run: Run, tmp_path: Path
+) -> None:
     """--config FILE names the routes; --data DIR alone does not."""
     run("spool", "status")
     gone, stays = (RouteSpec(name=f"{name}/{AI_TELEMETRY}", topic=AI_TELEMETRY) for name in ("gone", "stays"))
@@ -480,7 +546,10 @@ async def _declared(directory: Path, *specs: RouteSpec) -> None:
 
 
 def test_the_console_of_a_public_gateway_is_on_the_operators_listener(tmp_path: Path) -> None:
-    """On a public `listen` the operator's side is 127.0.0.1:4319, without TLS, unless the configuration says more."""
+    """
+    On a public `listen` the operator's side is 127.0.0.1:4319, without TLS, unless the configuration says
+    more.
+    """
     config = _configured(tmp_path, "[server]", "listen = '0.0.0.0:4318'")
     result = CliRunner().invoke(main, ["console", "link", "--config", config])
     assert "http://127.0.0.1:4319/console/" in result.output
@@ -494,7 +563,9 @@ def _configured(tmp_path: Path, *lines: str) -> str:
 
 @pytest.mark.parametrize("depth", [1, 30])
 def test_commands_reach_a_running_server(tmp_path: Path, depth: int) -> None:
-    """Over its socket, also where the data directory's path is too long for one; the change acts on the server."""
+    """
+    Over its socket, also where the data directory's path is too long for one; the change acts on the server.
+    """
     gateway = tmp_path.joinpath(*(["store"] * depth))
     words = ("serve", "--data", str(gateway), "--listen", "127.0.0.1:0", "--grpc-listen", "")
     server = start_process([str(COMMAND), *words], cwd=tmp_path, is_read=True)
@@ -531,7 +602,10 @@ async def _delivered(directory: Path) -> None:
 
 
 def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> None:
-    """It says that the service may count them again; nothing is sent unless somebody agrees or --yes stands there."""
+    """
+    It says that the service may count them again; nothing is sent unless somebody agrees or --yes stands
+    there.
+    """
     asyncio.run(_delivered(tmp_path / "store"))
     words = ("spool", "replay", "--route", "upstream/ai-telemetry", "--since", "1h", "--json")
     assert 3 == answer(run(*words, "--dry-run"))["replay"]["records"]
@@ -546,7 +620,9 @@ def test_a_replay_towards_the_upstream_asks_first(run: Run, tmp_path: Path) -> N
 def test_a_server_that_accepts_nobody_ends_the_command(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process without a free descriptor listens and takes no connection: the command does not wait for ever."""
+    """
+    A process without a free descriptor listens and takes no connection: the command does not wait for ever.
+    """
     monkeypatch.setattr(operator_client, "PATIENCE_S", 0.3)
     monkeypatch.setattr(operator_client, "TURN_S", 0.3)
     lock = lock_directory(tmp_path / "store")

@@ -14,7 +14,11 @@ from gateway.mounts import CONSOLE, OPERATOR_API
 from tests.integration.conftest import Serve, Serving
 
 STATIC = Path(gateway.console.__file__).parent / "static"
-OWN = [path for path in STATIC.rglob("*") if path.suffix in (".mjs", ".css", ".html") and path.parent.name != "vendor"]
+OWN = [
+    path
+    for path in STATIC.rglob("*")
+    if path.suffix in (".mjs", ".css", ".html") and path.parent.name != "vendor"
+]
 LOADED = re.compile(r'(?:from|import)\s*\(?"(\.[^"]+)"|<(?:script|link)[^>]* (?:src|href)="([^"]+)"')
 
 
@@ -33,7 +37,10 @@ async def test_the_page_is_served_under_a_strict_policy(serve: Serve) -> None:
 
 @pytest.mark.asyncio
 async def test_every_file_that_is_loaded_is_there(serve: Serve) -> None:
-    """From the page on, over relative addresses alone; each is kept for ever, as its path changes with its content."""
+    """
+    From the page on, over relative addresses alone; each is kept for ever, as its path changes with its
+    content.
+    """
     serving = await serve()
     page = await serving.send(CONSOLE + "/", b"", method="GET", key=None)
     waiting, seen = [CONSOLE + "/" + path for path in linked(page.body.decode())], set[str]()
@@ -71,7 +78,9 @@ def normal(path: str) -> str:
 async def test_other_files_are_not_there(serve: Serve, path: str) -> None:
     """Neither those of another release, nor what lies beside the page."""
     serving = await serve()
-    answer = await serving.send(CONSOLE + path.replace("VERSION", console().version), b"", method="GET", key=None)
+    answer = await serving.send(
+        CONSOLE + path.replace("VERSION", console().version), b"", method="GET", key=None
+    )
     assert 404 == answer.status
 
 
@@ -95,7 +104,9 @@ async def test_senders_do_not_see_it(serve: Serve) -> None:
 
 @pytest.mark.asyncio
 async def test_the_console_learns_where_telemetry_goes(serve: Serve) -> None:
-    """On a listener of its own it is told the address for senders; on theirs, the reader's own address is right."""
+    """
+    On a listener of its own it is told the address for senders; on theirs, the reader's own address is right.
+    """
     apart, shared = await serve(listen="0.0.0.0:0", operator_listen="127.0.0.1:0"), await serve()
     assert [apart.app.url, None] == [await telemetry_url(apart), await telemetry_url(shared)]
 
@@ -138,9 +149,14 @@ def test_comments_stay_at_home(path: Path) -> None:
     assert len(source) == len(served)
     assert all(line in ("", written) for line, written in zip(served, source, strict=True))
     assert not [line for line in served if line.lstrip().startswith(("/*", " *", "//"))]
-    assert not [line for line in source if line and line not in served and not line.lstrip().startswith(("/", "*"))]
+    assert not [
+        line for line in source if line and line not in served and not line.lstrip().startswith(("/", "*"))
+    ]
 
 
 def test_the_console_is_small() -> None:
-    """All its files together are under 250 KB; tests/browser/test_traffic.py measures what one page needs of them."""
+    """
+    All its files together are under 250 KB; tests/browser/test_traffic.py measures what one page needs of
+    them.
+    """
     assert sum(len(asset.body) for asset in console().assets.values()) < 250_000

@@ -48,7 +48,9 @@ async def letter(server: OperatorServer) -> dict[str, Any]:
 async def test_an_edited_letter_is_sent_again(server: OperatorServer) -> None:
     """With the changed fields, at once; the audit row has who, which fields, and a hash of either record."""
     dead = await letter(server)
-    answer = await server.ask("PATCH", f"/dead/{dead['id']}", {"record": {**dead["record"], "request_model": "gpt-5"}})
+    answer = await server.ask(
+        "PATCH", f"/dead/{dead['id']}", {"record": {**dead["record"], "request_model": "gpt-5"}}
+    )
     assert (200, ["request_model"], "gpt-5") == (
         answer.status, answer.payload["edited"]["fields"], answer.payload["edited"]["record"]["request_model"],
     )  # fmt: skip
@@ -78,7 +80,10 @@ async def test_a_wrong_edit_changes_nothing(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 async def test_the_command_line_edits_a_letter(server: OperatorServer, tmp_path: Path) -> None:
-    """From a file: the record as `spool dead show` prints it, or its changed fields; what is no JSON is wrong use."""
+    """
+    From a file: the record as `spool dead show` prints it, or its changed fields; what is no JSON is wrong
+    use.
+    """
     dead = await letter(server)
     file = tmp_path / "record.json"
 
@@ -86,7 +91,9 @@ async def test_the_command_line_edits_a_letter(server: OperatorServer, tmp_path:
         file.write_text(text)
         words = ["spool", "dead", "edit", str(dead["id"]), str(file), "--data", str(tmp_path)]
         program, number = copying_command()
-        process = await asyncio.create_subprocess_exec(program, *words, stdout=PIPE, stderr=PIPE, pass_fds=[number])
+        process = await asyncio.create_subprocess_exec(
+            program, *words, stdout=PIPE, stderr=PIPE, pass_fds=[number]
+        )
         output, errors = await process.communicate()
         return process.returncode or 0, (output + errors).decode()
 
@@ -97,7 +104,9 @@ async def test_the_command_line_edits_a_letter(server: OperatorServer, tmp_path:
     )
 
 
-INFERENCE = Inference(id=b"i" * 16, source="otel", estimated_cost="0.5", cost_source="estimated", input_tokens=1)
+INFERENCE = Inference(
+    id=b"i" * 16, source="otel", estimated_cost="0.5", cost_source="estimated", input_tokens=1
+)
 EVENT = UsageEvent(id=b"e" * 16, source="app", event_type="api_call", data={"n": 1})
 DROP = BillingDrop(id=b"b" * 16, connection_id="c", body=b'{"data":[]}')
 ROW = {"time/usage_start": "2026-09-01T00:00:00Z", "cost/cost": "1"}
@@ -111,7 +120,11 @@ ROW = {"time/usage_start": "2026-09-01T00:00:00Z", "cost/cost": "1"}
         (INFERENCE, {"input_tokens": None, "status": "error"}, {"input_tokens": None, "status": "error"}),
         (INFERENCE, {"tags": {"env": "prod"}}, {"tags": {"env": "prod"}}),
         (INFERENCE, {"region": "East US 2"}, {"region": "eastus2"}),
-        (EVENT, {"data": {"n": 2, "unit": "page"}, "subject": "s"}, {"data": {"n": 2, "unit": "page"}, "subject": "s"}),
+        (
+            EVENT,
+            {"data": {"n": 2, "unit": "page"}, "subject": "s"},
+            {"data": {"n": 2, "unit": "page"}, "subject": "s"},
+        ),
         (DROP, {"body": {"month": "2026-09", "data": [ROW]}}, {"month": "2026-09", "rows": 1}),
     ],
 )
@@ -140,7 +153,11 @@ def test_what_may_be_changed(record: Record, given: dict[str, Any], expected: di
         (INFERENCE, {"tags": ["env"]}, "tags."),
         (EVENT, {"event_type": None}, "event_type is required"),
         (EVENT, {"data": {"n": [1]}}, "data.n"),
-        (DROP, {"body": {"data": [{**ROW, "cost/cost": "much"}]}}, "cost/cost must be a plain decimal number"),
+        (
+            DROP,
+            {"body": {"data": [{**ROW, "cost/cost": "much"}]}},
+            "cost/cost must be a plain decimal number",
+        ),
     ],
 )
 def test_what_may_not_be_changed(record: Record, given: dict[str, Any], words: str) -> None:

@@ -91,7 +91,11 @@ async def test_changes_and_their_audit_rows(server: OperatorServer) -> None:
 async def test_a_device_is_admitted_and_deleted(server: OperatorServer) -> None:
     """By its exact id, by whom."""
     answer = await server.ask("POST", "/devices", {"id": "d9"})
-    assert (201, "d9", ADA) == (answer.status, answer.payload["device"]["id"], answer.payload["device"]["enrolled_by"])
+    assert (201, "d9", ADA) == (
+        answer.status,
+        answer.payload["device"]["id"],
+        answer.payload["device"]["enrolled_by"],
+    )
     assert None is answer.payload["device"]["last_seen"]  # it has not reported yet
     for query in ({}, {"confirm": "d"}):
         assert 400 == (await server.ask("DELETE", "/devices/d9", **query)).status
@@ -114,7 +118,9 @@ async def test_a_device_is_admitted_and_deleted(server: OperatorServer) -> None:
         ("PATCH", "/devices/d0", {"state": "revoked"}, 400),
     ],
 )
-async def test_what_is_refused(server: OperatorServer, method: str, path: str, body: Any, status: int) -> None:
+async def test_what_is_refused(
+    server: OperatorServer, method: str, path: str, body: Any, status: int
+) -> None:
     """With a reason, and nothing is changed."""
     before = _device(server, "d0")
     assert status == (await server.ask(method, path, body)).status
@@ -126,4 +132,6 @@ async def test_names_that_nobody_enrolled(server: OperatorServer) -> None:
     for n, name in enumerate(("x", "y", "x")):
         lifecycle(server).table.note_unenrolled(name, key="sender", now=float(n))
     rows = (await server.ask("GET", "/unenrolled")).payload["unenrolled"]
-    assert [("x", 2, "sender"), ("y", 1, "sender")] == [(row["name"], row["count"], row["key"]) for row in rows]
+    assert [("x", 2, "sender"), ("y", 1, "sender")] == [
+        (row["name"], row["count"], row["key"]) for row in rows
+    ]

@@ -1,4 +1,7 @@
-"""What a process imports: a start and a command pay for what they use, and for nothing that nobody asked for yet."""
+"""
+What a process imports: a start and a command pay for what they use, and for nothing that nobody asked for
+yet.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ pytestmark = pytest.mark.asyncio
 
 async def loaded(script: str, *words: str) -> set[str]:
     """The modules that a process of our command had imported."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, *words, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, *words, stdout=PIPE, stderr=PIPE
+    )
     output, errors = await process.communicate()
     assert 0 == process.returncode, errors.decode()
     [line] = [line for line in output.decode().splitlines() if line.startswith("LOADED ")]
@@ -52,8 +57,8 @@ def own(modules: set[str]) -> list[str]:
 
 async def test_a_start_imports_what_a_server_needs(tmp_path: Path) -> None:
     """
-    At most 450 modules of ours: no handler, tool, detector or reader of statements, and no format or product, before
-    somebody asks for one.
+    At most 450 modules of ours: no handler, tool, detector or reader of statements, and no format or product,
+    before somebody asks for one.
     """
     addresses = ("--listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0")
     modules = await loaded(READY, "serve", "--data", str(tmp_path / "data"), *addresses)
@@ -68,7 +73,9 @@ async def test_a_start_imports_what_a_server_needs(tmp_path: Path) -> None:
 
 
 async def test_a_first_request_imports_its_area(serve: Serve) -> None:
-    """An address whose handlers were not imported answers as if they were, by any method and below its path."""
+    """
+    An address whose handlers were not imported answers as if they were, by any method and below its path.
+    """
     serving = await serve()
     answers = [
         (await serving.send(path, b"", None, method=method, key=None)).status
@@ -87,5 +94,13 @@ async def test_a_command_imports_what_it_says(serve: Serve, words: tuple[str, ..
     data = str(serving.app.config.data_dir)
     modules = await loaded(ENDED, *words, "--json", "--data", data)
     assert len(own(modules)) <= COMMAND
-    heavy = ("aiohttp.web", "google.protobuf", "grpc", "opentelemetry", "prometheus_client", "sqlite3", "yaml")
+    heavy = (
+        "aiohttp.web",
+        "google.protobuf",
+        "grpc",
+        "opentelemetry",
+        "prometheus_client",
+        "sqlite3",
+        "yaml",
+    )
     assert [] == [name for name in heavy if name in modules]

@@ -1,4 +1,7 @@
-"""Parts 2.1, 3.1 and 8 of the published interface, one test a row of its tables; each row's words are the docstring."""
+"""
+Parts 2.1, 3.1 and 8 of the published interface, one test a row of its tables; each row's words are the
+docstring.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,9 @@ async def test_a_name_that_is_taken_is_refused(server: OperatorServer, taken: st
 @pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["a\x00bc", "a\nbc", "a\x1b[31mbc", "a\u2028bc", "x" * 201])
 async def test_names_that_would_break_a_terminal_are_refused(server: OperatorServer, name: str) -> None:
-    """Name: beyond the interface, control characters, line breaks and more than 200 characters are refused."""
+    """
+    Name: beyond the interface, control characters, line breaks and more than 200 characters are refused.
+    """
     assert 400 == (await server.ask("POST", "/keys", {"name": name, "scopes": [INGEST]})).status
 
 
@@ -165,7 +170,10 @@ async def test_scopes_are_editable_from_fixed_to_managed_and_back(server: Operat
     """Scopes: Editable; what is given takes the place of the other kind."""
     secret = (await server.create("search team", scopes=["views:read_view"]))["secret"]
     managed = await server.ask("PATCH", "/keys/search%20team", {"use_cases": [SEND_AI_TELEMETRY]})
-    assert ([], [SEND_AI_TELEMETRY]) == (managed.payload["key"]["scopes"], managed.payload["key"]["use_cases"])
+    assert ([], [SEND_AI_TELEMETRY]) == (
+        managed.payload["key"]["scopes"],
+        managed.payload["key"]["use_cases"],
+    )
     assert passes(server, secret)
     fixed = await server.ask("PATCH", "/keys/search%20team", {"scopes": ["views:read_view"]})
     assert (["views:read_view"], []) == (fixed.payload["key"]["scopes"], fixed.payload["key"]["use_cases"])
@@ -207,7 +215,9 @@ async def test_the_time_of_the_last_update_is_shown(server: OperatorServer) -> N
     """Last Modified: Time of last update."""
     before = (await server.create())["key"]["last_modified"]
     server.clock.move(60)
-    after = (await server.ask("PATCH", "/keys/search%20team", {"description": "new"})).payload["key"]["last_modified"]
+    after = (await server.ask("PATCH", "/keys/search%20team", {"description": "new"})).payload["key"][
+        "last_modified"
+    ]
     assert ("2026-09-21T14:13:20.000Z", "2026-09-21T14:14:20.000Z") == (before, after)
 
 
@@ -245,12 +255,18 @@ async def test_the_secret_is_shown_once(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 async def test_a_single_key_of_before_is_listed_by_its_name(tmp_path: Path) -> None:
-    """An organization that had a single key before multiple keys were supported has it listed as Legacy API Key."""
+    """
+    An organization that had a single key before multiple keys were supported has it listed as Legacy API Key.
+    """
     file = tmp_path / "key"
     file.write_text("an-old-secret\n")
     async with operator_server(tmp_path, api_key_file=file) as server:
         [key] = (await server.ask("GET", "/keys")).payload["keys"]
-        assert ("Legacy API Key", "Enabled", [SEND_AI_TELEMETRY]) == (key["name"], key["status"], key["use_cases"])
+        assert ("Legacy API Key", "Enabled", [SEND_AI_TELEMETRY]) == (
+            key["name"],
+            key["status"],
+            key["use_cases"],
+        )
         assert passes(server, "an-old-secret")
         assert not passes(server, "an-old-secret", "views:read_view")
 
@@ -274,7 +290,10 @@ async def test_the_legacy_key_is_changed_by_the_deployment_alone(
     async with operator_server(tmp_path, api_key_file=file) as server:
         where, _, query = path.partition("?")
         answer = await server.ask(
-            method, f"/keys/Legacy%20API%20Key{where}", body, **({"confirm": "Legacy API Key"} if query else {})
+            method,
+            f"/keys/Legacy%20API%20Key{where}",
+            body,
+            **({"confirm": "Legacy API Key"} if query else {}),
         )
         assert 409 == answer.status
         assert "server.api_key_file" in answer.error[2]
@@ -289,7 +308,9 @@ async def test_the_legacy_name_is_taken_for_ever(server: OperatorServer) -> None
 
 @pytest.mark.asyncio
 async def test_the_legacy_key_follows_its_file(tmp_path: Path) -> None:
-    """A deployment that rotates the file needs no restart; a file that became unreadable leaves the last key."""
+    """
+    A deployment that rotates the file needs no restart; a file that became unreadable leaves the last key.
+    """
     file = tmp_path / "key"
     file.write_text("an-old-secret")
     async with operator_server(tmp_path, api_key_file=file) as server:
@@ -306,7 +327,9 @@ async def test_the_legacy_key_follows_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_create_leads_to_enabled_and_shows_the_secret_once(server: OperatorServer) -> None:
-    """(none), create key, name valid, at least one scope or use case: Enabled; the key secret is shown once."""
+    """
+    (none), create key, name valid, at least one scope or use case: Enabled; the key secret is shown once.
+    """
     created = await server.create()
     assert "Enabled" == created["key"]["status"]
     assert passes(server, created["secret"])
@@ -337,7 +360,9 @@ async def test_enable_leads_to_enabled(server: OperatorServer) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("status", ["Enabled", "Disabled"])
 async def test_edit_leaves_the_status(server: OperatorServer, status: str) -> None:
-    """Enabled or Disabled, edit: unchanged; name, description, scopes may change; Updated By, Last Modified do."""
+    """
+    Enabled or Disabled, edit: unchanged; name, description, scopes may change; Updated By, Last Modified do.
+    """
     before = (await server.create())["key"]
     if status == "Disabled":
         await server.ask("POST", "/keys/search%20team/disable")
@@ -416,7 +441,10 @@ async def test_limit_of_items_per_page(server: OperatorServer) -> None:
     for number in range(3):
         await server.create(f"key {number}")
     payload = (await server.ask("GET", "/keys", limit="2")).payload
-    assert (["key 0", "key 1"], 2) == ([key["name"] for key in payload["keys"]], payload["pagination"]["page_count"])
+    assert (["key 0", "key 1"], 2) == (
+        [key["name"] for key in payload["keys"]],
+        payload["pagination"]["page_count"],
+    )
 
 
 # Beyond the tables: rotation, labels, names in paths
@@ -456,11 +484,21 @@ async def test_labels_come_with_the_bearer(server: OperatorServer) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     "labels",
-    [{"": "x"}, {"team": ""}, {"te am": "x"}, {"team": "x" * 257}, {"team": "a\nb"}, {f"l{n}": "x" for n in range(33)}],
+    [
+        {"": "x"},
+        {"team": ""},
+        {"te am": "x"},
+        {"team": "x" * 257},
+        {"team": "a\nb"},
+        {f"l{n}": "x" for n in range(33)},
+    ],
 )
 async def test_labels_are_bounded(server: OperatorServer, labels: dict[str, str]) -> None:
     """At most 32 labels, plain names, values of 1 to 256 characters."""
-    assert 400 == (await server.ask("POST", "/keys", {"name": "abc", "scopes": [INGEST], "labels": labels})).status
+    assert (
+        400
+        == (await server.ask("POST", "/keys", {"name": "abc", "scopes": [INGEST], "labels": labels})).status
+    )
 
 
 @pytest.mark.asyncio
@@ -479,8 +517,8 @@ async def test_managed_use_cases_are_resolved_when_a_request_is_checked(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A scope that a release adds to a use case opens for existing managed keys with no edit; fixed keys never widen. A
-    server works out once what a key may do, so the keys that are asked behind the change are others.
+    A scope that a release adds to a use case opens for existing managed keys with no edit; fixed keys never
+    widen. A server works out once what a key may do, so the keys that are asked behind the change are others.
     """
     from spool.registry import scopes
 

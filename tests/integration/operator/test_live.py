@@ -62,12 +62,21 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
         await deliveries.set_aside(delivery, error="no such model", status="400")
         assert ("changed", {"what": ["routes", "dead"]}) == await stream.event()
         await server.create("search team", scopes=[INGEST])
-        money = ["views", "budgets", "recommendations", "notifications", "statements"]  # a viewer sees no roles
+        money = [
+            "views",
+            "budgets",
+            "recommendations",
+            "notifications",
+            "statements",
+        ]  # a viewer sees no roles
         assert ("changed", {"what": ["insights", *money, "keys", "connections"]}) == await stream.event()
 
 
 async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -> None:
-    """`server.max_event_streams` are open, each of another; the next is told which setting it was, until one closes."""
+    """
+    `server.max_event_streams` are open, each of another; the next is told which setting it was, until one
+    closes.
+    """
     cookie = await signed_in(server)
     async with listening(server.url, await signed_in(server)):
         async with listening(server.url, await signed_in(server)):
@@ -81,7 +90,9 @@ async def test_a_stream_more_than_the_limit_is_refused(server: OperatorServer) -
 
 
 async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> None:
-    """However many pages somebody opens: his oldest ends, told to come back late, and an administrator's opens."""
+    """
+    However many pages somebody opens: his oldest ends, told to come back late, and an administrator's opens.
+    """
     server.services.installation.event_streams = EventStreams(4, 3)
     viewer, administrator = await signed_in(server), await signed_in(server)
     async with AsyncExitStack() as stack:
@@ -90,14 +101,18 @@ async def test_one_person_leaves_streams_to_others(server: OperatorServer) -> No
             assert b"retry: 60000" in [line async for line in old.lines()]
         assert 3 == server.services.installation.event_streams.count
         heard = [await stack.enter_async_context(listening(server.url, administrator)) for _ in range(2)]
-        assert [200, 200] == [stream.response.status for stream in heard]  # in place of the viewer's that is oldest
+        assert [200, 200] == [
+            stream.response.status for stream in heard
+        ]  # in place of the viewer's that is oldest
         await add(server.services.spool.log, call(1))
         for stream in (*heard, *streams[-2:]):
             assert "changed" == (await stream.event())[0]
 
 
 async def test_it_ends_with_the_session(server: OperatorServer) -> None:
-    """Whoever is signed out, or was idle too long, hears nothing more; listening does not keep a session alive."""
+    """
+    Whoever is signed out, or was idle too long, hears nothing more; listening does not keep a session alive.
+    """
     cookie = await signed_in(server)
     async with listening(server.url, cookie) as stream:
         [session] = (await server.ask("GET", "/sessions")).payload["sessions"]
@@ -113,8 +128,12 @@ async def test_it_ends_when_rights_change(server: OperatorServer) -> None:
     roles, actor = server.registry.roles, Actor("root", "here")
     account = {"email": "ada@example.com", "password": "correct horse battery", "role": "none"}
     await server.ask("POST", "/operators", account)
-    signed = await server.over_http("POST", "/sessions", {name: account[name] for name in ("email", "password")})
-    draft = RoleDraft(name="Costs", data_access=FULL, permission_sets=(VIEW_COSTS,), members=("ada@example.com",))
+    signed = await server.over_http(
+        "POST", "/sessions", {name: account[name] for name in ("email", "password")}
+    )
+    draft = RoleDraft(
+        name="Costs", data_access=FULL, permission_sets=(VIEW_COSTS,), members=("ada@example.com",)
+    )
     role = await roles.create(draft, known=(), limits=RoleLimits(), actor=actor)
     async with listening(server.url, f"tollhouse={signed.cookies['tollhouse'].value}") as stream:
         other = replace(draft, name="Others", members=())

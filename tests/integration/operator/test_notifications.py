@@ -1,4 +1,6 @@
-"""Notifications from an insight to the receiver, as operators see them: calls, commands, metrics and a reload."""
+"""
+Notifications from an insight to the receiver, as operators see them: calls, commands, metrics and a reload.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class Console:
         """The channel, once it is parked."""
         async with asyncio.timeout(120):
             while True:
-                found = (await self.ask("GET", "/notification-channels", state="parked"))["notification_channels"]
+                found = (await self.ask("GET", "/notification-channels", state="parked"))[
+                    "notification_channels"
+                ]
                 if found:
                     first: dict[str, Any] = found[0]
                     return first
@@ -112,13 +116,24 @@ async def test_an_insight_reaches_the_receiver(console: Console) -> None:
 @pytest.mark.asyncio
 async def test_a_test_shows_what_is_wrong_and_a_reload_mends_it(console: Console) -> None:
     """The channel is parked with the receiver's words, and with another address the test arrives."""
-    console.receiver.judge = lambda request: Reply(404, b"gone", "text/plain") if request.path == "/hook" else None
+    console.receiver.judge = lambda request: (
+        Reply(404, b"gone", "text/plain") if request.path == "/hook" else None
+    )
     answer = await console.ask("POST", "/notification-channels/one/test", {})
-    assert (201, "waiting", "test") == (answer["http"], answer["notification"]["state"], answer["notification"]["kind"])
+    assert (201, "waiting", "test") == (
+        answer["http"],
+        answer["notification"]["state"],
+        answer["notification"]["kind"],
+    )
     channel = await console.parked()
-    assert {"name": "one", "type": "webhook", "state": "parked", "reason": "404 gone", "waiting": 1, "sent": 0} == {
-        name: channel[name] for name in ("name", "type", "state", "reason", "waiting", "sent")
-    }
+    assert {
+        "name": "one",
+        "type": "webhook",
+        "state": "parked",
+        "reason": "404 gone",
+        "waiting": 1,
+        "sent": 0,
+    } == {name: channel[name] for name in ("name", "type", "state", "reason", "waiting", "sent")}
     [before] = console.config.notify
     console.config = replace(console.config, notify=(replace(before, url=f"{console.receiver.url}/new"),))
     reloaded = await console.ask("POST", "/reload", {})

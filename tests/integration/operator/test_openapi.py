@@ -44,17 +44,37 @@ def test_a_call_names_the_permission_set_that_it_needs() -> None:
 def test_what_may_be_left_out_is_not_required() -> None:
     """A report needs no parameter and takes some of them repeatedly; a delete needs its confirmation."""
     report = {each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/report"]["get"]["parameters"]}
-    once = {"from", "to", "range", "view", "tz", "per", "compare", "top", "top_by", "format", "limit", "cursor"}
+    once = {
+        "from",
+        "to",
+        "range",
+        "view",
+        "tz",
+        "per",
+        "compare",
+        "top",
+        "top_by",
+        "format",
+        "limit",
+        "cursor",
+    }
     assert once | {"by", "where", "show"} == set(report)
     assert not any(each.get("required") for each in report.values())
-    assert {"by", "where", "show"} == {name for name, each in report.items() if each["schema"]["type"] == "array"}
-    delete = {each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/keys/{{name}}"]["delete"]["parameters"]}
+    assert {"by", "where", "show"} == {
+        name for name, each in report.items() if each["schema"]["type"] == "array"
+    }
+    delete = {
+        each["name"]: each
+        for each in DOCUMENT["paths"][f"{OPERATOR_API}/keys/{{name}}"]["delete"]["parameters"]
+    }
     assert delete["confirm"]["required"]
 
 
 def test_a_list_shows_its_parameters() -> None:
     """Filters that repeat, with their valid values, and the sort keys."""
-    parameters = {each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/keys"]["get"]["parameters"]}
+    parameters = {
+        each["name"]: each for each in DOCUMENT["paths"][f"{OPERATOR_API}/keys"]["get"]["parameters"]
+    }
     assert ["Enabled", "Disabled"] == parameters["status"]["schema"]["items"]["enum"]
     assert "last_accessed" in parameters["sort_key"]["schema"]["enum"]
     assert 1000 == parameters["limit"]["schema"]["maximum"]
@@ -64,5 +84,8 @@ def test_a_call_says_to_whom_it_is_closed() -> None:
     """Who may see some calls alone reads which addresses are cut, and which are refused."""
     paths = DOCUMENT["paths"]
     assert "About the calls that the person may see." == paths[f"{OPERATOR_API}/report"]["get"]["description"]
-    assert "Closed to people who may see some calls alone." == paths[f"{OPERATOR_API}/status"]["get"]["description"]
+    assert (
+        "Closed to people who may see some calls alone."
+        == paths[f"{OPERATOR_API}/status"]["get"]["description"]
+    )
     assert "description" not in paths[f"{OPERATOR_API}/session"]["get"]

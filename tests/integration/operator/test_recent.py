@@ -63,12 +63,16 @@ async def test_records_are_filtered(server: OperatorServer) -> None:
 
 
 async def test_records_of_a_view(server: OperatorServer) -> None:
-    """As its filter says, tags and the unknown too; pages and the stream hold to it; an unknown one is refused."""
+    """
+    As its filter says, tags and the unknown too; pages and the stream hold to it; an unknown one is refused.
+    """
     server.services.money.ledger.tags = ("service",)
     tests = call(2, team="search", tags={"service": "tests"})
     await add(server.services.spool.log, call(1, team="search"), tests, call(3, team="ads"), call(4))
     filter = {"team": ["search", None], "!tag:service": ["tests"]}
-    made = await server.ask("POST", "/views", {"name": "Ours", "filter": filter, "principal_dimension": "team"})
+    made = await server.ask(
+        "POST", "/views", {"name": "Ours", "filter": filter, "principal_dimension": "team"}
+    )
     assert [4, 1] == await numbers(server, view="Ours")
     assert [1] == await numbers(server, view=made.payload["view"]["id"], team="search")
     first = (await server.ask("GET", "/records", view="Ours", limit="1")).payload
@@ -96,11 +100,16 @@ async def test_it_says_how_far_it_looked(server: OperatorServer, monkeypatch: py
 
 
 async def test_records_of_a_day_and_a_month(server: OperatorServer) -> None:
-    """By when the call began, in UTC, whenever it was reported; what names no time belongs to the day that it came."""
+    """
+    By when the call began, in UTC, whenever it was reported; what names no time belongs to the day that it
+    came.
+    """
     log, clock = server.services.spool.log, server.clock
     clock.move(-clock.now() % DAY_S + 40 * DAY_S + 3600)  # an hour into a day
     today = clock.now() - 3600
-    at = {name: int(today + hours * 3600) * NS for name, hours in (("late", -1), ("early", 0.5), ("ahead", 30))}
+    at = {
+        name: int(today + hours * 3600) * NS for name, hours in (("late", -1), ("early", 0.5), ("ahead", 30))
+    }
     await add(log, call(1, start_time=at["late"] - 40 * DAY_S * NS))
     await add(log, call(2, start_time=at["late"]), call(3, start_time=at["early"]), call(4, start_time=None))
     await add(log, call(5, start_time=at["ahead"]))  # no clock is believed so far ahead
@@ -134,7 +143,10 @@ async def test_what_is_no_date_is_refused(server: OperatorServer, wrong: str) ->
 async def test_records_of_a_day_are_found_behind_newer_ones(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many came since; and where more came than are looked through, the answer says up to when was looked."""
+    """
+    However many came since; and where more came than are looked through, the answer says up to when was
+    looked.
+    """
     monkeypatch.setattr(newest, "LOOKED_THROUGH", 4)
     monkeypatch.setattr(listing, "STEP", 2)
     log, clock = server.services.spool.log, server.clock
@@ -151,7 +163,9 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
     assert (9, None) == (answer["looked_through"]["records"], answer["looked_through"]["until"])
     server.services.spool.max_listed_records = lambda: 5
     answer = (await server.ask("GET", "/records", date=day)).payload
-    until = (await server.ask("GET", "/records", date=dates.day_and_month(None, clock.now())[0])).payload["records"]
+    until = (await server.ask("GET", "/records", date=dates.day_and_month(None, clock.now())[0])).payload[
+        "records"
+    ]
     assert [3, 2, 1] == [row["number"] for row in answer["records"]]
     looked = answer["looked_through"]
     assert (5, 5, until[-2]["committed_at"]) == (looked["records"], looked["most"], looked["until"])
@@ -168,9 +182,13 @@ async def test_a_billing_drop_is_shown_without_its_body(server: OperatorServer) 
 
 
 async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One by one, the newest first, with what each amounts to; other records are not looked through for them."""
+    """
+    One by one, the newest first, with what each amounts to; other records are not looked through for them.
+    """
     monkeypatch.setattr(newest, "LOOKED_THROUGH", 3)
-    server.services.spool.event_amount = lambda event: Decimal(event.data["gb"]) if "gb" in event.data else None
+    server.services.spool.event_amount = lambda event: (
+        Decimal(event.data["gb"]) if "gb" in event.data else None
+    )
     events = [
         UsageEvent(id=n.to_bytes(16), source="app", event_type=type, subject=f"u{n}")
         for n, type in enumerate(("old", "login", "store", "login"))
@@ -181,7 +199,9 @@ async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pyte
     await server.services.spool.log.append(kept)
     await add(server.services.spool.log, *(call(n) for n in range(1, 6)))
     answer = (await server.ask("GET", "/events")).payload
-    assert [("u3", None), ("u2", "0.5"), ("u1", None)] == [(row["subject"], row["amount"]) for row in answer["events"]]
+    assert [("u3", None), ("u2", "0.5"), ("u1", None)] == [
+        (row["subject"], row["amount"]) for row in answer["events"]
+    ]
     assert (3, 3) == (answer["looked_through"]["records"], answer["looked_through"]["most"])
     [store] = (await server.ask("GET", "/events", type="store")).payload["events"]
     assert ("store", "open", {"gb": "0.50"}) == (store["event_type"], store["state"], store["data"])
@@ -193,7 +213,9 @@ async def test_tail_shows_records_as_they_are_committed(server: OperatorServer) 
     """Those that pass the filters, from now on; the same row as in the list."""
     await add(server.services.spool.log, call(1, team="search"))
     async with listening(server.url, await signed_in(server), "/tail?team=search&team=ads") as stream:
-        await add(server.services.spool.log, call(2, team="search"), call(3, team="other"), call(4, team="ads"))
+        await add(
+            server.services.spool.log, call(2, team="search"), call(3, team="other"), call(4, team="ads")
+        )
         rows = [await stream.event() for _ in range(2)]
     listed = (await server.ask("GET", "/records", sort_key="number", sort_order="asc")).payload["records"]
     assert [("record", listed[1]), ("record", listed[3])] == rows

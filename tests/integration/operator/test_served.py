@@ -1,4 +1,6 @@
-"""What servers of models served, beside the calls that were told of the same models, over the operator API."""
+"""
+What servers of models served, beside the calls that were told of the same models, over the operator API.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,10 @@ def told(number: int, at: float, **fields: Any) -> Any:
 
 
 async def test_served_less_told(server: OperatorServer) -> None:
-    """By model, whatever marks are in its name; not calls of caches, shadows, and those of other days and models."""
+    """
+    By model, whatever marks are in its name; not calls of caches, shadows, and those of other days and
+    models.
+    """
     now = server.clock.now()
     await add(
         server.services.spool.log,
@@ -86,7 +91,9 @@ async def test_served_less_told(server: OperatorServer) -> None:
     before = datetime.fromtimestamp(now - 2 * DAY_S, UTC).strftime("%Y-%m-%d")
     [row] = (await server.ask("GET", "/served", date=before)).payload["models"]
     assert {"input_tokens": 5 - 100, "output_tokens": -10} == row["untold"]
-    assert (400, 400) == tuple([(await server.ask("GET", "/served", date=date)).status for date in ("2026-11", "soon")])
+    assert (400, 400) == tuple(
+        [(await server.ask("GET", "/served", date=date)).status for date in ("2026-11", "soon")]
+    )
 
 
 async def test_a_server_that_counts_and_one_without_a_model(server: OperatorServer) -> None:
@@ -107,7 +114,11 @@ async def test_more_models_than_are_added_up(server: OperatorServer, monkeypatch
     """The first that came are."""
     monkeypatch.setattr(served, "MOST_MODELS", 1)
     now = server.clock.now()
-    await add(server.services.spool.log, counter(1, "input", 1, at=now), counter(2, "input", 1, at=now, model="other"))
+    await add(
+        server.services.spool.log,
+        counter(1, "input", 1, at=now),
+        counter(2, "input", 1, at=now, model="other"),
+    )
     assert [MODEL] == [row["model"] for row in (await server.ask("GET", "/served")).payload["models"]]
 
 

@@ -39,7 +39,9 @@ async def bury(server: OperatorServer, count: int) -> None:
     """Records that the upstream refused for good."""
     await add(server.services.spool.log, *[call(number) for number in range(count)])
     for _ in range(count):
-        await server.services.spool.deliveries.set_aside(await due(server), error="no such model", status="400")
+        await server.services.spool.deliveries.set_aside(
+            await due(server), error="no such model", status="400"
+        )
 
 
 @pytest.mark.asyncio
@@ -84,7 +86,9 @@ async def test_deliveries_are_a_list(server: OperatorServer) -> None:
     assert ("open", 1, "2026-09-21T14:13:50.000Z", "503") == tuple(
         waiting[name] for name in ("state", "attempts", "not_before", "last_error")
     )
-    assert [waiting] == (await server.ask("GET", "/deliveries", state="open", route=ROUTE)).payload["deliveries"]
+    assert [waiting] == (await server.ask("GET", "/deliveries", state="open", route=ROUTE)).payload[
+        "deliveries"
+    ]
     assert [] == (await server.ask("GET", "/deliveries", route="other/ai-telemetry")).payload["deliveries"]
     assert 400 == (await server.ask("GET", "/deliveries", state="lost")).status
     assert 1 == (await server.ask("GET", "/status")).payload["routes"][0]["unknown"]
@@ -92,7 +96,9 @@ async def test_deliveries_are_a_list(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None:
-    """Only a route whose destination left the configuration goes; its queue is counted as discarded and audited."""
+    """
+    Only a route whose destination left the configuration goes; its queue is counted as discarded and audited.
+    """
     await add(server.services.spool.log, call(1), call(2))
     assert (409, "not_allowed") == (await server.ask("DELETE", f"/routes/{ROUTE}")).error[:2]
     await server.services.spool.deliveries.declare([])
@@ -136,7 +142,9 @@ async def test_dead_letters_are_retried_by_id(server: OperatorServer) -> None:
 async def test_dead_letters_are_discarded_by_route(server: OperatorServer) -> None:
     """All of one route, counted as discarded."""
     await bury(server, 3)
-    assert {"discarded": 0} == (await server.ask("POST", "/dead/discard", {"route": "other/ai-telemetry"})).payload
+    assert {"discarded": 0} == (
+        await server.ask("POST", "/dead/discard", {"route": "other/ai-telemetry"})
+    ).payload
     assert {"discarded": 3} == (await server.ask("POST", "/dead/discard", {"route": ROUTE})).payload
     assert 3 == (await server.ask("GET", "/books")).payload["routes"][ROUTE]["discarded"]
 
@@ -186,7 +194,9 @@ async def test_replay_counts_first_and_then_sends(server: OperatorServer) -> Non
 )
 async def test_replay_needs_a_time_range(server: OperatorServer, since: str, until: str | None) -> None:
     """RFC 3339 with a zone and inside of the calendar, since before until."""
-    assert 400 == (await server.ask("POST", "/replay", {"route": ROUTE, "since": since, "until": until})).status
+    assert (
+        400 == (await server.ask("POST", "/replay", {"route": ROUTE, "since": since, "until": until})).status
+    )
 
 
 @pytest.mark.asyncio
@@ -214,19 +224,28 @@ async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
-    """What is kept, why, where it waits and what is not stored; no other record, and none that is not there."""
+    """
+    What is kept, why, where it waits and what is not stored; no other record, and none that is not there.
+    """
     record, known_as = call(2, cost="0.25", cost_source="reported", estimated_cost="9", price_book="old")
     await add(server.services.spool.log, call(1), (record, known_as))
     await server.services.spool.deliveries.set_aside(await due(server), error="no", status="400")
     await server.services.spool.deliveries.unknown(await due(server), reason="no answer")
     shown = (await server.ask("GET", f"/records/{known_as.id.hex().upper()}")).payload
-    assert (AI_TELEMETRY, 2, "0.25", []) == (shown["topic"], shown["number"], shown["record"]["cost"], shown["dead"])
+    assert (AI_TELEMETRY, 2, "0.25", []) == (
+        shown["topic"],
+        shown["number"],
+        shown["record"]["cost"],
+        shown["dead"],
+    )
     assert [("unknown", "no answer")] == [(each["state"], each["last_error"]) for each in shown["deliveries"]]
     assert (f"reported by {record.source}", "the reported cost counts") == (
         shown["why"]["cost"],
         shown["why"]["cost_source"],
     )
-    assert shown["why"]["estimated_cost"].startswith("worked out from its tokens with the price book old; the book of")
+    assert shown["why"]["estimated_cost"].startswith(
+        "worked out from its tokens with the price book old; the book of"
+    )
     assert shown["not_stored"]
     assert "known by an id that is not on record, or that another Tollhouse gave it" == shown["why"]["id"]
     assert [] == shown["price_lines"]
@@ -242,7 +261,10 @@ async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
 async def test_a_record_on_file_is_found_without_reading_the_log(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The duplicate window knows its number, or about when it came; what it does not know is looked for in one day."""
+    """
+    The duplicate window knows its number, or about when it came; what it does not know is looked for in one
+    day.
+    """
     log = server.services.spool.log
     for hour in range(40):
         await add(log, *[call(hour * 1000 + number, at=server.clock.now()) for number in range(1000)])
@@ -293,7 +315,12 @@ async def test_types_of_usage_events_are_listed(tmp_path: Path) -> None:
             "type": "api_call", "count": 2, "amount": "0.2", "last_seen": "2026-09-21T14:13:20.000Z",
             "sent_as": "unit-cost stream calls", "unmapped": False,
         } == api_call  # fmt: skip
-        assert ("login", 1, None, True) == (login["type"], login["count"], login["sent_as"], login["unmapped"])
+        assert ("login", 1, None, True) == (
+            login["type"],
+            login["count"],
+            login["sent_as"],
+            login["unmapped"],
+        )
         assert None is login["amount"]
         await server.ask("POST", "/insights/run", {})
         [insight] = (await server.ask("GET", "/insights")).payload["insights"]
@@ -319,7 +346,13 @@ async def test_partial_refusals_are_listed(server: OperatorServer) -> None:
         await due(server), Settlement(delivered=0, refused=1, words="too old")
     )
     [row] = (await server.ask("GET", "/partial-refusals", route=ROUTE)).payload["partial_refusals"]
-    assert (ROUTE, 1, 1, 1, "too old") == (row["route"], row["first"], row["last"], row["count"], row["words"])
+    assert (ROUTE, 1, 1, 1, "too old") == (
+        row["route"],
+        row["first"],
+        row["last"],
+        row["count"],
+        row["words"],
+    )
 
 
 @pytest.mark.asyncio
@@ -332,7 +365,9 @@ async def test_the_books_balance(server: OperatorServer) -> None:
 
 
 @pytest.mark.asyncio
-async def test_books_are_recounted_one_at_a_time(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_books_are_recounted_one_at_a_time(
+    server: OperatorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever asks; the person who asked for it has other questions answered meanwhile."""
     await bury(server, 1)
     log, verify = server.services.spool.log, server.services.spool.log.verify

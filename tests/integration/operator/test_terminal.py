@@ -28,7 +28,10 @@ pytestmark = pytest.mark.asyncio
 
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:
-    """A shell lets what runs in the background ignore SIGINT, and every process inherits that from the one before."""
+    """
+    A shell lets what runs in the background ignore SIGINT, and every process inherits that from the one
+    before.
+    """
     before = signal.signal(SIGINT, signal.default_int_handler)
     yield
     signal.signal(SIGINT, before)
@@ -38,7 +41,9 @@ def interruptible() -> Iterator[None]:
 async def command(serving: Serving, *words: str) -> AsyncIterator[Process]:
     program, number = copying_command()
     words = (*words, "--data", str(serving.app.config.data_dir))
-    process = await asyncio.create_subprocess_exec(program, *words, stdout=PIPE, stderr=PIPE, pass_fds=[number])
+    process = await asyncio.create_subprocess_exec(
+        program, *words, stdout=PIPE, stderr=PIPE, pass_fds=[number]
+    )
     try:
         async with asyncio.timeout(60):
             yield process
@@ -69,9 +74,16 @@ async def test_tail_shows_older_and_new_records(serve: Serve) -> None:
 
 
 async def test_a_line_for_people_has_the_figures(serve: Serve) -> None:
-    """Model, team, user, tokens and cost; what is unknown is a dash, and a terminal's controls are left out."""
+    """
+    Model, team, user, tokens and cost; what is unknown is a dash, and a terminal's controls are left out.
+    """
     serving = await serve()
-    known: dict[str, Any] = {"response_model": "gpt-5", "team": "se\x1barch", "cost": "0.25", "cost_source": "reported"}
+    known: dict[str, Any] = {
+        "response_model": "gpt-5",
+        "team": "se\x1barch",
+        "cost": "0.25",
+        "cost_source": "reported",
+    }
     await add(serving.app.services.storage.log, call(1, **known), call(2, status="error"))
     async with command(serving, "tail", "--last", "2") as process:
         first, second = [re.split(" {2,}", await line(process)) for _ in range(2)]
@@ -105,7 +117,9 @@ async def test_a_wrong_filter_is_wrong_use(serve: Serve) -> None:
 
 
 async def test_top_shows_rates_and_routes(serve: Serve) -> None:
-    """The records of the last minute by source, how far behind the ledger is, and every route with its reason."""
+    """
+    The records of the last minute by source, how far behind the ledger is, and every route with its reason.
+    """
     serving = await serve()
     storage = serving.app.services.storage
     await storage.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])

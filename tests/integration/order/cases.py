@@ -1,4 +1,6 @@
-"""The payloads of the shared cases, taken apart: pieces that may come in any order and in requests of their own."""
+"""
+The payloads of the shared cases, taken apart: pieces that may come in any order and in requests of their own.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def read_case(path: Path) -> Case | None:
     """None for what holds no two items."""
     name, text = f"{path.parent.name}/{path.stem}", path.read_text()
     values = (
-        [json.loads(line) for line in text.splitlines() if line] if path.suffix == ".ndjson" else [json.loads(text)]
+        [json.loads(line) for line in text.splitlines() if line]
+        if path.suffix == ".ndjson"
+        else [json.loads(text)]
     )
     root = next((name for name in MEMBERS if name in values[0]), "")
     if root:
@@ -64,7 +68,9 @@ def _items(format: str, values: list[Any]) -> list[Any]:
 
 
 def _otlp_pieces(root: str, entries: Sequence[Row]) -> tuple[tuple[Any, ...], ...]:
-    """Each item in an envelope of its own; spans by trace, because twins and owners are found within a request."""
+    """
+    Each item in an envelope of its own; spans by trace, because twins and owners are found within a request.
+    """
     middle, member = MEMBERS[root]
     by_trace: dict[str, list[Any]] = {}
     for entry in entries:

@@ -1,4 +1,6 @@
-"""Claude Code's events about the end of a call or a prompt that others tell, too: in any order one call each."""
+"""
+Claude Code's events about the end of a call or a prompt that others tell, too: in any order one call each.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def event(name: str, **said: Any) -> Request:
     }
     resource = {"attributes": [attribute("service.name", "claude-code")]}
     scopes = [{"scope": {"name": "com.anthropic.claude_code.events"}, "logRecords": [record]}]
-    return Request("otlp/logs", json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": scopes}]}).encode())
+    return Request(
+        "otlp/logs", json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": scopes}]}).encode()
+    )
 
 
 def every_order(*requests: Request) -> list[list[Row]]:

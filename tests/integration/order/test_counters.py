@@ -1,9 +1,9 @@
 """
-Counters beside the calls that they repeat, and the spans of agents that sum both up, in any order, with pauses and
-restarts between them: the calls count, and nothing counts twice.
+Counters beside the calls that they repeat, and the spans of agents that sum both up, in any order, with
+pauses and restarts between them: the calls count, and nothing counts twice.
 
-The payloads are those of the shared cases. docs/ordering.md names what depends on order by design: the sum of an agent
-whose run is told later than it waits.
+The payloads are those of the shared cases. docs/ordering.md names what depends on order by design: the sum of
+an agent whose run is told later than it waits.
 """
 
 from __future__ import annotations
@@ -120,7 +120,11 @@ REPORTERS: dict[str, tuple[Case, list[Case]]] = {
     ),
     "Claude Agent SDK, Logfire": (FOUND["claude_code/api_request_events"], [LOGFIRE]),
 }  # fmt: skip
-SHORT = (0.0, 1.0, 5.0)  # seconds between two requests: what an agent's span waits for comes before its time is over
+SHORT = (
+    0.0,
+    1.0,
+    5.0,
+)  # seconds between two requests: what an agent's span waits for comes before its time is over
 LONG = (*SHORT, 20.0, 100.0, 400.0)  # counters that were summed before are taken back
 
 
@@ -168,7 +172,9 @@ def test_counters_without_calls_in_any_order(name: str) -> None:
     expected = summed(told_in_memory([case.request(case.pieces) for case in counters])[0])
     for _ in range(ORDERS):
         sent = requests(choice.sample(pieces, len(pieces)), choice)
-        rows, _ = told_on_disk(sent, [choice.random() < 0.3 for _ in sent], [choice.choice(SHORT) for _ in sent])
+        rows, _ = told_on_disk(
+            sent, [choice.random() < 0.3 for _ in sent], [choice.choice(SHORT) for _ in sent]
+        )
         assert expected == summed(rows)
         assert (0 if counters else 1) == len(calls_of(rows))
 

@@ -1,4 +1,7 @@
-"""Cursor tells a request, its failure and its correction by events, in any order; its counters stand beside them."""
+"""
+Cursor tells a request, its failure and its correction by events, in any order; its counters stand beside
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ def event(body: str, number: int, *, usage_event: str = "ue-7", **said: Any) -> 
     }
     resource = {"attributes": [attribute("service.name", "cursor")]}
     scopes = [{"scope": {"name": "cursor.telemetry"}, "logRecords": [record]}]
-    return Request("otlp/logs", json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": scopes}]}).encode())
+    return Request(
+        "otlp/logs", json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": scopes}]}).encode()
+    )
 
 
 def request(number: int = 1, *, model: str = "claude-sonnet-5", **said: Any) -> Request:
@@ -60,7 +65,12 @@ def test_a_failure_is_that_of_its_request() -> None:
 def test_a_correction_while_the_record_is_open_takes_the_cost_away() -> None:
     """The status stays what the others said."""
     row = only_in_every_order(request(), CORRECTION)
-    assert ("ok", 40, "0", "reported") == (row["status"], row["input_tokens"], row["cost"], row["cost_source"])
+    assert ("ok", 40, "0", "reported") == (
+        row["status"],
+        row["input_tokens"],
+        row["cost"],
+        row["cost_source"],
+    )
     assert "error" == only_in_every_order(request(), CORRECTION, ERROR)["status"]
 
 
@@ -83,7 +93,9 @@ def test_a_request_that_comes_late_keeps_its_tokens(first: Request, status: str,
         assert (2, 0) == (len(rows), conflicts)
         assert ("a1", 40, 310) == (late["request_id"], late["input_tokens"], late["output_tokens"])
     rows, _ = told_in_memory(told, pauses=[60])
-    assert [(status, cost)] == [(row["status"], row["cost"]) for row in rows if row["input_tokens"] is not None]
+    assert [(status, cost)] == [
+        (row["status"], row["cost"]) for row in rows if row["input_tokens"] is not None
+    ]
 
 
 def test_a_request_is_known_for_as_long_as_cursor_repeats_it() -> None:

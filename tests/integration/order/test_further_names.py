@@ -28,7 +28,9 @@ ANSWERED = {**CALL, "gen_ai.response.id": "msg_0a0b0c0d0e0f0a0b0c0d"}
 
 
 def as_traces(*spans: dict[str, Any], scope: str) -> Request:
-    return Request("otlp/traces", json.dumps(traces(*spans, scope=scope, resource={"service.name": "desk"})).encode())
+    return Request(
+        "otlp/traces", json.dumps(traces(*spans, scope=scope, resource={"service.name": "desk"})).encode()
+    )
 
 
 def event(number: int, attributes: dict[str, Any], *, scope: str = EVENTS_SCOPE) -> Request:
@@ -47,7 +49,9 @@ def assert_one_call(requests: Sequence[Request], **said: Any) -> None:
     """In every order, also with a stop in between."""
     for order in permutations(requests):
         for rows, _ in (told_in_memory(order), told_on_disk(order, [True])):
-            assert [said] == [{name: row[name] for name in said} for row in rows], [one.format for one in order]
+            assert [said] == [{name: row[name] for name in said} for row in rows], [
+                one.format for one in order
+            ]
 
 
 def nested(inner: dict[str, Any], **outer: Any) -> Request:
@@ -57,7 +61,9 @@ def nested(inner: dict[str, Any], **outer: Any) -> Request:
 
 def test_the_event_of_a_dropped_twin_is_its_call() -> None:
     """It bears the ids of the outer span, which repeats the inner one and is dropped."""
-    assert_one_call([nested(ANSWERED), event(1, CALL)], request_id="msg_0a0b0c0d0e0f0a0b0c0d", input_tokens=610)
+    assert_one_call(
+        [nested(ANSWERED), event(1, CALL)], request_id="msg_0a0b0c0d0e0f0a0b0c0d", input_tokens=610
+    )
 
 
 def test_the_event_of_a_failure_is_no_second_one() -> None:
@@ -77,7 +83,12 @@ def test_an_event_without_the_id_of_its_span_is_its_call() -> None:
 
 CALL_ID = "3f1d2c4b-0000-4000-8000-0000000000aa"
 TRACE = f"{1:032x}"
-EMBEDDING = {"model": "text-embedding-3-small", "prompt_tokens": 41, "completion_tokens": 0, "total_tokens": 41}
+EMBEDDING = {
+    "model": "text-embedding-3-small",
+    "prompt_tokens": 41,
+    "completion_tokens": 0,
+    "total_tokens": 41,
+}
 
 
 def phoenix(number: int, **changes: Any) -> Request:
@@ -138,7 +149,9 @@ def test_a_cloud_event_with_the_id_of_litellms_call_is_that_call() -> None:
 
 def test_a_failed_attempt_under_the_same_id_is_a_call_of_its_own() -> None:
     """LiteLLM gives a call and its fallback one id."""
-    failed = callback(status="failure", error_information={"error_class": "Timeout"}, prompt_tokens=0, total_tokens=0)
+    failed = callback(
+        status="failure", error_information={"error_class": "Timeout"}, prompt_tokens=0, total_tokens=0
+    )
     for order in permutations([failed, callback(), cloud_event()]):
         assert ["error", "ok"] == sorted(row["status"] for row in told_in_memory(order)[0])
 
@@ -153,7 +166,9 @@ def answered(answer: str, input_tokens: int) -> dict[str, Any]:
     return {**TURN, f"{ADK}.event_id": answer, "gen_ai.usage.input_tokens": input_tokens}
 
 
-@pytest.mark.parametrize("marks", [{}, {"openinference.span.kind": "LLM", "llm.model_name": "gemini-2.5-flash"}])
+@pytest.mark.parametrize(
+    "marks", [{}, {"openinference.span.kind": "LLM", "llm.model_name": "gemini-2.5-flash"}]
+)
 def test_events_of_answers_that_share_a_span_are_calls_of_their_own(marks: dict[str, Any]) -> None:
     """Under OpenInference each answer of a turn is written over the one before, in the span of the agent."""
     newest = {**answered("b", 1700), **marks, "gen_ai.request.model": "gemini-2.5-flash"}
@@ -166,4 +181,6 @@ def test_events_of_answers_that_share_a_span_are_calls_of_their_own(marks: dict[
 
 def test_an_event_without_the_id_of_an_answer_is_the_call_of_its_span() -> None:
     """As the conventions say."""
-    assert_one_call([as_traces(span(1, TURN), scope=ADK), event(1, TURN, scope=ADK)], operation="generate_content")
+    assert_one_call(
+        [as_traces(span(1, TURN), scope=ADK), event(1, TURN, scope=ADK)], operation="generate_content"
+    )

@@ -1,6 +1,6 @@
 """
-The items of every shared case in any order, in one request or many, with restarts between them: the same records,
-sums and conflicts.
+The items of every shared case in any order, in one request or many, with restarts between them: the same
+records, sums and conflicts.
 
 docs/ordering.md names what depends on order by design; each exception below is one of its rows.
 """
@@ -14,7 +14,8 @@ import pytest
 from tests.integration.order.cases import FOUND
 from tests.integration.order.running import ORDERS, SEED, cut, summed, told_in_memory, told_on_disk, without
 
-# After a restart Langfuse's trace no longer finds its open generations: what it says of the owner comes too late.
+# After a restart Langfuse's trace no longer finds its open generations: what it says of the owner comes too
+# late.
 LATE = {"langfuse": ("user", "team", "session", "tags")}
 
 
@@ -29,7 +30,9 @@ def test_the_items_of_a_case_in_any_order(name: str) -> None:
         groups = cut(pieces, [choice.random() < 0.5 for _ in pieces])
         requests = [case.request(group) for group in groups]
         restarts = [choice.random() < 0.3 for _ in requests]
-        if case.format == "otlp/metrics":  # which point a cumulative counter grew at depends on which came before
+        if (
+            case.format == "otlp/metrics"
+        ):  # which point a cumulative counter grew at depends on which came before
             assert summed(expected[0]) == summed(told_in_memory(requests)[0])
             assert summed(expected[0]) == summed(told_on_disk(requests, restarts)[0])
             continue

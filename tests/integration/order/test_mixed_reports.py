@@ -1,6 +1,6 @@
 """
-Mixed reports of one call, by up to four sources, in every order, with restarts between them: what they agree on is
-in the record, and what they state differently is what one of them states.
+Mixed reports of one call, by up to four sources, in every order, with restarts between them: what they agree
+on is in the record, and what they state differently is what one of them states.
 
 docs/ordering.md names what depends on order by design; each exception below is one of its rows.
 """
@@ -17,7 +17,16 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.gateway.normalise.otlp.payloads import traces
-from tests.integration.order.running import ORDERS, SEED, Request, Row, Told, cut, told_in_memory, told_on_disk
+from tests.integration.order.running import (
+    ORDERS,
+    SEED,
+    Request,
+    Row,
+    Told,
+    cut,
+    told_in_memory,
+    told_on_disk,
+)
 from tests.integration.reports import (
     MadeCall,
     Report,
@@ -36,7 +45,16 @@ SOME_ORDERS = 4  # of more reports
 ON_DISK = 2  # of the orders
 
 Reporter = Callable[..., Report]
-REPORTERS: tuple[Reporter, ...] = (callback, row, proxy_span, sdk_span, generation, webhook, log_event, cloud_event)
+REPORTERS: tuple[Reporter, ...] = (
+    callback,
+    row,
+    proxy_span,
+    sdk_span,
+    generation,
+    webhook,
+    log_event,
+    cloud_event,
+)
 
 
 def as_request(reports: Sequence[Report]) -> Request:
@@ -44,7 +62,9 @@ def as_request(reports: Sequence[Report]) -> Request:
     format, scope, items = reports[0].format, reports[0].scope, [report.item for report in reports]
     body: Any = items
     if format == "otlp/traces":
-        body = traces(*items, scope=scope, resource={"service.name": "litellm" if scope == "litellm" else "shop"})
+        body = traces(
+            *items, scope=scope, resource={"service.name": "litellm" if scope == "litellm" else "shop"}
+        )
     elif format == "otlp/logs":
         body = {"resourceLogs": [{"scopeLogs": [{"scope": {"name": scope}, "logRecords": items}]}]}
     elif format == "langfuse":
@@ -117,7 +137,9 @@ def flat(record: Row) -> Row:
 @settings(max_examples=ORDERS * 5, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(tellings())
 def test_reports_of_a_call_by_many_sources_in_any_order(telling: Telling) -> None:
-    """In memory; in a few of the orders on disk as well, with restarts, over which what is open stays open."""
+    """
+    In memory; in a few of the orders on disk as well, with restarts, over which what is open stays open.
+    """
     print(f"TOLLHOUSE_ORDER_SEED={SEED}")
     alone = stated(telling.reports)
     first = told_in_memory(as_requests(telling.reports, [True] * len(telling.reports)))

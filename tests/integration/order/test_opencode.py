@@ -40,7 +40,9 @@ def as_event(*, name: str = "api_request", at: int = NOW + SECOND, **said: Any) 
     }
     resource = {"attributes": [attribute("service.name", "opencode")]}
     scopes = [{"scope": {"name": SCOPE}, "logRecords": [record]}]
-    return Request("otlp/logs", json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": scopes}]}).encode())
+    return Request(
+        "otlp/logs", json.dumps({"resourceLogs": [{"resource": resource, "scopeLogs": scopes}]}).encode()
+    )
 
 
 def counter(value: int, type: str, *, prefix: str) -> Request:
@@ -51,7 +53,10 @@ def counter(value: int, type: str, *, prefix: str) -> Request:
     }  # fmt: skip
     sum_ = {"aggregationTemporality": 1, "isMonotonic": True, "dataPoints": [point]}
     metrics = [
-        {"scope": {"name": SCOPE}, "metrics": [{"name": f"{prefix}.token.usage", "unit": "tokens", "sum": sum_}]}
+        {
+            "scope": {"name": SCOPE},
+            "metrics": [{"name": f"{prefix}.token.usage", "unit": "tokens", "sum": sum_}],
+        }
     ]
     resource = {"attributes": [attribute("service.name", "opencode")]}
     body = {"resourceMetrics": [{"resource": resource, "scopeMetrics": metrics}]}
@@ -81,7 +86,9 @@ def test_a_span_and_an_event_are_one_call(ms_later: int) -> None:
 
 def test_events_alone_are_the_calls() -> None:
     """Where its traces are switched off."""
-    error = as_event(name="api_error", at=NOW + 9 * SECOND, input_tokens=None, output_tokens=None, cost_usd=None)
+    error = as_event(
+        name="api_error", at=NOW + 9 * SECOND, input_tokens=None, output_tokens=None, cost_usd=None
+    )
     for rows in every_order(as_event(), error):
         assert ["error", "ok"] == sorted(row["status"] for row in rows)
 

@@ -1,4 +1,6 @@
-"""Senders that tell the same calls in two ways: in any order their counters are shadows, and alone they count."""
+"""
+Senders that tell the same calls in two ways: in any order their counters are shadows, and alone they count.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def opencodes_spans() -> Request:
         "llm.token_count.completion_details.reasoning": 80,
     }  # fmt: skip
     told = span(1, call, name="opencode.llm", start=STARTED * SECOND)
-    return Request("otlp/traces", in_json(traces(told, scope="com.opencode", resource={"service.name": "opencode"})))
+    return Request(
+        "otlp/traces", in_json(traces(told, scope="com.opencode", resource={"service.name": "opencode"}))
+    )
 
 
 STARTED = 1_795_168_800

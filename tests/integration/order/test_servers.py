@@ -1,4 +1,6 @@
-"""What a server of models counts beside the calls that it answered, whoever tells them: it is no call more."""
+"""
+What a server of models counts beside the calls that it answered, whoever tells them: it is no call more.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ SERVER = FOUND["vllm/served_tokens_cumulative"]
 
 def test_served_tokens_never_count_beside_calls() -> None:
     """Hours before the calls and after them, with stops in between; the application names another service."""
-    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "Qwen/Qwen3-32B", "gen_ai.usage.input_tokens": 20}
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "Qwen/Qwen3-32B",
+        "gen_ai.usage.input_tokens": 20,
+    }
     calls = spans("own", call)
     told = [calls.request(calls.pieces), SERVER.request(SERVER.pieces)]
     found = []

@@ -1,4 +1,6 @@
-"""A stream of Logfire's with the SDK's own span below: the report of it is a trace of its own, in any request."""
+"""
+A stream of Logfire's with the SDK's own span below: the report of it is a trace of its own, in any request.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,17 @@ def stream(number: int, end_s: float, **counts: int) -> dict[str, Spans]:
     below = {**MODEL, **used, "gen_ai.response.id": f"msg_1111222233334444aa{number:02}"}
     report = {**MODEL, **used, "logfire.span_type": "log", "duration": 1.0}
     ours, apart = {"traceId": f"{2 * number:032x}"}, {"traceId": f"{2 * number + 1:032x}"}
-    first, at, name = 10 * number, {"start": end - SECOND, "end": end}, "streaming response from claude took 1s"
+    first, at, name = (
+        10 * number,
+        {"start": end - SECOND, "end": end},
+        "streaming response from claude took 1s",
+    )
     return {
         "begins": [(LOGFIRE, span(first, begins, start=end - 2 * SECOND, end=end - SECOND, **ours))],
         "below": [(SDK, span(first + 1, below, parent=first, **at, **ours))],
-        "report": [(LOGFIRE, span(first + 2, report, start=end + 10**6, end=end + 10**6, name=name, **apart))],
+        "report": [
+            (LOGFIRE, span(first + 2, report, start=end + 10**6, end=end + 10**6, name=name, **apart))
+        ],
     }
 
 

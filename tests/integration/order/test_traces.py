@@ -1,6 +1,6 @@
 """
-Calls that a client and the gateway behind it both tell by spans of one trace, without an id in common, in any order,
-with restarts between them: one call is one record, and two calls are never joined.
+Calls that a client and the gateway behind it both tell by spans of one trace, without an id in common, in any
+order, with restarts between them: one call is one record, and two calls are never joined.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ SCOPES = {
 Spans = list[tuple[str, dict[str, Any]]]  # with their scopes
 
 
-def made(number: int, sender: str, attributes: dict[str, Any], at_s: float, long_s: float, **more: Any) -> Any:
+def made(
+    number: int, sender: str, attributes: dict[str, Any], at_s: float, long_s: float, **more: Any
+) -> Any:
     start = START + int(at_s * SECOND)
     return sender, span(number, attributes, start=start, end=start + int(long_s * SECOND), **more)
 
@@ -68,7 +70,9 @@ def gateway(number: int, attempt: int, *, traces_http: bool, wraps: bool, answer
 
 
 def log(number: int, attempt: int) -> Request:
-    """The same attempt, which failed, as LiteLLM's log tells it: with the start of its span to the microsecond."""
+    """
+    The same attempt, which failed, as LiteLLM's log tells it: with the start of its span to the microsecond.
+    """
     name, at = number * 100 + 20 + 5 * attempt, number * 100 + 2.0 * attempt + 0.2
     said = {
         "id": f"00000000-0000-4000-8000-{name:012d}", "litellm_call_id": f"00000000-0000-4000-8000-{name:012d}",
@@ -82,7 +86,10 @@ def log(number: int, attempt: int) -> Request:
 def request(spans: Spans) -> Request:
     resources = []
     for scope, one in spans:
-        service = {"key": "service.name", "value": {"stringValue": "litellm" if scope == "litellm" else "shop"}}
+        service = {
+            "key": "service.name",
+            "value": {"stringValue": "litellm" if scope == "litellm" else "shop"},
+        }
         scoped = [{"scope": {"name": SCOPES[scope]}, "spans": [one]}]
         resources.append({"resource": {"attributes": [service]}, "scopeSpans": scoped})
     return Request("otlp/traces", json.dumps({"resourceSpans": resources}).encode())
@@ -91,7 +98,10 @@ def request(spans: Spans) -> Request:
 def calls_of(rows: list[Row]) -> list[tuple[int, int]]:
     """Of each call that the client made, how many attempts failed and how many were answered."""
     ends = [(int(row["span_id"], 16) // 100, row["status"]) for row in rows if not row["shadow"]]
-    return [(ends.count((number, "error")), ends.count((number, "ok"))) for number in sorted({of for of, _ in ends})]
+    return [
+        (ends.count((number, "error")), ends.count((number, "ok")))
+        for number in sorted({of for of, _ in ends})
+    ]
 
 
 @seed(SEED)
@@ -126,7 +136,10 @@ def test_client_and_gateway_in_any_order(data: st.DataObject, traces_http: bool,
 
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_client_and_log_and_spans_tell_a_failure_once(attempts: int) -> None:
-    """The log has no name that the client has; the spans, which have names of both, come last where they really do."""
+    """
+    The log has no name that the client has; the spans, which have names of both, come last where they really
+    do.
+    """
     for order in permutations(["client", "log", "spans"]):
         requests = []
         for name in order:
@@ -156,7 +169,9 @@ def test_a_third_report_after_the_hold_joins_nothing() -> None:
     assert [False, False] == [row["shadow"] for row in rows]
 
 
-@pytest.mark.parametrize("order", list(permutations(["client", "gateway", "gateway again", "client again"], 4)))
+@pytest.mark.parametrize(
+    "order", list(permutations(["client", "gateway", "gateway again", "client again"], 4))
+)
 def test_one_failed_call_has_what_both_sides_know(order: tuple[str, ...]) -> None:
     """Whoever comes first, and however often."""
     sides = {

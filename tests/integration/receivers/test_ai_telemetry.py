@@ -1,4 +1,6 @@
-"""The endpoints of gateway formats and foreign protocols, at a real server, with the payloads of tests/cases."""
+"""
+The endpoints of gateway formats and foreign protocols, at a real server, with the payloads of tests/cases.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def basic(key: str) -> dict[str, str]:
 
 
 def expected(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(path.with_name(path.stem + ".expected.json").read_bytes())["records"]
+    rows: list[dict[str, Any]] = json.loads(path.with_name(path.stem + ".expected.json").read_bytes())[
+        "records"
+    ]
     return rows
 
 
@@ -62,7 +66,12 @@ async def test_the_answer_counts(serving: Serving) -> None:
     for _ in range(2):
         answer = await serving.send("/v1/ai-telemetry/litellm", body)
         read = json.loads(answer.body)
-        assert (200, "litellm", len(batch), 0) == (answer.status, read["format"], read["accepted"], read["ignored"])
+        assert (200, "litellm", len(batch), 0) == (
+            answer.status,
+            read["format"],
+            read["accepted"],
+            read["ignored"],
+        )
         assert [len(batch), len(batch) + 1] == [reject["item"] for reject in read["rejected"]]
         assert {"item", "reason", "message"} == set(read["rejected"][0])
         assert f"records={len(batch)}; ignored=0; rejected=2" in answer.headers["Tollhouse-Receipt"]
@@ -96,7 +105,9 @@ async def test_what_no_format_takes_is_400(one_server: Serving, body: bytes) -> 
 
 @ON_ONE_SERVER
 @pytest.mark.parametrize("name", [name for name in FORMAT_NAMES if "/" not in name])
-@pytest.mark.parametrize("body", [b"", b"hello", b"\xff\xfe", b"[" * 100_000, b'{"batch":[' * 1000, b"[[],{},null,1]"])
+@pytest.mark.parametrize(
+    "body", [b"", b"hello", b"\xff\xfe", b"[" * 100_000, b'{"batch":[' * 1000, b"[[],{},null,1]"]
+)
 async def test_no_format_turns_bad_bytes_into_a_500(one_server: Serving, name: str, body: bytes) -> None:
     """Bad input is the sender's 4xx at every named endpoint."""
     answer = await one_server.send(f"/v1/ai-telemetry/{name}", body)
@@ -105,7 +116,9 @@ async def test_no_format_turns_bad_bytes_into_a_500(one_server: Serving, name: s
 
 @pytest.mark.parametrize("path", ["/v1/ai-telemetry", "/v1/ai-telemetry/litellm"])
 async def test_put_and_patch_mean_the_same_as_post(serving: Serving, path: str) -> None:
-    """OpenRouter and Kong let their users choose the method; what comes again under another is a duplicate."""
+    """
+    OpenRouter and Kong let their users choose the method; what comes again under another is a duplicate.
+    """
     for method in ("POST", "PUT", "PATCH"):
         answer = await serving.send(path, LITELLM, method=method)
         assert 200 == answer.status
@@ -113,7 +126,9 @@ async def test_put_and_patch_mean_the_same_as_post(serving: Serving, path: str) 
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-@pytest.mark.parametrize("path", ["/v1/ai-telemetry", "/v1/ai-telemetry/openrouter", "/v1/ai-telemetry/otlp/traces"])
+@pytest.mark.parametrize(
+    "path", ["/v1/ai-telemetry", "/v1/ai-telemetry/openrouter", "/v1/ai-telemetry/otlp/traces"]
+)
 async def test_openrouter_tries_its_destination_out_and_then_broadcasts(
     serving: Serving, path: str, method: str
 ) -> None:
@@ -152,7 +167,13 @@ async def test_langfuse_answers_207_under_basic(serving: Serving) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["Basic %%%", "Basic \u00e9", "Basic /w==", "Basic " + base64.b64encode(b"nocolon").decode(), "Basic dTp3cm9uZw=="],
+    [
+        "Basic %%%",
+        "Basic \u00e9",
+        "Basic /w==",
+        "Basic " + base64.b64encode(b"nocolon").decode(),
+        "Basic dTp3cm9uZw==",
+    ],
 )
 async def test_langfuse_refuses_bad_basic(serving: Serving, value: str) -> None:
     """401, whatever is wrong with it."""
@@ -188,11 +209,15 @@ async def test_firehose_gets_its_request_id_back(serving: Serving) -> None:
         "X-Amz-Firehose-Request-Id": request_id,
         "Content-Encoding": "gzip",
     }
-    answer = await serving.send("/v1/ai-telemetry/bedrock", gzip.compress(FIREHOSE), headers=headers, key=None)
+    answer = await serving.send(
+        "/v1/ai-telemetry/bedrock", gzip.compress(FIREHOSE), headers=headers, key=None
+    )
     read = json.loads(answer.body)
     assert (200, request_id, int) == (answer.status, read["requestId"], type(read["timestamp"]))
     headers["X-Amz-Firehose-Access-Key"] = "th_wrong"
-    answer = await serving.send("/v1/ai-telemetry/bedrock", gzip.compress(FIREHOSE), headers=headers, key=None)
+    answer = await serving.send(
+        "/v1/ai-telemetry/bedrock", gzip.compress(FIREHOSE), headers=headers, key=None
+    )
     read = json.loads(answer.body)
     assert (401, request_id) == (answer.status, read["requestId"])
     assert read["errorMessage"]
@@ -240,7 +265,9 @@ async def test_openmeter_takes_bearer_and_answers_204(serving: Serving) -> None:
     assert "Tollhouse-Receipt" in answer.headers
 
 
-async def test_helicone_finds_its_key_in_the_address(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+async def test_helicone_finds_its_key_in_the_address(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
     """A key that can only send opens it, another does not, and no log line holds the address."""
     caplog.set_level(logging.DEBUG)
     wide = await serving.make_key("can ping, too", scopes=[INGEST, PING])
@@ -261,8 +288,13 @@ def signing(file: Path) -> Config:
     return Config(spool=SpoolSettings(hold=0), sources={"helicone": SourceSettings(signing_secret_file=file)})
 
 
-async def test_helicone_must_sign_what_it_sends(serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With a signing secret the key in the address is not enough, and the signature is not enough without the key."""
+async def test_helicone_must_sign_what_it_sends(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    With a signing secret the key in the address is not enough, and the signature is not enough without the
+    key.
+    """
     caplog.set_level(logging.DEBUG)
     file = tmp_path / "signing"
     file.write_text("the-signing-secret\n")
@@ -319,15 +351,21 @@ async def test_without_its_signing_secret_the_server_does_not_start(
         await serve(config=signing(file))
 
 
-async def test_no_prompt_is_kept_answered_or_logged(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_prompt_is_kept_answered_or_logged(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
     """Content that a sender includes is in no record, no answer and no log line, taken or refused."""
     caplog.set_level(logging.DEBUG)
     call = {**json.loads(LITELLM)[0], "messages": [{"role": "user", "content": CANARY}], "response": CANARY}
     prompt = [{"key": "gen_ai.input.messages", "value": {"stringValue": CANARY}}]
     span = json_span(attributes=[*json_span()["attributes"], *prompt])
     answers = [
-        await serving.send("/v1/ai-telemetry/litellm", json.dumps([call, {**call, "id": [CANARY]}, CANARY]).encode()),
-        await serving.send("/v1/traces", json_traces(span, {**span, "name": [CANARY]}, {**span, "traceId": ""})),
+        await serving.send(
+            "/v1/ai-telemetry/litellm", json.dumps([call, {**call, "id": [CANARY]}, CANARY]).encode()
+        ),
+        await serving.send(
+            "/v1/traces", json_traces(span, {**span, "name": [CANARY]}, {**span, "traceId": ""})
+        ),
         await serving.send("/v1/traces", json_traces({**span, "spanId": CANARY})),
         await serving.send("/v1/traces", json_traces(span)[:-3] + CANARY.encode()),
     ]

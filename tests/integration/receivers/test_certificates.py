@@ -55,7 +55,9 @@ def _name_shown(address: str, certificates: Certificates) -> object:
     return dict(pair for part in found["subject"] for pair in part)["commonName"]  # type: ignore[misc]
 
 
-async def test_the_public_operator_side_has_tls(serve: Serve, certificates: Certificates, tmp_path: Path) -> None:
+async def test_the_public_operator_side_has_tls(
+    serve: Serve, certificates: Certificates, tmp_path: Path
+) -> None:
     """Sign-in, cookie and metrics: the cookie goes under TLS alone, and a plain request finds no HTTP."""
     serving = await serve(operator_listen="0.0.0.0:0", **placed(tmp_path, certificates, "server"))
     url = serving.app.operator_url.replace("0.0.0.0", "127.0.0.1")
@@ -64,14 +66,18 @@ async def test_the_public_operator_side_has_tls(serve: Serve, certificates: Cert
     assert registry is not None
     link = await registry.operators.link(role=ADMIN, actor=Actor("root", "local"))
     async with ClientSession(cookie_jar=DummyCookieJar()) as client:
-        answer = await client.post(url + OPERATOR_API + "/sessions", json={"link": link}, ssl=certificates.anonymous())
+        answer = await client.post(
+            url + OPERATOR_API + "/sessions", json={"link": link}, ssl=certificates.anonymous()
+        )
         cookie = answer.cookies["__Secure-tollhouse"]
         assert (201, True, True) == (answer.status, cookie["secure"], cookie["httponly"])
         with pytest.raises(ClientError):
             await client.get(url.replace("https", "http") + "/metrics")
 
 
-async def test_operators_on_this_machine_need_none(serve: Serve, certificates: Certificates, tmp_path: Path) -> None:
+async def test_operators_on_this_machine_need_none(
+    serve: Serve, certificates: Certificates, tmp_path: Path
+) -> None:
     """A scraper beside the gateway reads /metrics without trusting its certificate."""
     serving = await serve(operator_listen="127.0.0.1:0", **placed(tmp_path, certificates, "server"))
     async with serving.client.get(serving.app.operator_url + "/metrics") as answer:
@@ -117,6 +123,10 @@ async def test_the_end_of_the_certificate_is_known(tmp_path: Path, certificates:
     """In seconds, for an alert before it comes; as the openssl command reads it."""
     settings = placed(tmp_path, certificates, "server")
     command = ("openssl", "x509", "-enddate", "-noout", "-in", str(settings["tls_cert_file"]))
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip().removeprefix("notAfter=")
+    said = (
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        .stdout.strip()
+        .removeprefix("notAfter=")
+    )
     certificate = Certificate(settings["tls_cert_file"], settings["tls_key_file"], None)
     assert ssl.cert_time_to_seconds(said) == certificate.ends_at

@@ -70,7 +70,12 @@ async def test_files_are_announced_and_sent(serve: Serve) -> None:
     assert [200] * 3 == [(await agent.put(server, given[name], body)).status for name, body in data.items()]
     assert data == await waiting(server)
     [file, *_] = await kept(server).due(FILE, limit=1)
-    assert (CLUSTER, "agent", agent.SHIPPER, "1.2.12") == (file.identity, file.key, file.shipper, file.agent_version)
+    assert (CLUSTER, "agent", agent.SHIPPER, "1.2.12") == (
+        file.identity,
+        file.key,
+        file.shipper,
+        file.agent_version,
+    )
 
 
 async def test_nothing_to_announce_is_no_mistake(serve: Serve) -> None:
@@ -80,7 +85,10 @@ async def test_nothing_to_announce_is_no_mistake(serve: Serve) -> None:
 
 
 async def test_a_file_that_comes_again_changes_nothing(serve: Serve) -> None:
-    """The sender hears what it heard before, under an old and a new address; other bytes under its name are refused."""
+    """
+    The sender hears what it heard before, under an old and a new address; other bytes under its name are
+    refused.
+    """
     server, key = await made(serve)
     first = urls(await agent.announce(server, ["one"], key))["one"]
     again = urls(await agent.announce(server, ["one", "one"], key))["one"]
@@ -146,7 +154,9 @@ async def test_a_file_must_be_what_was_announced(serve: Serve) -> None:
         {"reference_id": "right", "sha_256": right, "size": 7},
     ]
     given = urls(await agent.announce(server, told, key))
-    statuses = [(await agent.put(server, given[name], b"metrics")).status for name in ("size", "sum", "right")]
+    statuses = [
+        (await agent.put(server, given[name], b"metrics")).status for name in ("size", "sum", "right")
+    ]
     assert [400, 400, 200] == statuses
     assert {"right": b"metrics"} == await waiting(server)
 
@@ -207,7 +217,9 @@ async def test_a_missing_parameter_is_named(serve: Serve, missing: str) -> None:
     body = b'{"files": []}'
     for path, sent in ((f"{BASE}/upload", body), (f"{BASE}/abandon", b"[]")):
         assert (400, "invalid_parameter") == error(await server.send(path + words, sent, key=key))
-        without = "?" + "&".join(each for each in agent.query()[1:].split("&") if not each.startswith(missing))
+        without = "?" + "&".join(
+            each for each in agent.query()[1:].split("&") if not each.startswith(missing)
+        )
         answer = await server.send(path + without, sent, key=key)
         assert (400, "missing_parameter") == error(answer)
         assert missing.encode() in answer.body
@@ -227,7 +239,9 @@ async def test_what_is_gone_is_abandoned(serve: Serve) -> None:
 
 
 async def test_a_replay_is_handed_on(serve: Serve) -> None:
-    """What the upstream wants again and is not here: the agent hears of it, and its file comes by that address."""
+    """
+    What the upstream wants again and is not here: the agent hears of it, and its file comes by that address.
+    """
     server, key = await made(serve)
     other = await server.make_key("other agent", scopes=agent.SCOPES)
     assert [200] == await agent.ship(server, {"one": b"metrics"}, key)
@@ -243,11 +257,15 @@ async def test_a_replay_is_handed_on(serve: Serve) -> None:
 
 
 async def test_a_status_is_kept_and_told_to_the_clusters(serve: Serve) -> None:
-    """With a Bearer prefix too, here alone; the key that sent it hears that it was taken, another one does not."""
+    """
+    With a Bearer prefix too, here alone; the key that sent it hears that it was taken, another one does not.
+    """
     server, key = await made(serve)
     other = await server.make_key("other agent", scopes=agent.SCOPES)
     bearer = {"Authorization": f"Bearer {key}"}
-    sent = await server.send(f"{BASE}/status", agent.status(), content_type="application/x-protobuf", headers=bearer)
+    sent = await server.send(
+        f"{BASE}/status", agent.status(), content_type="application/x-protobuf", headers=bearer
+    )
     assert (200, b"{}") == (sent.status, sent.body)
     loaded = await server.send(
         f"{BASE}/status?type=configLoad",
@@ -262,7 +280,9 @@ async def test_a_status_is_kept_and_told_to_the_clusters(serve: Serve) -> None:
     assert cluster is not None
     assert ("init_ok", "1.31", "cz-agent") == (cluster.state, cluster.k8s_version, cluster.release_name)
     assert [("api_key_valid", False, "401")] == [(one.name, one.passing, one.error) for one in cluster.checks]
-    told = [await server.send(f"{BASE}/status{agent.query()}", b"", method="GET", key=one) for one in (key, other)]
+    told = [
+        await server.send(f"{BASE}/status{agent.query()}", b"", method="GET", key=one) for one in (key, other)
+    ]
     assert [b'{"taken":true}', b'{"taken":false}'] == [answer.body for answer in told]
     refused = await agent.abandon(server, [], f"Bearer {key}")
     assert (401, "bearer_prefix") == error(refused)
@@ -273,10 +293,17 @@ async def test_what_is_no_status_is_refused(serve: Serve, body: bytes) -> None:
     """400, and nothing is kept."""
     server, key = await made(serve)
     for words in ("", "?type=configLoad"):
-        answer = await server.send(f"{BASE}/status{words}", body, content_type="application/x-protobuf", key=key)
+        answer = await server.send(
+            f"{BASE}/status{words}", body, content_type="application/x-protobuf", key=key
+        )
         assert (400, "bad_payload") == error(answer)
-    assert 400 == (await server.send(f"{BASE}/status?type=x", agent.status(), content_type=None, key=key)).status
-    assert 415 == (await server.send(f"{BASE}/status", agent.status(), content_type="text/plain", key=key)).status
+    assert (
+        400 == (await server.send(f"{BASE}/status?type=x", agent.status(), content_type=None, key=key)).status
+    )
+    assert (
+        415
+        == (await server.send(f"{BASE}/status", agent.status(), content_type="text/plain", key=key)).status
+    )
     assert {} == await waiting(server, STATUS)
 
 
@@ -305,7 +332,9 @@ async def test_an_upload_that_breaks_off_leaves_nothing(serve: Serve) -> None:
     url = urls(await agent.announce(server, ["one"], key))["one"]
     path = url.partition(server.url)[2]
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(f"PUT {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n".encode() + b"x" * 600_000)
+    writer.write(
+        f"PUT {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n".encode() + b"x" * 600_000
+    )
     await writer.drain()
     directory = Path(server.app.config.data_dir) / "container-files"
     while not list(directory.glob("*.part")):  # noqa: ASYNC110 - another task makes it

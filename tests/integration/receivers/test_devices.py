@@ -55,7 +55,11 @@ def traces(device: str | None = None, *, name: str = "device.id", **span: Any) -
     """One call, of a resource that names a device."""
     attributes = [{"key": name, "value": {"stringValue": device}}] if device else []
     return json.dumps(
-        {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": [{"spans": [json_span(**span)]}]}]}
+        {
+            "resourceSpans": [
+                {"resource": {"attributes": attributes}, "scopeSpans": [{"spans": [json_span(**span)]}]}
+            ]
+        }
     ).encode()
 
 
@@ -111,7 +115,9 @@ async def test_a_thousand_devices_at_once(serving: Serving) -> None:
 
     statuses = await asyncio.gather(*(one(n, what) for n in range(1000) for what in ("heartbeat", "enroll")))
     assert {200} == set(statuses)
-    assert {f"d{n}" for n in range(1000)} == {device.id for device in serving.app.services.devices.table.all()}
+    assert {f"d{n}" for n in range(1000)} == {
+        device.id for device in serving.app.services.devices.table.all()
+    }
     assert 1000 == len(await audited(serving))
 
 
@@ -136,7 +142,9 @@ async def test_policy_approve(serve: Serve) -> None:
     wants = {"device_id": "laptop-1", "want_key": True}
     answer = await ask(server, "enroll", wants, key)
     assert (200, "pending", False) == (answer.status, said(answer)["device"]["state"], "key" in said(answer))
-    assert "pending" == said(await ask(server, "heartbeat", {"device_id": "laptop-1"}, key))["device"]["state"]
+    assert (
+        "pending" == said(await ask(server, "heartbeat", {"device_id": "laptop-1"}, key))["device"]["state"]
+    )
     await server.send("/v1/traces", traces("laptop-1"), key=key)
     await server.app.services.devices.approve("laptop-1", ACTOR)
     answer = await ask(server, "enroll", wants, key)
@@ -167,7 +175,10 @@ async def test_too_many_devices(serve: Serve) -> None:
 
 
 async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> None:
-    """One key enrols made-up names as long as it may; another key's first device comes in; the operator hears of it."""
+    """
+    One key enrols made-up names as long as it may; another key's first device comes in; the operator hears of
+    it.
+    """
     server = await serve(config=config(max=10))
     fleet, other = await server.make_key("fleet", scopes=ALL), await server.make_key("other", scopes=ALL)
     statuses = [(await ask(server, "enroll", {"device_id": f"made-up-{n}"}, fleet)).status for n in range(7)]
@@ -181,7 +192,9 @@ async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> Non
     assert [title for title in titles if "fleet" in title and "devices.max" in title]
 
 
-async def test_names_of_one_key_push_out_no_name_of_another(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_of_one_key_push_out_no_name_of_another(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Names of devices that are not enrolled are a bounded list: the oldest of the key with the most goes."""
     monkeypatch.setattr(device_table, "MAX_UNENROLLED", 3)
     other = await serving.make_key("other", scopes=(INGEST,))
@@ -216,10 +229,14 @@ async def test_a_second_fingerprint(serving: Serving) -> None:
         answer = await ask(serving, what, {"device_id": "laptop-1", "fingerprint": "b"}, key)
         assert (409, "another_fingerprint") == error(answer)
     assert found(serving).flagged_at is not None
-    assert ["device.enrol", "device.second_fingerprint"] == [action for _, action, _ in await audited(serving)]
+    assert ["device.enrol", "device.second_fingerprint"] == [
+        action for _, action, _ in await audited(serving)
+    ]
     await serving.app.services.devices.reset("laptop-1", ACTOR)
     assert 401 == (await serving.send("/v1/traces", traces(), key=said(first)["key"])).status
-    second = await ask(serving, "enroll", {"device_id": "laptop-1", "fingerprint": "b", "want_key": True}, key)
+    second = await ask(
+        serving, "enroll", {"device_id": "laptop-1", "fingerprint": "b", "want_key": True}, key
+    )
     assert said(second)["key"] != said(first)["key"]
 
 
@@ -237,7 +254,9 @@ async def test_a_device_key_is_told_once(serving: Serving) -> None:
 
 
 async def test_facts_change_with_the_fingerprint_or_the_own_key(serving: Serving) -> None:
-    """The fleet's key lies on every laptop: it alone moves no other device's spend to another team or user."""
+    """
+    The fleet's key lies on every laptop: it alone moves no other device's spend to another team or user.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     mine = {"device_id": "laptop-1", "labels": {"team": "search"}, "user": "ada", "hostname": "mill"}
     own = said(await ask(serving, "enroll", {**mine, "fingerprint": "a", "want_key": True}, fleet))["key"]
@@ -264,10 +283,14 @@ async def test_nobody_else_speaks_for_a_device_that_used_its_own_key(serving: Se
     (cluster,) = clusters.table.all()
     for what in ("enroll", "heartbeat", "ping"):
         assert (403, "device_key_needed") == error(await ask(serving, what, mine, fleet))
-        assert (403, "device_key_needed") == error(await ask(serving, what, mine | {"agent_version": "2"}, fleet))
+        assert (403, "device_key_needed") == error(
+            await ask(serving, what, mine | {"agent_version": "2"}, fleet)
+        )
     await ask(serving, "heartbeat", {**mine, "device_id": "laptop-2"}, fleet)
     assert (before, [cluster]) == (found(serving), clusters.table.all())
-    assert (409, "another_fingerprint") == error(await ask(serving, "enroll", {**mine, "fingerprint": "b"}, fleet))
+    assert (409, "another_fingerprint") == error(
+        await ask(serving, "enroll", {**mine, "fingerprint": "b"}, fleet)
+    )
     assert 200 == (await ask(serving, "heartbeat", mine, own)).status
     assert found(serving).last_heartbeat != before.last_heartbeat
 
@@ -294,7 +317,9 @@ async def test_a_key_without_a_fingerprint_is_its_devices_alone(serving: Serving
 async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: Path) -> None:
     """An hour after telemetry enrolled it, its first key needs an operator's reset."""
     clock = MovedClock()
-    settings = replace(config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""))
+    settings = replace(
+        config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")
+    )
     server = App(settings, version="0", clock=clock)
     await server.start()
     lifecycle, bearer = server.services.devices, Bearer("fleet", frozenset(ALL))
@@ -311,7 +336,9 @@ async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: 
 
 @pytest.mark.parametrize("id", ["a_b_c", "thd_1_2", "x" * 128, "ada@mill:3._-"])
 async def test_a_device_key_opens_what_is_its_own(serving: Serving, id: str) -> None:
-    """Ingest, heartbeat and ping of this device; no enrolment, no other device, whatever its name looks like."""
+    """
+    Ingest, heartbeat and ping of this device; no enrolment, no other device, whatever its name looks like.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": id, "want_key": True}, fleet))["key"]
     assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
@@ -326,7 +353,9 @@ async def test_a_device_key_opens_what_is_its_own(serving: Serving, id: str) -> 
 
 
 async def test_a_revoked_device(serving: Serving) -> None:
-    """Its key is refused at once, also on an open connection; what it sent before is kept; approve is back."""
+    """
+    Its key is refused at once, also on an open connection; what it sent before is kept; approve is back.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
     assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
@@ -345,7 +374,10 @@ async def test_a_revoked_device(serving: Serving) -> None:
 
 
 async def test_a_revoked_device_among_others(serving: Serving) -> None:
-    """Its items are rejected for good and named in the partial success; its neighbours are kept; the books balance."""
+    """
+    Its items are rejected for good and named in the partial success; its neighbours are kept; the books
+    balance.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "bad"}, fleet)
     await serving.app.services.devices.revoke("bad", ACTOR)
@@ -374,7 +406,9 @@ async def test_telemetry_enrols_on_first_contact_at_any_endpoint(serve: Serve) -
         export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
             "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
         )
-        await export(request.SerializeToString(), metadata=(("authorization", key), ("x-device-id", "by-grpc")))
+        await export(
+            request.SerializeToString(), metadata=(("authorization", key), ("x-device-id", "by-grpc"))
+        )
     expected = ["by-resource", "by-header", "nearer", None, None, None, "by-grpc"]
     assert expected == [record.device for record in await server.records()]
     assert set(filter(None, expected)) == {device.id for device in server.app.services.devices.table.all()}
@@ -394,7 +428,9 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
         assert 200 == (await serving.send("/v1/traces", traces("laptop-1"))).status
     (name,) = serving.app.services.devices.table.unenrolled()
     assert ("laptop-1", 2, "sender") == (name.name, name.count, name.key)
-    assert [(None, "laptop-1")] * 2 == [(record.device, record.tags["device"]) for record in await serving.records()]
+    assert [(None, "laptop-1")] * 2 == [
+        (record.device, record.tags["device"]) for record in await serving.records()
+    ]
     key = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "laptop-1"}, key)
     await serving.send("/v1/traces", traces("laptop-1"))
@@ -403,7 +439,9 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
 
 
 async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving) -> None:
-    """Accepted with `device` null and the tag `claimed_device`, counted; under the device's key it is its own."""
+    """
+    Accepted with `device` null and the tag `claimed_device`, counted; under the device's key it is its own.
+    """
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
     for sender in (fleet, serving.key, key):
@@ -463,11 +501,16 @@ def of_user(device: str, user: str | None = None) -> bytes:
 
 
 async def test_the_user_of_a_device_is_that_of_its_records(serving: Serving) -> None:
-    """After the report, the key's label and the device's label; a heartbeat brings another one, for later records."""
+    """
+    After the report, the key's label and the device's label; a heartbeat brings another one, for later
+    records.
+    """
     registry = serving.app.services.storage.registry
     assert registry is not None
     key = await serving.make_key("fleet", scopes=ALL)
-    _, labelled = await registry.keys.create(name="labelled", scopes=ALL, labels={"user": "of the key"}, actor=ACTOR)
+    _, labelled = await registry.keys.create(
+        name="labelled", scopes=ALL, labels={"user": "of the key"}, actor=ACTOR
+    )
     await ask(serving, "enroll", {"device_id": "laptop-1", "user": "ada"}, key)
     await serving.send("/v1/traces", of_user("laptop-1"), key=key)
     await serving.send("/v1/traces", of_user("laptop-1", "of the report"), key=labelled)
@@ -491,7 +534,12 @@ async def test_what_a_heartbeat_says_is_kept(serving: Serving) -> None:
     }  # fmt: skip
     assert 200 == (await ask(serving, "heartbeat", body, key)).status
     device = found(serving)
-    assert ("mill", "linux", "9.9", "ada") == (device.hostname, device.platform, device.agent_version, device.user)
+    assert ("mill", "linux", "9.9", "ada") == (
+        device.hostname,
+        device.platform,
+        device.agent_version,
+        device.user,
+    )
     kept = json.loads(device.heartbeat)
     assert {name: body[name] for name in ("sent_at", "spool", "sources")} == kept
     assert device.clock_offset_s is not None and device.clock_offset_s < -86400 * 365
@@ -548,11 +596,15 @@ async def test_pings(serving: Serving) -> None:
 
 async def test_devices_outlive_a_restart(tmp_path: Path) -> None:
     """Enrolled before the 200, there after a restart, with the key still good."""
-    settings = replace(config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen=""))
+    settings = replace(
+        config(), data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")
+    )
     servers = [App(settings, version="0") for _ in range(2)]
     await servers[0].start()
     lifecycle = servers[0].services.devices
-    _, key = await lifecycle.enrol(DeviceReport(id="laptop-1", want_key=True), Bearer("fleet", frozenset(ALL)), "")
+    _, key = await lifecycle.enrol(
+        DeviceReport(id="laptop-1", want_key=True), Bearer("fleet", frozenset(ALL)), ""
+    )
     await servers[0].stop()
     await servers[1].start()
     assert key is not None
@@ -568,7 +620,10 @@ async def test_a_body_beyond_any_heartbeat(serving: Serving) -> None:
 
 
 async def test_a_persons_address_is_a_pseudonym(serving: Serving) -> None:
-    """privacy.emails holds for what devices say of themselves: no address is kept, equal addresses are equal ids."""
+    """
+    privacy.emails holds for what devices say of themselves: no address is kept, equal addresses are equal
+    ids.
+    """
     key = await serving.make_key("fleet", scopes=ALL)
     for id, user in (("a", "Anna@Example.com"), ("b", "anna@example.com"), ("c", "anna")):
         await ask(serving, "enroll", {"device_id": id, "user": user, "labels": {"owner": user}}, key)

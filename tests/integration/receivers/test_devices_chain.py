@@ -87,7 +87,9 @@ async def test_a_revocation_and_an_approval_are_told(chain: Chain) -> None:
     registry = chain.far.app.services.storage.registry
     assert registry is not None
     rows = [row for row in await audit_rows(registry) if row.action in ("device.revoke", "device.approve")]
-    assert [("key near", "device.revoke"), ("key near", "device.approve")] == [(row.actor, row.action) for row in rows]
+    assert [("key near", "device.revoke"), ("key near", "device.approve")] == [
+        (row.actor, row.action) for row in rows
+    ]
 
 
 async def test_a_reset_is_told(chain: Chain) -> None:
@@ -100,7 +102,10 @@ async def test_a_reset_is_told(chain: Chain) -> None:
 
 
 async def test_what_was_taken_before_a_revocation_is_not_refused(chain: Chain) -> None:
-    """Records of a revoked device still come from the gateway that revoked it: they wait there. Others are refused."""
+    """
+    Records of a revoked device still come from the gateway that revoked it: they wait there. Others are
+    refused.
+    """
     await chain.do("revoke")
     await until(lambda: device(chain.far).state == REVOKED)
     attributes = [{"key": "device.id", "value": {"stringValue": "laptop"}}]
@@ -132,7 +137,9 @@ async def test_an_operator_takes_a_revocation_over(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("change", [{"state": REVOKED}, {"reset": True, "fingerprint": "second"}])
-async def test_a_key_that_is_not_named_revokes_and_resets_nothing(serve: Serve, change: dict[str, Any]) -> None:
+async def test_a_key_that_is_not_named_revokes_and_resets_nothing(
+    serve: Serve, change: dict[str, Any]
+) -> None:
     """The fleet's key lies on every laptop; `*` of server.chain_keys names no key."""
     server = await serve()
     fleet = await server.make_key("fleet", scopes=SCOPES)

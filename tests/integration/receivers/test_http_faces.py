@@ -1,4 +1,6 @@
-"""What the HTTP side does beside OTLP: compression, CORS, health, metrics, TLS, the operator's side, stopping."""
+"""
+What the HTTP side does beside OTLP: compression, CORS, health, metrics, TLS, the operator's side, stopping.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import ENCODINGS, JSON, traces
 
 ORIGIN = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
-PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": zstd.compress,
+}
 
 
 @pytest.mark.asyncio
@@ -165,7 +171,9 @@ def test_the_operators_side_by_address() -> None:
     assert operator_listen(ServerSettings(listen="localhost:4318")) is None
     assert "127.0.0.1:4319" == operator_listen(ServerSettings(listen="0.0.0.0:4318"))
     assert "127.0.0.1:4319" == operator_listen(ServerSettings(listen="tollhouse.example:4318"))
-    assert "10.0.0.1:9" == operator_listen(ServerSettings(listen="127.0.0.1:4318", operator_listen="10.0.0.1:9"))
+    assert "10.0.0.1:9" == operator_listen(
+        ServerSettings(listen="127.0.0.1:4318", operator_listen="10.0.0.1:9")
+    )
     assert not is_loopback("localhost.example")
 
 
@@ -184,7 +192,9 @@ async def test_many_slow_connections_do_not_stand_in_the_way(serving: Serving) -
 
 @pytest.mark.asyncio
 async def test_a_stop_finishes_the_request_in_hand(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """New connections are refused, a kept-alive one hears 503, and the accepted request is answered and kept."""
+    """
+    New connections are refused, a kept-alive one hears 503, and the accepted request is answered and kept.
+    """
     monkeypatch.setattr(listeners, "DRAIN_S", 120.0)
     serving = await serve()
     intake, gate = serving.app.services.receivers.intake, serving.app.services.receivers.in_hand
@@ -225,9 +235,13 @@ async def test_tls_and_client_certificates(serve: Serve, certificates: Certifica
     assert serving.url.startswith("https://")
     headers = {"Authorization": serving.key, "Content-Type": JSON}
     url = serving.url + "/v1/traces"
-    async with serving.client.post(url, data=traces(JSON), headers=headers, ssl=certificates.client()) as response:
+    async with serving.client.post(
+        url, data=traces(JSON), headers=headers, ssl=certificates.client()
+    ) as response:
         assert 200 == response.status
-    with pytest.raises((OSError, ClientError)):  # the connection is closed before or after the request was written
+    with pytest.raises(
+        (OSError, ClientError)
+    ):  # the connection is closed before or after the request was written
         async with serving.client.post(
             url, data=traces(JSON), headers=headers, ssl=certificates.anonymous()
         ) as response:

@@ -1,4 +1,6 @@
-"""What the largest body that is let in costs a real server process: memory, and the turns of everybody else."""
+"""
+What the largest body that is let in costs a real server process: memory, and the turns of everybody else.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ def loop_lag_s(server: Tollhouse) -> float:
 def test_the_largest_body_costs_little_memory_and_nobody_waits_long(
     server: Tollhouse, coding: str, workers: int
 ) -> None:
-    """64 MiB of small calls: one receipt for all of them, no object for every record at once, no long step."""
+    """
+    64 MiB of small calls: one receipt for all of them, no object for every record at once, no long step.
+    """
     secret = server.key("sender")
     server.start()
     wait_for(lambda: meters.metrics(server.url).get("tollhouse_workers", 0) == workers, 60, "the worker")

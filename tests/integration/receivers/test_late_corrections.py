@@ -1,4 +1,6 @@
-"""Counters that were sent on before a call of their reporter came: what takes them back passes two gateways."""
+"""
+Counters that were sent on before a call of their reporter came: what takes them back passes two gateways.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,10 @@ def focus(path: Path) -> list[dict[str, str]]:
 
 @pytest.mark.asyncio
 async def test_a_late_correction_passes_two_gateways(serve: Serve, tmp_path: Path) -> None:
-    """Ledgers of both, and a FOCUS file, come to the calls alone; corrections are usage with a minus, never credits."""
+    """
+    Ledgers of both, and a FOCUS file, come to the calls alone; corrections are usage with a minus, never
+    credits.
+    """
     calls = (CASES / "api_request_events.json").read_bytes()
     alone = await serve()
     assert 200 == (await alone.send("/v1/logs", calls)).status
@@ -86,7 +91,9 @@ async def test_a_late_correction_passes_two_gateways(serve: Serve, tmp_path: Pat
     assert 200 == (await near.send("/v1/logs", calls)).status
 
     async def is_taken_back() -> bool:
-        return all([not sum(await counters(one)) for one in (near, far)]) and sums(await summed(far)) == expected
+        return (
+            all([not sum(await counters(one)) for one in (near, far)]) and sums(await summed(far)) == expected
+        )
 
     await until(is_taken_back)
     assert sorted(counted) == sorted(value for value in await counters(far) if value > 0)
@@ -98,8 +105,12 @@ async def test_a_late_correction_passes_two_gateways(serve: Serve, tmp_path: Pat
     await until(is_billed)
     rows = focus(bill)
     assert Decimal(expected[1]) == sum(Decimal(row["BilledCost"]) for row in rows)
-    assert expected[2:4] == tuple(sum(int(row[name]) for row in rows) for name in ("x_InputTokens", "x_OutputTokens"))
-    corrections = [row for row in rows if row["BilledCost"].startswith("-") or row["ConsumedQuantity"].startswith("-")]
+    assert expected[2:4] == tuple(
+        sum(int(row[name]) for row in rows) for name in ("x_InputTokens", "x_OutputTokens")
+    )
+    corrections = [
+        row for row in rows if row["BilledCost"].startswith("-") or row["ConsumedQuantity"].startswith("-")
+    ]
     assert {("Usage", "Correction")} == {(row["ChargeCategory"], row["ChargeClass"]) for row in corrections}
     for serving in (near, far):
         assert [] == list((await serving.app.services.storage.log.verify()).imbalances)

@@ -1,4 +1,7 @@
-"""LiteLLM's batches: it drops one on any answer but a 2xx and never sends it again, so a bad member stands alone."""
+"""
+LiteLLM's batches: it drops one on any answer but a 2xx and never sends it again, so a bad member stands
+alone.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,11 @@ async def test_one_broken_event_of_512(serving: Serving, endpoint: str, form: st
         answer = await serving.send(endpoint, body.encode())
         said = json.loads(answer.body)
         assert (200, "litellm", 511, 0) == (answer.status, said["format"], said["accepted"], said["ignored"])
-        assert [{"item": BROKEN, "reason": "malformed", "message": "prompt_tokens is not a number"}] == said["rejected"]
+        assert [{"item": BROKEN, "reason": "malformed", "message": "prompt_tokens is not a number"}] == said[
+            "rejected"
+        ]
         assert "records=511; ignored=0; rejected=1" in answer.headers["Tollhouse-Receipt"]
     kept = [record.request_id for record in await serving.records() if isinstance(record, Inference)]
-    assert sorted(event["id"] for number, event in enumerate(events) if number != BROKEN) == sorted(map(str, kept))
+    assert sorted(event["id"] for number, event in enumerate(events) if number != BROKEN) == sorted(
+        map(str, kept)
+    )

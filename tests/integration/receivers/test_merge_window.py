@@ -1,4 +1,7 @@
-"""Langfuse's partial reports through a running gateway: two requests, a restart, a refusal, the end of the window."""
+"""
+Langfuse's partial reports through a running gateway: two requests, a restart, a refusal, the end of the
+window.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +139,12 @@ async def test_a_restart_between_partial_reports_loses_nothing(tmp_path: Path) -
     server = await RunningGateway.open(tmp_path, clock)
     await server.take(batch(update()))
     (record,) = await server.records()
-    assert ("gpt-4o-mini", 10, "u-1", "search") == (record.request_model, record.input_tokens, record.user, record.team)
+    assert ("gpt-4o-mini", 10, "u-1", "search") == (
+        record.request_model,
+        record.input_tokens,
+        record.user,
+        record.team,
+    )
     await server.assert_sound(pending=0)
     await server.spool.close()
 
@@ -149,8 +157,12 @@ async def test_a_restart_between_partial_reports_loses_nothing(tmp_path: Path) -
         *((2, numbers) for numbers in ([], [0], [1], [0, 1], [1, 0], [2])),
     ],
 )
-async def test_after_a_crash_disk_and_books_agree_on_what_waits(tmp_path: Path, kept: int, repeated: list[int]) -> None:
-    """A partial report and its books are one commit; whatever is repeated, it is one record with its tokens."""
+async def test_after_a_crash_disk_and_books_agree_on_what_waits(
+    tmp_path: Path, kept: int, repeated: list[int]
+) -> None:
+    """
+    A partial report and its books are one commit; whatever is repeated, it is one record with its tokens.
+    """
     requests = [batch(create()), batch(update()), batch(trace(), create(), update())]
     clock = MovedClock()
     before = await RunningGateway.open(tmp_path / "before", clock)
@@ -158,7 +170,9 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(tmp_path: Path, 
     for body in requests[:kept]:
         await before.take(body)
     is_written = shutil.ignore_patterns("*.new")  # a note that is being replaced, which may be gone by then
-    shutil.copytree(tmp_path / "before", tmp_path / "after", ignore=is_written)  # as a kill at this moment leaves it
+    shutil.copytree(
+        tmp_path / "before", tmp_path / "after", ignore=is_written
+    )  # as a kill at this moment leaves it
     await before.spool.close()
     server = await RunningGateway.open(tmp_path / "after", clock)
     await server.assert_sound(pending=kept % 2)
@@ -174,7 +188,9 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(tmp_path: Path, 
 
 
 async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> None:
-    """Partial reports, repeats and the trace at once, and some of them refused: one record, and nothing waits."""
+    """
+    Partial reports, repeats and the trace at once, and some of them refused: one record, and nothing waits.
+    """
     clock = MovedClock()
     server = await RunningGateway.open(tmp_path, clock, hold_s=10)
     take, refusals = server.intake.take, iter((True, False, True, False, True))
@@ -186,7 +202,13 @@ async def test_requests_that_arrive_together_are_one_call(tmp_path: Path) -> Non
         return await take(outcome, bearer, pending)
 
     server.intake.take = falter  # type: ignore[method-assign]
-    requests = [batch(create()), batch(update()), batch(trace(), create()), batch(trace()), batch(update())] * 3
+    requests = [
+        batch(create()),
+        batch(update()),
+        batch(trace(), create()),
+        batch(trace()),
+        batch(update()),
+    ] * 3
     answers = await asyncio.gather(*map(server.take, requests), return_exceptions=True)
     assert 3 == sum(isinstance(answer, SpoolUnavailable) for answer in answers)
     for request, answer in zip(requests, answers, strict=True):
@@ -294,7 +316,9 @@ async def test_a_request_of_many_reports_is_not_overtaken(tmp_path: Path) -> Non
         for received in (1, 3, 2):
             await order.assert_only(received)
             order.end_one()
-    assert [("a", 10), ("b", 10)] == [(record.request_id, record.input_tokens) for record in await server.records()]
+    assert [("a", 10), ("b", 10)] == [
+        (record.request_id, record.input_tokens) for record in await server.records()
+    ]
     await server.spool.close()
 
 
@@ -327,7 +351,9 @@ async def test_what_is_durable_is_acknowledged_though_older_reports_cannot_make_
     await server.take(batch(create("a")))
     take = server.intake.take
 
-    async def refuse_older_ones(outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
+    async def refuse_older_ones(
+        outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None
+    ) -> Receipt:
         if outcome.received:
             return await take(outcome, bearer, pending)
         raise SpoolUnavailable("no")

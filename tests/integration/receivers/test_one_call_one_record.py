@@ -1,8 +1,10 @@
 """
-Whoever reports a call, how often and in whatever order: one record, the first report's figures, balanced books.
+Whoever reports a call, how often and in whatever order: one record, the first report's figures, balanced
+books.
 
-Real payloads of LiteLLM's callbacks, of its spend rows, of SDKs, Langfuse, Helicone and Kong go through the formats and
-the intake into both logs. What must become of them is worked out here from the reports alone, without any identity.
+Real payloads of LiteLLM's callbacks, of its spend rows, of SDKs, Langfuse, Helicone and Kong go through the
+formats and the intake into both logs. What must become of them is worked out here from the reports alone,
+without any identity.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ FACTS = (
 )  # fmt: skip
 
 
-# -- the calls ---------------------------------------------------------------------------------------------------------
+# -- the calls -----------------------------------------------------------------------------------------------
 
 Kind = Callable[[int, Callable[[Sequence[Any]], Any]], Iterator[list[Report]]]
 """(number of the call, a choice) -> for each call that was made, every report that can come of it."""
@@ -110,7 +112,9 @@ def fallback(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
 
 
 def cached(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
-    """Spans repeat the first answer and do not say so: they are that call again. The callback marks the second."""
+    """
+    Spans repeat the first answer and do not say so: they are that call again. The callback marks the second.
+    """
     first = MadeCall(number, f"chatcmpl-{number:024x}", uuid(900 + number))
     yield [callback(first), proxy_span(first), proxy_span(first, place=4), sdk_span(first)]
     hit = MadeCall(number, f"{first.id}_cache_hit1795158584.59{number}", uuid(800 + number), "cached")
@@ -123,7 +127,9 @@ def embedded(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[li
     operation: dict[str, Any] = {"gen_ai.operation.name": "aembedding"}
     first = MadeCall(number, uuid(900 + number), uuid(900 + number))
     yield [callback(first, **embedding), proxy_span(first, **operation)]
-    hit = MadeCall(number, f"{uuid(800 + number)}_cache_hit1795158584.59{number}", uuid(800 + number), "cached")
+    hit = MadeCall(
+        number, f"{uuid(800 + number)}_cache_hit1795158584.59{number}", uuid(800 + number), "cached"
+    )
     yield [
         callback(hit, cache_hit=True, response_cost=0.0, **embedding),
         proxy_span(hit, place=5, **operation),
@@ -136,7 +142,12 @@ def apart(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[
 
 
 KINDS: tuple[Kind, ...] = (answered, answered, short, failed, fallback, cached, embedded, apart)
-TOGETHER, NEXT, LATER, RESTARTED = "together", "next", "later", "restarted"  # how a report comes after the one before
+TOGETHER, NEXT, LATER, RESTARTED = (
+    "together",
+    "next",
+    "later",
+    "restarted",
+)  # how a report comes after the one before
 
 
 @st.composite
@@ -153,7 +164,7 @@ def histories(draw: st.DrawFn) -> list[tuple[str, Report]]:
     return [(draw(pauses), report) for report in order]
 
 
-# -- what must become of them ------------------------------------------------------------------------------------------
+# -- what must become of them --------------------------------------------------------------------------------
 
 
 class Expected:
@@ -201,7 +212,7 @@ def _differ(one: Any, other: Any) -> bool:
     return one is not None and other is not None and float(one) != float(other)
 
 
-# -- the gateways ------------------------------------------------------------------------------------------------------
+# -- the gateways --------------------------------------------------------------------------------------------
 
 
 async def take(log: Log, reports: Sequence[Report], clock: MovedClock, config: Config) -> None:
@@ -227,7 +238,9 @@ def outcome_of(reports: Sequence[Report]) -> Outcome:
     format, scope = reports[0].format, reports[0].scope
     body: Any = items
     if format == "otlp/traces":
-        body = traces(*items, scope=scope, resource={"service.name": "litellm" if scope == "litellm" else "shop"})
+        body = traces(
+            *items, scope=scope, resource={"service.name": "litellm" if scope == "litellm" else "shop"}
+        )
     elif format == "langfuse":
         body = {"batch": items}
     (outcome, _), _ = run(any_format.normalise(format, json.dumps(body).encode(), options=Options()))
@@ -275,7 +288,10 @@ async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: 
 
 
 async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path) -> None:
-    """Every pause is a stop in good order, after which of closed calls only the ids are known and not their numbers."""
+    """
+    Every pause is a stop in good order, after which of closed calls only the ids are known and not their
+    numbers.
+    """
     clock, expected = MovedClock(NOON), Expected()
     for pause, report in history:
         if pause == LATER:
@@ -322,7 +338,9 @@ async def assert_came_true(expected: Expected, log: Log) -> None:
 @settings(max_examples=8 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories())
 def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
-    """In both logs, with the figures of the first report; what a report adds and where two disagree is counted."""
+    """
+    In both logs, with the figures of the first report; what a report adds and where two disagree is counted.
+    """
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(live(history, Path(root)))
 
@@ -330,7 +348,9 @@ def test_one_call_is_one_record(history: list[tuple[str, Report]]) -> None:
 @seed(SEED)
 @settings(max_examples=3 * ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories(), uncounted=st.sampled_from(["otel", "litellm", "langfuse"]))
-def test_a_source_that_does_not_count_takes_no_call_away(history: list[tuple[str, Report]], uncounted: str) -> None:
+def test_a_source_that_does_not_count_takes_no_call_away(
+    history: list[tuple[str, Report]], uncounted: str
+) -> None:
     """Its reports fill the record that counts, or stand beside it when they came first."""
     with tempfile.TemporaryDirectory() as root:
         asyncio.run(live(history, Path(root), uncounted=uncounted))

@@ -66,7 +66,9 @@ class Calling:
         metadata: tuple[tuple[str, str], ...] | None = None,
         compression: grpc.Compression | None = None,
     ) -> GrpcReply:
-        export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(f"/{SERVICES[signal]}/Export")
+        export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(
+            f"/{SERVICES[signal]}/Export"
+        )
         call = export(
             body,
             metadata=(("authorization", self.serving.key),) if metadata is None else metadata,
@@ -77,7 +79,9 @@ class Calling:
             answer = await call
         except grpc.aio.AioRpcError:
             answer = b""
-        return GrpcReply(await call.code(), await call.details(), answer, dict(await call.trailing_metadata()))
+        return GrpcReply(
+            await call.code(), await call.details(), answer, dict(await call.trailing_metadata())
+        )
 
 
 @pytest_asyncio.fixture
@@ -118,7 +122,9 @@ async def test_calls_are_kept_and_receipted(calling: Calling, compression: grpc.
     """62: plain or gzip; the receipt is in the trailing metadata."""
     reply = await calling.export(traces(PROTOBUF, 50), compression=compression)
     assert grpc.StatusCode.OK == reply.code
-    assert reply.trailing["tollhouse-receipt"].endswith("; records=50; ignored=0; rejected=0; durability=fsync")
+    assert reply.trailing["tollhouse-receipt"].endswith(
+        "; records=50; ignored=0; rejected=0; durability=fsync"
+    )
     assert 50 == len(await calling.serving.records())
 
 
@@ -177,7 +183,9 @@ async def test_oversize_is_resource_exhausted_without_retry_info(
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
-async def test_a_message_is_inflated_within_the_bytes_in_hand(calling: Calling, compression: grpc.Compression) -> None:
+async def test_a_message_is_inflated_within_the_bytes_in_hand(
+    calling: Calling, compression: grpc.Compression
+) -> None:
     """By us, who count them, and not before: 200 KiB of zeros arrive as a few hundred bytes."""
     budget = calling.serving.app.services.receivers.budget
     body = proto_traces(*(proto_span(model="m" * 200) for _ in range(300)))
@@ -211,7 +219,9 @@ async def test_messages_are_received_a_few_at_a_time(serve: Serve) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("body", [b"\xff\xff\xff", traces(JSON), traces(PROTOBUF)[:-5]], ids=["garbage", "json", "cut"])
+@pytest.mark.parametrize(
+    "body", [b"\xff\xff\xff", traces(JSON), traces(PROTOBUF)[:-5]], ids=["garbage", "json", "cut"]
+)
 async def test_bad_data_is_invalid_argument(calling: Calling, body: bytes) -> None:
     """66: not retryable, and nothing is kept."""
     reply = await calling.export(body)
@@ -242,7 +252,9 @@ async def test_a_bad_id_costs_its_neighbours_nothing(calling: Calling, field: st
     assert grpc.StatusCode.INVALID_ARGUMENT == (await calling.export(proto_traces(bad))).code
 
 
-@pytest.mark.parametrize("metadata", [(), (("authorization", "th_unknown"),), (("authorization", "Bearer x"),)])
+@pytest.mark.parametrize(
+    "metadata", [(), (("authorization", "th_unknown"),), (("authorization", "Bearer x"),)]
+)
 async def test_without_a_good_key_it_is_unauthenticated(
     calling: Calling, metadata: tuple[tuple[str, str], ...]
 ) -> None:
@@ -289,7 +301,9 @@ async def test_a_grpc_client_on_the_http_port_is_told_in_the_log(
     """A real client that dials 4318 fails, and the operator reads why."""
     async with grpc.aio.insecure_channel(serving.app.url.removeprefix("http://")) as channel:
         with pytest.raises(grpc.aio.AioRpcError):
-            call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICES['traces']}/Export")
+            call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+                f"/{SERVICES['traces']}/Export"
+            )
             await call(b"", timeout=30)
     assert "grpc_on_http_port" in {getattr(record, "action", None) for record in caplog.records}
 
@@ -342,7 +356,10 @@ async def test_a_stranger_is_refused_before_the_message_is_received(calling: Cal
 
 
 async def test_messages_are_let_go_when_they_are_answered(calling: Calling) -> None:
-    """Taken or refused, without the collector: it runs seldom, and until then sixteen large ones were a gigabyte."""
+    """
+    Taken or refused, without the collector: it runs seldom, and until then sixteen large ones were a
+    gigabyte.
+    """
     size = 128 * 1024
     large = proto_traces(proto_span()) + b"\x1a\x80\x80\x08" + bytes(size)  # a field that nobody knows
     rounds = 20

@@ -1,4 +1,7 @@
-"""OTLP/HTTP against a real server, one test per rule (numbers: rows of the protocol checklist), in both encodings."""
+"""
+OTLP/HTTP against a real server, one test per rule (numbers: rows of the protocol checklist), in both
+encodings.
+"""
 
 from __future__ import annotations
 
@@ -69,12 +72,15 @@ async def test_profiles_are_taken_and_dropped(one_server: Serving, encoding: str
     """3: a sender that exports all signals is not told off, but it needs a key."""
     answer = await one_server.send("/v1development/profiles", empty(encoding), encoding)
     assert (200, empty(encoding)) == (answer.status, answer.body)
-    assert 401 == (await one_server.send("/v1development/profiles", empty(encoding), encoding, key=None)).status
+    assert (
+        401 == (await one_server.send("/v1development/profiles", empty(encoding), encoding, key=None)).status
+    )
 
 
 @ON_ONE_SERVER
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/spans", "/v1/traces/", "/v1/traces/x", "/V1/TRACES", "//v1/traces", "/v1/traces%0A"]
+    "path",
+    ["/", "/v1", "/v1/spans", "/v1/traces/", "/v1/traces/x", "/V1/TRACES", "//v1/traces", "/v1/traces%0A"],
 )
 async def test_other_addresses_are_404_and_never_a_redirect(one_server: Serving, path: str) -> None:
     """4, 11, 51: a redirected POST would lose its body."""
@@ -97,7 +103,9 @@ async def test_other_methods_are_405(one_server: Serving, path: str, method: str
 @pytest.mark.parametrize(
     "content_type", ["Application/JSON; charset=utf-8", "application/json;charset=UTF-8", "APPLICATION/JSON"]
 )
-async def test_media_types_match_whatever_their_case_and_parameters(one_server: Serving, content_type: str) -> None:
+async def test_media_types_match_whatever_their_case_and_parameters(
+    one_server: Serving, content_type: str
+) -> None:
     """7, 9: parsed as a media type, answered with the plain one."""
     answer = await one_server.send("/v1/traces", traces(JSON), content_type)
     assert (200, JSON) == (answer.status, answer.headers["Content-Type"])
@@ -167,7 +175,9 @@ async def test_unknown_fields_are_ignored_at_every_level(serving: Serving) -> No
     new: dict[str, Any] = {"new": {"a": [1, None, {"b": "c"}]}}
     span = {**json_span(), **new}
     request = {
-        "resourceSpans": [{"resource": {**new}, "scopeSpans": [{"scope": new, "spans": [span], **new}], **new}],
+        "resourceSpans": [
+            {"resource": {**new}, "scopeSpans": [{"scope": new, "spans": [span], **new}], **new}
+        ],
         **new,
     }
     answer = await serving.send("/v1/traces", json.dumps(request).encode())
@@ -214,16 +224,34 @@ async def test_zero_and_empty_ids_are_no_ids(serving: Serving, ids: dict[str, An
         {"startTimeUnixNano": 1_790_000_000_000_000_000, "endTimeUnixNano": 1_790_000_001_000_000_000},
         {"attributes": [*json_span()["attributes"], {"key": "score", "value": {"doubleValue": "NaN"}}]},
         {"attributes": [*json_span()["attributes"], {"key": "raw", "value": {"bytesValue": "AAECAw=="}}]},
-        {"attributes": [*json_span()["attributes"], {"key": "nothing", "value": {}}, {"key": "none", "value": None}]},
+        {
+            "attributes": [
+                *json_span()["attributes"],
+                {"key": "nothing", "value": {}},
+                {"key": "none", "value": None},
+            ]
+        },
         {"status": None, "events": None, "links": None, "droppedAttributesCount": 3, "flags": 257},
         {
             "attributes": [
                 *json_span()["attributes"],
-                {"key": "deep", "value": {"kvlistValue": {"values": [{"key": "a", "value": {"arrayValue": {}}}]}}},
+                {
+                    "key": "deep",
+                    "value": {"kvlistValue": {"values": [{"key": "a", "value": {"arrayValue": {}}}]}},
+                },
             ]
         },
     ],
-    ids=["enum names", "unknown enum", "number times", "NaN", "bytes", "empty values", "null members", "nested"],
+    ids=[
+        "enum names",
+        "unknown enum",
+        "number times",
+        "NaN",
+        "bytes",
+        "empty values",
+        "null members",
+        "nested",
+    ],
 )
 async def test_lenient_forms_are_taken(serving: Serving, changes: dict[str, Any]) -> None:
     """19 to 25: what the specification or real senders allow is understood."""
@@ -302,7 +330,10 @@ def _size(number: int) -> bytes:
 async def test_the_same_request_again_is_the_same_record(serving: Serving, encoding: str) -> None:
     """30: a repeat after a lost answer is absorbed, and the sender is not told which."""
     body = traces(encoding)
-    first, again = await serving.send("/v1/traces", body, encoding), await serving.send("/v1/traces", body, encoding)
+    first, again = (
+        await serving.send("/v1/traces", body, encoding),
+        await serving.send("/v1/traces", body, encoding),
+    )
     assert (200, first.body) == (again.status, again.body)
     assert "records=1; ignored=0; rejected=0" in again.headers["Tollhouse-Receipt"]
     assert 1 == len(await serving.records())
@@ -339,7 +370,10 @@ async def test_a_bad_id_costs_its_neighbours_nothing(serving: Serving, encoding:
     if encoding == JSON:
         body = json_traces(json_span(), {**json_span(), field: "W47/95gDgQPS"}, json_span())
     else:
-        bad, field = proto_span(), {"traceId": "trace_id", "spanId": "span_id", "parentSpanId": "parent_span_id"}[field]
+        bad, field = (
+            proto_span(),
+            {"traceId": "trace_id", "spanId": "span_id", "parentSpanId": "parent_span_id"}[field],
+        )
         setattr(bad, field, b"\1" * 9)
         body = proto_traces(proto_span(), bad, proto_span())
     answer = await serving.send("/v1/traces", body, encoding)
@@ -352,7 +386,12 @@ async def test_a_bad_id_costs_its_neighbours_nothing(serving: Serving, encoding:
 
 async def test_a_bad_id_costs_a_log_record_nothing(serving: Serving) -> None:
     """17: an event is a call without the ids of the span around it."""
-    attributes = {"event.name": "api_request", "model": "claude-sonnet-4-5", "input_tokens": "12", "output_tokens": "5"}
+    attributes = {
+        "event.name": "api_request",
+        "model": "claude-sonnet-4-5",
+        "input_tokens": "12",
+        "output_tokens": "5",
+    }
     event = {
         "timeUnixNano": str(START),
         "traceId": "W47/95gDgQPSabYzgT/GDA==",
@@ -369,7 +408,9 @@ async def test_a_bad_id_costs_a_log_record_nothing(serving: Serving) -> None:
 
 async def test_spans_that_are_no_ai_calls_are_a_plain_success(serving: Serving) -> None:
     """42: a batch without GenAI data carries no warning; the receipt says that it was ignored."""
-    span = json_span(attributes=[{"key": "http.request.method", "value": {"stringValue": "GET"}}], name="GET /")
+    span = json_span(
+        attributes=[{"key": "http.request.method", "value": {"stringValue": "GET"}}], name="GET /"
+    )
     answer = await serving.send("/v1/traces", json_traces(span))
     assert (200, b"{}") == (answer.status, answer.body)
     assert "records=0; ignored=1; rejected=0; durability=fsync" in answer.headers["Tollhouse-Receipt"]
@@ -403,7 +444,9 @@ async def test_trouble_inside_is_retryable_unless_it_is_our_mistake(
     answer = await serving.send("/v1/traces", traces(encoding), encoding)
     assert (status, code, wait) == (answer.status, status_of(answer)[0], answer.headers.get("Retry-After"))
     assert encoding == answer.headers["Content-Type"]
-    assert "th_secret" not in str([vars(record) for record in caplog.records]) + answer.body.decode(errors="replace")
+    assert "th_secret" not in str([vars(record) for record in caplog.records]) + answer.body.decode(
+        errors="replace"
+    )
     assert "Tollhouse-Receipt" not in answer.headers
 
 
@@ -418,7 +461,9 @@ async def test_without_a_good_key_it_is_401(serving: Serving, encoding: str, key
 
 
 @both_encodings
-async def test_a_bearer_prefix_is_401_and_the_message_says_what_to_do(serving: Serving, encoding: str) -> None:
+async def test_a_bearer_prefix_is_401_and_the_message_says_what_to_do(
+    serving: Serving, encoding: str
+) -> None:
     """The key is the whole value of the header."""
     answer = await serving.send(
         "/v1/traces", traces(encoding), encoding, headers={"Authorization": f"Bearer {serving.key}"}
@@ -432,7 +477,9 @@ async def test_a_bearer_prefix_is_401_and_the_message_says_what_to_do(serving: S
 async def test_accept_bearer_admits_it(serve: Serve) -> None:
     """server.accept_bearer is for senders that can do nothing else."""
     serving = await serve(accept_bearer=True)
-    answer = await serving.send("/v1/traces", traces(JSON), headers={"Authorization": f"Bearer {serving.key}"})
+    answer = await serving.send(
+        "/v1/traces", traces(JSON), headers={"Authorization": f"Bearer {serving.key}"}
+    )
     assert 200 == answer.status
 
 
@@ -493,7 +540,9 @@ async def test_a_time_beyond_all_clocks_is_kept_without_a_time(serving: Serving)
     metrics = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}
     assert 200 == (await serving.send("/v1/traces", json_traces(span))).status
     assert 200 == (await serving.send("/v1/metrics", json.dumps(metrics).encode())).status
-    assert [(None, None), (START, None)] == [(one.start_time, one.end_time) for one in await serving.records()]
+    assert [(None, None), (START, None)] == [
+        (one.start_time, one.end_time) for one in await serving.records()
+    ]
 
 
 async def test_keep_alive_serves_many_requests(serving: Serving) -> None:

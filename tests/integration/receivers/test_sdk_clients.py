@@ -52,7 +52,10 @@ def trace_calls(exporter: SpanExporter, n: int) -> list[SpanExportResult]:
 
 def http(serving: Serving, key: str) -> SpanExporter:
     return OTLPSpanExporter(
-        endpoint=serving.url + "/v1/traces", headers={"Authorization": key}, compression=Compression.Gzip, timeout=60
+        endpoint=serving.url + "/v1/traces",
+        headers={"Authorization": key},
+        compression=Compression.Gzip,
+        timeout=60,
     )
 
 

@@ -14,7 +14,15 @@ from gateway.configuration.sections import Config, ServerSettings
 from gateway.http.address import WHOLE_BYTES
 from gateway.http.slices import LARGE
 from gateway.normalise import billing
-from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, Record, UnitCostOperation, UsageEvent
+from spool.record import (
+    BILLING_DATA,
+    UNIT_COST,
+    USAGE_EVENTS,
+    BillingDrop,
+    Record,
+    UnitCostOperation,
+    UsageEvent,
+)
 from spool.registry.scopes import CREATE_EVENT, SEND_BILLING_DATA
 from spool.settings import SpoolSettings
 from tests.gateway.normalise.reading.test_content import CONTENT
@@ -52,7 +60,7 @@ def body(*records: dict[str, Any]) -> bytes:
     return orjson.dumps({"records": list(records)})
 
 
-# -- usage events ------------------------------------------------------------------------------------------------------
+# -- usage events --------------------------------------------------------------------------------------------
 
 EVENT = {"specversion": "1.0", "id": "1", "source": "/app", "type": "api.call", "data": {"count": 3}}
 
@@ -69,7 +77,9 @@ EVENT = {"specversion": "1.0", "id": "1", "source": "/app", "type": "api.call", 
     ],
 )
 async def test_events_in_every_envelope(serving: Serving, sent: bytes, content_type: str, count: int) -> None:
-    """One, an array, lines, structured and batched CloudEvents are taken, and the answer counts every item."""
+    """
+    One, an array, lines, structured and batched CloudEvents are taken, and the answer counts every item.
+    """
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     answer = await serving.send("/v1/events", sent, content_type, key=key)
     assert (200, count) == (answer.status, said(answer)["accepted"])
@@ -89,13 +99,20 @@ async def test_a_binary_cloud_event(serving: Serving) -> None:
     assert 200 == answer.status
     (record,) = await kept(serving, USAGE_EVENTS)
     assert isinstance(record, UsageEvent)
-    assert ("/café", "7", "tokens", "acme") == (record.source, record.event_id, record.event_type, record.subject)
+    assert ("/café", "7", "tokens", "acme") == (
+        record.source,
+        record.event_id,
+        record.event_type,
+        record.subject,
+    )
     assert ({"tokens": 12, "model": "m"}, {"region": "eu"}) == (record.data, record.tags)
 
 
 @pytest.mark.asyncio
 async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Serving) -> None:
-    """Source and id are the identity; a bad event is refused alone and the answer says which; all bad is a 400."""
+    """
+    Source and id are the identity; a bad event is refused alone and the answer says which; all bad is a 400.
+    """
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     bad = {"specversion": "1.0", "source": "/app", "type": "api.call"}
     first = await serving.send("/v1/events", orjson.dumps([EVENT, bad, EVENT]), key=key)
@@ -110,7 +127,12 @@ async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Servin
 async def test_events_are_bounded_and_hold_no_content(serving: Serving) -> None:
     """What stands under a content name, is too long or is no scalar never reaches the disk."""
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
-    data = {"prompt": "CANARY", "messages": ["CANARY"], "nested": {"input": "CANARY", "tokens": 5}, "long": "x" * 300}
+    data = {
+        "prompt": "CANARY",
+        "messages": ["CANARY"],
+        "nested": {"input": "CANARY", "tokens": 5},
+        "long": "x" * 300,
+    }
     data |= dict.fromkeys(CONTENT, "CANARY")
     await serving.send("/v1/events", orjson.dumps({**EVENT, "data": data, "body": "CANARY"}), key=key)
     (record,) = await kept(serving, USAGE_EVENTS)
@@ -118,7 +140,7 @@ async def test_events_are_bounded_and_hold_no_content(serving: Serving) -> None:
     assert ({"nested.tokens": 5}, {}) == (record.data, record.tags)
 
 
-# -- unit cost ---------------------------------------------------------------------------------------------------------
+# -- unit cost -----------------------------------------------------------------------------------------------
 
 
 async def writer(serving: Serving) -> str:
@@ -133,7 +155,9 @@ async def values(serving: Serving, key: str, stream: str = "api-calls") -> list[
 
 @pytest.mark.asyncio
 async def test_sum_replace_and_delete(serving: Serving) -> None:
-    """Sums add to the record of the hour, replace sets it, delete takes it away; each is read back at once."""
+    """
+    Sums add to the record of the hour, replace sets it, delete takes it away; each is read back at once.
+    """
     key = await writer(serving)
     await serving.send(SUM, body(usage(value=1.5), usage(value="2")), key=key)
     await serving.send(SUM, body(usage(timestamp="2026-11-01T10:59:59Z", value=0.1)), key=key)
@@ -173,7 +197,10 @@ async def test_five_hundred_agents_sum_into_one_stream(serving: Serving) -> None
 
 @pytest.mark.asyncio
 async def test_older_forms(serving: Serving) -> None:
-    """The bare stream path is a sum, and so is the oldest form, whose records name their stream; so do old names."""
+    """
+    The bare stream path is a sum, and so is the oldest form, whose records name their stream; so do old
+    names.
+    """
     key = await writer(serving)
     old = usage(value=1)
     old["element-name"] = old.pop("element_name")
@@ -184,7 +211,9 @@ async def test_older_forms(serving: Serving) -> None:
 
 @pytest.mark.asyncio
 async def test_streams_are_created_read_and_dropped(serving: Serving) -> None:
-    """PUT fixes what a stream is, reads come in the service's envelope, a full stream is deleted only by force."""
+    """
+    PUT fixes what a stream is, reads come in the service's envelope, a full stream is deleted only by force.
+    """
     key = await writer(serving)
     path = "/unit-cost/v1/telemetry/allocation/api-calls"
     made = await serving.send(path, b'{"granularity": "HOURLY", "filter": ["Region"]}', method="PUT", key=key)
@@ -194,7 +223,11 @@ async def test_streams_are_created_read_and_dropped(serving: Serving) -> None:
     assert (400, "invalid_records") == (refused.status, said(refused)["error"]["type"])
     await serving.send(SUM, body(*(usage(element_name=f"c{n}") for n in range(5))), key=key)
     page = said(await serving.send(f"{path}/records?limit=2", b"", method="GET", key=key))
-    assert (2, 5, 3) == (len(page["records"]), page["pagination"]["total_count"], page["pagination"]["page_count"])
+    assert (2, 5, 3) == (
+        len(page["records"]),
+        page["pagination"]["total_count"],
+        page["pagination"]["page_count"],
+    )
     gone = "/unit-cost/v1/telemetry/api-calls"
     assert 409 == (await serving.send(gone, b"", method="DELETE", key=key)).status
     assert 200 == (await serving.send(gone, b"true", method="DELETE", key=key)).status
@@ -204,9 +237,15 @@ async def test_streams_are_created_read_and_dropped(serving: Serving) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 async def test_what_is_decoded_in_one_go_is_small(serving: Serving, method: str) -> None:
-    """60 MB of empty lists took seconds of the event loop and a gigabyte; at the edge it is read, and is wrong."""
+    """
+    60 MB of empty lists took seconds of the event loop and a gigabyte; at the edge it is read, and is wrong.
+    """
     key = await writer(serving)
-    path = "/unit-cost/v1/telemetry/api-calls" if method == "DELETE" else "/unit-cost/v1/telemetry/metric/api-calls"
+    path = (
+        "/unit-cost/v1/telemetry/api-calls"
+        if method == "DELETE"
+        else "/unit-cost/v1/telemetry/metric/api-calls"
+    )
     for size, status in ((WHOLE_BYTES, 400), (WHOLE_BYTES + 1, 413)):
         answer = await serving.send(path, b" " * (size - 2) + b"[]", method=method, key=key)
         assert status == answer.status
@@ -240,15 +279,22 @@ async def test_totals_and_what_streams_are_outlive_a_restart(serve: Serve) -> No
         first.app = again
 
 
-# -- billing data ------------------------------------------------------------------------------------------------------
+# -- billing data --------------------------------------------------------------------------------------------
 
-ROW = {"time/usage_start": "2026-11-01T10:00:00Z", "cost/cost": "1.25", "resource/id": "r", "resource/tag:team": "a"}
+ROW = {
+    "time/usage_start": "2026-11-01T10:00:00Z",
+    "cost/cost": "1.25",
+    "resource/id": "r",
+    "resource/tag:team": "a",
+}
 DROPS = "/v2/connections/billing/{}/connection-1/billing_drops"
 VALIDATE = "/v2/connections/billing/{}/validate_billing_drop"
 
 
 @pytest.mark.asyncio
-async def test_a_large_drop_is_checked_beside_the_event_loop(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_drop_is_checked_beside_the_event_loop(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """80,000 rows are half a second of work."""
     places = []
 
@@ -296,12 +342,17 @@ async def test_a_billing_drop_is_kept_whole(serving: Serving, segment: str) -> N
         ({"data": [{**ROW, "colour": "red"}]}, "unknown column 'colour'"),
         ({"data": [{**ROW, "resource/tag:team": "N/A"}]}, "must not be empty"),
         ({"data": [{**ROW, "lineitem/type": "Fee"}]}, "lineitem/type must be one of"),
-        ({"data": [{name: value for name, value in ROW.items() if name != "resource/id"}]}, "resource/id is required"),
+        (
+            {"data": [{name: value for name, value in ROW.items() if name != "resource/id"}]},
+            "resource/id is required",
+        ),
         ({"data": [ROW, {**ROW, "time/usage_start": "2026-12-01T00:00:00Z"}]}, "one month"),
     ],
 )
 async def test_drops_that_break_a_rule(serving: Serving, change: dict[str, Any], words: str) -> None:
-    """The refusal names the rule, the validating endpoint answers the same with a 200, and nothing is kept."""
+    """
+    The refusal names the rule, the validating endpoint answers the same with a 200, and nothing is kept.
+    """
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
     await serving.make_connection()
     sent = orjson.dumps({"month": "2026-11", "operation": "sum", "data": [ROW], **change})

@@ -1,4 +1,6 @@
-"""Two gateways in a row: events, operations and drops that come to the first arrive at the second as they were."""
+"""
+Two gateways in a row: events, operations and drops that come to the first arrive at the second as they were.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ async def ids(serving: Serving, topic: str) -> list[bytes]:
 
 @pytest.mark.asyncio
 async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) -> None:
-    """Ids, totals, order and bytes are the same in both; what comes again at the first is known at the second."""
+    """
+    Ids, totals, order and bytes are the same in both; what comes again at the first is known at the second.
+    """
     site = await serve(chain_keys=("topics", "billing"))
     (tmp_path / "topics.key").write_text(await site.make_key("topics", scopes=SCOPES))
     (tmp_path / "billing.key").write_text(await site.make_key("billing", use_cases=[SEND_BILLING_DATA]))
@@ -68,7 +72,9 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
     await first.send("/v1/events", orjson.dumps([EVENT, {"type": "plain"}]), key=key)
     for value in (1, 2.5):
         await first.send(SUM, body(usage(value=value)), key=key)
-    await first.send(SUM.replace("sum", "replace").replace("api-calls", "other"), body(usage(value=7)), key=key)
+    await first.send(
+        SUM.replace("sum", "replace").replace("api-calls", "other"), body(usage(value=7)), key=key
+    )
     await first.send("/unit-cost/v1/telemetry/other", b"true", method="DELETE", key=key)
     await first.make_connection(upstream_id="there-1")
     await site.make_connection("there-1")
@@ -81,7 +87,9 @@ async def test_topics_pass_through_two_gateways(serve: Serve, tmp_path: Path) ->
     (there,) = await kept(site, BILLING_DATA)
     assert isinstance(there, BillingDrop)
     assert (drop, "there-1") == (there.body, there.connection_id)
-    totals = {total.stream: total.value for total in await site.app.services.storage.streams.totals("api-calls")}
+    totals = {
+        total.stream: total.value for total in await site.app.services.storage.streams.totals("api-calls")
+    }
     assert {"api-calls": "3.5"} == totals
     assert ["api-calls"] == [stream.name for stream in site.app.services.storage.book.all()]
     for serving in (first, site):

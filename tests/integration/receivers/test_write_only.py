@@ -1,4 +1,6 @@
-"""Endpoints of a managed use case reveal nothing of the organization: not what is known, not who else sends."""
+"""
+Endpoints of a managed use case reveal nothing of the organization: not what is known, not who else sends.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,23 @@ pytestmark = pytest.mark.asyncio
 
 SPAN = json_span()
 TRACES = json_traces(SPAN)
-EVENT = {"id": "e1", "source": "s", "type": "tokens", "subject": "u", "specversion": "1.0", "data": {"tokens": 5}}
+EVENT = {
+    "id": "e1",
+    "source": "s",
+    "type": "tokens",
+    "subject": "u",
+    "specversion": "1.0",
+    "data": {"tokens": 5},
+}
 LITELLM = {
     "id": "chatcmpl-0123456789abcdef0123", "call_type": "acompletion", "model": "gpt-4o", "prompt_tokens": 12,
     "completion_tokens": 3, "total_tokens": 15, "startTime": 1_790_000_000.0, "endTime": 1_790_000_001.0,
     "response_cost": 0.1, "status": "success",
 }  # fmt: skip
 DROP = {"month": "2026-11", "operation": "sum", "data": [ROW]}
-BATCH = {"batch": [{"id": "one", "type": "trace-create", "timestamp": "2026-11-01T00:00:00Z", "body": {"id": "t"}}]}
+BATCH = {
+    "batch": [{"id": "one", "type": "trace-create", "timestamp": "2026-11-01T00:00:00Z", "body": {"id": "t"}}]
+}
 PATHS = {"format": "litellm", "segment": "external", "connection_id": "connection-1"}
 
 # By operation: submissions that are taken, and submissions that are refused.
@@ -66,7 +77,9 @@ class Said(NamedTuple):
 
 @pytest.mark.parametrize("use_case", [SEND_AI_TELEMETRY, SEND_BILLING_DATA])
 async def test_equal_submissions_get_equal_answers_whatever_is_stored(serve: Serve, use_case: str) -> None:
-    """One gateway is empty; the other has other keys, more use of each endpoint, and got all submissions twice."""
+    """
+    One gateway is empty; the other has other keys, more use of each endpoint, and got all submissions twice.
+    """
     empty, full = await serve(), await serve()
     await full.make_key("somebody else", use_cases=[SEND_AI_TELEMETRY, SEND_BILLING_DATA])
     for place, server in enumerate((full, full, full, empty)):
@@ -74,8 +87,12 @@ async def test_equal_submissions_get_equal_answers_whatever_is_stored(serve: Ser
     for server in (empty, full):
         await server.make_connection(PATHS["connection_id"])
     scopes = USE_CASES[use_case]
-    addresses = [each for each in ADDRESSES if each.scope in scopes and each.security]  # none with a key in its path
-    sent = [(each, method, body) for each in addresses for method in each.operations for body in submissions(each)]
+    addresses = [
+        each for each in ADDRESSES if each.scope in scopes and each.security
+    ]  # none with a key in its path
+    sent = [
+        (each, method, body) for each in addresses for method in each.operations for body in submissions(each)
+    ]
     for each, method, body in sent:
         for _ in range(2):
             await submitted(full, each, method, body)
@@ -102,11 +119,15 @@ async def submitted(server: Serving, address: Address, method: str, submission: 
     if BASIC in address.key.schemes:
         headers["Authorization"] = "Basic " + b64encode(f"public:{server.key}".encode()).decode()
     kind = None if method == "GET" else JSON
-    return said(await server.send(address.documented_path.format(**PATHS), body, kind, method=method, headers=headers))
+    return said(
+        await server.send(address.documented_path.format(**PATHS), body, kind, method=method, headers=headers)
+    )
 
 
 def said(answer: Answer) -> Said:
-    headers = {name: value for name, value in answer.headers.items() if name not in ("Date", "Tollhouse-Receipt")}
+    headers = {
+        name: value for name, value in answer.headers.items() if name not in ("Date", "Tollhouse-Receipt")
+    }
     receipt = answer.headers.get("Tollhouse-Receipt", "")
     id = receipt.partition("id=")[2].partition(";")[0]
     headers["receipt"] = receipt.replace(id, "ID") if id else receipt
@@ -117,7 +138,9 @@ def said(answer: Answer) -> Said:
 
 async def exported(server: Serving, body: bytes) -> tuple[object, ...]:
     async with grpc.aio.insecure_channel(server.app.grpc_address) as channel:
-        export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICES['traces']}/Export")
+        export: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            f"/{SERVICES['traces']}/Export"
+        )
         call = export(body, metadata=(("authorization", server.key),), timeout=60)
         try:
             answer = await call

@@ -34,7 +34,9 @@ async def start(tmp_path: Path, clock: MovedClock, observed: Observed) -> AsyncI
 
     async def starter(directory: Path | None = None, **changes: Any) -> SqliteSpool:
         settings = SpoolSettings(**{"hold": 0, **changes})
-        one = await open_spool(directory or tmp_path / "data", settings=settings, clock=clock, observer=observed)
+        one = await open_spool(
+            directory or tmp_path / "data", settings=settings, clock=clock, observer=observed
+        )
         started.append(one)
         return one
 

@@ -1,4 +1,7 @@
-"""Full disks, failing commits and damaged bytes: nothing is said to be kept that is not, and the log always starts."""
+"""
+Full disks, failing commits and damaged bytes: nothing is said to be kept that is not, and the log always
+starts.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,16 @@ from spool.sqlite.reserve import Reserve
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
-from tests.spool.contract.examples import NOON, add, assert_books_balance, call, entries, everything, point, topic_terms
+from tests.spool.contract.examples import (
+    NOON,
+    add,
+    assert_books_balance,
+    call,
+    entries,
+    everything,
+    point,
+    topic_terms,
+)
 from tests.spool.contract.test_retention import wide
 
 pytestmark = pytest.mark.asyncio
@@ -48,7 +60,9 @@ async def full_disk(spool: SqliteSpool, monkeypatch: pytest.MonkeyPatch) -> Asyn
     """The file cannot grow and the disk says that nothing is free."""
     await command(spool, "PRAGMA max_page_count = 200")
     with monkeypatch.context() as patch:
-        patch.setattr("spool.sqlite.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
+        patch.setattr(
+            "spool.sqlite.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0)
+        )
         yield
         await command(spool, "PRAGMA max_page_count = 1000000")  # first: the log looks every second for room
 
@@ -113,7 +127,10 @@ async def test_a_commit_that_fails_half_way_changes_nothing(start: Starter) -> N
 
 
 async def test_known_ids_that_cannot_be_folded_refuse_and_heal(start: Starter) -> None:
-    """The fold before a commit is a write like the commit: its sender is told to wait, health knows, and it passes."""
+    """
+    The fold before a commit is a write like the commit: its sender is told to wait, health knows, and it
+    passes.
+    """
     spool = await start(duplicate_ids=40)  # ten make a batch
     for number in range(20):
         await add(spool.log, call(number))
@@ -131,7 +148,9 @@ async def test_known_ids_that_cannot_be_folded_refuse_and_heal(start: Starter) -
 async def test_a_note_that_cannot_be_written_stops_nothing(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It only helps whoever finds the file damaged: retention goes on, and so does the last commit of a stop."""
+    """
+    It only helps whoever finds the file damaged: retention goes on, and so does the last commit of a stop.
+    """
     spool = await start(retention=60)
     await add(spool.log, call(1))
     clock.move(61)
@@ -158,7 +177,10 @@ async def test_a_log_that_cannot_commit_heals_by_itself(start: Starter) -> None:
 
 
 async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Submissions are told to wait, reading and delivering go on, and room brings the log back without a restart."""
+    """
+    Submissions are told to wait, reading and delivering go on, and room brings the log back without a
+    restart.
+    """
     spool = await start()
     await spool.deliveries.declare([RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)])
     reserve = spool.directory / "reserve"
@@ -166,7 +188,10 @@ async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: p
     async with full_disk(spool, monkeypatch):
         kept = await fill(spool)
         assert not reserve.exists()
-        assert (False, "the disk is full") == ((await spool.log.stats()).writable, (await spool.log.stats()).last_error)
+        assert (False, "the disk is full") == (
+            (await spool.log.stats()).writable,
+            (await spool.log.stats()).last_error,
+        )
         assert kept == len(await everything(spool.log))
         assert await spool.deliveries.due("upstream/ai-telemetry", now=NOON, max_records=5) is not None
 
@@ -180,7 +205,10 @@ async def test_a_full_disk_refuses_and_comes_back(start: Starter, monkeypatch: p
 async def test_on_a_full_disk_what_nobody_needs_makes_room(
     start: Starter, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries that no reader waits for go before their time, the file gives their room back, and the log goes on."""
+    """
+    Entries that no reader waits for go before their time, the file gives their room back, and the log goes
+    on.
+    """
     spool = await start()
     for number in range(100):
         await add(spool.log, wide(number))
@@ -219,7 +247,10 @@ async def test_a_start_on_a_full_disk_reads(start: Starter, monkeypatch: pytest.
 async def test_a_start_on_a_full_disk_has_room_for_what_sqlite_needs(
     start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reserve is given up before the file is opened: SQLite cannot even read without room for its index file."""
+    """
+    The reserve is given up before the file is opened: SQLite cannot even read without room for its index
+    file.
+    """
     first = await start()
     await add(first.log, call(1))
     await first.close()
@@ -232,7 +263,9 @@ async def test_a_start_on_a_full_disk_has_room_for_what_sqlite_needs(
         return await open_database(path, clock)
 
     monkeypatch.setattr(recovery, "open_database", opened)
-    monkeypatch.setattr("spool.sqlite.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0))
+    monkeypatch.setattr(
+        "spool.sqlite.reserve.shutil.disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 0)
+    )
     spool = await start()
 
     assert [False] == there
@@ -246,7 +279,10 @@ async def test_a_start_on_a_full_disk_has_room_for_what_sqlite_needs(
 async def test_a_reserve_that_cannot_be_reached_is_a_refusal(
     start: Starter, monkeypatch: pytest.MonkeyPatch, code: int, step: str
 ) -> None:
-    """No descriptor, a read-only mount, a broken device, on a full disk: senders hear when to repeat, and it heals."""
+    """
+    No descriptor, a read-only mount, a broken device, on a full disk: senders hear when to repeat, and it
+    heals.
+    """
     spool = await start()
     await add(spool.log, call(1))
 
@@ -285,11 +321,13 @@ async def test_a_start_whose_reserve_cannot_be_reached_is_a_start(
     await add(spool.log, call(2))
 
 
-# -- damage ------------------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------------------
 
 
 async def test_a_damaged_entry_is_set_aside(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
-    """One flipped bit costs the records of that entry alone; their numbers are kept, counted and said once."""
+    """
+    One flipped bit costs the records of that entry alone; their numbers are kept, counted and said once.
+    """
     first = await start()
     await add(first.log, call(1))
     await add(first.log, call(2), call(3))
@@ -325,7 +363,9 @@ async def test_a_damaged_entry_is_set_aside(start: Starter, caplog: pytest.LogCa
     ],
 )
 async def test_a_recount_notices(start: Starter, caplog: pytest.LogCaptureFixture, damage: str) -> None:
-    """Whatever was changed behind the log's back, the start repairs it, or the recount says so or sets it aside."""
+    """
+    Whatever was changed behind the log's back, the start repairs it, or the recount says so or sets it aside.
+    """
     first = await start()
     for number in range(1, 5):
         await add(first.log, call(number), call(number))
@@ -341,7 +381,9 @@ async def test_a_recount_notices(start: Starter, caplog: pytest.LogCaptureFixtur
     await add(spool.log, call(9))
 
 
-async def test_a_damaged_amendment_leaves_the_record(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_amendment_leaves_the_record(
+    start: Starter, caplog: pytest.LogCaptureFixture
+) -> None:
     """The record stands as it first came, and it is said."""
     first = await start(hold=10)
     await add(first.log, call(1))
@@ -369,8 +411,13 @@ async def test_damaged_ids_shorten_the_memory_only(start: Starter, caplog: pytes
     assert 2 == len(await everything(spool.log))
 
 
-async def test_a_file_that_cannot_be_opened_is_moved_aside(start: Starter, caplog: pytest.LogCaptureFixture) -> None:
-    """No page can be read: the file is kept under another name, a fresh one takes submissions, and how many is said."""
+async def test_a_file_that_cannot_be_opened_is_moved_aside(
+    start: Starter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    No page can be read: the file is kept under another name, a fresh one takes submissions, and how many is
+    said.
+    """
     first = await start()
     await add(first.log, call(1), call(2))
     await first.close()
@@ -382,7 +429,9 @@ async def test_a_file_that_cannot_be_opened_is_moved_aside(start: Starter, caplo
     await add(spool.log, call(3))
 
     assert [call(3)[0]] == await everything(spool.log)
-    assert [f"spool.sqlite.damaged-{NOON}"] == [path.name for path in spool.directory.glob("spool.sqlite.damaged-*")]
+    assert [f"spool.sqlite.damaged-{NOON}"] == [
+        path.name for path in spool.directory.glob("spool.sqlite.damaged-*")
+    ]
     assert first.incarnation != spool.incarnation
     (said,) = [record for record in caplog.records if getattr(record, "action", "") == "spool_lost"]
     assert 2 == said.records  # type: ignore[attr-defined]
@@ -414,7 +463,9 @@ async def test_a_damaged_page_is_salvaged(start: Starter, caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("table", recovery.SMALL_TABLES)
 async def test_damage_in_a_small_table_never_stops_a_start(start: Starter, table: str) -> None:
-    """What the start reads before it takes submissions is salvaged like the records, and these are all there."""
+    """
+    What the start reads before it takes submissions is salvaged like the records, and these are all there.
+    """
     first = await start()
     await add(first.log, call(1))
     await first.close()
@@ -454,7 +505,9 @@ async def test_an_emptied_file_is_noticed(start: Starter, caplog: pytest.LogCapt
 
     await add((await start()).log, call(3))
 
-    assert ["spool_lost"] == [getattr(record, "action", "") for record in caplog.records if record.levelname == "ERROR"]
+    assert ["spool_lost"] == [
+        getattr(record, "action", "") for record in caplog.records if record.levelname == "ERROR"
+    ]
 
 
 @pytest.mark.parametrize("seed", range(12))

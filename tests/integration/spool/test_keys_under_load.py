@@ -63,7 +63,10 @@ async def test_access_ends_with_the_answer(serving: Serving, verb: str) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("verb", ["delete", "disable"])
 async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) -> None:
-    """50 connections of their own call without a pause: no call that starts after the change's answer is accepted."""
+    """
+    50 connections of their own call without a pause: no call that starts after the change's answer is
+    accepted.
+    """
     serving = await serve(grpc_listen="127.0.0.1:0")
     registry = serving.app.services.storage.registry
     assert registry is not None
@@ -107,7 +110,9 @@ async def test_access_over_grpc_ends_with_the_answer(serve: Serve, verb: str) ->
 @pytest.mark.asyncio
 async def test_over_tls_the_session_cookie_is_secure(serve: Serve, certificates: Certificates) -> None:
     """A browser never sends it in the clear."""
-    server = await serve(tls_cert_file=certificates.path("server.pem"), tls_key_file=certificates.path("server.key"))
+    server = await serve(
+        tls_cert_file=certificates.path("server.pem"), tls_key_file=certificates.path("server.key")
+    )
     registry = server.app.services.storage.registry
     assert registry is not None
     link = await registry.operators.link(role="viewer", actor=ACTOR)

@@ -62,7 +62,9 @@ def _disk_full(*_: object, **__: object) -> None:
 
 @pytest.mark.asyncio
 async def test_a_damaged_file_is_made_again(opened: Opener, tmp_path: Path) -> None:
-    """A damaged ledger is moved aside at start and counted again from what the log has; what is gone is told."""
+    """
+    A damaged ledger is moved aside at start and counted again from what the log has; what is gone is told.
+    """
     log, ledger = FakeLog(), await opened()
     log.add([call(), call()])
     log.add([call(), call(), call()])
@@ -113,7 +115,9 @@ async def test_damage_in_operation(opened: Opener, tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_damage_that_a_reader_meets_while_calls_are_counted(opened: Opener, tmp_path: Path) -> None:
-    """The new file begins with the first number, whatever was being counted when the old one was moved aside."""
+    """
+    The new file begins with the first number, whatever was being counted when the old one was moved aside.
+    """
     log, ledger = Interrupted(), await opened()
     log.add([call(user=f"u{number}") for number in range(2000)])
     await ledger.catch_up(log)
@@ -158,7 +162,9 @@ async def test_a_file_of_the_first_version_opens(opened: Opener, tmp_path: Path)
         connection.execute(f"ALTER TABLE {table} DROP COLUMN cache_write_1h_tokens")
     connection.execute("DROP INDEX keys_by_dimensions")
     connection.execute("ALTER TABLE keys DROP COLUMN region")
-    connection.execute(f"CREATE UNIQUE INDEX keys_by_dimensions ON keys ({', '.join(Dimensions._fields[:-1])})")
+    connection.execute(
+        f"CREATE UNIQUE INDEX keys_by_dimensions ON keys ({', '.join(Dimensions._fields[:-1])})"
+    )
     connection.execute("PRAGMA user_version = 1")
     connection.execute("PRAGMA application_id = 0")  # the number stood in one place then
     connection.commit()
@@ -167,18 +173,27 @@ async def test_a_file_of_the_first_version_opens(opened: Opener, tmp_path: Path)
     log.add([call(cache_write_tokens=20, cache_write_1h_tokens=7, start_time=None), call(user="new")])
     await ledger.catch_up(log)
     row = await total(ledger)
-    assert (3, 40, 7, 0) == (row.calls, row.cache_write_tokens, row.cache_write_1h_tokens, row.cached_input_tokens)
+    assert (3, 40, 7, 0) == (
+        row.calls,
+        row.cache_write_tokens,
+        row.cache_write_1h_tokens,
+        row.cached_input_tokens,
+    )
     assert recount(log, "user") == await hourly(ledger, "user")
 
 
 @pytest.mark.asyncio
 async def test_a_kept_file_of_the_version_before_regions_opens(opened: Opener, tmp_path: Path) -> None:
-    """What it had counted stays, without a region; what comes now is counted apart, and joins sums of before."""
+    """
+    What it had counted stays, without a region; what comes now is counted apart, and joins sums of before.
+    """
     with tarfile.open(EARLIER / "v10.tar.xz") as tar:
         for name in ("ledger.sqlite", "ledger.sqlite-wal"):
             tar.extract(name, tmp_path, filter="data")
     ledger = await opened()
-    everywhere = replace(everything("region"), since=datetime(2026, 9, 1, tzinfo=UTC), until=BEGINNING + timedelta(1))
+    everywhere = replace(
+        everything("region"), since=datetime(2026, 9, 1, tzinfo=UTC), until=BEGINNING + timedelta(1)
+    )
     [before] = await ledger.costs(everywhere)
     assert ((None,), 24, 2700) == (before.group, before.calls, before.input_tokens)
     log = FakeLog()

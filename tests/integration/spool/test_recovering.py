@@ -36,7 +36,9 @@ async def fill(spool: SqliteSpool, first: int = 0, last: int = 40) -> None:
 async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
     start: Starter, clock: MovedClock, tmp_path: Path
 ) -> None:
-    """What the old one had delivered stays out, what came since in both is known, and a second run adds nothing."""
+    """
+    What the old one had delivered stays out, what came since in both is known, and a second run adds nothing.
+    """
     first = await start()
     await first.deliveries.declare([ROUTE])
     await fill(first)
@@ -64,7 +66,9 @@ async def test_a_log_that_was_begun_anew_gets_back_what_it_lacks(
     await assert_books_balance(spool.log)
 
 
-async def test_the_same_log_gets_back_what_was_damaged(start: Starter, clock: MovedClock, tmp_path: Path) -> None:
+async def test_the_same_log_gets_back_what_was_damaged(
+    start: Starter, clock: MovedClock, tmp_path: Path
+) -> None:
     """A better copy of the file holds what a salvage counted as damaged: these records alone are brought."""
     first = await start()
     await fill(first)
@@ -73,7 +77,9 @@ async def test_the_same_log_gets_back_what_was_damaged(start: Starter, clock: Mo
     better.write_bytes((first.directory / "spool.sqlite").read_bytes())
     spool = await start()
     await spool.database.run(
-        lambda connection: connection.execute("UPDATE entries SET body = x'ff' WHERE first IN (7, 8)").fetchall()
+        lambda connection: connection.execute(
+            "UPDATE entries SET body = x'ff' WHERE first IN (7, 8)"
+        ).fetchall()
     )
     assert 2 == (await everything(spool.log)).count(None)
     await spool.close()
@@ -97,7 +103,11 @@ async def test_what_cannot_be_recovered_is_said(start: Starter, clock: MovedCloc
     own = first.directory / "spool.sqlite"
     noise = tmp_path / "noise"
     noise.write_bytes(b"no database" * 3000)
-    for file, words in ((tmp_path / "gone", "is not there"), (own, "is the log itself"), (noise, "nothing of")):
+    for file, words in (
+        (tmp_path / "gone", "is not there"),
+        (own, "is the log itself"),
+        (noise, "nothing of"),
+    ):
         with pytest.raises(NotAllowed, match=words):
             await recover(options(first.directory, clock), file)
     assert not (first.directory / "recover.tmp").exists()

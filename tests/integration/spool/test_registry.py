@@ -1,4 +1,7 @@
-"""registry.sqlite and the installation's secret on a real disk: whole changes, memory in step, damage said clearly."""
+"""
+registry.sqlite and the installation's secret on a real disk: whole changes, memory in step, damage said
+clearly.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ async def create(registry: Registry, name: str = "search team") -> tuple[Key, st
 
 
 @pytest.mark.asyncio
-async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(registry: Registry, tmp_path: Path) -> None:
+async def test_a_change_that_fails_on_disk_changes_nothing_in_memory(
+    registry: Registry, tmp_path: Path
+) -> None:
     """The audit row cannot be written, so the key stays as it was."""
     _, secret = await create(registry)
     with sqlite3.connect(tmp_path / "registry.sqlite") as connection:
@@ -72,7 +77,9 @@ async def damage(directory: Path, at: int, how: bytes) -> None:
 async def test_damage_is_found_at_the_start_and_said_clearly(tmp_path: Path, at: int) -> None:
     """Which file, what is untouched, what to do."""
     await damage(tmp_path, at, b"\xff" * 4096)
-    with pytest.raises(RegistryDamaged, match=r"registry\.sqlite is damaged .* The spool is untouched\. Restore"):
+    with pytest.raises(
+        RegistryDamaged, match=r"registry\.sqlite is damaged .* The spool is untouched\. Restore"
+    ):
         await opened(tmp_path)
 
 
@@ -139,7 +146,8 @@ async def test_accounts_and_sessions_of_before_single_sign_in_go_on(tmp_path: Pa
             "INSERT INTO operators VALUES ('ada@example.com', 'admin', ?, 'init', ?, ?)", (password, *times)
         )
         connection.execute(
-            "INSERT INTO sessions VALUES (?, 'ada@example.com', 'admin', 'c', ?, ?, 1, 'ada@example.com', '127.0.0.1')",
+            "INSERT INTO sessions VALUES (?, 'ada@example.com', 'admin', 'c', ?, ?, 1, 'ada@example.com', "
+            "'127.0.0.1')",
             (b"d" * 32, *times),
         )
 
@@ -158,8 +166,18 @@ async def test_accounts_and_sessions_of_before_single_sign_in_go_on(tmp_path: Pa
 
 @pytest.mark.asyncio
 async def test_operators_of_before_keep_their_rights(tmp_path: Path) -> None:
-    """A registry as the version before there were role documents wrote it: every account, its state and its session."""
-    names = ("registry.sql", "insights.sql", "sessions.sql", "connections.sql", "documents.sql", "sign_in.sql")
+    """
+    A registry as the version before there were role documents wrote it: every account, its state and its
+    session.
+    """
+    names = (
+        "registry.sql",
+        "insights.sql",
+        "sessions.sql",
+        "connections.sql",
+        "documents.sql",
+        "sign_in.sql",
+    )
 
     def fill(connection: sqlite3.Connection) -> None:
         migrate(connection, [script(f"registry/{name}") for name in names])
@@ -172,7 +190,15 @@ async def test_operators_of_before_keep_their_rights(tmp_path: Path) -> None:
     await (await Database.open(tmp_path / "registry.sqlite", fill)).close()
     registry = await opened(tmp_path)
     kept = [
-        (each.email, each.role, each.password, each.created_by, each.created_at, each.last_modified, each.disabled)
+        (
+            each.email,
+            each.role,
+            each.password,
+            each.created_by,
+            each.created_at,
+            each.last_modified,
+            each.disabled,
+        )
         for each in await registry.operators.all()
     ]
     assert [

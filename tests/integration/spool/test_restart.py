@@ -78,7 +78,10 @@ async def test_known_ids_are_known_again(start: Starter, again: Starter, ids: in
 async def test_a_call_known_without_a_time_is_known_with_one(
     start: Starter, again: Starter, hours: float, ids: int
 ) -> None:
-    """After a start, in a run or not: the first report is kept under the hour of its arrival, after the call's own."""
+    """
+    After a start, in a run or not: the first report is kept under the hour of its arrival, after the call's
+    own.
+    """
     first = await start()
     untimed = [call(number, start_time=None) for number in range(ids)]
     for begin in range(0, ids, 5000):
@@ -106,7 +109,10 @@ async def test_further_names_are_known_again(start: Starter, again: Starter) -> 
 
 
 async def test_an_open_record_stays_open(start: Starter, again: Starter, clock: MovedClock) -> None:
-    """For the rest of its time; what was amended before the start stays amended, what comes after its time is late."""
+    """
+    For the rest of its time; what was amended before the start stays amended, what comes after its time is
+    late.
+    """
     first = await start(hold=10)
     await add(first.log, call(1))
     await add(first.log, call(1, source="kong", user="ada"))
@@ -129,7 +135,9 @@ async def test_an_open_record_stays_open(start: Starter, again: Starter, clock: 
 async def test_records_close_at_their_own_times_after_a_start(
     start: Starter, again: Starter, clock: MovedClock
 ) -> None:
-    """Each `hold` after its commit; what closed before the start stays closed, and new ones close after them."""
+    """
+    Each `hold` after its commit; what closed before the start stays closed, and new ones close after them.
+    """
     first = await start(hold=10)
     for number in (1, 2, 3):
         await add(first.log, call(number), call(number + 10))
@@ -147,7 +155,10 @@ async def test_records_close_at_their_own_times_after_a_start(
 async def test_what_was_read_is_closed_whatever_the_clock_says(
     start: Starter, again: Starter, clock: MovedClock
 ) -> None:
-    """A delivery or the ledger has it: where the clock was set back meanwhile, the record looks young and is closed."""
+    """
+    A delivery or the ledger has it: where the clock was set back meanwhile, the record looks young and is
+    closed.
+    """
     first = await start(hold=10)
     await first.deliveries.declare([RouteSpec(name="archive/ai-telemetry", topic=AI_TELEMETRY)])
     await add(first.log, call(1))
@@ -165,7 +176,9 @@ async def test_what_was_read_is_closed_whatever_the_clock_says(
     assert 4 == second.log.closed_below(AI_TELEMETRY)
 
 
-async def test_a_clock_set_back_for_long_opens_nothing(start: Starter, again: Starter, clock: MovedClock) -> None:
+async def test_a_clock_set_back_for_long_opens_nothing(
+    start: Starter, again: Starter, clock: MovedClock
+) -> None:
     """Every record looks younger than it can be: all are closed, and the log is not read for that."""
     first = await start(hold=10)
     for number in (1, 2):
@@ -184,7 +197,9 @@ async def test_counters_go_on_where_they_stood(start: Starter, again: Starter) -
     second = await again(first)
     await add(second.log, points=[point(100, at=NOON + 60), point(130, at=NOON + 120)])
 
-    assert [100, 30] == [record.value for record in await everything(second.log) if isinstance(record, UsageMetric)]
+    assert [100, 30] == [
+        record.value for record in await everything(second.log) if isinstance(record, UsageMetric)
+    ]
 
 
 async def test_receipts_conflicts_and_shapes_stay(start: Starter, again: Starter) -> None:
@@ -196,7 +211,11 @@ async def test_receipts_conflicts_and_shapes_stay(start: Starter, again: Starter
 
     second = await again(first)
 
-    after = await second.log.receipt(receipt.id), await second.log.conflicts(), await second.log.unrecognised()
+    after = (
+        await second.log.receipt(receipt.id),
+        await second.log.conflicts(),
+        await second.log.unrecognised(),
+    )
     assert shown == after
     assert first.incarnation == second.incarnation
 
@@ -214,14 +233,19 @@ async def test_one_flush_for_everybody_who_waits(start: Starter, observed: Obser
 
 
 async def test_two_processes_never_share_a_directory(start: Starter, tmp_path: Path) -> None:
-    """The second one is told who holds it; when the holder is killed, the next start finds nothing in its way."""
+    """
+    The second one is told who holds it; when the holder is killed, the next start finds nothing in its way.
+    """
     directory = tmp_path / "shared"
     script = (
         "import sys, pathlib; from spool.sqlite import lock_directory\n"
         "lock = lock_directory(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
-        [sys.executable, "-c", script, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert holder.stdout is not None
@@ -239,7 +263,9 @@ async def test_the_directory_is_private(start: Starter, tmp_path: Path) -> None:
     spool = await start()
     await add(spool.log, call(1))
     assert 0o700 == spool.directory.stat().st_mode & 0o777
-    assert {0o600} == {path.stat().st_mode & 0o777 for path in spool.directory.iterdir() if path.suffix != ".new"}
+    assert {0o600} == {
+        path.stat().st_mode & 0o777 for path in spool.directory.iterdir() if path.suffix != ".new"
+    }
 
     theirs = tmp_path / "theirs"
     theirs.mkdir(mode=0o755)
@@ -276,7 +302,10 @@ async def test_a_migration_that_is_interrupted_runs_again(tmp_path: Path) -> Non
 
 
 async def test_a_kill_at_any_moment_keeps_what_was_acknowledged(start: Starter, tmp_path: Path) -> None:
-    """Copies of the directory taken while submissions run hold every acknowledged record, once, and balanced books."""
+    """
+    Copies of the directory taken while submissions run hold every acknowledged record, once, and balanced
+    books.
+    """
     spool = await start(duplicate_ids=200)
     acknowledged: list[int] = []
 
@@ -300,7 +329,10 @@ async def test_a_kill_at_any_moment_keeps_what_was_acknowledged(start: Starter, 
 
 
 async def test_a_start_with_a_clock_that_is_ahead_forgets_no_ids(tmp_path: Path) -> None:
-    """A command or a server that ran for a moment with a wrong clock: the repeats of yesterday are known afterwards."""
+    """
+    A command or a server that ran for a moment with a wrong clock: the repeats of yesterday are known
+    afterwards.
+    """
     machine = MovedClock(NOON)
     settings = SpoolSettings(hold=0)
 

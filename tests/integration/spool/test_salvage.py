@@ -1,4 +1,6 @@
-"""A damaged spool.sqlite: all that is readable of it is there after the start, and what is lost is counted."""
+"""
+A damaged spool.sqlite: all that is readable of it is there after the start, and what is lost is counted.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +67,18 @@ async def fill(spool: SqliteSpool, calls: int = CALLS) -> None:
 @pytest.mark.parametrize(
     "damage",
     [cut_last_page, cut_within_last_page, zero_first_page, damage_schema_text, damage_a_columns_name]
-    + [pytest.param(lambda file, at=at: flip(file, at), id=f"flip {at}") for at in (16, 18, 28, 31, 44, 47, 56, 60)]
-    + [pytest.param(lambda file, at=at: flip(file, at), id=f"flip {at}") for at in (63, 100, 103, 105, 108, 111, 112)],
+    + [
+        pytest.param(lambda file, at=at: flip(file, at), id=f"flip {at}")
+        for at in (16, 18, 28, 31, 44, 47, 56, 60)
+    ]
+    + [
+        pytest.param(lambda file, at=at: flip(file, at), id=f"flip {at}")
+        for at in (63, 100, 103, 105, 108, 111, 112)
+    ],
 )
-async def test_a_file_that_is_nearly_whole_keeps_its_records(start: Starter, damage: Callable[[Path], None]) -> None:
+async def test_a_file_that_is_nearly_whole_keeps_its_records(
+    start: Starter, damage: Callable[[Path], None]
+) -> None:
     """A cut end, a damaged header or list of tables costs no record that is on another page."""
     first = await start()
     await first.deliveries.declare([ROUTE])
@@ -112,7 +122,9 @@ async def test_rows_between_the_damage_and_where_a_leap_ended_are_read(start: St
 
 @pytest.mark.parametrize("table", ["entries", "devices"])
 async def test_a_page_that_leads_back_ends_the_reading(start: Starter, table: str) -> None:
-    """The root of a table in the place of one of its leaves: reading on would find the same rows without an end."""
+    """
+    The root of a table in the place of one of its leaves: reading on would find the same rows without an end.
+    """
     first = await start()
     await fill(first)
     await first.close()
@@ -143,11 +155,14 @@ async def test_a_page_that_leads_back_ends_the_reading(start: Starter, table: st
     assert [call(number)[0] for number in range(CALLS)] == await everything(spool.log)
 
 
-# -- the log beside the file -------------------------------------------------------------------------------------------
+# -- the log beside the file ---------------------------------------------------------------------------------
 
 
 async def test_commits_behind_a_flipped_bit_in_the_log_are_read(start: Starter, tmp_path: Path) -> None:
-    """SQLite drops what lies behind a wrong frame. It is found, and the entry with the flipped bit alone is lost."""
+    """
+    SQLite drops what lies behind a wrong frame. It is found, and the entry with the flipped bit alone is
+    lost.
+    """
     first = await start()
     for number in range(60):
         await add(first.log, call(number))
@@ -184,9 +199,13 @@ async def test_a_damaged_header_of_the_log_hides_no_commit(start: Starter, tmp_p
 async def test_a_transaction_that_was_cut_off_is_no_damage(
     start: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A power cut leaves the last transaction torn: it was never acknowledged, and nothing is salvaged over it."""
+    """
+    A power cut leaves the last transaction torn: it was never acknowledged, and nothing is salvaged over it.
+    """
     first = await start()
-    await first.database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+    await first.database.run(
+        lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    )
     for number in range(10):
         await add(first.log, call(number))
     directory = killed(first.directory, tmp_path / "cut")
@@ -206,9 +225,14 @@ async def test_a_transaction_that_was_cut_off_is_no_damage(
 async def test_acknowledged_commits_that_the_log_lost_are_counted(
     start: Starter, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    """The note names the highest number that was acknowledged: what is missing of it counts as damaged, and is said."""
+    """
+    The note names the highest number that was acknowledged: what is missing of it counts as damaged, and is
+    said.
+    """
     first = await start()
-    await first.database.run(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+    await first.database.run(
+        lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    )
     for number in range(10):
         await add(first.log, call(number))
     await first.log.retain()  # writes the note
@@ -247,7 +271,7 @@ async def test_an_emptied_file_is_made_again_from_its_log(start: Starter, tmp_pa
     assert [call(number)[0] for number in range(10)] == await everything(spool.log)
 
 
-# -- the marker, versions, routes --------------------------------------------------------------------------------------
+# -- the marker, versions, routes ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("left", ["gone", "moved by hand", "empty marker", "strange marker"])
@@ -257,7 +281,9 @@ async def test_a_marker_without_its_file_stops_no_start(start: Starter, left: st
     await add(first.log, call(1))
     await first.close()
     file, marker = first.directory / "spool.sqlite", first.directory / notes.MARKER
-    marker.write_bytes({"strange marker": b"\xff/../../etc", "empty marker": b""}.get(left, b"spool.sqlite.damaged-7"))
+    marker.write_bytes(
+        {"strange marker": b"\xff/../../etc", "empty marker": b""}.get(left, b"spool.sqlite.damaged-7")
+    )
     if left == "moved by hand":
         file.rename(first.directory / "elsewhere")
     elif left == "gone":
@@ -271,7 +297,9 @@ async def test_a_marker_without_its_file_stops_no_start(start: Starter, left: st
     assert expected == await everything(spool.log)
 
 
-async def test_a_salvage_that_was_killed_after_its_commit_is_not_done_again(start: Starter, tmp_path: Path) -> None:
+async def test_a_salvage_that_was_killed_after_its_commit_is_not_done_again(
+    start: Starter, tmp_path: Path
+) -> None:
     """The marker is still there: the rows are not copied a second time over what came since."""
     first = await start()
     await add(first.log, call(1))
@@ -280,7 +308,9 @@ async def test_a_salvage_that_was_killed_after_its_commit_is_not_done_again(star
     second = await start()
     await add(second.log, call(2))
     await second.close()
-    (aside,) = (path.name for path in first.directory.glob("spool.sqlite.damaged-*") if path.suffix[-1].isdigit())
+    (aside,) = (
+        path.name for path in first.directory.glob("spool.sqlite.damaged-*") if path.suffix[-1].isdigit()
+    )
     (first.directory / notes.MARKER).write_text(aside)
 
     spool = await start()
@@ -305,7 +335,10 @@ async def test_a_flipped_version_is_damage(start: Starter, number: int) -> None:
 
 
 async def test_deliveries_that_are_lost_are_sent_again(start: Starter) -> None:
-    """What became of their numbers is not known: the newest below the next are open again, and the terms balance."""
+    """
+    What became of their numbers is not known: the newest below the next are open again, and the terms
+    balance.
+    """
     first = await start()
     await first.deliveries.declare([ROUTE])
     for number in range(10):
@@ -402,7 +435,9 @@ async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> N
     (route,) = await spool.deliveries.routes()
     assert 0 <= route.queued <= 10
     await add(spool.log, call(1000))
-    if (await spool.log.verify()).imbalances:  # what a start does not see, a recount does, and the next start mends
+    if (
+        await spool.log.verify()
+    ).imbalances:  # what a start does not see, a recount does, and the next start mends
         await spool.close()
         spool = await start()
         await spool.deliveries.declare([ROUTE])
@@ -418,7 +453,9 @@ def write_other_types(file: Path, table: str) -> None:
         replace_schema(connection, table, loose)
     connection.close()
     with sqlite3.connect(file) as connection:
-        columns = connection.execute(f"SELECT name FROM pragma_table_info('{table}') WHERE name != 'id'").fetchall()
+        columns = connection.execute(
+            f"SELECT name FROM pragma_table_info('{table}') WHERE name != 'id'"
+        ).fetchall()
         for (column,) in columns:
             connection.execute(f"UPDATE OR IGNORE {table} SET {column} = x'ff'")
         replace_schema(connection, table, text)
@@ -456,11 +493,14 @@ async def test_values_of_another_type_stop_no_start(start: Starter, table: str) 
     assert isinstance((await spool.log.verify()).imbalances, list)
 
 
-# -- while running -----------------------------------------------------------------------------------------------------
+# -- while running -------------------------------------------------------------------------------------------
 
 
 async def test_what_a_damaged_page_hides_waits_for_a_salvage(start: Starter) -> None:
-    """Nothing of it is settled or counted as damaged: reading fails until the next start, which finds the entries."""
+    """
+    Nothing of it is settled or counted as damaged: reading fails until the next start, which finds the
+    entries.
+    """
     first = await start()
     for number in range(40):
         await add(first.log, call(number))
@@ -483,7 +523,9 @@ async def test_what_a_damaged_page_hides_waits_for_a_salvage(start: Starter) -> 
 
 
 async def test_a_recount_names_a_damaged_row_of_a_commit_and_sets_it_aside(start: Starter) -> None:
-    """The other rows are counted; the counters keep what it counted, so that the books balance the next time."""
+    """
+    The other rows are counted; the counters keep what it counted, so that the books balance the next time.
+    """
     spool = await start()
     for number in range(10):
         await add(spool.log, call(number))

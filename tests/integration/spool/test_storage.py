@@ -1,4 +1,6 @@
-"""The whole storage of a data directory: opened and closed together, and a damaged part takes no other along."""
+"""
+The whole storage of a data directory: opened and closed together, and a damaged part takes no other along.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ def file(unmade_schema: Schema, tmp_path: Path) -> Path:
     path = tmp_path / "tollhouse.toml"
     path.write_text(
         f'[storage]\nengine = "postgres"\ndsn_file = "{dsn_file}"\nsecret_file = "{tmp_path}/secret"\n'
-        f'schema = "{unmade_schema.name}"\ndurability = "local"\n[spool]\nretention = "3d"\nmax_bytes = "1GiB"\n'
+        f'schema = "{unmade_schema.name}"\ndurability = "local"\n[spool]\nretention = "3d"\nmax_bytes = '
+        '"1GiB"\n'
     )
     return path
 
@@ -58,7 +59,9 @@ def test_the_storage_is_made_described_and_changed(file: Path) -> None:
     assert "hold=20s" in run(file, "status").output
 
 
-@pytest.mark.parametrize("words", ["max_bytes=1GiB", "hold=soon", "duplicate_ids=0", "duplicate_ids=1.5", "hold=9d"])
+@pytest.mark.parametrize(
+    "words", ["max_bytes=1GiB", "hold=soon", "duplicate_ids=0", "duplicate_ids=1.5", "hold=9d"]
+)
 def test_a_bad_change_says_what_is_possible(file: Path, words: str) -> None:
     """Nothing is changed by it, and the message has the form to write, or the names that there are."""
     run(file, "init")
@@ -85,7 +88,9 @@ def test_files_have_no_shared_storage(tmp_path: Path) -> None:
 
 
 def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
-    """With a line for each topic; what to copy has to be said, and a copy that was cut off is served by nobody."""
+    """
+    With a line for each topic; what to copy has to be said, and a copy that was cut off is served by nobody.
+    """
     (tmp_path / "files.toml").write_text('data_dir = "first"\n')
     (tmp_path / "back.toml").write_text('data_dir = "back"\n')
     asyncio.run(make_files(tmp_path / "first"))
@@ -96,7 +101,9 @@ def test_a_storage_is_copied_there_and_back(file: Path, tmp_path: Path) -> None:
     neither = copied("--to-config", str(file))
     assert (2, True) == (neither.exit_code, "--from-config" in neither.output)
     (tmp_path / "back" / MARK).touch()
-    served = CliRunner().invoke(main, ["serve", "--config", str(tmp_path / "back.toml"), "--listen", "127.0.0.1:0"])
+    served = CliRunner().invoke(
+        main, ["serve", "--config", str(tmp_path / "back.toml"), "--listen", "127.0.0.1:0"]
+    )
     assert (2, True) == (served.exit_code, "a copy that was not finished" in served.output)
 
 
@@ -105,7 +112,9 @@ def test_a_storage_goes_through_a_file(file: Path, tmp_path: Path) -> None:
     (tmp_path / "files.toml").write_text('data_dir = "first"\n')
     asyncio.run(make_files(tmp_path / "first"))
     archive = str(tmp_path / "all.archive")
-    told = CliRunner().invoke(main, ["storage", "export", archive, "--config", str(tmp_path / "files.toml"), "--json"])
+    told = CliRunner().invoke(
+        main, ["storage", "export", archive, "--config", str(tmp_path / "files.toml"), "--json"]
+    )
     assert (0, {"records": {}, "routes": 0}) == (told.exit_code, json.loads(told.stdout))
     assert 0 == run(file, "import", archive).exit_code
     refused = run(file, "import", str(file))

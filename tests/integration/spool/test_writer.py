@@ -123,7 +123,9 @@ class HeldGroups:
         return False
 
 
-def append_as(writer: GroupWriter, turns: FairTurns, name: str, records: int, first: int = 0) -> asyncio.Task[Receipt]:
+def append_as(
+    writer: GroupWriter, turns: FairTurns, name: str, records: int, first: int = 0
+) -> asyncio.Task[Receipt]:
     """A submission of a party."""
 
     async def append() -> Receipt:
@@ -170,7 +172,9 @@ async def test_a_party_that_is_alone_fills_groups() -> None:
     assert [{"busy": 1}, {"busy": 1000}] == groups.groups
 
 
-async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its next group waits, and who used far less does not wait for that."""
     monkeypatch.setattr(writer_module, "REST", 1e9)
     monkeypatch.setattr(writer_module, "MOST_REST_S", 3600.0)
@@ -255,7 +259,9 @@ class HangingDisk:
 
 
 async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() -> None:
-    """What waits behind it is refused in time, what comes later at once; neither is kept when the disk answers."""
+    """
+    What waits behind it is refused in time, what comes later at once; neither is kept when the disk answers.
+    """
     disk = HangingDisk()
     writer = GroupWriter(disk.commit, disk.between, wait_s=WAIT_S)
     in_hand = asyncio.create_task(writer.append(submission([call(1)])))
@@ -274,9 +280,13 @@ async def test_a_disk_that_does_not_answer_holds_up_the_group_in_hand_alone() ->
 
 
 async def test_what_is_in_hand_is_answered_in_time_where_that_is_asked_for() -> None:
-    """Its sender repeats it and is known; it is kept when the database answers, and the next one is as always."""
+    """
+    Its sender repeats it and is known; it is kept when the database answers, and the next one is as always.
+    """
     database = HangingDisk()
-    writer = GroupWriter(database.commit, database.between, wait_s=WAIT_S, answers_in_time=True, keeper="the database")
+    writer = GroupWriter(
+        database.commit, database.between, wait_s=WAIT_S, answers_in_time=True, keeper="the database"
+    )
     in_hand = asyncio.create_task(writer.append(submission([call(1)])))
     await database.began.wait()
     with pytest.raises(SpoolUnavailable, match=r"the database did not answer in time \(spool.commit_wait\)$"):
@@ -306,7 +316,10 @@ async def test_no_more_wait_than_are_allowed() -> None:
 
 
 async def test_the_figures_show_what_keeps_the_writing_connection(start: Starter) -> None:
-    """A commit that hangs on the disk, and upkeep that hangs there, while the reading connection answers as always."""
+    """
+    A commit that hangs on the disk, and upkeep that hangs there, while the reading connection answers as
+    always.
+    """
     spool = await start()
     began, goes_on = threading.Event(), threading.Event()
     assert 0.0 == (await spool.log.stats()).commit_s
@@ -343,9 +356,15 @@ def unidentified(number: int) -> tuple[Record, Identity]:
 
 @pytest.mark.parametrize("fails", [Planner.apply, DuplicateIndex.add], ids=lambda method: method.__qualname__)
 async def test_what_is_on_disk_is_never_committed_again(
-    start: Starter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: Callable[..., None]
+    start: Starter,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fails: Callable[..., None],
 ) -> None:
-    """The memory does not follow a commit: its senders have their receipts, nothing else is kept, a start heals it."""
+    """
+    The memory does not follow a commit: its senders have their receipts, nothing else is kept, a start heals
+    it.
+    """
     spool = await start()
     await add(spool.log, call(0))
 
@@ -355,12 +374,15 @@ async def test_what_is_on_disk_is_never_committed_again(
     owner = Planner if fails is Planner.apply else DuplicateIndex
     with monkeypatch.context() as broken:
         broken.setattr(owner, fails.__name__, fail)
-        receipts = await asyncio.gather(*[add(spool.log, unidentified(number), call(9)) for number in (1, 2, 3)])
+        receipts = await asyncio.gather(
+            *[add(spool.log, unidentified(number), call(9)) for number in (1, 2, 3)]
+        )
     assert [2, 2, 2] == [receipt.records for receipt in receipts]
     with pytest.raises(SpoolUnavailable):
         await add(spool.log, call(4))
     assert not (await spool.log.stats()).alive
-    assert ["MemoryError"] == [line.error for line in caplog.records if line.name == "spool.log.commits.writer"]  # type: ignore[attr-defined]
+    lines = [vars(line) for line in caplog.records if line.name == "spool.log.commits.writer"]
+    assert ["MemoryError"] == [line["error"] for line in lines]
 
     await spool.close()
     spool = await start()
@@ -369,7 +391,9 @@ async def test_what_is_on_disk_is_never_committed_again(
     await assert_books_balance(spool.log)
 
 
-async def test_a_receipt_that_cannot_be_made_undoes_the_commit(start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_receipt_that_cannot_be_made_undoes_the_commit(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is made before the commit ends, so its sender repeats what was never kept."""
     spool = await start()
     with monkeypatch.context() as broken:
@@ -400,8 +424,8 @@ class SlowWay:
 
 async def test_on_a_slow_way_groups_become_small_enough() -> None:
     """
-    Senders that repeat all together are not refused for ever, and while the way stays slow few groups fail. Once all is
-    well groups are as large as before.
+    Senders that repeat all together are not refused for ever, and while the way stays slow few groups fail.
+    Once all is well groups are as large as before.
     """
     way = SlowWay(30)
     writer = GroupWriter(way.commit, way.between)

@@ -1,8 +1,9 @@
 """
-Made-up providers behind real sockets: each answers for its reports as the published shapes have it, page by page.
+Made-up providers behind real sockets: each answers for its reports as the published shapes have it, page by
+page.
 
-A day comes to `VALUE` tokens or dollars, unless `amounts` says otherwise. What a provider would refuse is a 400 that
-says so: wrong parameters are found here.
+A day comes to `VALUE` tokens or dollars, unless `amounts` says otherwise. What a provider would refuse is a
+400 that says so: wrong parameters are found here.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def day_at(text: str) -> int:
 
 class Provider:
     """
-    One report. `faults` are answered in place of pages, by the number of the request; the request `hang_at` waits for
-    ever, and all of them while it `is_silent`.
+    One report. `faults` are answered in place of pages, by the number of the request; the request `hang_at`
+    waits for ever, and all of them while it `is_silent`.
     """
 
     source: ClassVar[str]
@@ -81,7 +82,9 @@ class Provider:
         if number in self.faults:
             return self.faults[number]
         try:
-            return web.Response(text=json.dumps(self.page(request), default=str), content_type="application/json")
+            return web.Response(
+                text=json.dumps(self.page(request), default=str), content_type="application/json"
+            )
         except Refused as error:
             return web.json_response({"error": {"message": str(error)}}, status=400)
 
@@ -125,7 +128,11 @@ class _Buckets(Provider):
             for day in range(first, last, DAY_S)
         ]  # fmt: skip
         more = last < end
-        return {"data": buckets, "has_more": more, "next_page": f"page_{(last - start) // DAY_S}" if more else None}
+        return {
+            "data": buckets,
+            "has_more": more,
+            "next_page": f"page_{(last - start) // DAY_S}" if more else None,
+        }
 
     def at(self, text: str) -> int:
         return int(text)
@@ -170,7 +177,11 @@ class OpenAICosts(_OpenAI):
     def results(self, day: int) -> list[Mapping[str, Any]]:
         lines = {"gpt-4o-2024-08-06, input": self.value(day) - 20, "web search": 20}
         return [
-            {"object": "organization.costs.result", "amount": {"value": value, "currency": "usd"}, "line_item": line}
+            {
+                "object": "organization.costs.result",
+                "amount": {"value": value, "currency": "usd"},
+                "line_item": line,
+            }
             for line, value in lines.items()
         ]
 
@@ -198,7 +209,9 @@ def anthropic_tokens(value: int) -> Mapping[str, Any]:
 
 class AnthropicUsage(_Anthropic):
     source, unit, paths = "anthropic_usage", TOKENS, ("/v1/organizations/usage_report/messages",)
-    groups = frozenset({"api_key_id", "workspace_id", "model", "service_tier", "context_window", "inference_geo"})
+    groups = frozenset(
+        {"api_key_id", "workspace_id", "model", "service_tier", "context_window", "inference_geo"}
+    )
 
     def results(self, day: int) -> list[Mapping[str, Any]]:
         return [{"model": "claude-sonnet-4-5-20250929", "service_tier": "standard", "api_key_id": None,
@@ -235,7 +248,8 @@ class _Analytics(_Anthropic):
             {"starting_at": self.shown(day), "ending_at": self.shown(day + DAY_S),
              "group": {"model": f"claude-{place}"}, **self.measured(share)}
             for day in range(start, end, DAY_S) if self.value(day)
-            for place, share in enumerate((40, 41, self.value(day) - 81))  # a row for each group: no two are equal
+            # a row for each group: no two are equal
+            for place, share in enumerate((40, 41, self.value(day) - 81))
         ]  # fmt: skip
         first = int(query.get("page", "0"))
         following = str(first + 2) if first + 2 < len(rows) else None
@@ -258,7 +272,9 @@ class AnalyticsCosts(_Analytics):
     more_groups = frozenset({"cost_type", "token_type"})
 
     def measured(self, share: int) -> Mapping[str, Any]:
-        return {"cost": {"amount": f"{share * 100}.0", "list_amount": "1", "currency": "USD", "requests": None}}
+        return {
+            "cost": {"amount": f"{share * 100}.0", "list_amount": "1", "currency": "USD", "requests": None}
+        }
 
 
 class OpenRouter(Provider):
@@ -302,7 +318,9 @@ class GitHubCopilot(Provider):
         day = int(datetime(**period, tzinfo=UTC).timestamp())
         is_credit = "ai_credit" in request.path
         net = 100 if is_credit else self.value(day) - 100
-        sku, unit = ("Copilot AI Credits", "ai-credits") if is_credit else ("Copilot Premium Request", "requests")
+        sku, unit = (
+            ("Copilot AI Credits", "ai-credits") if is_credit else ("Copilot Premium Request", "requests")
+        )
         item = {"product": "Copilot", "sku": sku, "model": "GPT-5", "unitType": unit, "pricePerUnit": 0.04,
                 "grossQuantity": 25, "grossAmount": net + 0.5, "discountAmount": 0.5, "netAmount": net}  # fmt: skip
         other = {"product": "Actions", "sku": "Actions Linux", "unitType": "minutes", "netAmount": 9}
@@ -312,8 +330,8 @@ class GitHubCopilot(Provider):
 
 class LiteLLM(Provider):
     """
-    Calls in pages of two. The end of the time that is asked is counted in; a call that its own cache answered costs
-    nothing; one that failed early names no provider; the total is a lie.
+    Calls in pages of two. The end of the time that is asked is counted in; a call that its own cache answered
+    costs nothing; one that failed early names no provider; the total is a lie.
     """
 
     source, unit, paths = "litellm_spend_logs", USD, ("/spend/logs/v2",)
@@ -323,9 +341,14 @@ class LiteLLM(Provider):
         query = request.query
         needs(1 <= int(query["page_size"]) <= 100, "page_size is at most 100")
         needs((query["sort_by"], query["sort_order"]) == ("startTime", "asc"), "another order")
-        needs(all(WRITTEN.fullmatch(query[name]) for name in ("start_date", "end_date")), "times are written otherwise")
+        needs(
+            all(WRITTEN.fullmatch(query[name]) for name in ("start_date", "end_date")),
+            "times are written otherwise",
+        )
         since, until = (day_at(query[name]) for name in ("start_date", "end_date"))
-        calls = [call for day in range(since, until + 1, DAY_S) for call in self.calls(day) if call[0] <= until]
+        calls = [
+            call for day in range(since, until + 1, DAY_S) for call in self.calls(day) if call[0] <= until
+        ]
         first = 2 * (int(query.get("page", "1")) - 1)
         rows = [self.row(at, **fields) for at, fields in calls[first : first + 2]]
         return {"data": rows, "total": 1, "total_is_capped": True, "page": first // 2 + 1, "page_size": 2,

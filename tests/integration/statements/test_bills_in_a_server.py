@@ -1,4 +1,7 @@
-"""What a running server tells of bills: the rates that `/metrics` shows, and insights about reports that stay away."""
+"""
+What a running server tells of bills: the rates that `/metrics` shows, and insights about reports that stay
+away.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,12 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
 from gateway.app import App
-from gateway.configuration.sections import Config, ReconciliationSettings, ServerSettings, StatementPullSettings
+from gateway.configuration.sections import (
+    Config,
+    ReconciliationSettings,
+    ServerSettings,
+    StatementPullSettings,
+)
 from gateway.operator.insights import inspector
 from spool import identity
 from spool.record import NS, Inference
@@ -57,7 +65,9 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
         yield app
 
 
-async def put(app: App, source: str, provider: str, days: Sequence[int], money: str | None, tokens: int) -> None:
+async def put(
+    app: App, source: str, provider: str, days: Sequence[int], money: str | None, tokens: int
+) -> None:
     """A statement about days, the same for each of them."""
 
     def row(day: int, unit: str, kind: str, amount: Decimal) -> StatementRow:
@@ -94,7 +104,9 @@ async def test_rates_of_bills_are_metrics(app: App) -> None:
     known = [identity.of_call(each, response_id=f"chatcmpl-{n:032d}") for n, each in enumerate(calls)]
     await add(app.services.storage.log, *zip(calls, known, strict=True))
     await app.services.operators.money.require_reconciler().look()
-    lines = [line for line in (await metrics(app)).splitlines() if line.startswith("tollhouse_reconciled_ratio{")]
+    lines = [
+        line for line in (await metrics(app)).splitlines() if line.startswith("tollhouse_reconciled_ratio{")
+    ]
     assert [
         'tollhouse_reconciled_ratio{measure="money",provider="aws.bedrock"} 0.8',
         'tollhouse_reconciled_ratio{measure="tokens",provider="anthropic"} 1.25',
@@ -121,7 +133,9 @@ async def test_a_report_that_stays_away_is_told(app: App) -> None:
     await services.money.statement_puller().pull("costs")
     await inspector(services).inspect()
     [found] = [
-        each for each in await kept_insights(services.installation.registry) if "statement_stale" in str(each.finding)
+        each
+        for each in await kept_insights(services.installation.registry)
+        if "statement_stale" in str(each.finding)
     ]
     assert "401 no such key; is it an admin key?" in found.description
     today = day_of(int(time.time()))

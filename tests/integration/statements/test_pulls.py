@@ -17,7 +17,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.assembly.statements import LIMIT_WAIT_S, WAIT_S, statement_puller
-from gateway.configuration.sections import PULLED_SOURCES, Config, ReconciliationSettings, StatementPullSettings
+from gateway.configuration.sections import (
+    PULLED_SOURCES,
+    Config,
+    ReconciliationSettings,
+    StatementPullSettings,
+)
 from gateway.statements.pull_requests import PULL_REQUESTS
 from gateway.statements.puller import PullState, StatementPuller
 from gateway.statements.sources.list import SOURCES
@@ -28,7 +33,15 @@ from spool.statements.protocols import Statements
 from spool.statements.rules import day_of
 from spool.statements.values import DAY_S
 from spool.storage import Storage, StorageOptions
-from tests.integration.statements.providers import ACCOUNT, KEY, PAGE_DAYS, PROVIDERS, VALUE, Provider, expected
+from tests.integration.statements.providers import (
+    ACCOUNT,
+    KEY,
+    PAGE_DAYS,
+    PROVIDERS,
+    VALUE,
+    Provider,
+    expected,
+)
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.asyncio
@@ -43,7 +56,13 @@ class House:
     def __init__(
         self, provider: Provider, storage: Storage, clock: MovedClock, config: Config, stack: AsyncExitStack
     ) -> None:
-        self.provider, self.storage, self.clock, self.config, self.stack = provider, storage, clock, config, stack
+        self.provider, self.storage, self.clock, self.config, self.stack = (
+            provider,
+            storage,
+            clock,
+            config,
+            stack,
+        )
         self.slept: list[float] = []
 
     def puller(self) -> StatementPuller:
@@ -112,7 +131,9 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
 
 
 async def test_all_pages_are_pulled(house: House) -> None:
-    """The days that have passed, each once; the next pull asks again, and replaces what the provider restated."""
+    """
+    The days that have passed, each once; the next pull asks again, and replaces what the provider restated.
+    """
     state = await house.pull()
     assert ("done", "", house.clock.now()) == (state.state, state.reason, state.last_success)
     assert house.requests == len(house.provider.asked)
@@ -134,7 +155,10 @@ async def test_a_day_that_is_nothing_any_more(house: House) -> None:
 
 
 async def test_a_pull_that_was_killed_goes_on(house: House) -> None:
-    """On its second page, or within its second day: it goes on behind what it had kept, and every day counts once."""
+    """
+    On its second page, or within its second day: it goes on behind what it had kept, and every day counts
+    once.
+    """
     provider = house.provider
     done = provider.requests_a_day or house.requests - 1
     provider.hang_at = done + (2 if provider.requests_a_day else 1)
@@ -182,7 +206,9 @@ async def test_too_many_requests_are_no_refused_key(
     house: House, headers: dict[str, str], words: str, wait_s: float
 ) -> None:
     """GitHub says so by 403, and does not always name a time to come again."""
-    house.provider.faults = {1: web.Response(status=403, headers=headers, text=json.dumps({"message": words}))}
+    house.provider.faults = {
+        1: web.Response(status=403, headers=headers, text=json.dumps({"message": words}))
+    }
     await house.pull()
     assert ([wait_s], house.expected()) == (house.slept, await house.kept())
 
@@ -207,7 +233,11 @@ async def test_days_come_late_and_settle(house: House) -> None:
 
 
 FAULTS = {
-    "refused key": (401, json.dumps({"error": {"message": f"wrong key {KEY}"}}), "wrong key [key]; is it an admin key"),
+    "refused key": (
+        401,
+        json.dumps({"error": {"message": f"wrong key {KEY}"}}),
+        "wrong key [key]; is it an admin key",
+    ),
     "no page": (200, "[]", "no page"),
     "no JSON": (200, "<html>", "no JSON"),
     "no rows": (200, "{}", "it has no list"),
@@ -218,7 +248,10 @@ FAULTS = {
 
 
 async def test_a_failure_is_told(house: House) -> None:
-    """With the provider's words, without the key; what was kept stays, and the next pull begins at the first page."""
+    """
+    With the provider's words, without the key; what was kept stays, and the next pull begins at the first
+    page.
+    """
     await house.pull()
     house.set(max_page_bytes=64 * 1024)
     provider = house.provider
@@ -371,7 +404,9 @@ async def test_an_error_of_our_own_costs_no_other_pull(house: House) -> None:
 async def test_no_part_of_a_key_is_told(house: House) -> None:
     """Also where the provider's words are cut within it."""
     for length in range(480, 501, 4):
-        house.provider.faults = {len(house.provider.asked) + 1: web.Response(status=400, text="x" * length + KEY)}
+        house.provider.faults = {
+            len(house.provider.asked) + 1: web.Response(status=400, text="x" * length + KEY)
+        }
         assert KEY[:2] not in (await house.pull()).reason.replace("[key]", "")
 
 
@@ -385,7 +420,13 @@ async def test_the_name_of_a_page_is_bounded(house: House) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [{"has_more": "true"}, {"has_more": 1}, {"has_more": None}, {"has_more": True}, {"has_more": True, "next_page": 2}],
+    [
+        {"has_more": "true"},
+        {"has_more": 1},
+        {"has_more": None},
+        {"has_more": True},
+        {"has_more": True, "next_page": 2},
+    ],
 )
 async def test_an_answer_that_does_not_tell_whether_it_is_the_last(page: Mapping[str, object]) -> None:
     """To take it for the last one would make the figures of a day whole that are not."""

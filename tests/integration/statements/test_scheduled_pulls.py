@@ -1,4 +1,6 @@
-"""A running server pulls by itself: when it starts, when it is time again, and behind a restart where it was."""
+"""
+A running server pulls by itself: when it starts, when it is time again, and behind a restart where it was.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.app import App
-from gateway.configuration.sections import Config, ReconciliationSettings, ServerSettings, StatementPullSettings
+from gateway.configuration.sections import (
+    Config,
+    ReconciliationSettings,
+    ServerSettings,
+    StatementPullSettings,
+)
 from gateway.statements import puller
 from gateway.statements.puller import PullState, StatementPuller
 from spool.settings import SpoolSettings
@@ -48,7 +55,9 @@ class Installation:
         """Wait until this holds for these pulls; for all of them unless some are named."""
         async with asyncio.timeout(60):
             while True:
-                if set(names or SOURCES) <= {each.name for each in await puller_of(app).states() if holds(each)}:
+                if set(names or SOURCES) <= {
+                    each.name for each in await puller_of(app).states() if holds(each)
+                }:
                     return
                 await asyncio.sleep(0.01)
 
@@ -104,7 +113,10 @@ async def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Async
 
 
 async def test_a_server_pulls_by_itself(installation: Installation) -> None:
-    """At its start, and when `every` has passed: what was restated meanwhile is replaced, and a new day is there."""
+    """
+    At its start, and when `every` has passed: what was restated meanwhile is replaced, and a new day is
+    there.
+    """
     clock, providers = installation.clock, installation.providers
     app = await installation.start()
     await installation.until_done(app)

@@ -1,7 +1,8 @@
 """
 Every engine under one suite: whatever a test here claims, it claims for each of them.
 
-Behind a pooler the first test of each file runs always, and all of them in `make soak` or with `-k pgbouncer`.
+Behind a pooler the first test of each file runs always, and all of them in `make soak` or with `-k
+pgbouncer`.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ async def open_spool(
             one: Spool
             if request.param == "sqlite":
                 directory = tmp_path / f"data-{len(opened)}"
-                one = await spool.sqlite.open_spool(directory, settings=settings, clock=clock, observer=observed)
+                one = await spool.sqlite.open_spool(
+                    directory, settings=settings, clock=clock, observer=observed
+                )
             elif new_schema is not None:
                 one = await open_node(stack, new_schema(), settings, clock, observed)
             else:
@@ -107,7 +110,13 @@ async def open_node(
     leases = PostgresLeases(database, clock, name="one", version="0")
     stack.push_async_callback(leases.close)
     return await open_postgres(
-        database, settings=settings, clock=clock, secret=SECRET, leases=leases, observer=observed, durability=LOCAL
+        database,
+        settings=settings,
+        clock=clock,
+        secret=SECRET,
+        leases=leases,
+        observer=observed,
+        durability=LOCAL,
     )
 
 
@@ -156,7 +165,9 @@ async def spooled(open_spool: Opener, clock: MovedClock) -> Spooled:
 
 @pytest_asyncio.fixture(params=ENGINES)
 async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
-    """Behind the pooler where two of them write, for the rest in `make soak`: it reads much, and one writes."""
+    """
+    Behind the pooler where two of them write, for the rest in `make soak`: it reads much, and one writes.
+    """
     ledgers = Ledgers.of(request.param, request, tmp_path)
     yield ledgers
     await ledgers.close()

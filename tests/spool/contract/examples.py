@@ -1,4 +1,6 @@
-"""What the contract of the log is tried with: a clock that is moved, calls and their identities, an observer."""
+"""
+What the contract of the log is tried with: a clock that is moved, calls and their identities, an observer.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,13 @@ class Observed:
 
 def call(number: int, *, at: float = NOON, **fields: Any) -> tuple[Inference, Identity]:
     """A call with a long response id, and its identity."""
-    fields = {"source": "otel", "start_time": int(at * NS), "input_tokens": 100, "output_tokens": 10, **fields}
+    fields = {
+        "source": "otel",
+        "start_time": int(at * NS),
+        "input_tokens": 100,
+        "output_tokens": 10,
+        **fields,
+    }
     record = Inference(id=b"", **fields)
     known_as = identity.of_call(record, response_id=f"chatcmpl-{number:032d}")
     record.id = known_as.id

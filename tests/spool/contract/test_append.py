@@ -55,13 +55,18 @@ async def test_a_range_is_cut_to_the_numbers(open_spool: Opener) -> None:
     found = await log.read(AI_TELEMETRY, 2, 7)
 
     assert [(2, 3), (4, 6), (7, 7)] == [(entry.first, entry.last) for entry in found]
-    assert [call(number)[0] for number in range(1, 7)] == [record for entry in found for record in entry.records]
+    assert [call(number)[0] for number in range(1, 7)] == [
+        record for entry in found for record in entry.records
+    ]
     assert [] == list(await log.read(AI_TELEMETRY, 5, 4))
     assert [] == list(await log.read(AI_TELEMETRY, 10, 20))
 
 
 async def test_where_the_record_of_an_id_is(open_spool: Opener, clock: MovedClock) -> None:
-    """By its number while it is among the newest, then by the time between its hour and its arrival; else unknown."""
+    """
+    By its number while it is among the newest, then by the time between its hour and its arrival; else
+    unknown.
+    """
     log = (await open_spool()).log
     known = call(2)[1].id
     await add(log, call(1), call(2, at=NOON - 7200))
@@ -75,7 +80,9 @@ async def test_where_the_record_of_an_id_is(open_spool: Opener, clock: MovedCloc
     assert log.whereabouts(call(4)[1].id) is None
 
 
-async def test_known_ids_are_folded_beside_the_commits(open_spool: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_known_ids_are_folded_beside_the_commits(
+    open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is acknowledged while a fold is planned is known behind it."""
     monkeypatch.setattr("spool.log.duplicates.LARGE_BATCH", 1)
     calls = [call(number) for number in range(360)]
@@ -137,7 +144,9 @@ async def test_one_submission_that_cannot_be_kept_leaves_the_others_alone(open_s
     log = (await open_spool()).log
     poison = call(1, input_tokens=1 << 70)
 
-    answers = await asyncio.gather(add(log, call(2)), add(log, poison), add(log, call(3)), return_exceptions=True)
+    answers = await asyncio.gather(
+        add(log, call(2)), add(log, poison), add(log, call(3)), return_exceptions=True
+    )
 
     assert [False, True, False] == [isinstance(answer, Exception) for answer in answers]
     assert [call(2)[0], call(3)[0]] == await everything(log)
@@ -189,13 +198,16 @@ async def test_a_closing_log_refuses(open_spool: Opener) -> None:
 
 
 async def test_a_submission_needs_one_identity_per_record(open_spool: Opener) -> None:
-    """Records without identities would be duplicates of nothing: the caller's mistake, refused before it is kept."""
+    """
+    Records without identities would be duplicates of nothing: the caller's mistake, refused before it is
+    kept.
+    """
     log = (await open_spool()).log
     with pytest.raises(ValueError, match="identity"):
         await log.append(Submission(topic=AI_TELEMETRY, received=1, records=[call(1)[0]]))
 
 
-# -- duplicates --------------------------------------------------------------------------------------------------------
+# -- duplicates ----------------------------------------------------------------------------------------------
 
 
 async def test_a_repeat_counts_once(open_spool: Opener, observed: Observed) -> None:
@@ -223,7 +235,9 @@ async def test_twins_in_one_group_count_once(open_spool: Opener) -> None:
 
 
 async def test_local_servers_reuse_short_ids(open_spool: Opener) -> None:
-    """10,000 calls of a server that counts chatcmpl-0 to chatcmpl-998 are 10,000 records; repeated, none is new."""
+    """
+    10,000 calls of a server that counts chatcmpl-0 to chatcmpl-998 are 10,000 records; repeated, none is new.
+    """
     log = (await open_spool()).log
     batch = []
     for number in range(10_000):
@@ -245,8 +259,12 @@ async def test_local_servers_reuse_short_ids(open_spool: Opener) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "new"), [(0, False), (3, False), (-3, False), (60, True), (-60, True)])
-async def test_a_short_id_is_known_within_the_neighbour_steps(open_spool: Opener, seconds: int, new: bool) -> None:
-    """Two reports of one call that name starts a few seconds apart are one call, a minute apart they are two."""
+async def test_a_short_id_is_known_within_the_neighbour_steps(
+    open_spool: Opener, seconds: int, new: bool
+) -> None:
+    """
+    Two reports of one call that name starts a few seconds apart are one call, a minute apart they are two.
+    """
     log = (await open_spool()).log
 
     def reported(at: int) -> tuple[Inference, Identity]:
@@ -262,8 +280,12 @@ async def test_a_short_id_is_known_within_the_neighbour_steps(open_spool: Opener
 
 
 @pytest.mark.parametrize("told_first", ["start_time", "end_time"])
-async def test_an_old_call_is_known_by_its_end_alone(open_spool: Opener, clock: MovedClock, told_first: str) -> None:
-    """A call of last week whose start only one of two reports tells is one call, also once its id is in a run."""
+async def test_an_old_call_is_known_by_its_end_alone(
+    open_spool: Opener, clock: MovedClock, told_first: str
+) -> None:
+    """
+    A call of last week whose start only one of two reports tells is one call, also once its id is in a run.
+    """
     log = (await open_spool()).log
     begun = NOON - 5 * 86_400
     by_start = call(1, at=begun, end_time=(begun + 1) * NS)
@@ -284,7 +306,10 @@ async def test_an_old_call_is_known_by_its_end_alone(open_spool: Opener, clock: 
 async def test_reports_that_share_only_a_further_name_are_one_call(
     open_spool: Opener, first: int, *, in_one_request: bool
 ) -> None:
-    """One report knows the call by its trace, another by its call id, a third by both: one record in every order."""
+    """
+    One report knows the call by its trace, another by its call id, a third by both: one record in every
+    order.
+    """
     log = (await open_spool()).log
     by_trace, by_call = b"trace-and-moment", b"call-and-moment-"
     also = ((by_trace,), (by_trace, by_call), (by_call,))
@@ -337,7 +362,9 @@ async def test_the_window_ends(open_spool: Opener, clock: MovedClock) -> None:
 
 
 async def test_the_bound_on_ids_shortens_the_window(open_spool: Opener, clock: MovedClock) -> None:
-    """Over duplicate_ids the oldest are forgotten, memory stays bounded, and the gauge says what is covered."""
+    """
+    Over duplicate_ids the oldest are forgotten, memory stays bounded, and the gauge says what is covered.
+    """
     log = (await open_spool(duplicate_ids=100)).log
     for number in range(400):
         await add(log, call(number, at=NOON + 20 * number))
@@ -353,7 +380,9 @@ async def test_the_bound_on_ids_shortens_the_window(open_spool: Opener, clock: M
 
 
 @pytest.mark.parametrize("hours", [0.2, 3, 24 * 400])
-async def test_old_calls_are_known_as_long_as_new_ones(open_spool: Opener, clock: MovedClock, hours: float) -> None:
+async def test_old_calls_are_known_as_long_as_new_ones(
+    open_spool: Opener, clock: MovedClock, hours: float
+) -> None:
     """A backfill is remembered by the hour of its calls, however old, until its ids arrived a window ago."""
     log = (await open_spool(duplicate_ids=1000)).log
     old = [call(number, at=NOON - hours * 3600) for number in range(600)]  # more than stay among the newest
@@ -366,20 +395,24 @@ async def test_old_calls_are_known_as_long_as_new_ones(open_spool: Opener, clock
     assert 700 == len(await everything(log))
 
 
-async def test_a_start_that_is_not_believed_is_known_by_its_arrival(open_spool: Opener, clock: MovedClock) -> None:
+async def test_a_start_that_is_not_believed_is_known_by_its_arrival(
+    open_spool: Opener, clock: MovedClock
+) -> None:
     """Calls without a start, or with one more than an hour ahead, are known for a day after they arrived."""
     log = (await open_spool(duplicate_ids=8)).log
     strange = [call(1, start_time=None), call(2, at=NOON + 90_000)]
     await add(log, *strange)
     clock.move(20 * 3600)
-    await add(log, *[call(100 + number, at=NOON + 72_000) for number in range(4)])  # push the strange ones out
+    await add(
+        log, *[call(100 + number, at=NOON + 72_000) for number in range(4)]
+    )  # push the strange ones out
 
     await add(log, *strange)
 
     assert 6 == len(await everything(log))
 
 
-# -- receipts, shapes, observer ----------------------------------------------------------------------------------------
+# -- receipts, shapes, observer ------------------------------------------------------------------------------
 
 
 async def test_a_receipt_says_what_became_of_a_submission(open_spool: Opener, clock: MovedClock) -> None:
@@ -422,13 +455,17 @@ async def test_unrecognised_shapes_are_counted_and_bounded(open_spool: Opener) -
     await add(log, unrecognised=[("llm.tokens", "llm.model")], ignored={"unrecognised_ai": 1})
     await add(log, unrecognised=[("llm.model", "llm.tokens")], ignored={"unrecognised_ai": 1})
 
-    assert [{"names": ["llm.model", "llm.tokens"], "count": 2, "last_seen": NOON}] == list(await log.unrecognised())
+    assert [{"names": ["llm.model", "llm.tokens"], "count": 2, "last_seen": NOON}] == list(
+        await log.unrecognised()
+    )
     await add(log, unrecognised=[(f"x.{number}",) for number in range(5000)])
     assert len(await log.unrecognised()) <= 1000
 
 
 async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener) -> None:
-    """New events by type, and their amounts; repeats and other topics count nowhere, and the table stays small."""
+    """
+    New events by type, and their amounts; repeats and other topics count nowhere, and the table stays small.
+    """
     spool = await open_spool()
     events = [event(number, "api_call") for number in range(3)] + [event(3, "login")]
     amounts = {0: Decimal("1e30"), 1: Decimal("0.1"), 4: Decimal("0.2"), 5: Decimal(7)}
@@ -451,20 +488,26 @@ async def test_types_of_usage_events_are_counted_and_bounded(open_spool: Opener)
     assert seen == list(await spool.log.event_types())
     many = [event(number, f"type {number}") for number in range(10, 3000)]
     records, identities = zip(*many, strict=True)
-    await spool.log.append(Submission(topic=USAGE_EVENTS, received=len(many), records=records, identities=identities))
+    await spool.log.append(
+        Submission(topic=USAGE_EVENTS, received=len(many), records=records, identities=identities)
+    )
     assert MAX_TYPES == len(await spool.log.event_types())
     assert 0 == len((await spool.log.books()).imbalances)
 
 
 async def test_made_up_names_push_out_made_up_names(open_spool: Opener, clock: MovedClock) -> None:
-    """What is in use stays in the lists of shapes and types, and what another sender brings first has a place."""
+    """
+    What is in use stays in the lists of shapes and types, and what another sender brings first has a place.
+    """
     log = (await open_spool()).log
 
     async def bring(names: Sequence[str], times: int = 1) -> None:
         clock.move(1)
         events = [event(next(numbers), name) for name in names for _ in range(times)]
         records, identities = zip(*events, strict=True)
-        await log.append(Submission(topic=USAGE_EVENTS, received=len(events), records=records, identities=identities))
+        await log.append(
+            Submission(topic=USAGE_EVENTS, received=len(events), records=records, identities=identities)
+        )
         shown = [(name,) for name in names for _ in range(times)]
         await add(log, unrecognised=shown, ignored={"unrecognised_ai": len(shown)})
 
@@ -524,7 +567,9 @@ async def test_a_failing_observer_undoes_nothing(
 
 @pytest.mark.parametrize("order", list(permutations(["made", "answered 1", "answered 2"])))
 @pytest.mark.parametrize("together", [False, True])
-async def test_two_sides_of_a_call_are_one_record(open_spool: Opener, order: Sequence[str], together: bool) -> None:
+async def test_two_sides_of_a_call_are_one_record(
+    open_spool: Opener, order: Sequence[str], together: bool
+) -> None:
     """Under the names that link them; a second report of one side is another call, whichever comes first."""
     log = (await open_spool()).log
     sides = {"made": (b"made", b"answered"), "answered": (b"answered", b"made")}

@@ -11,7 +11,16 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from spool.billing.drops import HOUR_S, OPERATIONS, OVERHEAD, REPLACE_DROP, REPLACE_HOURLY, SUM, MonthSize, month_text
+from spool.billing.drops import (
+    HOUR_S,
+    OPERATIONS,
+    OVERHEAD,
+    REPLACE_DROP,
+    REPLACE_HOURLY,
+    SUM,
+    MonthSize,
+    month_text,
+)
 from spool.engines import open_storage
 from spool.identity import Identity
 from spool.listing import ListQuery, SortField
@@ -38,7 +47,9 @@ def row(hour: int, cost: str = "1", day: int = 1) -> Row:
     return {"time/usage_start": f"2026-11-{day:02}T{hour:02}:20:00Z", "cost/cost": cost}
 
 
-def drop(n: int, operation: str | None, rows: Sequence[Row], month: str = MONTH, connection: str = "c") -> BillingDrop:
+def drop(
+    n: int, operation: str | None, rows: Sequence[Row], month: str = MONTH, connection: str = "c"
+) -> BillingDrop:
     return BillingDrop(
         id=record_id(n),
         connection_id=connection,
@@ -57,7 +68,9 @@ async def take(storage: Storage, *drops: BillingDrop) -> None:
 
 
 async def read(storage: Storage, month: str = MONTH, connection: str = "c") -> list[Row]:
-    found: list[Row] = orjson.loads(b"".join(month_text(await storage.billing_drops.month(connection, month))))
+    found: list[Row] = orjson.loads(
+        b"".join(month_text(await storage.billing_drops.month(connection, month)))
+    )
     return found
 
 
@@ -110,7 +123,11 @@ async def test_a_month_is_what_a_recount_finds(storage: Storage) -> None:
     assert recount == found
     size = await storage.billing_drops.size("c", MONTH)
     assert len(found) == size.rows
-    assert sum(len(orjson.dumps(each)) for each in found) <= size.bytes <= sum(len(orjson.dumps(e)) + 1 for e in found)
+    assert (
+        sum(len(orjson.dumps(each)) for each in found)
+        <= size.bytes
+        <= sum(len(orjson.dumps(e)) + 1 for e in found)
+    )
 
 
 async def test_sizes_are_those_of_the_rows_that_stand(storage: Storage) -> None:
@@ -122,7 +139,9 @@ async def test_sizes_are_those_of_the_rows_that_stand(storage: Storage) -> None:
     packed = [zlib.compress(b",".join(map(orjson.dumps, part)), 1) for part in (rows[:2], rows[2:])]
     held = [sum(map(len, packed)) + 2 * each + 1, len(packed[1]) + each]
     assert MonthSize(rows=3, bytes=3 * each + 1, held=held[0]) == await storage.billing_drops.size("c", MONTH)
-    assert MonthSize(rows=1, bytes=each, held=held[1]) == await storage.billing_drops.size("c", MONTH, [start])
+    assert MonthSize(rows=1, bytes=each, held=held[1]) == await storage.billing_drops.size(
+        "c", MONTH, [start]
+    )
     assert MonthSize() == await storage.billing_drops.size("c", "2026-10")
     assert sum(map(len, packed)) + 2 * OVERHEAD == await storage.billing_drops.stored()
 
@@ -156,14 +175,22 @@ async def test_months_and_connections_go(storage: Storage) -> None:
 @pytest.mark.parametrize("body", [b"{}", b'{"data": [{}]}', b'{"data": [{"time/usage_start": "soon"}]}'])
 async def test_a_drop_that_cannot_be_read_is_in_the_log_alone(storage: Storage, body: bytes) -> None:
     """It was taken under other rules: it leaves, and no month shows it."""
-    await take(storage, BillingDrop(id=record_id(1), connection_id="c", month=MONTH, operation=SUM, body=body))
+    await take(
+        storage, BillingDrop(id=record_id(1), connection_id="c", month=MONTH, operation=SUM, body=body)
+    )
     assert ([], 1) == (await read(storage), len(await storage.log.read(BILLING_DATA, 1, 1)))
 
 
 async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
     """With the spaces and the order of their columns."""
     raw = b'{ "cost/cost" : "1.10",  "time/usage_start":"2026-11-01T10:00:00+02:00"}'
-    record: dict[str, Any] = {"id": record_id(1), "connection_id": "c", "month": MONTH, "operation": SUM, "rows": 1}
+    record: dict[str, Any] = {
+        "id": record_id(1),
+        "connection_id": "c",
+        "month": MONTH,
+        "operation": SUM,
+        "rows": 1,
+    }
     await take(storage, BillingDrop(**record, body=b'{"data": [' + raw + b" ]}"))
     (hour,) = await storage.billing_drops.month("c", MONTH)
     assert (raw, 1_793_491_200 + 8 * HOUR_S) == (hour.text, hour.hour)

@@ -71,7 +71,9 @@ async def test_a_reported_cluster_outlives_the_process(rows: ClusterRows, clock:
     """Every field, those that operators set, too."""
     table = await opened(rows, clock)
     await table.report(WHOLE)
-    change = ClusterChange(display_name="Mill", labels={"team": "search"}, enabled=False, config={"every": [1, None]})
+    change = ClusterChange(
+        display_name="Mill", labels={"team": "search"}, enabled=False, config={"every": [1, None]}
+    )
     changed = await table.change(WHOLE.id, change, ADA)
     kept = (await opened(rows, clock)).named("123", "eu", "mill")
     assert changed == kept == table.find(WHOLE.id)
@@ -102,7 +104,9 @@ async def test_account_region_and_name_tell_clusters_apart(rows: ClusterRows, cl
     for account, region, name in names:
         await table.report(Reported(account=account, region=region, name=name))
     assert len(names) == len(table) == len({cluster.id for cluster in table.all()})
-    assert set(names) == {(each.account, each.region, each.name) for each in (await opened(rows, clock)).all()}
+    assert set(names) == {
+        (each.account, each.region, each.name) for each in (await opened(rows, clock)).all()
+    }
 
 
 @pytest.mark.asyncio
@@ -117,12 +121,21 @@ async def test_simultaneous_reports_and_changes_lose_nothing(rows: ClusterRows, 
         table.report(replace(HEARD, k8s_version="1.32")),
     )
     [kept] = await rows.load()
-    assert ("Mill", False, "other", "1.32") == (kept.display_name, kept.enabled, kept.namespace, kept.k8s_version)
+    assert ("Mill", False, "other", "1.32") == (
+        kept.display_name,
+        kept.enabled,
+        kept.namespace,
+        kept.k8s_version,
+    )
 
 
 @pytest.mark.asyncio
-async def test_a_key_that_brings_made_up_clusters_leaves_room_for_others(rows: ClusterRows, clock: MovedClock) -> None:
-    """It brings no more than it leaves free; what it brought goes on reporting, and another key's first is kept."""
+async def test_a_key_that_brings_made_up_clusters_leaves_room_for_others(
+    rows: ClusterRows, clock: MovedClock
+) -> None:
+    """
+    It brings no more than it leaves free; what it brought goes on reporting, and another key's first is kept.
+    """
     table = await opened(rows, clock)
     table.max = 6
     for number in range(3):
@@ -234,12 +247,16 @@ async def test_changes_are_audited_first(rows: ClusterRows, clock: MovedClock) -
     assert [({"enabled": True}, {"enabled": False}), ({"display_name": ""}, {"display_name": "Mill"})] == [
         (each.before, each.after) for each in told
     ]
-    assert {("cluster.update", f"mill ({WHOLE.id})", ADA)} == {(each.action, each.target, each.actor) for each in told}
+    assert {("cluster.update", f"mill ({WHOLE.id})", ADA)} == {
+        (each.action, each.target, each.actor) for each in told
+    }
     assert 1 == len(table) == len(await rows.load())
 
 
 class _Full(SqlClusters):
-    async def write(self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None) -> None:
+    async def write(
+        self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
+    ) -> None:
         raise SpoolUnavailable("the disk is full")
 
 

@@ -8,7 +8,15 @@ from spool import identity
 from spool.record import NS, UsageMetric
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
-from tests.spool.contract.examples import NOON, Observed, add, assert_books_balance, everything, point, topic_terms
+from tests.spool.contract.examples import (
+    NOON,
+    Observed,
+    add,
+    assert_books_balance,
+    everything,
+    point,
+    topic_terms,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -33,11 +41,25 @@ def shown(record: object) -> tuple[object, ...]:
         ([(0, 60, 0), (7, 120, 0)], [(7, 60, 120)], {"unchanged": 1}),
         ([(100, 60, 0), (0, 120, 0), (3, 180, 0)], [(100, 0, 60), (3, 120, 180)], {"unchanged": 1}),
     ],
-    ids=["first", "difference", "unchanged", "base line", "later start", "fall", "late", "zero", "fall to zero"],
+    ids=[
+        "first",
+        "difference",
+        "unchanged",
+        "base line",
+        "later start",
+        "fall",
+        "late",
+        "zero",
+        "fall to zero",
+    ],
 )
 @pytest.mark.parametrize("together", [True, False])
 async def test_points_become_deltas(
-    open_spool: Opener, points: list[tuple[int, int, int]], deltas: object, ignored: dict[str, int], together: bool
+    open_spool: Opener,
+    points: list[tuple[int, int, int]],
+    deltas: object,
+    ignored: dict[str, int],
+    together: bool,
 ) -> None:
     """Every row of the table of metric normalisation, in one commit and in one commit each."""
     log = (await open_spool()).log
@@ -76,7 +98,9 @@ async def test_money_is_exact_and_small_change_adds_up(open_spool: Opener) -> No
 async def test_what_is_no_number_changes_nothing(open_spool: Opener, observed: Observed) -> None:
     """A point that is not finite is ignored and the series goes on."""
     log = (await open_spool()).log
-    await add(log, points=[point("10", at=NOON + 60), point("NaN", at=NOON + 70), point("Infinity", at=NOON + 80)])
+    await add(
+        log, points=[point("10", at=NOON + 60), point("NaN", at=NOON + 70), point("Infinity", at=NOON + 80)]
+    )
     await add(log, points=[point(12, at=NOON + 90)])
     assert [(10, 0, 60), (2, 60, 90)] == [shown(record) for record in await everything(log)]
     assert 2 == observed.terms["ignored", "not_finite"]
@@ -92,7 +116,9 @@ async def test_a_repeated_export_counts_once(open_spool: Opener) -> None:
     assert 4 == (await topic_terms(log))["ignored.late"]
 
 
-async def test_a_series_is_forgotten_a_month_after_its_last_point(open_spool: Opener, clock: MovedClock) -> None:
+async def test_a_series_is_forgotten_a_month_after_its_last_point(
+    open_spool: Opener, clock: MovedClock
+) -> None:
     """State is bounded by age: a process that is silent for a month is gone, one that reports is not."""
     log = (await open_spool()).log
     await add(log, points=[point(100, at=NOON + 1), point(100, at=NOON + 1, series=b"t" * 16)])

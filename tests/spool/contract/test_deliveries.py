@@ -38,7 +38,9 @@ def span(delivery: Delivery | None) -> tuple[int, int] | None:
 
 @pytest.mark.asyncio
 async def test_deliveries_are_cut_oldest_first(spooled: Spooled) -> None:
-    """A route gets its backlog in order, at most max_records at a time, and nothing twice while it is in hand."""
+    """
+    A route gets its backlog in order, at most max_records at a time, and nothing twice while it is in hand.
+    """
     await spooled.add(calls(1, 25))
     await spooled.deliveries.declare([SPEC])
     spans = [span(await due(spooled, max_records=10)) for _ in range(4)]
@@ -65,7 +67,9 @@ async def test_numbers_above_a_border_are_left_for_later(spooled: Spooled) -> No
 
 @pytest.mark.asyncio
 async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spooled) -> None:
-    """What is in hand stays there and is not ambiguous, what waits goes on waiting; routes come, go and return."""
+    """
+    What is in hand stays there and is not ambiguous, what waits goes on waiting; routes come, go and return.
+    """
     await spooled.add(calls(1, 20))
     await spooled.deliveries.declare([SPEC])
     in_hand, waiting = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
@@ -96,7 +100,10 @@ async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) ->
 
 @pytest.mark.asyncio
 async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
-    """Nothing of it is due, with what no delivery was cut for; what did not arrive is sent, what did is delivered."""
+    """
+    Nothing of it is due, with what no delivery was cut for; what did not arrive is sent, what did is
+    delivered.
+    """
     await spooled.add(calls(1, 30))
     await spooled.deliveries.declare([SPEC])
     await deliver(spooled, await taken(spooled, max_records=10))
@@ -106,7 +113,11 @@ async def test_what_is_held_back_is_settled_by_hand(spooled: Spooled) -> None:
     assert None is await due(spooled)
     assert {"delivered": 10, "unknown": 20} == await spooled.terms()
     cut, rest = await spooled.deliveries.unknowns()
-    assert [(11, 20), (21, 30), "of a backup"] == [(cut.first, cut.last), (rest.first, rest.last), rest.reason]
+    assert [(11, 20), (21, 30), "of a backup"] == [
+        (cut.first, cut.last),
+        (rest.first, rest.last),
+        rest.reason,
+    ]
     await spooled.deliveries.resolve(cut.id, sent=True)
     await spooled.deliveries.resolve(rest.id, sent=False)
     assert (21, 30) == span(await due(spooled))
@@ -147,12 +158,20 @@ async def test_a_new_record_is_due_at_once(spooled: Spooled) -> None:
 
 @pytest.mark.asyncio
 async def test_settled_numbers_are_counted_by_where_they_went(spooled: Spooled) -> None:
-    """A settlement moves every number of its delivery into exactly one term, and the refused ones are listed."""
+    """
+    A settlement moves every number of its delivery into exactly one term, and the refused ones are listed.
+    """
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
     settlement = Settlement(delivered=5, refused=2, shadow=1, unmapped=1, damaged=1, words="two were too old")
     await spooled.deliveries.settle(await taken(spooled), settlement)
-    assert {"delivered": 5, "refused_upstream": 2, "shadow": 1, "unmapped": 1, "damaged": 1} == await spooled.terms()
+    assert {
+        "delivered": 5,
+        "refused_upstream": 2,
+        "shadow": 1,
+        "unmapped": 1,
+        "damaged": 1,
+    } == await spooled.terms()
     (refusal,) = await spooled.deliveries.partial_refusals(route=ROUTE)
     assert (1, 10, 2, "two were too old") == (refusal.first, refusal.last, refusal.count, refusal.words)
     assert [] == list((await spooled.log.books()).imbalances)
@@ -179,7 +198,11 @@ async def test_a_repeat_after_no_answer_is_the_same_request(spooled: Spooled, cl
     assert clock.now() + 5 == await spooled.deliveries.next_due_at(ROUTE)
     clock.move(5)
     again = await taken(spooled)
-    assert (first.first, first.last, first.idempotency_key) == (again.first, again.last, again.idempotency_key)
+    assert (first.first, first.last, first.idempotency_key) == (
+        again.first,
+        again.last,
+        again.idempotency_key,
+    )
     assert (1, "no answer") == (again.attempts, again.last_error)
 
 
@@ -217,7 +240,9 @@ async def ambiguous_records(spooled: Spooled) -> int:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("answer", ["401", "403", "404", "408", "409", "429", "500", "503"])
 async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str) -> None:
-    """After no answer it keeps its key over what a gateway in between may say, until the same came three times."""
+    """
+    After no answer it keeps its key over what a gateway in between may say, until the same came three times.
+    """
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
     lost = await answered(spooled, None, ambiguous=True)
@@ -229,7 +254,9 @@ async def test_an_ambiguous_delivery_keeps_its_key(spooled: Spooled, answer: str
 
 @pytest.mark.asyncio
 async def test_a_gateway_error_is_no_answer(spooled: Spooled) -> None:
-    """It may have been taken behind the gateway, so the key stays, until the answer is plainly a remembered one."""
+    """
+    It may have been taken behind the gateway, so the key stays, until the answer is plainly a remembered one.
+    """
     await spooled.add(calls(1, 10))
     await spooled.deliveries.declare([SPEC])
     first, second, third = [await answered(spooled, "502", ambiguous=True) for _ in range(3)]
@@ -261,8 +288,12 @@ async def test_a_definite_answer_ends_a_doubt(spooled: Spooled) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("mark", "ambiguous"), [(None, True), ("7 42", False)])
-async def test_what_was_in_hand_at_the_end_is_ambiguous(spooled: Spooled, mark: str | None, ambiguous: bool) -> None:
-    """Whether it was taken is not known at the next start; what was not in hand, or has a mark, is not in doubt."""
+async def test_what_was_in_hand_at_the_end_is_ambiguous(
+    spooled: Spooled, mark: str | None, ambiguous: bool
+) -> None:
+    """
+    Whether it was taken is not known at the next start; what was not in hand, or has a mark, is not in doubt.
+    """
     await spooled.add(calls(1, 20))
     await spooled.deliveries.declare([SPEC])
     waiting, in_hand = await taken(spooled, max_records=10), await taken(spooled, max_records=10)
@@ -289,7 +320,9 @@ VERBS: Mapping[str, Verb] = {
 @pytest.mark.asyncio
 @pytest.mark.parametrize("verb", VERBS)
 async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -> None:
-    """Only the last taker says what became of a delivery, and still has it in hand; the other one is counted."""
+    """
+    Only the last taker says what became of a delivery, and still has it in hand; the other one is counted.
+    """
     await spooled.add(calls(1, 2))
     await spooled.deliveries.declare([SPEC])
     before = await taken(spooled)
@@ -300,7 +333,11 @@ async def test_who_took_it_before_changes_nothing(spooled: Spooled, verb: str) -
     await VERBS[verb](spooled.deliveries, before)
     with pytest.raises(TakenOver):
         await spooled.deliveries.mark(before, "7 42")
-    assert (2, shown, None) == (spooled.deliveries.fenced, await spooled.deliveries.unsettled(), await due(spooled))
+    assert (2, shown, None) == (
+        spooled.deliveries.fenced,
+        await spooled.deliveries.unsettled(),
+        await due(spooled),
+    )
     await spooled.deliveries.mark(now, "7 43")
     await deliver(spooled, now)
     assert {"delivered": 2} == await spooled.terms()
@@ -363,7 +400,10 @@ async def test_a_dead_letter_keeps_record_and_words(spooled: Spooled) -> None:
 
 @pytest.mark.asyncio
 async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> None:
-    """A retried letter is a delivery again that brings its record along; progress of the others does not move back."""
+    """
+    A retried letter is a delivery again that brings its record along; progress of the others does not move
+    back.
+    """
     await spooled.add(calls(1, 2))
     await spooled.deliveries.declare([SPEC])
     await spooled.deliveries.set_aside(await taken(spooled, max_records=1), error="400", status="400")
@@ -381,7 +421,10 @@ async def test_a_dead_letter_goes_again_with_its_record(spooled: Spooled) -> Non
 
 @pytest.mark.asyncio
 async def test_a_dead_letter_goes_again_with_another_record(spooled: Spooled) -> None:
-    """The delivery brings the edited record along, and a letter of it if it is refused again; the log keeps its own."""
+    """
+    The delivery brings the edited record along, and a letter of it if it is refused again; the log keeps its
+    own.
+    """
     await spooled.add(calls(1, 1))
     await spooled.deliveries.declare([SPEC])
     await spooled.deliveries.set_aside(await taken(spooled), error="400", status="400")
@@ -481,7 +524,9 @@ async def test_a_route_that_fails_does_not_shred_its_backlog(spooled: Spooled, c
     cut = 0
     while (delivery := await due(spooled, max_records=2)) is not None:
         cut += 1
-        await spooled.deliveries.retry(delivery, reason="503", not_before=later, answer="503", server_error=True)
+        await spooled.deliveries.retry(
+            delivery, reason="503", not_before=later, answer="503", server_error=True
+        )
     assert MAX_WAITING == cut
 
 
@@ -623,7 +668,10 @@ async def test_what_is_not_settled_is_shown(spooled: Spooled) -> None:
     assert 3 == (await spooled.deliveries.routes())[0].unknown
     for unknown in await spooled.deliveries.unknowns():
         await spooled.deliveries.resolve(unknown.id, sent=True)
-    assert (0, 1) == ((await spooled.deliveries.routes())[0].unknown, len(await spooled.deliveries.unsettled()))
+    assert (0, 1) == (
+        (await spooled.deliveries.routes())[0].unknown,
+        len(await spooled.deliveries.unsettled()),
+    )
 
 
 @pytest.mark.asyncio
@@ -661,8 +709,12 @@ async def test_a_letter_of_a_dropped_route_can_only_be_discarded(spooled: Spoole
 
 
 @pytest.mark.asyncio
-async def test_replay_sends_settled_numbers_again_and_counts_them_apart(spooled: Spooled, clock: MovedClock) -> None:
-    """New deliveries for what was settled in the span of time, behind everything else; the books do not move."""
+async def test_replay_sends_settled_numbers_again_and_counts_them_apart(
+    spooled: Spooled, clock: MovedClock
+) -> None:
+    """
+    New deliveries for what was settled in the span of time, behind everything else; the books do not move.
+    """
     await spooled.add(calls(1, 4))
     clock.move(100)
     since = clock.now()
@@ -699,7 +751,12 @@ async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock)
     await spooled.deliveries.set_state(ROUTE, "parked", "403 key disabled")
     clock.move(90)
     state = await spooled.state()
-    assert ("parked", "403 key disabled", 10, 90.0) == (state.state, state.reason, state.queued, state.oldest_age_s)
+    assert ("parked", "403 key disabled", 10, 90.0) == (
+        state.state,
+        state.reason,
+        state.queued,
+        state.oldest_age_s,
+    )
 
 
 @pytest.mark.asyncio
@@ -744,7 +801,9 @@ async def test_what_could_not_be_said_of_a_delivery(spooled: Spooled) -> None:
 
 @pytest.mark.asyncio
 async def test_a_delivery_that_is_given_back(spooled: Spooled) -> None:
-    """It is due in its time under its key, and may have been taken, unless something was said of it before."""
+    """
+    It is due in its time under its key, and may have been taken, unless something was said of it before.
+    """
     await spooled.add(calls(1, 20))
     await spooled.deliveries.declare([SPEC])
     given, answered = await taken(spooled, max_records=10), await taken(spooled, max_records=10)

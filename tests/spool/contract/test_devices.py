@@ -148,7 +148,9 @@ async def test_what_could_not_be_written_never_was(rows: Counted) -> None:
 async def test_a_failure_that_nobody_waits_for_is_no_defect() -> None:
     """Whoever changed the row was cancelled meanwhile: asyncio has nothing to complain of."""
     complaints: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: complaints.append(context["message"])
+    )
     begun, goes_on = asyncio.Event(), asyncio.Event()
 
     async def fail(changes: Sequence[AuditedChange]) -> None:
@@ -206,7 +208,9 @@ async def test_the_audit_list_comes_first(rows: Counted) -> None:
 
 @pytest.mark.asyncio
 async def test_unenrolled_names_are_bounded_and_end_with_enrolment(rows: Counted) -> None:
-    """The longest unheard goes first; an enrolled name is none any more; the rest is there after a restart."""
+    """
+    The longest unheard goes first; an enrolled name is none any more; the rest is there after a restart.
+    """
     table = await DeviceTable.open(rows)
     for n in range(MAX_UNENROLLED + 1):
         table.note_unenrolled(f"n{n}", key="k", now=float(n))
@@ -248,7 +252,9 @@ def test_what_is_no_device_id(id: str) -> None:
 
 
 def test_a_version_for_everything_upstream_should_hear() -> None:
-    """A heartbeat moves the version; a fact the version that an enrolment brings, and the heartbeat follows it."""
+    """
+    A heartbeat moves the version; a fact the version that an enrolment brings, and the heartbeat follows it.
+    """
     beat = device().updated(last_heartbeat=2.0)
     assert (2, 1) == (beat.version, beat.facts_version)
     assert (4, 3) == ((moved := beat.updated(facts=True, hostname="new")).version, moved.facts_version)
@@ -318,7 +324,10 @@ async def test_no_more_than_may_be(rows: Counted) -> None:
 
 @pytest.mark.asyncio
 async def test_what_others_write_while_a_key_ends_is_not_changed_again() -> None:
-    """A change that is written is in the row already: on top of what another process made of it later it is wrong."""
+    """
+    A change that is written is in the row already: on top of what another process made of it later it is
+    wrong.
+    """
     rows = EndedSlowly(MemoryDevices())
     rows.may_end.set()
     table = await DeviceTable.open(rows)
@@ -327,7 +336,9 @@ async def test_what_others_write_while_a_key_ends_is_not_changed_again() -> None
     again = {id: device(id, has_key=True, generation=1) for id in ("revoked", "deleted")}
     rows.waits.clear()
     rows.may_end.clear()
-    ending = asyncio.gather(table.keep(device("revoked", has_key=True, state="revoked")), table.delete(["deleted"], []))
+    ending = asyncio.gather(
+        table.keep(device("revoked", has_key=True, state="revoked")), table.delete(["deleted"], [])
+    )
     await rows.waits.wait()
     rows.changed = dict(again)
     await table.follow(["revoked", "deleted"])

@@ -42,8 +42,12 @@ def at(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-async def hourly(ledger: Ledger, *dimensions: str, since: int = BEGIN - 3 * DAY, days: int = 6) -> dict[Any, Any]:
-    query = CostQuery(since=at(since), until=at(since + days * DAY), granularity="hourly", group_by=dimensions)
+async def hourly(
+    ledger: Ledger, *dimensions: str, since: int = BEGIN - 3 * DAY, days: int = 6
+) -> dict[Any, Any]:
+    query = CostQuery(
+        since=at(since), until=at(since + days * DAY), granularity="hourly", group_by=dimensions
+    )
     return {
         (int(row.start.timestamp()), *row.group): (
             row.calls, row.input_tokens, row.output_tokens, Decimal(row.cost), Decimal(row.saved),
@@ -100,7 +104,10 @@ def test_sums_equal_a_recount(
     steps: list[Any],
     data: st.DataObject,
 ) -> None:
-    """Shadows, cached and late calls, damaged numbers and restarts: every hour and dimension adds up to the digit."""
+    """
+    Shadows, cached and late calls, damaged numbers and restarts: every hour and dimension adds up to the
+    digit.
+    """
 
     async def run() -> None:
         ledgers = Ledgers.of(engine, request, tmp_path_factory.mktemp("ledger"))
@@ -116,9 +123,16 @@ def test_sums_equal_a_recount(
                         await ledger.catch_up(log)
                         await ledger.tidy()
             await ledger.catch_up(log)
-            for dimensions in ((), ("model", "team"), ("user", "tag:service"), ("status", "region", "provider")):
+            for dimensions in (
+                (),
+                ("model", "team"),
+                ("user", "tag:service"),
+                ("status", "region", "provider"),
+            ):
                 assert recount(log, *dimensions) == await hourly(ledger, *dimensions)
-                assert await _added_up(ledger, "hourly", dimensions) == await _added_up(ledger, "daily", dimensions)
+                assert await _added_up(ledger, "hourly", dimensions) == await _added_up(
+                    ledger, "daily", dimensions
+                )
         finally:
             await ledgers.close()
 
@@ -127,7 +141,9 @@ def test_sums_equal_a_recount(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     steps=st.lists(
@@ -144,7 +160,9 @@ def test_sums_equal_a_recount(
 def test_duplicates_and_amendments(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, engine: str, steps: list[Any]
 ) -> None:
-    """Calls that are reported again, with more or with nothing new, count once, as the log has them in the end."""
+    """
+    Calls that are reported again, with more or with nothing new, count once, as the log has them in the end.
+    """
 
     async def run() -> None:
         ledgers, clock = Ledgers.of(engine, request, tmp_path_factory.mktemp("ledger")), FakeClock(BEGIN)
@@ -168,7 +186,9 @@ def test_duplicates_and_amendments(
             clock.at += 11
             await ledger.catch_up(spool.log)
             final = FakeLog()
-            final.entries = list(await spool.log.read(AI_TELEMETRY, 1, spool.log.closed_below(AI_TELEMETRY) - 1))
+            final.entries = list(
+                await spool.log.read(AI_TELEMETRY, 1, spool.log.closed_below(AI_TELEMETRY) - 1)
+            )
             assert len({number for number, *_ in steps}) == sum(len(entry.records) for entry in final.entries)
             assert recount(final, "user") == await hourly(ledger, "user")
         finally:
@@ -253,7 +273,10 @@ async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None
 
 @pytest.mark.asyncio
 async def test_measures(ledgers: Ledgers) -> None:
-    """Errors, cached calls, tokens by kind, both costs, what counts, what is saved, what nobody knows, and latency."""
+    """
+    Errors, cached calls, tokens by kind, both costs, what counts, what is saved, what nobody knows, and
+    latency.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     start = BEGIN * NS
     log.add([
@@ -279,7 +302,13 @@ async def test_measures(ledgers: Ledgers) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     "measures",
-    [("cost", "calls"), ("errors", "output_tokens"), ("cached_input_tokens",), ("latency_ms",), ("latency", "saved")],
+    [
+        ("cost", "calls"),
+        ("errors", "output_tokens"),
+        ("cached_input_tokens",),
+        ("latency_ms",),
+        ("latency", "saved"),
+    ],
 )
 async def test_a_few_measures_are_those_of_all(ledgers: Ledgers, measures: tuple[str, ...]) -> None:
     """What is asked for is the same whatever else is asked for; calls and money always are."""
@@ -298,10 +327,15 @@ async def test_a_few_measures_are_those_of_all(ledgers: Ledgers, measures: tuple
 
 @pytest.mark.asyncio
 async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
-    """A source that reports counters alone counts: its tokens with cache and reasoning inside, its cost as reported."""
+    """
+    A source that reports counters alone counts: its tokens with cache and reasoning inside, its cost as
+    reported.
+    """
     log, ledger = FakeLog(), await ledgers.open()
 
-    def point(name: str, kind: str | None, value: int | str, unit: str = "{token}", **fields: Any) -> UsageMetric:
+    def point(
+        name: str, kind: str | None, value: int | str, unit: str = "{token}", **fields: Any
+    ) -> UsageMetric:
         return UsageMetric(
             id=b"",
             source="s",
@@ -328,12 +362,19 @@ async def test_counters_count_as_tokens_and_money(ledgers: Ledgers) -> None:
     await ledger.catch_up(log)
     row = await total(ledger)
     assert (0, "0.0188205", "0.0188205") == (row.calls, row.cost, row.reported)
-    assert (170, 10, 60, 3) == (row.input_tokens, row.output_tokens, row.cache_read_tokens, row.reasoning_tokens)
+    assert (170, 10, 60, 3) == (
+        row.input_tokens,
+        row.output_tokens,
+        row.cache_read_tokens,
+        row.reasoning_tokens,
+    )
 
 
 @pytest.mark.asyncio
 async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
-    """A negative counter takes tokens and money of its hour back, to the last digit, also when counted anew."""
+    """
+    A negative counter takes tokens and money of its hour back, to the last digit, also when counted anew.
+    """
     log, ledger = FakeLog(), await ledgers.open()
 
     def points(sign: int, minus: str) -> list[Record]:
@@ -359,7 +400,9 @@ async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
 
 @pytest.mark.asyncio
 async def test_times(ledgers: Ledgers) -> None:
-    """A call lands in the hour of its start, however late; without a start, or with one ahead, in its arrival's."""
+    """
+    A call lands in the hour of its start, however late; without a start, or with one ahead, in its arrival's.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     arrival = BEGIN + 5 * HOUR + 1800
     starts = [None, BEGIN, BEGIN + 5 * HOUR, BEGIN + 6 * HOUR, BEGIN + 8 * HOUR, BEGIN - 60 * DAY]
@@ -381,7 +424,10 @@ async def test_absurd_records_stay_out(ledgers: Ledgers) -> None:
 
 @pytest.mark.asyncio
 async def test_cardinality_is_bounded(ledgers: Ledgers) -> None:
-    """Beyond the bound a period's new users, and then its new models, are one row of others; the totals stay right."""
+    """
+    Beyond the bound a period's new users, and then its new models, are one row of others; the totals stay
+    right.
+    """
     log, ledger = FakeLog(), await ledgers.open(max_rows=20)
     for batch in range(4):
         log.add([call(user=f"u{batch}-{number}", request_model=f"m{number}") for number in range(30)])
@@ -406,7 +452,9 @@ async def test_who_gets_no_row_leaves_nothing_behind(ledgers: Ledgers) -> None:
         log.add([call(user=f"u{hour}-{number}", start_time=start) for number in range(500)], at=clock.at)
         await ledger.catch_up(log)
     assert 61 == len(await ledger.values("user"))  # twenty an hour, and the others
-    unused = Dimensions._make(0 if name == "size" else "" for name in Dimensions._fields)._replace(user="nobody")
+    unused = Dimensions._make(0 if name == "size" else "" for name in Dimensions._fields)._replace(
+        user="nobody"
+    )
     await ledgers.store.change(lambda rows: rows.number(unused))
     clock.at += 65 * DAY
     assert await ledger.tidy() > 0
@@ -427,7 +475,9 @@ OWNER = Derived(
     sources=("team", "tag:service"),
     value=lambda values: "" if values == ("", "") else "-".join(values),
 )
-SIZE = Derived(name="Size", label="Size", sources=("model",), value=lambda values: "large" if values[0] else "small")
+SIZE = Derived(
+    name="Size", label="Size", sources=("model",), value=lambda values: "large" if values[0] else "small"
+)
 
 
 @pytest.mark.asyncio
@@ -466,7 +516,9 @@ async def test_derived_dimensions(ledgers: Ledgers) -> None:
 async def test_filters(ledgers: Ledgers) -> None:
     """Filters include and exclude values; "" stands for unknown."""
     log, ledger = FakeLog(), await ledgers.open()
-    log.add([call(team="a"), call(team="b"), call(team="c", user="x"), call(team=None, tags={"service": "it's"})])
+    log.add(
+        [call(team="a"), call(team="b"), call(team="c", user="x"), call(team=None, tags={"service": "it's"})]
+    )
     await ledger.catch_up(log)
     assert (await total(ledger, include={"team": ["a", "b"]})).calls == 2
     assert (await total(ledger, exclude={"team": ["a"]})).calls == 3
@@ -491,11 +543,15 @@ async def test_filters(ledgers: Ledgers) -> None:
     ],
 )
 async def test_periods(ledgers: Ledgers, granularity: str, zone: Any, expected: list[str]) -> None:
-    """Periods begin and end by the wall clock of the zone, on days of 23 hours too, and lose nothing in between."""
+    """
+    Periods begin and end by the wall clock of the zone, on days of 23 hours too, and lose nothing in between.
+    """
     first = datetime(2026, 3, 28, 5, tzinfo=UTC)
     log, ledger = FakeLog(), await ledgers.open(clock=FakeClock(first.timestamp() + DAY))
     starts = [first + timedelta(hours=hours) for hours in range(47)]
-    log.add([call(start_time=int(start.timestamp()) * NS) for start in starts], at=first.timestamp() + 2 * DAY)
+    log.add(
+        [call(start_time=int(start.timestamp()) * NS) for start in starts], at=first.timestamp() + 2 * DAY
+    )
     await ledger.catch_up(log)
     query = CostQuery(
         since=datetime(2026, 1, 1, tzinfo=zone),
@@ -513,8 +569,8 @@ async def test_periods(ledgers: Ledgers, granularity: str, zone: Any, expected: 
 @pytest.mark.parametrize("granularity", ["hourly", "daily"])
 async def test_periods_together_are_periods_one_by_one(ledgers: Ledgers, granularity: str, day: str) -> None:
     """
-    Over a day of 23 or 25 hours, from days that are kept whole into hours: asked for together, each period has what it
-    has by itself, group by group.
+    Over a day of 23 or 25 hours, from days that are kept whole into hours: asked for together, each period
+    has what it has by itself, group by group.
     """
     zone = ZoneInfo("Europe/Berlin")
     first = datetime.fromisoformat(day).replace(tzinfo=UTC) - timedelta(days=2)
@@ -522,14 +578,18 @@ async def test_periods_together_are_periods_one_by_one(ledgers: Ledgers, granula
     log, ledger = FakeLog(), await ledgers.open(clock=clock)
     for hour in range(0, 96, 2):
         start = int(first.timestamp()) + hour * HOUR
-        log.add([call(id=hour.to_bytes(16, "big"), team=f"team {hour % 3}", start_time=start * NS)], at=clock.at)
+        log.add(
+            [call(id=hour.to_bytes(16, "big"), team=f"team {hour % 3}", start_time=start * NS)], at=clock.at
+        )
     await ledger.catch_up(log)
     await ledger.tidy()
     query = CostQuery(
         since=first, until=first + timedelta(days=4), granularity=granularity, group_by=["team"], zone=zone
     )
     one_by_one = [
-        row for start, end in periods(query) for row in await ledger.costs(replace(query, since=start, until=end))
+        row
+        for start, end in periods(query)
+        for row in await ledger.costs(replace(query, since=start, until=end))
     ]
     together = await ledger.costs(query)
     assert 48 == sum(row.calls for row in together)
@@ -542,7 +602,8 @@ async def test_old_hours_become_days(ledgers: Ledgers) -> None:
     clock = FakeClock(BEGIN)
     log, ledger = FakeLog(), await ledgers.open(clock=clock)
     log.add(
-        [call(start_time=(BEGIN + hours * HOUR) * NS, user=f"u{hours % 3}") for hours in range(48)], at=BEGIN + 2 * DAY
+        [call(start_time=(BEGIN + hours * HOUR) * NS, user=f"u{hours % 3}") for hours in range(48)],
+        at=BEGIN + 2 * DAY,
     )
     await ledger.catch_up(log)
     clock.at = BEGIN + 3 * DAY
@@ -591,7 +652,9 @@ async def test_a_rebuild_counts_by_region(ledgers: Ledgers) -> None:
     """Hours that stay keep theirs, and those of before the upgrade, without any, stay beside them."""
     log, ledger = FakeLog(), await ledgers.open()
     for hour, regions in ((1, (None, "eu")), (2, ("eu", "us")), (3, (None, "us", "us"))):
-        log.add([call(start_time=(BEGIN + hour * HOUR) * NS, region=region) for region in regions], at=BEGIN + DAY)
+        log.add(
+            [call(start_time=(BEGIN + hour * HOUR) * NS, region=region) for region in regions], at=BEGIN + DAY
+        )
     whole = recount(log, "region")
     await ledger.catch_up(log)
     log.forget_below(3)
@@ -613,7 +676,9 @@ async def _spoil(store: LedgerStore, hour: int) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("ledgers", [SQLITE, MEMORY], indirect=True)
 async def test_a_log_that_begins_anew(ledgers: Ledgers) -> None:
-    """When the log was lost or restored, its numbers come again: what was counted stays, what is new is added."""
+    """
+    When the log was lost or restored, its numbers come again: what was counted stays, what is new is added.
+    """
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call(), call(), call()])
     await ledger.catch_up(log)
@@ -704,7 +769,13 @@ async def test_reprice(ledgers: Ledgers) -> None:
     told = await ledger.reprice(Flat(), since=at(BEGIN))
     assert (4, 1, "12", "0.00096") == (told.rows, told.unpriced, told.before, told.after)
     row = await total(ledger)
-    assert ("6.00048", "1", "5.00072", "0.00024", 2) == (row.cost, row.reported, row.estimated, row.saved, row.unpriced)
+    assert ("6.00048", "1", "5.00072", "0.00024", 2) == (
+        row.cost,
+        row.reported,
+        row.estimated,
+        row.saved,
+        row.unpriced,
+    )
     assert row.calls == 7
     assert (await ledger.reprice(Flat(), since=at(BEGIN))).rows == 0
 
@@ -714,7 +785,12 @@ async def test_regions_stay_apart_when_priced_again(ledgers: Ledgers) -> None:
     """Also where the region is unknown, and where an unpriced sum of a region joins a priced one of it."""
     log, ledger = FakeLog(), await ledgers.open()
     for region in (None, "us-east-1", "eu-west-1", "eu-west-1"):
-        log.add([call(region=region, estimated_cost="9"), call(region=region, estimated_cost=None, cost_source="none")])
+        log.add(
+            [
+                call(region=region, estimated_cost="9"),
+                call(region=region, estimated_cost=None, cost_source="none"),
+            ]
+        )
     await ledger.catch_up(log)
     await ledger.reprice(Flat(), since=at(BEGIN))
     rows = {row.group[0]: (row.calls, row.cost) for row in await ledger.costs(everything("region"))}
@@ -726,7 +802,9 @@ async def test_invented_regions_are_bounded(ledgers: Ledgers) -> None:
     """A sender with a region of its own for every call fills no disk, and changes no total."""
     log, ledger = FakeLog(), await ledgers.open(max_rows=20)
     for batch in range(3):
-        log.add([call(region=f"r{batch}-{number}", team="loud") for number in range(40)] + [call(team="quiet")])
+        log.add(
+            [call(region=f"r{batch}-{number}", team="loud") for number in range(40)] + [call(team="quiet")]
+        )
         await ledger.catch_up(log)
         await ledger.close()
         ledger = await ledgers.open(max_rows=20)
@@ -755,7 +833,9 @@ async def test_reprice_leaves_counters_and_what_takes_them_back(ledgers: Ledgers
 
 
 @pytest.mark.asyncio
-async def test_a_transaction_that_fails_leaves_nothing(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_transaction_that_fails_leaves_nothing(
+    ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither sums nor reach; the same records are counted once when it is repeated."""
     log, ledger = FakeLog(), await ledgers.open()
     log.add([call()])
@@ -779,7 +859,9 @@ def _broken(*_: object) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("ledgers", [POSTGRES, POOLED], indirect=True)
 async def test_two_processes_count_one_log(ledgers: Ledgers) -> None:
-    """Whoever counts, each record counts once, and no sum is left under dimensions that the other has forgotten."""
+    """
+    Whoever counts, each record counts once, and no sum is left under dimensions that the other has forgotten.
+    """
     log, clock = FakeLog(), FakeClock(BEGIN + 8 * HOUR)
     one, other = await ledgers.open(clock=clock, chunk=2), await ledgers.open(clock=clock, chunk=2)
     for part in range(4):
@@ -822,7 +904,9 @@ async def test_who_sees_less_of_the_log_does_not_begin_anew(ledgers: Ledgers) ->
 async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
     ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No further record comes to tell of it: what the log may remove would not grow, and it would stay full."""
+    """
+    No further record comes to tell of it: what the log may remove would not grow, and it would stay full.
+    """
     monkeypatch.setattr("spool.ledger.ledger.PAUSE_S", 0.0)
     log = FakeLog()
     log.add([call(), call(), call()])
@@ -850,14 +934,18 @@ async def test_who_watches_learns_what_is_counted_of_a_log_at_rest(
 
 @pytest.mark.asyncio
 async def test_texts_that_are_hard_to_keep(ledgers: Ledgers) -> None:
-    """Half of a character, the character zero, quotes, and tags that are long together: the sums are whole."""
+    """
+    Half of a character, the character zero, quotes, and tags that are long together: the sums are whole.
+    """
     log, ledger = FakeLog(), await ledgers.open(tags=("service", "job"))
     names = ["a\ud800", "b\0c", "it's", '"', "%s", "\\", "{schema}"]
     tags = [{"service": name, "job": "'\"%\\"} for name in names] + [{"service": "x" * 300, "job": "y"}]
     log.add([call(user=each["service"], tags=each, cost="1", cost_source="reported") for each in tags])
     await ledger.catch_up(log)
     for dimension in ("user", "tag:service", "tag:job"):
-        rows = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=[dimension]))
+        rows = await ledger.costs(
+            CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=[dimension])
+        )
         assert (len(tags), Decimal(len(tags))) == (
             sum(row.calls for row in rows),
             sum(Decimal(row.cost) for row in rows),

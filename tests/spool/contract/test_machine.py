@@ -1,4 +1,6 @@
-"""Whatever is reported and sent, in any order: both engines answer alike, and the books balance to the integer."""
+"""
+Whatever is reported and sent, in any order: both engines answer alike, and the books balance to the integer.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ T = TypeVar("T")
 
 HOLD_S = 10
 ROUTE = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
-# More ids than one run of the machine brings: which of them still know their number is no part of the contract.
+# More ids than one run of the machine brings: which of them still know their number is no part of the
+# contract.
 SETTINGS = SpoolSettings(hold=HOLD_S, retention=3600, duplicate_window=7200, duplicate_ids=1000)
 
 
@@ -100,7 +103,9 @@ def outcome_of(name: str, *, at: float, answer: str | None, ambiguous: bool) -> 
 
 outcomes = st.builds(
     outcome_of,
-    st.sampled_from(["delivered", "delivered", "partly refused", "unknown", "set aside", "refused", "server error"]),
+    st.sampled_from(
+        ["delivered", "delivered", "partly refused", "unknown", "set aside", "refused", "server error"]
+    ),
     at=st.sampled_from([0.0, NOON + 20.0, NOON + 4000.0]),
     answer=st.sampled_from([None, "503", "429"]),
     ambiguous=st.booleans(),

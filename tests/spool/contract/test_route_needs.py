@@ -51,7 +51,9 @@ async def needs(spooled: Spooled) -> Needs:
             return await shared.transaction(lambda connection: routes.needed_from(connection, topic))
 
         async def skip(topic: str, number: int) -> int:
-            skipped = await shared.transaction(lambda connection: routes.skip_below(connection, {topic: number}))
+            skipped = await shared.transaction(
+                lambda connection: routes.skip_below(connection, {topic: number})
+            )
             return skipped[topic]
 
     else:
@@ -78,7 +80,10 @@ async def test_a_topic_without_a_route_is_distinguished(needs: Needs) -> None:
     """None is no route; a topic whose routes may all be skipped needs nothing."""
     assert None is await needs.needed_from(AI_TELEMETRY)
     await needs.spooled.deliveries.declare([OPTIONAL])
-    assert [NOBODY_NEEDS, None] == [await needs.needed_from(AI_TELEMETRY), await needs.needed_from(USAGE_EVENTS)]
+    assert [NOBODY_NEEDS, None] == [
+        await needs.needed_from(AI_TELEMETRY),
+        await needs.needed_from(USAGE_EVENTS),
+    ]
 
 
 @pytest.mark.asyncio
@@ -106,7 +111,9 @@ async def test_a_dead_letter_needs_no_entry(needs: Needs) -> None:
 
 @pytest.mark.asyncio
 async def test_only_optional_routes_skip(needs: Needs) -> None:
-    """What an optional route loses is counted as skipped, in deliveries and beyond; a required one keeps all."""
+    """
+    What an optional route loses is counted as skipped, in deliveries and beyond; a required one keeps all.
+    """
     await needs.spooled.deliveries.declare([REQUIRED, OPTIONAL])
     settled, waiting, straddling = [await taken(needs, OPTIONAL, 5) for _ in range(3)]
     await needs.spooled.deliveries.settle(settled, Settlement(delivered=5))

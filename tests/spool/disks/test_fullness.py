@@ -21,7 +21,9 @@ def io_error() -> SpoolUnavailable:
 
 
 @pytest.mark.parametrize(("was_full", "explained"), [(False, False), (True, True)])
-def test_room_made_meanwhile_does_not_make_it_another_error(tmp_path: Path, was_full: bool, explained: bool) -> None:
+def test_room_made_meanwhile_does_not_make_it_another_error(
+    tmp_path: Path, was_full: bool, explained: bool
+) -> None:
     """A start that began on a full disk waits, though somebody made room between the error and the look."""
     assert explained == fullness.explains(io_error(), tmp_path, was_full=was_full)
 

@@ -30,7 +30,9 @@ _EMPTY = """
 
 def schemas_of(engine: str, request: pytest.FixtureRequest) -> Callable[[], Schema]:
     """Gives schemas to open one of the two engines on PostgreSQL in."""
-    found: Callable[[], Schema] = request.getfixturevalue("new_pooled_schema" if engine == POOLED else "new_schema")
+    found: Callable[[], Schema] = request.getfixturevalue(
+        "new_pooled_schema" if engine == POOLED else "new_schema"
+    )
     return found
 
 

@@ -1,4 +1,6 @@
-"""Percentiles of counts by edges: bounds that the exact percentile never exceeds, and no looser than one step."""
+"""
+Percentiles of counts by edges: bounds that the exact percentile never exceeds, and no looser than one step.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from spool.ledger.latency import percentile_ms
 from spool.ledger.sums import LATENCY_EDGES_MS
 
 
-@given(durations=st.lists(st.integers(0, 400_000), min_size=1, max_size=300), percent=st.sampled_from([50, 95, 99]))
+@given(
+    durations=st.lists(st.integers(0, 400_000), min_size=1, max_size=300),
+    percent=st.sampled_from([50, 95, 99]),
+)
 def test_the_edge_above_the_exact_percentile(durations: list[int], percent: int) -> None:
     """The bound is the first edge at or above the duration that stands at the percentile's rank."""
     counts = [0] * (len(LATENCY_EDGES_MS) + 1)

@@ -26,7 +26,9 @@ def test_a_moment_is_in_one_period(moment: int, name: str, granularity: str) -> 
     start = beginning(datetime.fromtimestamp(moment, zone), granularity)
     end = following(start, granularity)
     assert start.timestamp() <= moment < end.timestamp()
-    assert beginning(datetime.fromtimestamp(end.timestamp(), zone), granularity).timestamp() == end.timestamp()
+    assert (
+        beginning(datetime.fromtimestamp(end.timestamp(), zone), granularity).timestamp() == end.timestamp()
+    )
     before = datetime.fromtimestamp(end.timestamp() - 1, zone)
     assert beginning(before, granularity).timestamp() == start.timestamp()
 

@@ -1,4 +1,6 @@
-"""What a person sees of the ledger is what the records in the slice cost, recounted one by one, on every engine."""
+"""
+What a person sees of the ledger is what the records in the slice cost, recounted one by one, on every engine.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ TEAMS = (None, "search", "ads", "it's")
 USERS = (None, "ada", "bob")
 SERVICES = (None, "web", "batch")
 WHOLE = CostQuery(
-    since=datetime.fromtimestamp(BEGIN, UTC), until=datetime.fromtimestamp(BEGIN + 24 * HOUR, UTC), granularity=TOTAL
+    since=datetime.fromtimestamp(BEGIN, UTC),
+    until=datetime.fromtimestamp(BEGIN + 24 * HOUR, UTC),
+    granularity=TOTAL,
 )
 # A dimension of the organization's own, made of two of the ledger's.
 PLACE = Derived(
@@ -105,13 +109,17 @@ slices = st.builds(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(
-    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(asked=st.lists(st.tuples(slices, st.sampled_from(DIMENSIONS), filters), min_size=12, max_size=12))
 def test_the_sums_of_a_slice_are_those_of_its_records(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, asked: Any
 ) -> None:
-    """Of united roles, filtered and grouped by any dimension; the values of dimensions are those of its records."""
+    """
+    Of united roles, filtered and grouped by any dimension; the values of dimensions are those of its records.
+    """
 
     async def check() -> None:
         async with spent(Ledgers.of(engine, request, tmp_path), []) as empty:
@@ -158,7 +166,9 @@ async def test_what_a_role_says_of_a_dimension_that_is_gone_shows_nothing(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_no_question_names_the_slice(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> None:
+async def test_no_question_names_the_slice(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Path
+) -> None:
     """It is in no list of dimensions, and cannot be grouped or filtered by."""
     async with spent(Ledgers.of(engine, request, tmp_path), records()) as full:
         sliced = SlicedLedger(full.ledger, LedgerSlice(parts=(part(("team", IS, ("ads",))),)))
@@ -177,7 +187,10 @@ async def test_no_question_names_the_slice(request: pytest.FixtureRequest, engin
 async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path
 ) -> None:
-    """Sums of several users, or teams, together hold calls that the person may not see: they show less, never more."""
+    """
+    Sums of several users, or teams, together hold calls that the person may not see: they show less, never
+    more.
+    """
     async with spent(Ledgers.of(engine, request, tmp_path), records(), max_rows=19) as full:
         assert await full.ledger.has_joint_sums()
         cost = {}
@@ -193,7 +206,12 @@ async def test_joint_sums_are_in_no_slice_that_would_have_to_divide_them(
             groups = {row.group for row in rows}
             assert (("(other)", "(other)") in groups) == (name == "status")
             assert (("(other)", "litellm") in groups) == (name in ("team", "status"))
-        assert cost["user"] < cost["team"] < cost["status"] == sum(Decimal(each.cost or 0) for each in full.records)
+        assert (
+            cost["user"]
+            < cost["team"]
+            < cost["status"]
+            == sum(Decimal(each.cost or 0) for each in full.records)
+        )
 
 
 @pytest.mark.asyncio
@@ -218,8 +236,12 @@ def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
     """The dimensions that are put together first, and last, are those that a placement puts together."""
     apart = Dimensions(*Dimensions._fields)._replace(tags='{"service": "web"}')  # type: ignore[arg-type]
     first, last = counting._nobody(apart), counting._nothing(apart)
-    assert {*OWNERS, "tags"} == {name for name in Dimensions._fields if getattr(first, name) != getattr(apart, name)}
-    assert {*OWNERS, *WORK, "tags"} == {name for name in apart._fields if getattr(last, name) != getattr(apart, name)}
+    assert {*OWNERS, "tags"} == {
+        name for name in Dimensions._fields if getattr(first, name) != getattr(apart, name)
+    }
+    assert {*OWNERS, *WORK, "tags"} == {
+        name for name in apart._fields if getattr(last, name) != getattr(apart, name)
+    }
 
 
 @pytest.mark.asyncio

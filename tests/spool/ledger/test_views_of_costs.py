@@ -78,7 +78,9 @@ def test_the_cost_of_a_view_is_that_of_its_records(
     begin = datetime.fromtimestamp(BEGIN, UTC).astimezone(ZoneInfo(zone))
     since = begin.replace(hour=0) + timedelta(days=first)
     until = since + timedelta(days=days)
-    query = CostQuery(since=since, until=until, granularity=granularity, group_by=("team",), zone=ZoneInfo(zone))
+    query = CostQuery(
+        since=since, until=until, granularity=granularity, group_by=("team",), zone=ZoneInfo(zone)
+    )
     rows = asyncio.run(answered(records, within(query, include=view.include, exclude=view.exclude)))
     inside = [
         record

@@ -63,7 +63,9 @@ async def test_an_error_leaves_everything_as_it_was(database: Database, table: s
 async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
     """Whoever asked was cancelled meanwhile: asyncio has nothing to complain of."""
     complaints: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: complaints.append(context["message"])
+    )
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         database = Database(f"host=127.0.0.1 port={port} sslmode=disable gssencmode=disable")
@@ -82,8 +84,8 @@ async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
 
 async def test_a_connection_whose_statements_are_in_doubt_is_left(database: Database, table: str) -> None:
     """
-    Behind an error the server passes over the rest of a pipeline, also over what prepares statements: psycopg may
-    believe them prepared, and every later use of such a connection would fail.
+    Behind an error the server passes over the rest of a pipeline, also over what prepares statements: psycopg
+    may believe them prepared, and every later use of such a connection would fail.
     """
 
     def pipeline(connection: Connection) -> None:
@@ -100,11 +102,15 @@ async def test_a_connection_whose_statements_are_in_doubt_is_left(database: Data
         with pytest.raises((Invalid, SpoolUnavailable)):
             await database.append.transaction(fail)
     pids.add(await database.append.read(lambda connection: connection.info.backend_pid))
-    assert (2 if BEHIND_POOLER else 3) == len(pids)  # behind a pooler nothing is prepared: no doubt about the pipeline
+    assert (2 if BEHIND_POOLER else 3) == len(
+        pids
+    )  # behind a pooler nothing is prepared: no doubt about the pipeline
 
 
 async def test_an_error_that_the_work_hides_commits_nothing(database: Database, table: str) -> None:
-    """PostgreSQL answers COMMIT of a failed transaction with a ROLLBACK and no error: that is no success here."""
+    """
+    PostgreSQL answers COMMIT of a failed transaction with a ROLLBACK and no error: that is no success here.
+    """
 
     def work(connection: Connection) -> None:
         inserted(database, 1, connection)
@@ -136,7 +142,9 @@ END_ALL = """
 
 async def test_a_connection_that_ended_is_made_again(database: Database, table: str, cluster: Server) -> None:
     """Work does not meet a session that had ended; one that ends before the commit is no reason to fail."""
-    await asyncio.gather(*(database.read(lambda connection: connection.execute("SELECT 1")) for _ in range(4)))
+    await asyncio.gather(
+        *(database.read(lambda connection: connection.execute("SELECT 1")) for _ in range(4))
+    )
     with psycopg.connect(cluster.dsn, autocommit=True) as other:
         other.execute(END_ALL)
     await database.transaction(lambda connection: inserted(database, 1, connection))
@@ -159,7 +167,10 @@ async def test_a_connection_that_ended_is_made_again(database: Database, table: 
 async def test_a_process_that_stopped_between_two_statements_begins_again(
     cluster: Server, pooler: str, table: str, unmade_schema: Schema, pooled: bool
 ) -> None:
-    """The server ends its session, so that it holds nobody up; that was before the commit and is no reason to fail."""
+    """
+    The server ends its session, so that it holds nobody up; that was before the commit and is no reason to
+    fail.
+    """
     database = (unmade_schema.behind(pooler) if pooled else unmade_schema).database()
     tries: list[int] = []
 
@@ -182,7 +193,10 @@ async def test_a_process_that_stopped_between_two_statements_begins_again(
 async def test_a_process_that_stopped_before_its_commit_holds_nobody_up(
     database: Database, table: str, cluster: Server
 ) -> None:
-    """The server ends its session in two round trips, too; nothing is kept then, and it is made again or looked up."""
+    """
+    The server ends its session in two round trips, too; nothing is kept then, and it is made again or looked
+    up.
+    """
     tries: list[int] = []
 
     def work(transaction: JoinedTransaction) -> None:
@@ -219,8 +233,8 @@ async def test_a_server_that_stands_still_is_given_up(
     table: str, unmade_schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    What was asked before the commit goes on elsewhere; of a commit it is not known whether it stands. A migration waits
-    as long as it takes.
+    What was asked before the commit goes on elsewhere; of a commit it is not known whether it stands. A
+    migration waits as long as it takes.
     """
     for module, name in ((lane, "CANCEL_S"), (lane, "LOOK_S"), (postgres_database, "STATEMENT_S")):
         monkeypatch.setattr(module, name, 0.5)
@@ -263,8 +277,13 @@ async def test_a_server_that_stands_still_is_given_up(
     await database.close()
 
 
-async def test_a_server_that_answers_is_waited_for_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One connection was silent, and for a while the others wait less: but not once one of them has had an answer."""
+async def test_a_server_that_answers_is_waited_for_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    One connection was silent, and for a while the others wait less: but not once one of them has had an
+    answer.
+    """
     monkeypatch.setattr(lane, "LOOK_S", 0.1)
     monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=0.1))
     monkeypatch.setattr(database.pool, "_silent_s", 0.2)
@@ -274,7 +293,9 @@ async def test_a_server_that_answers_is_waited_for_again(database: Database, mon
 
 
 async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once the one that was promoted in its place was seen, its connections are given up, also those that idle."""
+    """
+    Once the one that was promoted in its place was seen, its connections are given up, also those that idle.
+    """
     dsn = f"host=127.0.0.1,localhost port={cluster.port} user=tollhouse dbname=postgres sslmode=disable"
     database, alone = Database(dsn), Database(cluster.dsn)
 
@@ -304,7 +325,10 @@ async def test_an_old_primary_is_passed_over(cluster: Server, monkeypatch: pytes
 
 
 async def test_errors_are_those_of_the_spool(database: Database, table: str, unmade_schema: Schema) -> None:
-    """A lock that is not had, a statement that is ended and a value that cannot be kept: whose move is next is said."""
+    """
+    A lock that is not had, a statement that is ended and a value that cannot be kept: whose move is next is
+    said.
+    """
 
     def lock(connection: Connection) -> None:
         connection.execute("SET LOCAL lock_timeout = '10ms'")
@@ -367,8 +391,13 @@ async def test_a_disk_that_is_full_passes(database: Database, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-async def test_a_commit_waits_whatever_the_role_says(unmade_schema: Schema, cluster: Server, pooled: bool) -> None:
-    """A role may be set to commit without the standby and the disk; what was acknowledged would be lost with them."""
+async def test_a_commit_waits_whatever_the_role_says(
+    unmade_schema: Schema, cluster: Server, pooled: bool
+) -> None:
+    """
+    A role may be set to commit without the standby and the disk; what was acknowledged would be lost with
+    them.
+    """
     role = f"careless_{unmade_schema.name}"
     for statement in (
         f"CREATE ROLE {role} LOGIN", f"ALTER ROLE {role} SET synchronous_commit = off",

@@ -1,4 +1,6 @@
-"""Several gateways send from one database: who has a delivery in hand, and what becomes of it when he is gone."""
+"""
+Several gateways send from one database: who has a delivery in hand, and what becomes of it when he is gone.
+"""
 
 from __future__ import annotations
 
@@ -86,8 +88,13 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]
         yield opener
 
 
-async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(node: Opener, clock: MovedClock) -> None:
-    """Not before its session is over, under the same key, and it may have been taken; a late answer changes nothing."""
+async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(
+    node: Opener, clock: MovedClock
+) -> None:
+    """
+    Not before its session is over, under the same key, and it may have been taken; a late answer changes
+    nothing.
+    """
     first, second = await node("a"), await node("b")
     await first.deliveries.declare([SPEC])
     await second.deliveries.declare([SPEC])
@@ -167,7 +174,16 @@ class Verbs:
     async def work(self, rounds: int) -> None:
         for _ in range(rounds):
             await self.random.choice(
-                [self.send, self.send, self.send, self.send, self.decide, self.hand_over, self.again, self.look]
+                [
+                    self.send,
+                    self.send,
+                    self.send,
+                    self.send,
+                    self.decide,
+                    self.hand_over,
+                    self.again,
+                    self.look,
+                ]
             )()
 
     async def send(self) -> None:
@@ -204,7 +220,9 @@ class Verbs:
 
     async def hand_over(self) -> None:
         if self.random.random() < 0.2:
-            for each in await self.node.deliveries.set_apart(ROUTE, reason=str(self.random.random()), ambiguous=True):
+            for each in await self.node.deliveries.set_apart(
+                ROUTE, reason=str(self.random.random()), ambiguous=True
+            ):
                 await self.node.deliveries.hand_over(each.id, damaged=0)
 
     async def again(self) -> None:
@@ -218,7 +236,10 @@ class Verbs:
 async def test_whatever_is_done_at_once_the_books_balance(
     node: Opener, clock: MovedClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every verb on two gateways, several at a time, sessions that end among them: no number is lost, no lock stays."""
+    """
+    Every verb on two gateways, several at a time, sessions that end among them: no number is lost, no lock
+    stays.
+    """
     nodes = [await node("a"), await node("b")]
     for each in nodes:
         await each.deliveries.declare([SPEC])
@@ -308,7 +329,9 @@ async def test_a_configuration_that_was_not_taken_over_names_nothing(
 async def test_locks_are_taken_in_one_order(
     node: Opener, fresh_schema: Schema, cluster: Server, caplog: pytest.LogCaptureFixture, of: str
 ) -> None:
-    """Whoever changes several at once waits for the last of them before he has their route, as one change does."""
+    """
+    Whoever changes several at once waits for the last of them before he has their route, as one change does.
+    """
     one = await node("a")
     await one.deliveries.declare([SPEC])
     await one.add(calls(1, 2))
@@ -329,7 +352,9 @@ async def test_locks_are_taken_in_one_order(
         waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()"
         while look.execute(waiting).fetchone() is None:  # noqa: ASYNC110 - the server tells nobody
             await asyncio.sleep(0.01)
-        await asyncio.to_thread(other.execute, f"UPDATE {fresh_schema.name}.routes SET reason = reason".encode())
+        await asyncio.to_thread(
+            other.execute, f"UPDATE {fresh_schema.name}.routes SET reason = reason".encode()
+        )
         other.commit()
     await several
     assert "deadlock" not in caplog.text

@@ -151,7 +151,10 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
     here.devices.touch("laptop-1", lambda known: replace(known, last_seen=9.0))
     await here.devices.flush()
     await here.container_files.announce(
-        ClusterIdentity("1", "eu", "mill"), [AnnouncedFile(reference="a")], ContainerSender(key="agent"), expires_at=9e9
+        ClusterIdentity("1", "eu", "mill"),
+        [AnnouncedFile(reference="a")],
+        ContainerSender(key="agent"),
+        expires_at=9e9,
     )
     for _ in range(REST_EVERY):
         await nodes[1].follower.read_rest()
@@ -160,7 +163,9 @@ async def test_the_rest_is_known_within_seconds(nodes: tuple[Node, Node]) -> Non
     assert 1 == there.container_files.sums.known
 
 
-async def test_a_look_that_fails_is_made_up_for(nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_look_that_fails_is_made_up_for(
+    nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was told and could not be read is read with the next look."""
     here, there = nodes[0].shared, nodes[1].shared
     await here.devices.keep(DEVICE)

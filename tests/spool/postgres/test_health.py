@@ -39,7 +39,9 @@ def receiver(cluster: Server, place: Path) -> Iterator[None]:
     assert folder is not None
     dsn = f"{cluster.dsn.replace('dbname=postgres ', '')} application_name={STANDBY}"
     command = [str(folder / "pg_receivewal"), "-D", str(place), "-d", dsn, "--synchronous", "--no-loop"]
-    process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         yield
     finally:
@@ -64,7 +66,9 @@ async def test_a_standby_is_seen_and_so_is_its_absence(
     with receiver(cluster, tmp_path):
         cluster.change(synchronous_standby_names=STANDBY)
         try:
-            found = await reaches(database, lambda one: any(standby.is_synchronous for standby in one.standbys or ()))
+            found = await reaches(
+                database, lambda one: any(standby.is_synchronous for standby in one.standbys or ())
+            )
             assert [STANDBY] == [one.name for one in found.standbys or ()]
             assert (found.needs_standby, found.standby_waits) == (True, 0)
         finally:

@@ -65,8 +65,12 @@ async def test_nodes_share_numbers_and_ids(open_log: LogOpener, clock: MovedCloc
         await assert_books_balance(log)
 
 
-async def test_a_reader_at_rest_hears_of_what_another_node_committed(open_log: LogOpener, clock: MovedClock) -> None:
-    """Also where this node learns of it in the middle of an append of its own: then it was not at rest any more."""
+async def test_a_reader_at_rest_hears_of_what_another_node_committed(
+    open_log: LogOpener, clock: MovedClock
+) -> None:
+    """
+    Also where this node learns of it in the middle of an append of its own: then it was not at rest any more.
+    """
     one, other = await open_log(hold=10), await open_log(hold=10)
     news = other.changes(AI_TELEMETRY)
     assert 1 == await anext(news)
@@ -84,10 +88,13 @@ async def test_a_reader_at_rest_hears_of_what_another_node_committed(open_log: L
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(open_log: LogOpener, clock: MovedClock, seed: int) -> None:
+async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
+    open_log: LogOpener, clock: MovedClock, seed: int
+) -> None:
     """Whatever node has a turn, both answer as one log in memory that was given the same."""
     chance = random.Random(seed)
-    # No id becomes part of a run but by retention: which of them still know their number is no part of the contract.
+    # No id becomes part of a run but by retention: which of them still know their number is no part of the
+    # contract.
     settings = {"hold": 10, "retention": 3600}
     nodes = [await open_log(**settings), await open_log(**settings)]
     memory = MemoryLog(spool_tables(), settings=SpoolSettings(**settings), clock=clock)
@@ -144,16 +151,22 @@ def _report(chance: random.Random, now: float) -> Submission:
         if chance.random() < 0.1:
             known_as = Identity(record.id, certain=False)
         elif chance.random() < 0.2:
-            known_as = known_as._replace(also=tuple(bytes([each]) * 16 for each in chance.sample(range(8), 2)))
+            known_as = known_as._replace(
+                also=tuple(bytes([each]) * 16 for each in chance.sample(range(8), 2))
+            )
         calls.append((record, known_as))
     points = [point(chance.randrange(1000), at=now + 1) for _ in range(chance.randrange(2))]
     return submission(calls, points=points, ignored={"not_ai": chance.randrange(2)})
 
 
 async def test_nodes_append_at_once(open_log: LogOpener) -> None:
-    """Numbers have no gap and no call is kept twice, though every call is told to all three at the same time."""
+    """
+    Numbers have no gap and no call is kept twice, though every call is told to all three at the same time.
+    """
     nodes = [await open_log(hold=0) for _ in range(3)]
-    await asyncio.gather(*[add(node, call(number), call(number + 1)) for number in range(30) for node in nodes])
+    await asyncio.gather(
+        *[add(node, call(number), call(number + 1)) for number in range(30) for node in nodes]
+    )
     found = [record for record in await everything(nodes[0]) if record is not None]
     assert 31 == len(found) == len({record.id for record in found})
     await nodes[1].follow()
@@ -161,7 +174,7 @@ async def test_nodes_append_at_once(open_log: LogOpener) -> None:
     await assert_books_balance(nodes[2])
 
 
-# -- commits of which the answer is lost -------------------------------------------------------------------------------
+# -- commits of which the answer is lost ---------------------------------------------------------------------
 
 
 class LostAnswers:
@@ -204,7 +217,10 @@ class LostAnswers:
 async def test_a_lost_answer_is_looked_up(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch, error: Exception, stands: bool
 ) -> None:
-    """Whether the commit stands or not, what has no id to be known by is kept once, and its sender has its receipt."""
+    """
+    Whether the commit stands or not, what has no id to be known by is kept once, and its sender has its
+    receipt.
+    """
     log, other = await open_log(hold=0), await open_log(hold=0)
     lost = LostAnswers(log, monkeypatch)
     lost.next, lost.stands = [error, error], stands
@@ -220,7 +236,9 @@ async def test_a_lost_answer_is_looked_up(
         await assert_books_balance(node)
 
 
-async def test_an_answer_that_never_comes_is_no_receipt(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_never_comes_is_no_receipt(
+    open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sender repeats, and what was kept nevertheless is known."""
     log = await open_log(hold=0)
     monkeypatch.setattr(log._commits, "_wait_s", 0.0)
@@ -239,7 +257,9 @@ async def test_an_answer_that_never_comes_is_no_receipt(open_log: LogOpener, mon
 
 
 async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_log: LogOpener) -> None:
-    """An older state of the database was restored: numbers go on from there, and what was lost can come again."""
+    """
+    An older state of the database was restored: numbers go on from there, and what was lost can come again.
+    """
     log = await open_log(hold=0)
     await add(log, call(1))
     await add(log, call(2))
@@ -288,7 +308,10 @@ async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.L
 async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
     open_log: LogOpener, clock: MovedClock, is_counted: bool
 ) -> None:
-    """Retention sets it aside before it is carried forward, whether it is in the counters or not: the books balance."""
+    """
+    Retention sets it aside before it is carried forward, whether it is in the counters or not: the books
+    balance.
+    """
     log = await open_log(hold=0, retention=100)
     await log._follower.close()  # it would count at any moment
     await add(log, call(1), call(2), ignored={"not_ai": 1})
@@ -319,7 +342,9 @@ async def test_a_platform_that_replicates_itself_needs_no_standby(open_log: LogO
     assert "replicated" == receipt.durability
 
 
-async def test_a_node_that_is_far_behind_follows_in_parts(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_that_is_far_behind_follows_in_parts(
+    open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And without the head, which others wait for: whether it follows, or appends before it has."""
     monkeypatch.setattr("spool.postgres.log.store.FOLLOWED_AT_ONCE", 3)
     parts: list[int] = []
@@ -390,7 +415,9 @@ async def test_a_start_knows_what_is_open(open_log: LogOpener, clock: MovedClock
 
 
 async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: MovedClock) -> None:
-    """Two nodes keep a record each of one call, a third is told what fits both; every node is led to the first."""
+    """
+    Two nodes keep a record each of one call, a third is told what fits both; every node is led to the first.
+    """
     nodes = [await open_log() for _ in range(3)]
     names = (b"trace-and-moment", b"call-and-moment-")
     for number, node in enumerate(nodes[:2]):
@@ -438,8 +465,13 @@ async def test_a_start_under_which_a_period_goes_knows_its_calls(
     assert (1, 3) == (again["new"], again["duplicates"])
 
 
-async def test_the_head_of_a_node_that_stopped_is_freed(open_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its session is ended by whoever waits for the head, however it stopped; who waits for a standby is left alone."""
+async def test_the_head_of_a_node_that_stopped_is_freed(
+    open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Its session is ended by whoever waits for the head, however it stopped; who waits for a standby is left
+    alone.
+    """
     monkeypatch.setattr("spool.postgres.log.commits.STOPPED_S", 0.5)
     log, stopped = await open_log(hold=0, commit_wait=60), await open_log(hold=0)
     has_it = asyncio.Event()
@@ -460,7 +492,9 @@ async def test_the_head_of_a_node_that_stopped_is_freed(open_log: LogOpener, mon
     await asyncio.gather(holder, return_exceptions=True)
 
 
-async def test_ids_that_were_damaged_stop_nobody(open_log: LogOpener, caplog: pytest.LogCaptureFixture) -> None:
+async def test_ids_that_were_damaged_stop_nobody(
+    open_log: LogOpener, caplog: pytest.LogCaptureFixture
+) -> None:
     """A commit row whose ids changed is followed without them, whichever byte it was."""
     log = await open_log(hold=0)
     await add(log, call(1))
@@ -509,7 +543,10 @@ async def test_a_reader_at_rest_hears_of_what_a_refused_append_followed(
 async def test_a_node_at_rest_finds_out_that_commits_work_again(
     open_log: LogOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another node did what failed here. A node that is not ready is sent nothing, so it must not wait for a sender."""
+    """
+    Another node did what failed here. A node that is not ready is sent nothing, so it must not wait for a
+    sender.
+    """
     monkeypatch.setattr("spool.postgres.log.follower.TICK_S", 0.0)
     log, other = await open_log(hold=10), await open_log(hold=10)
     await add(log, call(1))

@@ -26,8 +26,9 @@ PATIENT = {"commit_timeout_s": 300.0, "commit_wait": 300.0}
 
 async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
     """
-    Without the standby nobody is told that anything was kept; what a sender repeats then is known. After the loss of
-    the primary every node goes on with the standby, but keeps nothing for as long as that has none of its own.
+    Without the standby nobody is told that anything was kept; what a sender repeats then is known. After the
+    loss of the primary every node goes on with the standby, but keeps nothing for as long as that has none of
+    its own.
     """
     async with AsyncExitStack() as stack:
         patient = await open_node(stack, pair, durability=REPLICATED, **PATIENT)
@@ -57,7 +58,9 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
         await one.follow()
         assert 4 == one.closed_below(AI_TELEMETRY)  # for it, the newest is on one machine alone
         found = await one.read(AI_TELEMETRY, 1, 4, with_open=True)
-        assert [call(number)[0] for number in (1, 0, 2, 3)] == [each for entry in found for each in entry.records]
+        assert [call(number)[0] for number in (1, 0, 2, 3)] == [
+            each for entry in found for each in entry.records
+        ]
 
 
 async def _let_go(pair: Pair, patient: PostgresLog) -> None:
@@ -78,8 +81,9 @@ async def _let_go(pair: Pair, patient: PostgresLog) -> None:
 
 async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -> None:
     """
-    Others commit behind it and are planned upon it; all are answered once the standby has confirmed. When the primary
-    is killed under such commits, and under those that keep the head until then, nothing that was answered is lost.
+    Others commit behind it and are planned upon it; all are answered once the standby has confirmed. When the
+    primary is killed under such commits, and under those that keep the head until then, nothing that was
+    answered is lost.
     """
     async with AsyncExitStack() as stack:
         plain, one, other = [await open_node(stack, pair, durability=REPLICATED, **PATIENT) for _ in range(3)]
@@ -98,10 +102,14 @@ async def test_a_commit_that_waits_for_the_standby_holds_up_nobody(pair: Pair) -
         assert [1, 1] == [(await plain.receipt(receipts[1].id))[term] for term in ("new", "duplicates")]
 
         # None is told that a commit took too long, but all end soon once the primary is lost.
-        nodes = [await open_node(stack, pair, durability=REPLICATED, commit_timeout_s=300.0) for _ in range(3)]
+        nodes = [
+            await open_node(stack, pair, durability=REPLICATED, commit_timeout_s=300.0) for _ in range(3)
+        ]
         nodes[0]._commits._writer._in_two_steps = False
         kept: dict[PostgresLog, list[int]] = {node: [] for node in nodes}
-        sending = [asyncio.create_task(send(node, begin, kept[node])) for begin, node in enumerate(kept, start=1)]
+        sending = [
+            asyncio.create_task(send(node, begin, kept[node])) for begin, node in enumerate(kept, start=1)
+        ]
         while min(map(len, kept.values())) < 20:  # noqa: ASYNC110 - each of them counts
             await asyncio.sleep(0.01)
         await asyncio.to_thread(pair.primary.stop)

@@ -76,7 +76,10 @@ class Heard(logging.Handler):
 async def test_whoever_comes_second_waits_as_long_as_it_takes(
     unmade_schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statements: tuple[str, ...]
 ) -> None:
-    """Wherever the first one stands: a command says that it waits, a server is told so that it can answer meanwhile."""
+    """
+    Wherever the first one stands: a command says that it waits, a server is told so that it can answer
+    meanwhile.
+    """
     monkeypatch.setattr(migrations, "LOCK_WAIT_MS", 20)
     heard = Heard("migration_waits")
     logger = logging.getLogger(migrations.__name__)
@@ -113,7 +116,9 @@ async def test_whoever_comes_second_waits_as_long_as_it_takes(
 async def test_a_node_works_beside_the_next_version_alone(
     database: Database, version: int, oldest_node: int, refused: bool
 ) -> None:
-    """A schema one version ahead is worked with, unless it is not for older nodes; the error names both numbers."""
+    """
+    A schema one version ahead is worked with, unless it is not for older nodes; the error names both numbers.
+    """
     await migrate(database)
 
     def say(connection: Connection) -> None:
@@ -140,7 +145,9 @@ ADDS, NARROWS = Next(), Next(narrows=True)
 
 
 async def test_the_next_version_is_added_once(database: Database) -> None:
-    """What is there stays, whoever of several processes begins; another process of this release works with it."""
+    """
+    What is there stays, whoever of several processes begins; another process of this release works with it.
+    """
     await migrate(database)
     await asyncio.gather(*(migrate(database, [*VERSIONS, ADDS]) for _ in range(3)))
     await migrate(database)
@@ -150,7 +157,9 @@ async def test_the_next_version_is_added_once(database: Database) -> None:
 
 
 @pytest.mark.parametrize("versions", [[NARROWS], [ADDS, Migration()]], ids=["narrows", "two versions ahead"])
-async def test_no_node_is_left_behind(database: Database, clock: MovedClock, versions: list[Migration]) -> None:
+async def test_no_node_is_left_behind(
+    database: Database, clock: MovedClock, versions: list[Migration]
+) -> None:
     """While one runs that could not go on, nothing is changed and it is named; without it the way is free."""
     await migrate(database)
     older = PostgresLeases(database, clock, name="cellar", version="1.2.3")
@@ -166,7 +175,9 @@ async def test_no_node_is_left_behind(database: Database, clock: MovedClock, ver
 
 
 async def test_a_node_that_was_left_behind_stops(database: Database, clock: MovedClock) -> None:
-    """Its session was over while the schema was brought further: what waits for a lease ends with the reason."""
+    """
+    Its session was over while the schema was brought further: what waits for a lease ends with the reason.
+    """
     await migrate(database)
     node = PostgresLeases(database, clock, name="cellar", version="1.2.3")
     await node.join([])
@@ -216,7 +227,10 @@ async def test_a_schema_that_is_used_again_is_as_it_was_made(
     made = await contents(database)
     tables, _ = first_state(schema.name)
     assert tables == {name for name, _ in made}
-    for text in ("CREATE TABLE {schema}.left_over (n int)", "INSERT INTO {schema}.facts VALUES ('left', 'over')"):
+    for text in (
+        "CREATE TABLE {schema}.left_over (n int)",
+        "INSERT INTO {schema}.facts VALUES ('left', 'over')",
+    ):
         await database.run(lambda connection, text=text: connection.execute(database.sql(text)))  # type: ignore[misc]
     left = psycopg.connect(schema.dsn, application_name="somebody")  # by a process that was killed
     left.execute(f"DELETE FROM {schema.name}.heads".encode())
@@ -235,7 +249,9 @@ async def contents(database: Database) -> list[tuple[str, list[tuple[object, ...
         found = []
         for table in sorted(tables):
             rows = connection.execute(database.sql(f"SELECT * FROM {{schema}}.{table}")).fetchall()
-            found.append((table, [tuple(cell for cell in row if not isinstance(cell, float)) for row in rows]))
+            found.append(
+                (table, [tuple(cell for cell in row if not isinstance(cell, float)) for row in rows])
+            )
         return found
 
     return await database.read(read)

@@ -82,7 +82,10 @@ async def test_totals_are_those_of_memory(fresh_schema: Schema) -> None:
                 part = TotalsPart(since=NOON * NS, until=(NOON + 7200) * NS, dimensions={"region": ["eu"]})
                 pages = [await rows.page(name, PAGE, part) for rows in (memory, kept)]
                 assert pages[0].keys == pages[1].keys and pages[0].total == pages[1].total
-            sizes = [{size.name: size.bytes for size in await rows.sizes() if size.bytes} for rows in (memory, kept)]
+            sizes = [
+                {size.name: size.bytes for size in await rows.sizes() if size.bytes}
+                for rows in (memory, kept)
+            ]
             assert sizes[0] == sizes[1]
 
 
@@ -141,7 +144,10 @@ async def test_drops_are_those_of_memory(fresh_schema: Schema) -> None:
         kept = SqlBillingDrops(PostgresTransactions(database))
         for n in range(1, 13):
             rows = [
-                {"time/usage_start": f"2026-11-01T{dice.randrange(3):02}:20:00Z", "cost/cost": str(dice.random())}
+                {
+                    "time/usage_start": f"2026-11-01T{dice.randrange(3):02}:20:00Z",
+                    "cost/cost": str(dice.random()),
+                }
                 for _ in range(3)
             ]
             drop = BillingDrop(

@@ -1,4 +1,7 @@
-"""Behind pgbouncer a connection is ours for one transaction: nothing is left on it, and nothing is expected of it."""
+"""
+Behind pgbouncer a connection is ours for one transaction: nothing is left on it, and nothing is expected of
+it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) -> None:
-    """Migrations, pipelines and transactions share two connections; the limits hold within each transaction."""
+    """
+    Migrations, pipelines and transactions share two connections; the limits hold within each transaction.
+    """
     database = Database(pooler, schema=unmade_schema.name, pooled=True)
     await migrate(database)
     assert await found_version(database) == VERSION
@@ -61,10 +66,14 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
 async def test_a_storage_works_behind_a_pooler(pooler: str, fresh_schema: Schema, tmp_path: Path) -> None:
     """What is appended is read, cut into deliveries and settled, and a key is known."""
     settings = fresh_schema.behind(pooler).settings(tmp_path)
-    options = StorageOptions(directory=tmp_path, settings=SpoolSettings(hold=0), clock=SystemClock(), storage=settings)
+    options = StorageOptions(
+        directory=tmp_path, settings=SpoolSettings(hold=0), clock=SystemClock(), storage=settings
+    )
     storage = await open_storage(options, engine=POSTGRES)
     assert storage.registry is not None
-    await storage.registry.keys.create(name="one", scopes=(), use_cases=[SEND_AI_TELEMETRY], actor=Actor("a", "local"))
+    await storage.registry.keys.create(
+        name="one", scopes=(), use_cases=[SEND_AI_TELEMETRY], actor=Actor("a", "local")
+    )
     await storage.deliveries.declare([RouteSpec(name="file/ai-telemetry", topic=AI_TELEMETRY)])
     for n in range(8):
         records = [call(2 * n + 1), call(2 * n + 2)]
@@ -82,7 +91,9 @@ async def test_a_storage_works_behind_a_pooler(pooler: str, fresh_schema: Schema
     await storage.close()
 
 
-async def test_a_statement_of_its_own_takes_one_round_trip(pooler: str, unmade_schema: Schema, tmp_path: Path) -> None:
+async def test_a_statement_of_its_own_takes_one_round_trip(
+    pooler: str, unmade_schema: Schema, tmp_path: Path
+) -> None:
     """What it needs is sent with it; an error leaves a connection that serves the next one."""
     pooled = unmade_schema.behind(pooler).database()
     trace = tmp_path / "trace"
@@ -95,7 +106,9 @@ async def test_a_statement_of_its_own_takes_one_round_trip(pooler: str, unmade_s
         return rows
 
     assert [("a", LIMITS["lock_timeout"])] == await pooled.run(work)
-    senders = [line.split("\t")[1] for line in trace.read_text().splitlines()]  # F: of Tollhouse, B: of the server
+    senders = [
+        line.split("\t")[1] for line in trace.read_text().splitlines()
+    ]  # F: of Tollhouse, B: of the server
     assert ["F", "B"] == [sender for sender, _ in itertools.groupby(senders)]
     with pytest.raises(Invalid):
         await pooled.run(lambda connection: connection.execute("SELECT %s::int", ("a",)))
@@ -135,11 +148,16 @@ FORMS: Sequence[Form] = (
 async def test_whatever_is_written_waits_for_the_standby(
     cluster: Server, pooler: str, unmade_schema: Schema, pooled: bool
 ) -> None:
-    """The server is set to wait for no standby, and to end nothing; that each verb has its own settings is guarded."""
+    """
+    The server is set to wait for no standby, and to end nothing; that each verb has its own settings is
+    guarded.
+    """
     dsn = pooler if pooled else cluster.dsn
     database = Database(dsn, schema=unmade_schema.name, pooled=pooled, commit_timeout_s=0.2)
     name = unmade_schema.name
-    cluster.execute(f"CREATE SCHEMA {name}; CREATE TABLE {name}.kept (n int); INSERT INTO {name}.kept VALUES (0)")
+    cluster.execute(
+        f"CREATE SCHEMA {name}; CREATE TABLE {name}.kept (n int); INSERT INTO {name}.kept VALUES (0)"
+    )
     add = database.sql("INSERT INTO {schema}.kept VALUES (1)")
     cluster.change(synchronous_standby_names="nobody")
     try:
@@ -159,9 +177,14 @@ async def test_whatever_is_written_waits_for_the_standby(
 async def test_whatever_waits_ends(
     cluster: Server, pooler: str, unmade_schema: Schema, pooled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row that somebody else has, and a statement without an end, cost no connection for longer than the limits."""
+    """
+    A row that somebody else has, and a statement without an end, cost no connection for longer than the
+    limits.
+    """
     name = unmade_schema.name
-    cluster.execute(f"CREATE SCHEMA {name}; CREATE TABLE {name}.kept (n int); INSERT INTO {name}.kept VALUES (0)")
+    cluster.execute(
+        f"CREATE SCHEMA {name}; CREATE TABLE {name}.kept (n int); INSERT INTO {name}.kept VALUES (0)"
+    )
     for limit, statement, error in (
         ("lock_timeout", f"UPDATE {name}.kept SET n = 1", "lock timeout"),
         ("statement_timeout", "SELECT pg_sleep(600)", "statement timeout"),
@@ -177,7 +200,9 @@ async def test_whatever_waits_ends(
 
 
 async def test_a_verb_without_its_settings_is_found(cluster: Server, fresh_schema: Schema) -> None:
-    """The guard of the tests' server is what holds every verb of the suite to it, direct and behind the pooler."""
+    """
+    The guard of the tests' server is what holds every verb of the suite to it, direct and behind the pooler.
+    """
     database = fresh_schema.database()
     await migrate(database)
     await database.close()

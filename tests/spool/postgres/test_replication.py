@@ -35,7 +35,9 @@ def insert_in_two_steps(transaction: JoinedTransaction, n: int) -> None:
 
 
 async def kept(database: Database) -> list[int]:
-    return await database.read(lambda connection: [n for (n,) in connection.execute("SELECT n FROM kept ORDER BY n")])
+    return await database.read(
+        lambda connection: [n for (n,) in connection.execute("SELECT n FROM kept ORDER BY n")]
+    )
 
 
 async def was_kept(database: Database, n: int) -> bool:
@@ -51,11 +53,14 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
     """
     COMMIT succeeds with a warning when its wait for the standby is ended, and that is an error here.
 
-    It holds for a transaction, for a statement of its own and for a session that somebody ends. Then the primary is
-    lost: every verb fails at once, and goes on with the standby once that is promoted.
+    It holds for a transaction, for a statement of its own and for a session that somebody ends. Then the
+    primary is lost: every verb fails at once, and goes on with the standby once that is promoted.
     """
     pair.primary.execute("CREATE TABLE kept (n int PRIMARY KEY)")
-    database, patient = Database(pair.dsn, commit_timeout_s=TIMEOUT_S), Database(pair.dsn, commit_timeout_s=60.0)
+    database, patient = (
+        Database(pair.dsn, commit_timeout_s=TIMEOUT_S),
+        Database(pair.dsn, commit_timeout_s=60.0),
+    )
     await patient.transaction(lambda connection: insert(connection, 1))
     pair.standby.stop()
     with pytest.raises(Unconfirmed):
@@ -68,7 +73,9 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
 
     for joined in (False, True):
         if joined:
-            waiting = asyncio.create_task(patient.append.joined(lambda transaction: insert_joined(transaction, 40)))
+            waiting = asyncio.create_task(
+                patient.append.joined(lambda transaction: insert_joined(transaction, 40))
+            )
         else:
             waiting = asyncio.create_task(patient.transaction(lambda connection: insert(connection, 4)))
         while not await asyncio.to_thread(pair.primary.execute, WAITING):
@@ -79,7 +86,9 @@ async def test_what_the_standby_did_not_confirm_is_no_success(pair: Pair) -> Non
         with pytest.raises(CommitUnknown):
             await waiting
 
-    waiting = asyncio.create_task(patient.append.joined(lambda transaction: insert_in_two_steps(transaction, 50)))
+    waiting = asyncio.create_task(
+        patient.append.joined(lambda transaction: insert_in_two_steps(transaction, 50))
+    )
     while not await asyncio.to_thread(pair.primary.execute, WAITING):
         pass
     await asyncio.to_thread(pair.primary.change, synchronous_standby_names="")

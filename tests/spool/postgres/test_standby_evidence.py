@@ -1,4 +1,7 @@
-"""That a standby has a commit is shown by evidence about that commit, whatever the names of standbys say by turns."""
+"""
+That a standby has a commit is shown by evidence about that commit, whatever the names of standbys say by
+turns.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +76,8 @@ def test_who_may_not_see_standbys_goes_by_the_configuration(
 @contextmanager
 def flapping(pair: Pair) -> Iterator[Callable[[], bool]]:
     """
-    The names of standbys are emptied and set again for some milliseconds, until it is told that this is enough. At last
-    they are empty, so that nothing waits.
+    The names of standbys are emptied and set again for some milliseconds, until it is told that this is
+    enough. At last they are empty, so that nothing waits.
     """
     over = threading.Event()
 
@@ -105,7 +108,9 @@ def name_standbys(connection: psycopg.Connection[tuple[object, ...]], names: str
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("role", ["seeing", "blind"])
 async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, pooled: bool) -> None:
-    """The standby gets nothing: no way to commit says that it has, for a role that may see standbys or not."""
+    """
+    The standby gets nothing: no way to commit says that it has, for a role that may see standbys or not.
+    """
     pair.primary.execute("CREATE TABLE kept (n int)")
     pair.primary.execute("CREATE ROLE seeing LOGIN; CREATE ROLE blind LOGIN; GRANT pg_monitor TO seeing")
     pair.primary.execute("GRANT ALL ON kept TO seeing, blind")

@@ -30,7 +30,9 @@ class TwoStandbys(Pair):
     @property
     def dsn(self) -> str:
         ports = f"{self.primary.port},{self.standby.port},{self.second.port}"
-        return f"host=127.0.0.1,127.0.0.1,127.0.0.1 port={ports} user=tollhouse dbname=postgres sslmode=disable"
+        return (
+            f"host=127.0.0.1,127.0.0.1,127.0.0.1 port={ports} user=tollhouse dbname=postgres sslmode=disable"
+        )
 
     def stop(self) -> None:
         if self.second.is_running:
@@ -52,8 +54,8 @@ def standbys() -> Iterator[TwoStandbys]:
 @pytest.mark.asyncio
 async def test_each_of_two_standbys_could_take_over(standbys: TwoStandbys) -> None:
     """
-    While one of them is away nothing is acknowledged. The primary is killed under load: each of them has what was
-    acknowledged, once.
+    While one of them is away nothing is acknowledged. The primary is killed under load: each of them has what
+    was acknowledged, once.
     """
     both = (standbys.standby, standbys.second)
     async with AsyncExitStack() as stack:
@@ -70,7 +72,9 @@ async def test_each_of_two_standbys_could_take_over(standbys: TwoStandbys) -> No
             assert 1 == sum(term == 1 for term in await terms_of(one, number))
         await wait_for_both(standbys, f"2 ({STANDBY}, {SECOND})")
         kept: dict[int, list[int]] = {1: [], 2: []}
-        sending = [asyncio.create_task(send(node, begin, kept[begin])) for begin, node in ((1, one), (2, other))]
+        sending = [
+            asyncio.create_task(send(node, begin, kept[begin])) for begin, node in ((1, one), (2, other))
+        ]
         while min(map(len, kept.values())) < 20:  # noqa: ASYNC110 - each of them counts
             await asyncio.sleep(0.01)
         await asyncio.to_thread(standbys.primary.stop)

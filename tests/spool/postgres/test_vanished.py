@@ -1,4 +1,7 @@
-"""Commits that a node has followed and that the database lost: a takeover by a standby that had not received them."""
+"""
+Commits that a node has followed and that the database lost: a takeover by a standby that had not received
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ async def lose_newest(log: PostgresLog) -> None:
 
     def lose(connection: Connection) -> None:
         for statement in (
-            "DELETE FROM {schema}.entries e USING (SELECT next FROM {schema}.commits ORDER BY id DESC OFFSET 1 LIMIT 1)"
+            "DELETE FROM {schema}.entries e USING (SELECT next FROM {schema}.commits ORDER BY id DESC OFFSET "
+            "1 LIMIT 1)"
             " AS c WHERE e.topic = 0 AND e.first >= c.next[1]",
             "DELETE FROM {schema}.commits WHERE id = (SELECT max(id) FROM {schema}.commits)",
             "DELETE FROM {schema}.books",
@@ -40,7 +44,10 @@ async def lose_newest(log: PostgresLog) -> None:
 
 
 async def followed(open_log: LogOpener, clock: MovedClock, *, hold: int) -> PostgresLog:
-    """A node that knows of another's commit, which is old enough, and not that it outlives the loss of the machine."""
+    """
+    A node that knows of another's commit, which is old enough, and not that it outlives the loss of the
+    machine.
+    """
     makes, reads = await open_log(hold=hold), await open_log(hold=hold)
     for node in (makes, reads):
         await node._follower.close()
@@ -73,7 +80,9 @@ async def test_what_comes_under_a_number_that_vanished_is_counted(
 
 
 @pytest.mark.parametrize("hold", [10, 0])
-async def test_proof_closes_what_another_node_committed(open_log: LogOpener, clock: MovedClock, hold: int) -> None:
+async def test_proof_closes_what_another_node_committed(
+    open_log: LogOpener, clock: MovedClock, hold: int
+) -> None:
     """An empty commit is one, for which nobody has to wait for further records."""
     log = await followed(open_log, clock, hold=hold)
     assert 2 == log.closed_below(AI_TELEMETRY)
@@ -85,7 +94,10 @@ async def test_proof_closes_what_another_node_committed(open_log: LogOpener, clo
 
 
 async def test_a_reader_hears_of_numbers_that_come_again(open_log: LogOpener, clock: MovedClock) -> None:
-    """Where a database lost what it had confirmed: less is closed than before, then others come under its numbers."""
+    """
+    Where a database lost what it had confirmed: less is closed than before, then others come under its
+    numbers.
+    """
     log = await open_log(hold=10)
     await add(log, call(1))
     await add(log, call(2))

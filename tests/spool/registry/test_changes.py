@@ -35,7 +35,9 @@ class FailingStore:
 async def test_an_error_that_nobody_waits_for_is_no_defect() -> None:
     """Whoever asked for the change was cancelled meanwhile: asyncio has nothing to complain of."""
     complaints: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: complaints.append(context["message"])
+    )
     store = FailingStore()
     changes = Changes(cast(RegistryStore, store), clock=MovedClock(), secret=b"s" * 32)
     asking = asyncio.create_task(changes.change(lambda rows: None))

@@ -28,7 +28,9 @@ AMOUNTS = {"planned": {}, "default_amount": "5", "alerts": {}, "forecast_alerts"
         (NamespaceDraft, checked_namespace, {"description": ""}),
     ],
 )
-def test_a_field_more_of_a_draft_is_kept(draft: Any, check: Callable[[Any], Any], fields: dict[str, Any]) -> None:
+def test_a_field_more_of_a_draft_is_kept(
+    draft: Any, check: Callable[[Any], Any], fields: dict[str, Any]
+) -> None:
     """Whoever adds one states it in the draft; its check is a line of its own."""
 
     @dataclass(frozen=True, slots=True, kw_only=True)

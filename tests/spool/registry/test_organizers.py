@@ -36,7 +36,9 @@ def role(registry: Registry) -> str:
 
 STEPS: st.SearchStrategy[Step] = st.one_of(
     st.builds(
-        lambda email, role: lambda registry: registry.operators.add(email, role=role, password="x" * 12, actor=ACTOR),
+        lambda email, role: (
+            lambda registry: registry.operators.add(email, role=role, password="x" * 12, actor=ACTOR)
+        ),
         emails,
         st.sampled_from(ROLES),
     ),
@@ -46,7 +48,9 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
         st.sampled_from(ROLES),
     ),
     st.builds(
-        lambda email, disabled: lambda registry: registry.operators.change(email, disabled=disabled, actor=ACTOR),
+        lambda email, disabled: (
+            lambda registry: registry.operators.change(email, disabled=disabled, actor=ACTOR)
+        ),
         emails,
         st.booleans(),
     ),
@@ -78,7 +82,8 @@ async def organizers(registry: Registry) -> set[str]:
     return {
         each.email
         for each in await registry.operators.all()
-        if not each.disabled and registry.roles.rights(Holder(person=each.email, base=each.role)).is_everything
+        if not each.disabled
+        and registry.roles.rights(Holder(person=each.email, base=each.role)).is_everything
     }
 
 

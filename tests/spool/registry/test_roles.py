@@ -81,7 +81,9 @@ def team(*values: str, mode: str = IS) -> RoleFilter:
     return RoleFilter(dimension="team", values=values, mode=mode)
 
 
-def passes(call: dict[str, str], include: dict[str, tuple[str, ...]], exclude: dict[str, tuple[str, ...]]) -> bool:
+def passes(
+    call: dict[str, str], include: dict[str, tuple[str, ...]], exclude: dict[str, tuple[str, ...]]
+) -> bool:
     """The filter of a view, spelled out. Without values it says nothing."""
     return all(call[name] in values for name, values in include.items() if values) and not any(
         call[name] in values for name, values in exclude.items()
@@ -125,7 +127,9 @@ def test_a_filter_of_many_values_is_looked_at_as_a_whole() -> None:
     models = tuple(f"m{i}" for i in range(40))
     one = LedgerSlice(parts=((team(*names), RoleFilter(dimension="model", values=models)),))
     assert one.contains({"team": names, "model": models}, {})
-    halves = LedgerSlice(parts=((team(*names[:20]), *one.parts[0][1:]), (team(*names[20:]), *one.parts[0][1:])))
+    halves = LedgerSlice(
+        parts=((team(*names[:20]), *one.parts[0][1:]), (team(*names[20:]), *one.parts[0][1:]))
+    )
     assert halves.contains({"team": names, "model": models[:25]}, {})
     assert not halves.contains({"team": names, "model": models}, {})
 
@@ -144,7 +148,9 @@ def test_roles_unite(roles: list[Role], person: str, is_finance: bool, base: str
     shows_all = bool(base) or any(each.data_access == FULL for each in given)
     for call in EVERY_CALL:
         by_filters = any(
-            each.data_access == LIMITED and each.filters and all(f.holds(call[f.dimension]) for f in each.filters)
+            each.data_access == LIMITED
+            and each.filters
+            and all(f.holds(call[f.dimension]) for f in each.filters)
             for each in given
         )
         assert (shows_all or by_filters) == rights.slice.holds(call.__getitem__)
@@ -177,10 +183,16 @@ def test_limited_without_filters_shows_nothing() -> None:
     ("base", "name", "permission_sets"),
     [(VIEWER, "Member", OF_MEMBER), (OPERATOR, "Operator", OF_OPERATOR), (ADMIN, "Organizer", ALL)],
 )
-def test_the_role_of_an_account_is_a_built_in_role(base: str, name: str, permission_sets: frozenset[str]) -> None:
+def test_the_role_of_an_account_is_a_built_in_role(
+    base: str, name: str, permission_sets: frozenset[str]
+) -> None:
     """It shows all data, as before there were roles."""
     rights = Roles(()).of(ADA, base=base)
-    assert ((name,), permission_sets, True) == (rights.roles, rights.permission_sets, rights.slice.is_everything)
+    assert ((name,), permission_sets, True) == (
+        rights.roles,
+        rights.permission_sets,
+        rights.slice.is_everything,
+    )
     assert (rights == EVERYTHING) is (base == ADMIN)
 
 
@@ -199,7 +211,9 @@ def test_a_permission_set_comes_with_what_it_includes() -> None:
 
 def test_a_dimension_that_is_gone_shows_nothing() -> None:
     """EXCEPT of a dimension without values would show everything: the part goes instead."""
-    both = LedgerSlice(parts=((team("search"),), (RoleFilter(dimension="tag:x", values=("a",), mode=EXCEPT),)))
+    both = LedgerSlice(
+        parts=((team("search"),), (RoleFilter(dimension="tag:x", values=("a",), mode=EXCEPT),))
+    )
     assert ("tag:x", "team") == both.dimensions
     assert LedgerSlice(parts=((team("search"),),)) == both.without_unknown(("team", "model"))
     assert () == both.without_unknown(()).parts
@@ -299,5 +313,8 @@ def test_a_draft_is_kept_in_one_form() -> None:
     )
     kept = checked_role_draft(given, RoleLimits())
     assert (
-        replace(DRAFT, members=(ADA, BOB), permission_sets=(VIEW_COSTS, VIEW_RECORDS), filters=(team("a", ""),)) == kept
+        replace(
+            DRAFT, members=(ADA, BOB), permission_sets=(VIEW_COSTS, VIEW_RECORDS), filters=(team("a", ""),)
+        )
+        == kept
     )

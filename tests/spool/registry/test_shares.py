@@ -9,7 +9,9 @@ from spool.shares import KeyShare, Shared, may_add, nearly_full, nearly_gives_wa
 
 @pytest.mark.parametrize("most", [1, 2, 3, 10, 51])
 def test_no_key_gets_more_than_it_leaves_free(most: int) -> None:
-    """One key fills what it can, half of all; then the first of another key is taken, down to the last place."""
+    """
+    One key fills what it can, half of all; then the first of another key is taken, down to the last place.
+    """
     own = 0
     while may_add(own, own, 1, most):
         own += 1
@@ -37,5 +39,7 @@ def test_the_key_that_gives_way_first_is_named() -> None:
     """From 80 % of all on, however that is divided: what others hold is missing to it."""
     assert [] == list(nearly_gives_way("x", {}, 100))
     assert [] == list(nearly_gives_way("x", {"a": 40, "b": 39}, 100))
-    assert [KeyShare("x", "a", 41, 61, gives_way=True)] == list(nearly_gives_way("x", {"b": 39, "a": 41}, 100))
+    assert [KeyShare("x", "a", 41, 61, gives_way=True)] == list(
+        nearly_gives_way("x", {"b": 39, "a": 41}, 100)
+    )
     assert [KeyShare("x", "a", 120, 120, gives_way=True)] == list(nearly_gives_way("x", {"a": 120}, 100))

@@ -59,7 +59,9 @@ async def test_a_row_comes_back_as_it_was(transactions: SqlTransactions) -> None
         connection.run(insert("things", THINGS.names), **THINGS.values(MILL))
         later = Thing(name="mill", is_kept=False, words=(), labels={"team": "x"})
         other = Thing(name="barn", is_kept=True, words=("%",), labels={})
-        connection.run_each(upsert("things", THINGS.names, "name"), [THINGS.values(later), THINGS.values(other)])
+        connection.run_each(
+            upsert("things", THINGS.names, "name"), [THINGS.values(later), THINGS.values(other)]
+        )
 
     def read(connection: SqlConnection) -> list[Thing]:
         rows = connection.all(f"{select('things', THINGS.names)} ORDER BY name")
@@ -114,4 +116,6 @@ async def test_errors_are_those_of_the_spool(transactions: SqlTransactions) -> N
     with pytest.raises(SpoolUnavailable):
         await transactions.read(lambda connection: connection.all(select("barns", ("name",))))
     with pytest.raises(SpoolUnavailable):
-        await transactions.transaction(lambda connection: connection.run(insert("barns", ("name",)), name="x"))
+        await transactions.transaction(
+            lambda connection: connection.run(insert("barns", ("name",)), name="x")
+        )

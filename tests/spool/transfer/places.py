@@ -1,4 +1,6 @@
-"""Storages to copy between, one of them with something of everything, and what each of them says of itself."""
+"""
+Storages to copy between, one of them with something of everything, and what each of them says of itself.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def _options(directory: Path, clock: Clock) -> StorageOptions:
 def options_described(described: str, clock: Clock) -> StorageOptions:
     """How `Places.described` has it opened."""
     told = json.loads(described)
-    files = {name: Path(told["storage"][name]) for name in ("dsn_file", "secret_file") if name in told["storage"]}
+    files = {
+        name: Path(told["storage"][name]) for name in ("dsn_file", "secret_file") if name in told["storage"]
+    }
     storage = StorageSettings(**{**told["storage"], **files})
     return replace(_options(Path(told["directory"]), clock), storage=storage)
 
@@ -118,7 +122,9 @@ class Places:
 
     async def copy(self, source: str, target: str, progress: Progress = no_progress) -> CopiedStorage:
         one, other = self.options[source], self.options[target]
-        return await copy_storage(one, engine_of(one.storage.engine), other, engine_of(other.storage.engine), progress)
+        return await copy_storage(
+            one, engine_of(one.storage.engine), other, engine_of(other.storage.engine), progress
+        )
 
     async def fill(self) -> str:
         """Something of everything, some records open; the receipt of the third call."""
@@ -137,7 +143,9 @@ class Places:
             await add(log, call(number, at=at, user=f"u{number % 2}", cost="0.001", cost_source="reported"))
             for number in range(5)
         ]
-        await add(log, call(0, at=at, source="litellm", input_tokens=101), points=[point(7, at=at, since=at - 9)])
+        await add(
+            log, call(0, at=at, source="litellm", input_tokens=101), points=[point(7, at=at, since=at - 9)]
+        )
         await add(log, keep=[WAITS], pending=1, unrecognised=[("gen_ai.new", "gen_ai.other")])
         self.clock.move(HOLD_S + 1)
         open_receipt = await add(log, call(5, at=self.clock.now(), user="u1"), call(6, at=self.clock.now()))
@@ -170,9 +178,13 @@ class Places:
 
     async def _fill_tables(self, storage: Storage) -> None:
         at = self.clock.now()
-        await _append(storage, operation(1, start_time=int(at) * NS), operation(2, "replace", "0.25", element_name="b"))
+        await _append(
+            storage, operation(1, start_time=int(at) * NS), operation(2, "replace", "0.25", element_name="b")
+        )
         await _append(storage, drop(3, "replace_drop", [row(7), row(8, "0.5")], connection="bill"))
-        await _append(storage, UsageEvent(id=record_id(4), source="app", event_type="sale", data={"amount": 2.5}))
+        await _append(
+            storage, UsageEvent(id=record_id(4), source="app", event_type="sale", data={"amount": 2.5})
+        )
         hour = SentHour(start=3600, hash=b"\x00hash", rows=3, bytes=99, sent_at=at)
         await storage.billing_hours.keep("bill", [hour])
         await storage.clusters.report(WHOLE)
@@ -181,10 +193,14 @@ class Places:
         for name in ("a key", "a key that goes"):
             await registry.keys.create(name=name, use_cases=[SEND_AI_TELEMETRY], actor=ACTOR)
         await registry.keys.delete("a key that goes", confirm="a key that goes", actor=ACTOR)
-        await registry.connections.create(ConnectionDraft(name="bill", cloud_provider="AWS"), most=9, actor=ACTOR)
+        await registry.connections.create(
+            ConnectionDraft(name="bill", cloud_provider="AWS"), most=9, actor=ACTOR
+        )
         insight = await registry.insights.create(Draft(title="a spike"), actor=ACTOR)
         await registry.insights.comment(insight.id, "why?", actor=ACTOR)
-        await registry.operators.follow(await registry.operators.link(role="admin", actor=ACTOR), address="127.0.0.1")
+        await registry.operators.follow(
+            await registry.operators.link(role="admin", actor=ACTOR), address="127.0.0.1"
+        )
         await registry.operators.link(role="viewer", actor=ACTOR)
 
 
@@ -200,13 +216,19 @@ async def shown(storage: Storage) -> dict[str, Any]:
     """What it says of itself, by whatever reads."""
     log, deliveries, registry = storage.log, storage.deliveries, storage.registry
     assert registry is not None
-    files = await storage.container_files.page(ListQuery(sort=SortField("id"), order=ASCENDING, identity="id", limit=9))
+    files = await storage.container_files.page(
+        ListQuery(sort=SortField("id"), order=ASCENDING, identity="id", limit=9)
+    )
     by_title = ListQuery(sort=SortField("title"), order=ASCENDING, identity="id", limit=9)
     insights = await registry.insights.page(by_title)
-    audit = await registry.audit_page(ListQuery(sort=SortField("id"), order=ASCENDING, identity="id", limit=99))
+    audit = await registry.audit_page(
+        ListQuery(sort=SortField("id"), order=ASCENDING, identity="id", limit=99)
+    )
     return {
         "closed": {topic: await log.read(topic, 1, log.next_number(topic)) for topic in TOPICS},
-        "records": {topic: await log.read(topic, 1, log.next_number(topic), with_open=True) for topic in TOPICS},
+        "records": {
+            topic: await log.read(topic, 1, log.next_number(topic), with_open=True) for topic in TOPICS
+        },
         "numbers": {topic: log.next_number(topic) for topic in TOPICS},
         "books": books_of(await log.verify()),
         "known ids": (await log.stats()).duplicate_ids,
@@ -233,7 +255,8 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "sessions": await registry.operators.sessions(),
         "container files": files.rows,
         "bytes": [
-            b"".join([piece async for piece in storage.container_files.contents.read(one.id)]) for one in files.rows
+            b"".join([piece async for piece in storage.container_files.contents.read(one.id)])
+            for one in files.rows
         ],
         "secret": storage.secret,
         "incarnation": storage.incarnation,

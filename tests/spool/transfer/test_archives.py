@@ -65,7 +65,9 @@ async def test_large_rows_are_in_frames_of_their_own() -> None:
     """An entry has the records of many requests: hundreds of them at once do not fit into memory."""
     body = bytes(BYTES_AT_ONCE // 2)
     rows = [(number, body if number < 5 else b"") for number in range(1000)]
-    columns, *parts = counted_frames("entries", KeptTable(columns=("first", "body"), rows=iter(rows)), no_progress)
+    columns, *parts = counted_frames(
+        "entries", KeptTable(columns=("first", "body"), rows=iter(rows)), no_progress
+    )
     assert ["first", "body"] == columns
     assert rows == [row for part in parts for row in part]
     assert 2 == max(sum(row[1] is body for row in part) for part in parts)

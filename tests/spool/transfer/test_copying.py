@@ -1,4 +1,6 @@
-"""A storage that is copied into another one: the same numbers, receipts, keys, deliveries and sums, or nothing."""
+"""
+A storage that is copied into another one: the same numbers, receipts, keys, deliveries and sums, or nothing.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ pytestmark = pytest.mark.asyncio
     ids=" to ".join,
 )
 async def test_a_copy_says_the_same(places: Places, receipt: str, way: Sequence[str]) -> None:
-    """By every verb that reads, on each stage; what is open there stays open for its time, and closes then."""
+    """
+    By every verb that reads, on each stage; what is open there stays open for its time, and closes then.
+    """
     before = await places.said("files")
     assert [] == [name for name, said in before.items() if not said]
     assert before["records"] != before["closed"]
@@ -63,7 +67,9 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
     log, deliveries, clock = storage.log, storage.deliveries, places.clock
     assert 3 == (await log.receipt(receipt))["first_number"]
     start = clock.now()
-    again = await add(log, call(1, at=start - HOLD_S - 1), call(5, at=start, team="search"), call(7, at=start))
+    again = await add(
+        log, call(1, at=start - HOLD_S - 1), call(5, at=start, team="search"), call(7, at=start)
+    )
     view = await log.receipt(again.id)
     assert (1, 2, 1) == (view["new"], view["duplicates"], view["amended"])
     clock.move(3600)
@@ -119,8 +125,13 @@ async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str
         places.forget("other postgres")
 
 
-async def test_settings_of_all_nodes_are_copied(places: Places, receipt: str, caplog: pytest.LogCaptureFixture) -> None:
-    """As `tollhouse storage set` changed them, whatever a configuration says; files have those of a configuration."""
+async def test_settings_of_all_nodes_are_copied(
+    places: Places, receipt: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    As `tollhouse storage set` changed them, whatever a configuration says; files have those of a
+    configuration.
+    """
     await places.copy("files", "postgres")
     storage = places.options["postgres"].storage
     await ADMINISTRATION.change(storage, {"retention": 9 * 86400})
@@ -128,7 +139,10 @@ async def test_settings_of_all_nodes_are_copied(places: Places, receipt: str, ca
     other = await ADMINISTRATION.status(places.options["other postgres"].storage)
     assert (await ADMINISTRATION.status(storage))["settings"] == other["settings"]
     await places.copy("other postgres", "other files")
-    assert "spool.retention was 777600 in the storage that is copied; 604800.0 in the configuration" in caplog.text
+    assert (
+        "spool.retention was 777600 in the storage that is copied; 604800.0 in the configuration"
+        in caplog.text
+    )
     places.forget("postgres")
     await places.copy("other files", "postgres")
     assert 7 * 86400 == (await ADMINISTRATION.status(storage))["settings"]["retention"]  # type: ignore[index]
@@ -138,7 +152,10 @@ async def test_settings_of_all_nodes_are_copied(places: Places, receipt: str, ca
 async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
     places: Places, receipt: str, monkeypatch: pytest.MonkeyPatch, is_heard: bool
 ) -> None:
-    """The copy may count already, and a gateway may have begun to use it: it is asked again, and stays in any case."""
+    """
+    The copy may count already, and a gateway may have begun to use it: it is asked again, and stays in any
+    case.
+    """
     monkeypatch.setattr("spool.postgres.transfer.unfinished.PAUSE_S", 0.0)
     transaction = Lane.transaction
     lost: list[object] = []
@@ -161,13 +178,19 @@ async def test_an_answer_that_is_lost_at_the_end_discards_nothing(
 
 
 async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str) -> None:
-    """Whatever it is that is kept there: a name that telemetry told, the size of streams, when keys were used."""
+    """
+    Whatever it is that is kept there: a name that telemetry told, the size of streams, when keys were used.
+    """
     options = places.options["postgres"]
     database = open_database(options.storage)
     assert options.storage.secret_file is not None
     options.storage.secret_file.write_bytes(places.secret("files"))
     await ADMINISTRATION.make(options.storage, options.settings)
-    rows = {"unenrolled": "'name', 1, 1, 1, 'key'", "stream_sizes": "'calls', 'key', 1", "registry_facts": "'a', 'b'"}
+    rows = {
+        "unenrolled": "'name', 1, 1, 1, 'key'",
+        "stream_sizes": "'calls', 'key', 1",
+        "registry_facts": "'a', 'b'",
+    }
 
     async def run(statement: str) -> None:
         await database.run(lambda connection: connection.execute(database.sql(statement)))
@@ -182,7 +205,9 @@ async def test_nothing_is_copied_into_what_is_used(places: Places, receipt: str)
 
 
 async def test_numbers_whose_records_are_gone_never_come_again(places: Places, receipt: str) -> None:
-    """Of topics that nobody has used since retention took the last record: from files, and from a database."""
+    """
+    Of topics that nobody has used since retention took the last record: from files, and from a database.
+    """
     storage = await places.open("files")
     try:
         places.clock.move(8 * 86400)
@@ -217,7 +242,9 @@ async def test_nothing_is_copied_under_another_secret(places: Places, receipt: s
 
 
 @pytest.mark.parametrize("target", ["postgres", "other files"])
-async def test_a_copy_that_is_not_equal_is_taken_away_again(places: Places, receipt: str, target: str) -> None:
+async def test_a_copy_that_is_not_equal_is_taken_away_again(
+    places: Places, receipt: str, target: str
+) -> None:
     """Nothing of it counts, and the next attempt begins with nothing."""
 
     async def unreadable(options: StorageOptions) -> Storage:

@@ -43,7 +43,9 @@ class CopiedEngines(Engines):
         type(self).copies += 1
 
 
-def test_a_copy_changes_nothing(unmade_schemas: Callable[[], Schema], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_changes_nothing(
+    unmade_schemas: Callable[[], Schema], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both engines answer alike after it, by every verb, and go on alike."""
     monkeypatch.setattr(CopiedEngines, "unmade_schemas", staticmethod(unmade_schemas), raising=False)
     run_state_machine_as_test(

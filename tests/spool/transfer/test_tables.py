@@ -42,7 +42,9 @@ async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -
     database = open_database(options.storage)
     await migrate(database)
     await database.close()
-    with closing(empty_database() if not file else sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+    with closing(
+        empty_database() if not file else sqlite3.connect(":memory:", isolation_level=None)
+    ) as fresh:
         if file:
             PREPARE[file](fresh)
         needed = {

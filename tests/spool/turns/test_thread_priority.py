@@ -14,7 +14,9 @@ import pytest
 from spool.sqlite.database import Database
 from spool.turns.thread_priority import STEPS_LOWER, lower_priority
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="threads have priorities of their own on Linux alone"
+)
 
 
 def own_priority(_: sqlite3.Connection | None = None) -> int:

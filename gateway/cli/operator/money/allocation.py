@@ -90,7 +90,9 @@ def publish(client: OperatorClient, file: Path, namespace: str, base: int | None
 
 
 @allocation.command()
-@click.option("--namespace", multiple=True, metavar="ID", help="May repeat; an empty one is the default namespace.")
+@click.option(
+    "--namespace", multiple=True, metavar="ID", help="May repeat; an empty one is the default namespace."
+)
 @click.option("--is-in-force", multiple=True, help="true or false.")
 @paged
 @with_client
@@ -112,7 +114,9 @@ def show(client: OperatorClient, version: str, namespace: str, as_json: bool) ->
 
 @allocation.command()
 @click.option("--state", multiple=True, help=f"{', '.join(STATES)}.")
-@click.option("--namespace", multiple=True, metavar="ID", help="May repeat; an empty one is the default namespace.")
+@click.option(
+    "--namespace", multiple=True, metavar="ID", help="May repeat; an empty one is the default namespace."
+)
 @paged
 @with_client
 def jobs(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:

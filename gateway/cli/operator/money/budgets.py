@@ -67,7 +67,9 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
 
 @budgets.command()
 @click.argument("id")
-@click.option("--expand", multiple=True, type=click.Choice(EXPANSIONS), help="What else to show; default: current.")
+@click.option(
+    "--expand", multiple=True, type=click.Choice(EXPANSIONS), help="What else to show; default: current."
+)
 @as_json
 @with_client
 def show(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool) -> None:
@@ -112,7 +114,9 @@ def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None
 @budgets.command()
 @click.argument("id")
 @click.option("--owner", multiple=True, help="May repeat.")
-@click.option("--is-past", multiple=True, type=click.Choice(("true", "false")), help="Past a threshold or not.")
+@click.option(
+    "--is-past", multiple=True, type=click.Choice(("true", "false")), help="Past a threshold or not."
+)
 @paged
 @with_client
 def owners(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:

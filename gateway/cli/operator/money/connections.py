@@ -17,7 +17,9 @@ COLUMNS = ("id", "name", "cloud_provider", "state", "upstream_connection_id", "c
 DROP_COLUMNS = ("drop_id", "month", "row_count")
 
 bucket = click.option(
-    "--s3-bucket", metavar="ACCOUNT/BUCKET/PATH", help="Where the provider leaves its files; kept and shown alone."
+    "--s3-bucket",
+    metavar="ACCOUNT/BUCKET/PATH",
+    help="Where the provider leaves its files; kept and shown alone.",
 )
 
 
@@ -132,7 +134,11 @@ def _fields(*, s3_bucket: str | None, **given: Any) -> dict[str, Any]:
     if s3_bucket is not None:
         account, _, rest = s3_bucket.partition("/")
         bucket_name, _, path = rest.partition("/")
-        body["s3_bucket_info"] = {"cloud_account_id": account, "bucket_name": bucket_name, "bucket_path": path}
+        body["s3_bucket_info"] = {
+            "cloud_account_id": account,
+            "bucket_name": bucket_name,
+            "bucket_path": path,
+        }
     return body
 
 

@@ -34,11 +34,15 @@ def rebuild(client: OperatorClient, as_json: bool) -> None:
     done = payload["rebuild"]
     click.echo(f"counted {done['periods']} hours anew, from record {done['first']} on")
     if done["kept"]:
-        click.echo(f"{done['kept']} stay as they are, the last ends {done['border']}: some of their records are gone")
+        click.echo(
+            f"{done['kept']} stay as they are, the last ends {done['border']}: some of their records are gone"
+        )
 
 
 @ledger.command()
-@click.option("--from", "since", required=True, metavar="DAY", help="What happened before it keeps its estimates.")
+@click.option(
+    "--from", "since", required=True, metavar="DAY", help="What happened before it keeps its estimates."
+)
 @as_json
 @with_client
 def reprice(client: OperatorClient, since: str, as_json: bool) -> None:
@@ -48,6 +52,9 @@ def reprice(client: OperatorClient, since: str, as_json: bool) -> None:
         show_json(payload)
         return
     done = payload["reprice"]
-    click.echo(f"priced {done['rows']} sums again with {done['price_book']}: ${done['before']} became ${done['after']}")
+    click.echo(
+        f"priced {done['rows']} sums again with {done['price_book']}: ${done['before']} became "
+        f"${done['after']}"
+    )
     if done["unpriced"]:
         click.echo(f"{done['unpriced']} sums have no price in it and stay as they were")

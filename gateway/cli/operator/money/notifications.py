@@ -70,7 +70,9 @@ def test(client: OperatorClient, channel: str, as_json: bool) -> None:
 @all_option
 @as_json
 @with_client
-def retry(client: OperatorClient, ids: tuple[str, ...], channel: str | None, every: bool, as_json: bool) -> None:
+def retry(
+    client: OperatorClient, ids: tuple[str, ...], channel: str | None, every: bool, as_json: bool
+) -> None:
     """Send failed notifications again. One that waits and is named is tried at once."""
     payload = client.request("POST", "/notifications/retry", body=_chosen(ids, channel, every))
     show_json(payload) if as_json else click.echo(f"{payload['retried']} will be sent again")
@@ -82,7 +84,9 @@ def retry(client: OperatorClient, ids: tuple[str, ...], channel: str | None, eve
 @all_option
 @as_json
 @with_client
-def discard(client: OperatorClient, ids: tuple[str, ...], channel: str | None, every: bool, as_json: bool) -> None:
+def discard(
+    client: OperatorClient, ids: tuple[str, ...], channel: str | None, every: bool, as_json: bool
+) -> None:
     """Give up notifications that wait or failed."""
     payload = client.request("POST", "/notifications/discard", body=_chosen(ids, channel, every))
     show_json(payload) if as_json else click.echo(f"{payload['discarded']} discarded")

@@ -21,7 +21,9 @@ COMMENT_COLUMNS = ("id", "author", "created", "message")
 
 @click.group()
 def recommendations() -> None:
-    """What the same work could have cost less. Unread caches, dear tiers, regions, older models, large inputs."""
+    """
+    What the same work could have cost less. Unread caches, dear tiers, regions, older models, large inputs.
+    """
 
 
 list_command(
@@ -50,7 +52,9 @@ list_command(
 @as_json
 @with_client
 def show(client: OperatorClient, id: str, as_json: bool) -> None:
-    """Show one recommendation. What was seen, what to do, how the savings are reckoned, and what people said."""
+    """
+    Show one recommendation. What was seen, what to do, how the savings are reckoned, and what people said.
+    """
     payload = client.request("GET", f"/recommendations/{part(id)}")
     if as_json:
         show_json(payload)
@@ -58,7 +62,8 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
     found = payload["recommendation"]
     click.echo(printable(found["title"]))
     click.echo(
-        f"{found['type']}, {found['status']}, {'open' if found['open'] else 'closed'}, {found['confidence']}, "
+        f"{found['type']}, {found['status']}, {'open' if found['open'] else 'closed'}, "
+        f"{found['confidence']}, "
         f"effort {found['effort']}: ${Decimal(found['monthly_savings']):,} of ${Decimal(found['spent']):,} "
         f"from {found['evidence']['first_day']} to {found['evidence']['last_day']}\n"
     )
@@ -67,7 +72,9 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
     for assumption in found["assumptions"]:
         click.echo(f"Assumed: {printable(assumption)}")
     if (realized := found["realized_savings"]) is not None:
-        click.echo(f"Saved: ${Decimal(realized['amount']):,} from {realized['since']} until {realized['until']}")
+        click.echo(
+            f"Saved: ${Decimal(realized['amount']):,} from {realized['since']} until {realized['until']}"
+        )
     for comment in payload["comments"]:
         click.echo(f"\n{comment['id']} {printable(comment['author'])}: {printable(comment['message'])}")
 
@@ -81,7 +88,9 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
 def set_recommendations(
     client: OperatorClient, ids: tuple[str, ...], status: str | None, assignee: str | None, as_json: bool
 ) -> None:
-    """Say what became of recommendations. What an addressed one saves is measured, and it is new again if found."""
+    """
+    Say what became of recommendations. What an addressed one saves is measured, and it is new again if found.
+    """
     given = {name: value for name, value in (("status", status), ("assignee", assignee)) if value is not None}
     if not given:
         raise click.UsageError("give --status or --assignee")
@@ -183,7 +192,8 @@ def run(client: OperatorClient, as_json: bool) -> None:
         return
     done = payload["look"]
     click.echo(
-        f"{done['new']} new, {done['again']} found again, {done['reopened']} opened again, {done['gone']} closed"
+        f"{done['new']} new, {done['again']} found again, {done['reopened']} opened again, {done['gone']} "
+        "closed"
     )
     if done["left_out"]:
         click.echo(f"no room for {done['left_out']} more", err=True)
@@ -193,7 +203,9 @@ def run(client: OperatorClient, as_json: bool) -> None:
 
 @recommendations.command()
 @click.option("--type", "type_", help="One type alone.")
-@click.option("--filter", "filters", multiple=True, metavar="DIMENSION=VALUE", help="May repeat; ! before excludes.")
+@click.option(
+    "--filter", "filters", multiple=True, metavar="DIMENSION=VALUE", help="May repeat; ! before excludes."
+)
 @as_json
 @with_client
 def check(client: OperatorClient, type_: str | None, filters: tuple[str, ...], as_json: bool) -> None:
@@ -205,10 +217,14 @@ def check(client: OperatorClient, type_: str | None, filters: tuple[str, ...], a
             raise click.UsageError(f"--filter is written DIMENSION=VALUE, not {each!r}")
         wanted.setdefault(name, []).append(value)
     query = [("filter", orjson.dumps(wanted).decode())] if wanted else []
-    payload = client.request("GET", "/recommendation-check", query=query + ([("type", type_)] if type_ else []))
+    payload = client.request(
+        "GET", "/recommendation-check", query=query + ([("type", type_)] if type_ else [])
+    )
     if as_json:
         show_json(payload)
         return
     found = payload["check"]
     show_table(found["types"], ("type", "count", "monthly_savings"))
-    click.echo(f"{found['count']} found: ${Decimal(found['monthly_savings']):,} of ${Decimal(found['spent']):,}")
+    click.echo(
+        f"{found['count']} found: ${Decimal(found['monthly_savings']):,} of ${Decimal(found['spent']):,}"
+    )

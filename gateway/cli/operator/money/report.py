@@ -46,7 +46,9 @@ _AMOUNTS = (*MONEY, "cost_per_call", "cost_per_million_tokens")
 )
 @click.option("--by", multiple=True, help=f"{_BY} Default: model, or as the view says.")
 @click.option("--range", type=Choice(RANGES), help="This month so far (mtd), the last 7 days with today, ...")
-@click.option("--from", "since", metavar="DAY", help="First day, or a time; default: the first of this month.")
+@click.option(
+    "--from", "since", metavar="DAY", help="First day, or a time; default: the first of this month."
+)
 @click.option("--to", "until", metavar="DAY", help="Last day, which is part of it, or a time; default: now.")
 @click.option("--per", type=click.Choice(GRANULARITIES), help="A line for each period; default: one for all.")
 @click.option("--tz", metavar="ZONE", help="Where days begin, such as Europe/Berlin; default: UTC.")
@@ -68,8 +70,12 @@ _AMOUNTS = (*MONEY, "cost_per_call", "cost_per_million_tokens")
 )
 @click.option("--top-by", type=Choice(SUMS), help="What makes a group large; default: cost.")
 @click.option("--show", multiple=True, metavar="MEASURES", help=f"Some of {', '.join(MEASURES)}.")
-@click.option("--latency", is_flag=True, help="Show how long calls took: bounds of percentiles, in milliseconds.")
-@click.option("--limit", type=click.IntRange(1), help="Rows per page; default: all. The total is that of all rows.")
+@click.option(
+    "--latency", is_flag=True, help="Show how long calls took: bounds of percentiles, in milliseconds."
+)
+@click.option(
+    "--limit", type=click.IntRange(1), help="Rows per page; default: all. The total is that of all rows."
+)
 @click.option("--cursor", help="A next_cursor or previous_cursor from an earlier page of the same report.")
 @click.option("--json", "form", flag_value="json", help="Print what the operator API answers.")
 @click.option("--csv", "form", flag_value="csv", help="Print every measure as CSV.")
@@ -91,7 +97,9 @@ def report(
     if form == "csv" and (once["limit"] or once["cursor"]):
         raise click.UsageError("--csv has every row: it goes without --limit and --cursor")
     if against is not None and (show or compare or latency or once["per"] or once["top_by"] or form == "csv"):
-        raise click.UsageError("--against goes without --per, --compare, --top-by, --show, --latency and --csv")
+        raise click.UsageError(
+            "--against goes without --per, --compare, --top-by, --show, --latency and --csv"
+        )
     shown: Sequence[str] = (*SHOWN, *LATENCY) if latency else SHOWN
     if once["view"]:
         view = client.request("GET", f"/views/{part(once['view'])}")["view"]
@@ -105,7 +113,11 @@ def report(
     once |= {"from": since, "to": until, "compare": PREVIOUS if compare else None, "against": against}
     query = [(name, str(value)) for name, value in once.items() if value is not None]
     by = by or ("model",)
-    query += [("by", name) for name in by] + [("where", term) for term in where] + [("show", name) for name in show]
+    query += (
+        [("by", name) for name in by]
+        + [("where", term) for term in where]
+        + [("show", name) for name in show]
+    )
     if form == "csv":
         told = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
         warn_of_lacking(told.get(WHOLE_SINCE))
@@ -124,7 +136,9 @@ def report(
     _show(payload, payload["report"]["show"] if show else shown)
     if payload["report"]["truncated"]:
         rows = payload["report"]["row_count"]
-        click.echo(f"of {rows:,} rows the largest groups are shown, the others as {OTHER}; --csv has all", err=True)
+        click.echo(
+            f"of {rows:,} rows the largest groups are shown, the others as {OTHER}; --csv has all", err=True
+        )
     show_cursor(payload)
 
 
@@ -172,7 +186,9 @@ def warn_of_cut(periods: str | None) -> None:
 
 
 def _line(row: Mapping[str, Any], names: Sequence[str], shown: Sequence[str]) -> dict[str, object]:
-    """Money to the cent where it is large and to what can be seen where it is small, and percentiles as bounds."""
+    """
+    Money to the cent where it is large and to what can be seen where it is small, and percentiles as bounds.
+    """
     line: dict[str, object] = {name: row.get(name) for name in names}
     for name in shown:
         if name in PERCENTILES:

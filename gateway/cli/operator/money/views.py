@@ -98,7 +98,11 @@ def _fields(
     if notify:
         body["connections"] = {"notify": list(notify)}
     if growth is not None:
-        body["anomalies"] = {"threshold_type": "Percent", "threshold_value": growth, "enabled": anomalies is not False}
+        body["anomalies"] = {
+            "threshold_type": "Percent",
+            "threshold_value": growth,
+            "enabled": anomalies is not False,
+        }
     elif anomalies is not None:
         body["anomalies"] = {"enabled": anomalies}
     return body

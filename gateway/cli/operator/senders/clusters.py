@@ -53,7 +53,12 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
 @click.argument("id")
 @click.option("--display-name", help="How it is called here.")
 @click.option(
-    "--label", "labels", multiple=True, type=Label(), metavar="NAME=VALUE", help="May repeat; NAME= takes it away."
+    "--label",
+    "labels",
+    multiple=True,
+    type=Label(),
+    metavar="NAME=VALUE",
+    help="May repeat; NAME= takes it away.",
 )
 @click.option("--enable/--disable", "enabled", default=None, help="Whether it may send container metrics.")
 @click.option(

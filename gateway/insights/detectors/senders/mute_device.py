@@ -15,7 +15,9 @@ ALIVE_S = 86_400.0
 
 
 def find(facts: Facts) -> Sequence[Finding]:
-    mute = [device for device in facts.devices if _is_alive(device, facts.now) and is_mute(device, now=facts.now)]
+    mute = [
+        device for device in facts.devices if _is_alive(device, facts.now) and is_mute(device, now=facts.now)
+    ]
     return [_finding(device) for device in sorted(mute, key=lambda each: each.id)[:MAX_FINDINGS]]
 
 

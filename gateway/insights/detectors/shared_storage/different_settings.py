@@ -1,4 +1,7 @@
-"""Gateways on one storage that work with different settings: what becomes of a call depends on which one it reaches."""
+"""
+Gateways on one storage that work with different settings: what becomes of a call depends on which one it
+reaches.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ def find(facts: Facts) -> Sequence[Finding]:
             seen=f"For {minutes:,.0f} minutes settings have differed (gateways with the same value stand together): "
             f"{shown}{more}.",
             advice="Give all gateways the same configuration file and price file, then `tollhouse reload` or restart "
-            "those that are behind. Until then what a call costs, or whose it is, depends on the gateway it reaches.",
+            "those that are behind. Until then what a call costs, or whose it is, depends on the gateway it "
+            "reaches.",
             category="reliability",
             effort=LOW,
         )
@@ -39,7 +43,9 @@ def find(facts: Facts) -> Sequence[Finding]:
 
 
 def _differing(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
-    """Since when each setting differs between two gateways; one that a gateway does not have differs in nothing."""
+    """
+    Since when each setting differs between two gateways; one that a gateway does not have differs in nothing.
+    """
     since: dict[str, float] = {}
     for one, other in combinations(nodes, 2):
         at = max(one.since, other.since)

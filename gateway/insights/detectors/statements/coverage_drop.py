@@ -34,12 +34,16 @@ def find(facts: Facts) -> Sequence[Finding]:
     for month in facts.reconciled:
         for each in month.providers:
             found.setdefault(each.provider, []).append(each)
-    return ordered(_finding(provider, months, drop) for provider, months in found.items() for drop in _largest(months))
+    return ordered(
+        _finding(provider, months, drop) for provider, months in found.items() for drop in _largest(months)
+    )
 
 
 def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
     """The larger drop of the two measures, if there is one."""
-    measures: list[tuple[str, Amounts]] = [("tokens", lambda line: (line.captured_tokens, line.billed_tokens))]
+    measures: list[tuple[str, Amounts]] = [
+        ("tokens", lambda line: (line.captured_tokens, line.billed_tokens))
+    ]
     if any(each.has_money for each in months):
         measures.append(("money", lambda line: (line.captured_money, line.billed)))
     settled = sorted(
@@ -77,7 +81,9 @@ def _rate(amounts: Amounts, lines: Sequence[Line]) -> Decimal:
 
 def _finding(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Finding:
     cause = next((claim for each in reversed(months) for claim in each.claims), None)
-    why = f" The largest cause of the month is {cause.cause} ({cause.sure}): {cause.evidence}." if cause else ""
+    why = (
+        f" The largest cause of the month is {cause.cause} ({cause.sure}): {cause.evidence}." if cause else ""
+    )
     missing = max(Decimal(0), Decimal(units.text(drop.missing)))
     rates = f"from {drop.before:.1f}% to {drop.now:.1f}%"
     month = day(drop.last)[:7]
@@ -86,7 +92,8 @@ def _finding(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Fi
         (provider,),
         title=f"Of the {drop.measure} that {named(provider)} billed, what is counted fell {rates}",
         seen=f"From {day(drop.first)} to {day(drop.last)}, {RECENT} settled days, {drop.now:.1f}% was counted; on the "
-        f"days before it was {drop.before:.1f}%. {money(missing)} of these days was billed and not counted.{why}",
+        f"days before it was {drop.before:.1f}%. {money(missing)} of these days was billed and not "
+        f"counted.{why}",
         advice=f"{cause.advice if cause else 'Look whose calls stopped to be reported.'} `tollhouse reconcile report "
         f"--month {month} --provider {named(provider)} --by key` shows whose calls are missing.",
         category="coverage",

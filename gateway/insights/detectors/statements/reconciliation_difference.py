@@ -33,9 +33,17 @@ def _finding(month: str, found: Reconciliation, differing: Sequence[Line]) -> Fi
     counted = Decimal(units.text(sum(line.counted for line in differing)))
     newest = max(int(line.name) for line in differing)
     cause = found.claims[0] if found.claims else None
-    why = f" The largest cause is {cause.cause} ({cause.sure}): {cause.evidence}." if cause else " No cause was found."
+    why = (
+        f" The largest cause is {cause.cause} ({cause.sure}): {cause.evidence}."
+        if cause
+        else " No cause was found."
+    )
     left = found.total.unexplained
-    rows = [f"{each.cause} ({each.sure}): {_signed(each.amount)}" for each in found.claims if abs(each.moved) >= CENT]
+    rows = [
+        f"{each.cause} ({each.sure}): {_signed(each.amount)}"
+        for each in found.claims
+        if abs(each.moved) >= CENT
+    ]
     rows += [f"unexplained: {_signed(left)}"] if abs(left) >= CENT else []
     count = f"{len(differing)} settled days of {month}"
     return finding(

@@ -43,12 +43,18 @@ def _month_is_missing(each: Arrival, until: float, now: float) -> bool:
 
 
 def _month_start(now: float) -> float:
-    return datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp()
+    return (
+        datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp()
+    )
 
 
 def _of_pull(each: Arrival) -> Finding:
     since = "has never come" if each.until is None else f"ends with {day(each.until - DAY_S)}"
-    why = f" The pull failed: {named(each.failure, most=MAX_FAILURE)}." if each.failure else " No pull ended since."
+    why = (
+        f" The pull failed: {named(each.failure, most=MAX_FAILURE)}."
+        if each.failure
+        else " No pull ended since."
+    )
     return finding(
         NAME,
         (each.source, each.account, each.pull),

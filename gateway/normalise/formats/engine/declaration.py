@@ -76,7 +76,9 @@ class CallReport(NamedTuple):
 
 
 class Normalised(NamedTuple):
-    """What a body yields. Items of reports that wait are received in the outcome, and in no other of its terms."""
+    """
+    What a body yields. Items of reports that wait are received in the outcome, and in no other of its terms.
+    """
 
     outcome: Outcome
     reports: Sequence[CallReport] = ()
@@ -88,7 +90,9 @@ class FormatAnswer(NamedTuple):
     content_type: str = "application/json"
 
 
-Answering: TypeAlias = Generator[None, None, FormatAnswer]  # of a long one; each step is the event loop's turn
+Answering: TypeAlias = Generator[
+    None, None, FormatAnswer
+]  # of a long one; each step is the event loop's turn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +123,9 @@ class ItemFormat(Format):
     A format whose items are read one by one.
 
     `calls` reads one item, decoded as `event`; none, or one without model and tokens, for an item that is no
-    call, and a `Count` for tokens of no call. It raises `BadValue` when a figure cannot be what its field is for,
-    or yields it when the item's other calls are good. `unwrap` takes an item of the body out of its envelopes,
-    packed ones with `Unfolding`.
+    call, and a `Count` for tokens of no call. It raises `BadValue` when a figure cannot be what its field is
+    for, or yields it when the item's other calls are good. `unwrap` takes an item of the body out of its
+    envelopes, packed ones with `Unfolding`.
     """
 
     event: type[msgspec.Struct]
@@ -143,7 +147,9 @@ def explained(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
     """Which field of the payload stands behind each field that the record has."""
     why = {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
     if getattr(record, "cache_write_1h_tokens", None) is not None:
-        why.setdefault("cache_write_1h_tokens", f"beside {origins['cache_write_tokens']}, by how long writes are kept")
+        why.setdefault(
+            "cache_write_1h_tokens", f"beside {origins['cache_write_tokens']}, by how long writes are kept"
+        )
     return why
 
 

@@ -22,7 +22,9 @@ from gateway.normalise.reading.values import BadValue, decoded
 MAX_SHAPES: Final = 1000  # of items of other formats, for the operator to see
 
 
-def read(format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance) -> Generator[None, None, Outcome]:
+def read(
+    format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance
+) -> Generator[None, None, Outcome]:
     """Read every item of the body; each `next` works through a slice of them."""
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     unfolding = Unfolding(allowance)
@@ -78,7 +80,9 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
 
 
 def calls_of(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
-    """The calls of one item, and what of it cannot be counted. What has neither a model nor tokens is no call."""
+    """
+    The calls of one item, and what of it cannot be counted. What has neither a model nor tokens is no call.
+    """
     try:
         return [
             found
@@ -91,8 +95,8 @@ def calls_of(format: ItemFormat, event: Any) -> list[Call | Count | BadValue]:
 
 def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: Any) -> None:
     """
-    Ignore an item without a call. An operator is shown the names of one that is not understood: it has another
-    format's sign, or names of a model or of tokens that nothing took.
+    Ignore an item without a call. An operator is shown the names of one that is not understood: it has
+    another format's sign, or names of a model or of tokens that nothing took.
     """
     members = payload.peek(item)
     names: list[str] = []
@@ -101,7 +105,9 @@ def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: A
         if why is not None or not (names := ai_names(members)):
             outcome.ignored[why or NOT_AI] += 1
             if why == MERGED:
-                outcome.drop(f"item {outcome.received - 1}", "repeats the item of the same call that has the figures")
+                outcome.drop(
+                    f"item {outcome.received - 1}", "repeats the item of the same call that has the figures"
+                )
             return
     outcome.ignored[UNRECOGNISED_AI] += 1
     if len(outcome.unrecognised) < MAX_SHAPES:

@@ -28,7 +28,13 @@ from gateway.normalise.formats.langfuse.generations import (
     merge,
     merge_traces,
 )
-from gateway.normalise.formats.langfuse.usage import NamedUsage, cost_of_details, cost_of_named, of_details, of_named
+from gateway.normalise.formats.langfuse.usage import (
+    NamedUsage,
+    cost_of_details,
+    cost_of_named,
+    of_details,
+    of_named,
+)
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Outcome
 from gateway.normalise.payload import items as payload

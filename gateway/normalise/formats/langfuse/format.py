@@ -64,7 +64,9 @@ def answer(body: bytes, outcome: Outcome, _: float) -> Answering:
             if reject is None:
                 yield {"id": event_id, "status": 201}
             else:
-                errors.append({"id": event_id, "status": 400, "message": reject.message, "error": reject.reason})
+                errors.append(
+                    {"id": event_id, "status": 400, "message": reject.message, "error": reject.reason}
+                )
 
     taken = yield from long_lists.encoded(successes())
     refused = yield from long_lists.encoded(errors)

@@ -104,7 +104,8 @@ class Merger:
     """
     Waiting reports by sender, kind and id, oldest first.
 
-    `is_shared`: it is loaded for one batch alone, and what it learns of generations on record is stored for the next.
+    `is_shared`: it is loaded for one batch alone, and what it learns of generations on record is stored for
+    the next.
     """
 
     def __init__(
@@ -118,7 +119,9 @@ class Merger:
         self._of_key: dict[str, OrderedDict[bytes, WaitingReport]] = {}  # the same by the name of the key
         self._held_bytes: Counter[str] = Counter()
         self._bytes = 0
-        self._asked_for: set[bytes] = set()  # traces that are stored as of an older time than they are asked for
+        self._asked_for: set[bytes] = (
+            set()
+        )  # traces that are stored as of an older time than they are asked for
         self._recorded = RecordedGenerations(window_s=window_s, hold_s=hold_s, max_generations=max_reports)
 
     def __len__(self) -> int:
@@ -209,7 +212,9 @@ class Merger:
             self._of_key[report.sender.name].move_to_end(key, last=False)
 
     def _due(self, now: float, busy: Container[bytes]) -> list[bytes]:
-        """What waited long enough; then, to make room, traces before generations, which would lose their usage."""
+        """
+        What waited long enough; then, to make room, traces before generations, which would lose their usage.
+        """
         ended = takewhile(lambda one: now - one[1].at >= self._window_s, self._waiting.items())
         due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
         room = self._max_reports - len(self._waiting) + len(due)
@@ -223,14 +228,23 @@ class Merger:
                 room_bytes += len(self._waiting[key].facts)
         return list(due)
 
-    def _fullest_first(self, due: Container[bytes], busy: Container[bytes], *, by_bytes: bool) -> Iterator[bytes]:
-        """What makes room: of the key that has the most waiting, its oldest; no key pushes out what another brought."""
-        held = dict(self._held_bytes) if by_bytes else {name: len(kept) for name, kept in self._of_key.items()}
+    def _fullest_first(
+        self, due: Container[bytes], busy: Container[bytes], *, by_bytes: bool
+    ) -> Iterator[bytes]:
+        """
+        What makes room: of the key that has the most waiting, its oldest; no key pushes out what another
+        brought.
+        """
+        held = (
+            dict(self._held_bytes) if by_bytes else {name: len(kept) for name, kept in self._of_key.items()}
+        )
         turns = {name: self._in_turn(kept, due, busy) for name, kept in self._of_key.items()}
         return fullest_first(turns, held, lambda key: len(self._waiting[key].facts) if by_bytes else 1)
 
     @staticmethod
-    def _in_turn(kept: Mapping[bytes, WaitingReport], due: Container[bytes], busy: Container[bytes]) -> Iterator[bytes]:
+    def _in_turn(
+        kept: Mapping[bytes, WaitingReport], due: Container[bytes], busy: Container[bytes]
+    ) -> Iterator[bytes]:
         for kind in (TRACE, GENERATION):
             for key, report in kept.items():
                 if report.kind == kind and key not in due and key not in busy:
@@ -395,7 +409,10 @@ def keys_of(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
 
 
 def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], set[bytes]]:
-    """Keys, and beginnings of keys, of what merging reads where it was not loaded at a start; `read_next` has more."""
+    """
+    Keys, and beginnings of keys, of what merging reads where it was not loaded at a start; `read_next` has
+    more.
+    """
     keys, under = keys_of(reports, sender), set()
     for report in reports:
         if report.kind == TRACE:
@@ -416,7 +433,9 @@ def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> s
             if stored.key[len(TOLD_OF) + KEY_BYTES :]:  # else it says only that there is such a generation
                 keys.add(TOLD + stored.key[-KEY_BYTES:])
         elif kind == PARTS:
-            with suppress(msgspec.DecodeError, UnicodeDecodeError):  # `Merger.load` counts what cannot be read
+            with suppress(
+                msgspec.DecodeError, UnicodeDecodeError
+            ):  # `Merger.load` counts what cannot be read
                 report = _reports.decode(stored.body)
                 if report.kind == GENERATION:
                     keys |= _trace_of(sender or report.sender, _generations.decode(report.facts))
@@ -440,7 +459,9 @@ def _add_call(
     *,
     named: str | None = None,
 ) -> Call | None:
-    """Add the generation to the outcome, as a record or as no call; `named` is the device of an earlier report."""
+    """
+    Add the generation to the outcome, as a record or as no call; `named` is the device of an earlier report.
+    """
     call = call_of(generation, trace, identity)
     if call is None:
         outcome.ignored[NOT_AI] += 1

@@ -38,8 +38,8 @@ class RecordedGenerations:
     """
     By key, oldest first; bounded like the merge window.
 
-    A restart closes all records, so nothing is stored; where several processes share a log, what one of them records
-    is stored for the others (`stored`).
+    A restart closes all records, so nothing is stored; where several processes share a log, what one of them
+    records is stored for the others (`stored`).
     """
 
     def __init__(self, *, window_s: float, hold_s: float, max_generations: int) -> None:
@@ -49,7 +49,9 @@ class RecordedGenerations:
         self._by_key: OrderedDict[bytes, RecordedGeneration] = OrderedDict()
         self._of_trace: dict[bytes, dict[bytes, None]] = {}
 
-    def add(self, key: bytes, trace_key: bytes | None, record: Inference, identity: Identity, now: float) -> None:
+    def add(
+        self, key: bytes, trace_key: bytes | None, record: Inference, identity: Identity, now: float
+    ) -> None:
         """A record was kept, or amended: it is open since the first time."""
         known = self._by_key.get(key)
         if known is not None:
@@ -70,7 +72,8 @@ class RecordedGenerations:
         """
         A generation as it is stored for other processes, and the way to it from its trace.
 
-        What stands under the trace itself changes with each: who reports on the trace at that moment reads again.
+        What stands under the trace itself changes with each: who reports on the trace at that moment reads
+        again.
         """
         generation, identity, at, trace_key = self._by_key[key]
         reports = [PartialReport(TOLD + key, at, _encode(_Stored(generation, identity, trace_key)))]

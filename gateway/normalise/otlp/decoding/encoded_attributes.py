@@ -24,7 +24,9 @@ _LEFT_OUT: Pair = ("", None)
 _STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # heads of an AnyValue's fields
 
 
-LARGE = 256 * 1024  # bytes of a pair that is no plain text, from which it is not read: a list of millions of nothing
+LARGE = (
+    256 * 1024
+)  # bytes of a pair that is no plain text, from which it is not read: a list of millions of nothing
 _NUMBERS = ("int_value", "bool_value", "double_value")
 _unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
 
@@ -51,7 +53,9 @@ _heads: dict[bytes, _Head] = {}
 _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
 # New on nearly every span, so not worth remembering. Sessions, users and the other counts repeat.
-_VARYING = frozenset(name for field in ("input", "total", "request_id", "cost") for name in FIELD_NAMES[field])
+_VARYING = frozenset(
+    name for field in ("input", "total", "request_id", "cost") for name in FIELD_NAMES[field]
+)
 
 
 def attributes_of(encoded: Sequence[bytes]) -> Attributes:
@@ -185,7 +189,9 @@ def _learn(raw: bytes, name: str, rule: str) -> None:
     if head and raw.startswith(head):
         if len(_heads) >= _MOST_KNOWN:
             _heads.clear()
-        _heads[head] = _Head(name, rule is not admission.SCALAR, rule is admission.REDUCED, name not in _VARYING)
+        _heads[head] = _Head(
+            name, rule is not admission.SCALAR, rule is admission.REDUCED, name not in _VARYING
+        )
 
 
 def _remember(raw: bytes, pair: Pair) -> None:

@@ -2,8 +2,8 @@
 OTLP/JSON into the plain items of `model`, slice by slice.
 
 Ids are hexadecimal here, where protobuf's own JSON form would take base64. One item that cannot be read, or a
-span with a bad id, is rejected alone; a log record is kept without such an id; a body that is no export request
-is refused.
+span with a bad id, is rejected alone; a log record is kept without such an id; a body that is no export
+request is refused.
 """
 
 from __future__ import annotations
@@ -245,7 +245,12 @@ def _usable_id(value: Any, size: int) -> str | None:
 
 
 def _read_span(
-    filling: _Filling[Span], resource: Resource, scope: Scope, raw: JsonItem, where: _Place, allowance: Allowance
+    filling: _Filling[Span],
+    resource: Resource,
+    scope: Scope,
+    raw: JsonItem,
+    where: _Place,
+    allowance: Allowance,
 ) -> Iterable[None]:
     if memoryview(raw).nbytes > MAX_SLICE:
         return _read_large(_large_span, filling, resource, scope, raw, where, allowance)
@@ -308,7 +313,12 @@ def _span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
 
 
 def _read_log_record(
-    filling: _Filling[LogRecord], resource: Resource, scope: Scope, raw: JsonItem, where: _Place, allowance: Allowance
+    filling: _Filling[LogRecord],
+    resource: Resource,
+    scope: Scope,
+    raw: JsonItem,
+    where: _Place,
+    allowance: Allowance,
 ) -> Iterable[None]:
     if memoryview(raw).nbytes > MAX_SLICE:
         return _read_large(_large_log_record, filling, resource, scope, raw, where, allowance)
@@ -339,7 +349,12 @@ def _log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope) 
 
 
 def _read_metric(
-    filling: _Filling[Point], resource: Resource, scope: Scope, raw: JsonItem, where: _Place, allowance: Allowance
+    filling: _Filling[Point],
+    resource: Resource,
+    scope: Scope,
+    raw: JsonItem,
+    where: _Place,
+    allowance: Allowance,
 ) -> Iterator[None]:
     """Points are the items here: a metric that cannot be read counts as one of them."""
     try:
@@ -382,7 +397,9 @@ def _metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
         return decoded(raw, schema.METRIC)
     cut = JsonCut(bytes(raw), allowance.again())
     points = partial(cut.elements, where=".dataPoints")
-    read = {kind.encode(): partial(cut.members, read={b"dataPoints": points}, where=f".{kind}") for kind in _KINDS}
+    read = {
+        kind.encode(): partial(cut.members, read={b"dataPoints": points}, where=f".{kind}") for kind in _KINDS
+    }
     members = yield from turns(cut.whole(partial(cut.members, read=read)))
     kinds = {kind: members.pop(kind.encode()) for kind in _KINDS if kind.encode() in members}
     metric: Any = decoded(small_members(members), schema.METRIC)

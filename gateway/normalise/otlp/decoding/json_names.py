@@ -28,6 +28,6 @@ def in_camel_case(body: bytes) -> bytes:
 
 
 def _renamed(name: re.Match[bytes]) -> bytes:
-    # Keys of attributes stand in values ("key": "trace_id"), and in text a quote is escaped: every name here is the
-    # protocol's own.
+    # Keys of attributes stand in values ("key": "trace_id"), and in text a quote is escaped: every name here
+    # is the protocol's own.
     return _WORD.sub(lambda letter: letter[1].upper(), name[0])

@@ -1,8 +1,8 @@
 """
 The resources, scopes and items of an OTLP/JSON request, not yet read.
 
-A small body is parsed at once. A large one is cut by places, and so is a large item: whatever it holds, nothing is
-made of what nobody reads.
+A small body is parsed at once. A large one is cut by places, and so is a large item: whatever it holds,
+nothing is made of what nobody reads.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def entries(
         if entry is not None:
             inner = getattr(entry, middle) or ()
             scopes: JsonScopes = [
-                (j, scope.scope, getattr(scope, items) or ()) for j, scope in enumerate(inner) if scope is not None
+                (j, scope.scope, getattr(scope, items) or ())
+                for j, scope in enumerate(inner)
+                if scope is not None
             ]
             into.append((i, entry.resource, scopes))
             count += len(inner) + sum(len(some) for _, _, some in scopes)
@@ -168,7 +170,9 @@ def _cut(
             allowance.count(1 + len(some), 0)
             if allowance.is_due(0):
                 yield
-        into.append((i, _described(one.get(b"resource"), schema.RESOURCE, f"{names[0]}[{i}].resource"), scopes))
+        into.append(
+            (i, _described(one.get(b"resource"), schema.RESOURCE, f"{names[0]}[{i}].resource"), scopes)
+        )
 
 
 def _described(value: memoryview | None, decoder: msgspec.json.Decoder[T], where: str) -> T | None:

@@ -161,7 +161,9 @@ def _spans(request: Any, place: int, size: int, allowance: Allowance) -> Iterato
 
 def _log_records(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Slice[LogRecord]]:
     groups = [group.scope_logs for group in request.resource_logs]
-    allowance.count(_entries(groups) + sum(len(scope.log_records) for group in groups for scope in group), size)
+    allowance.count(
+        _entries(groups) + sum(len(scope.log_records) for group in groups for scope in group), size
+    )
     part: Slice[LogRecord] = Slice()
     for resource_logs in request.resource_logs:
         resource = Resource((yield from _attributes(resource_logs.resource.attributes, allowance)))
@@ -229,7 +231,9 @@ def _attributes(encoded: Sequence[bytes], allowance: Allowance) -> Generator[Sli
     return attributes
 
 
-def _exceptions(events: Sequence[bytes], allowance: Allowance) -> Generator[Slice[Any], None, list[SpanEvent]]:
+def _exceptions(
+    events: Sequence[bytes], allowance: Allowance
+) -> Generator[Slice[Any], None, list[SpanEvent]]:
     found: list[SpanEvent] = []
     for raw in events:
         if allowance.is_due(len(raw)):
@@ -243,7 +247,9 @@ def _exceptions(events: Sequence[bytes], allowance: Allowance) -> Generator[Slic
     return found
 
 
-def _span(resource: Resource, scope: Scope, span: Any, attributes: Attributes, events: list[SpanEvent]) -> Span:
+def _span(
+    resource: Resource, scope: Scope, span: Any, attributes: Attributes, events: list[SpanEvent]
+) -> Span:
     trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
     if len(trace_id) != 16 or len(span_id) != 8 or parent_id:
         _check_id(trace_id, 16, "trace_id")
@@ -267,7 +273,9 @@ def _span(resource: Resource, scope: Scope, span: Any, attributes: Attributes, e
 
 def _log_record(resource: Resource, scope: Scope, record: Any, attributes: Attributes) -> LogRecord:
     trace_id, span_id = record.trace_id, record.span_id
-    body = wire_view.AnyValue.FromString(record.body).string_value if len(record.body) <= _LARGEST_TEXT else ""
+    body = (
+        wire_view.AnyValue.FromString(record.body).string_value if len(record.body) <= _LARGEST_TEXT else ""
+    )
     return LogRecord(
         resource,
         scope,
@@ -291,11 +299,15 @@ def _countable(metric: Any, resource: Resource, scope: Scope) -> Countable:
     kind = metric.WhichOneof("data")
     if kind:
         data = getattr(metric, kind)
-        countable.shape(kind, getattr(data, "aggregation_temporality", 0), getattr(data, "is_monotonic", False))
+        countable.shape(
+            kind, getattr(data, "aggregation_temporality", 0), getattr(data, "is_monotonic", False)
+        )
     return countable
 
 
-def _point(point: Any, countable: Countable, allowance: Allowance) -> Generator[Slice[Any], None, Point | None]:
+def _point(
+    point: Any, countable: Countable, allowance: Allowance
+) -> Generator[Slice[Any], None, Point | None]:
     if point.DESCRIPTOR.name == "NumberDataPoint":
         kind = point.WhichOneof("value")
         value = None if kind is None else getattr(point, kind)

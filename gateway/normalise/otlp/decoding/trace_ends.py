@@ -1,8 +1,8 @@
 """
 Where the traces of a large payload end: what has ended need not wait in memory for the rest of the body.
 
-A decoder walks ahead and counts the spans of each trace; each slice is then marked with the traces of which it
-holds the last.
+A decoder walks ahead and counts the spans of each trace; each slice is then marked with the traces of which
+it holds the last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ LARGE = 8 * MAX_SLICE  # bytes from which it pays to look ahead
 
 
 class TraceEnds:
-    """How many spans of each trace are still to come: filled by one walk over a payload, emptied by the next."""
+    """
+    How many spans of each trace are still to come: filled by one walk over a payload, emptied by the next.
+    """
 
     def __init__(self) -> None:
         self._to_come: Counter[bytes] = Counter()
@@ -28,7 +30,9 @@ class TraceEnds:
     def mark_ended(self, part: Slice[Any]) -> None:
         """Set the traces that end with a slice of spans."""
         ended: list[str] = []
-        for trace, count in Counter(span.trace_id for _, span in part.items if span.trace_id is not None).items():
+        for trace, count in Counter(
+            span.trace_id for _, span in part.items if span.trace_id is not None
+        ).items():
             key = bytes.fromhex(trace)
             self._to_come[key] -= count
             if self._to_come[key] == 0:  # one that was rejected never comes, and its trace waits for the end

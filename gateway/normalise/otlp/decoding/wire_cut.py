@@ -26,13 +26,15 @@ _LARGEST_NUMBER = (1 << 29) - 1  # of a field
 _MOST_UNCUT = 8  # pieces that one with too much beside its items may be as large as
 
 
-def pieces(body: bytes, path: Path, limit: int = MAX_SLICE, *, allowance: Allowance | None = None) -> Iterator[bytes]:
+def pieces(
+    body: bytes, path: Path, limit: int = MAX_SLICE, *, allowance: Allowance | None = None
+) -> Iterator[bytes]:
     """
     Requests of at most `limit` bytes where the items allow it, which together hold what `body` holds.
 
-    `path` names the repeated fields to descend through; the last one holds the items, which are never cut. The
-    fields of an item that is larger than a piece count as items, too: each takes memory once it is parsed.
-    TURN now and then. BadPayload for what is no protobuf, Refusal 413 for more than there may be.
+    `path` names the repeated fields to descend through; the last one holds the items, which are never cut.
+    The fields of an item that is larger than a piece count as items, too: each takes memory once it is
+    parsed. TURN now and then. BadPayload for what is no protobuf, Refusal 413 for more than there may be.
     """
     if len(body) <= limit:
         yield body
@@ -51,7 +53,9 @@ def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -
     if parts is None:
         yield from _count(message, path, allowance.again())
         if len(message) > limit * _MOST_UNCUT:
-            shared = f"More than {limit // 4} bytes stand beside the items of a large body (its resource or scope)"
+            shared = (
+                f"More than {limit // 4} bytes stand beside the items of a large body (its resource or scope)"
+            )
             raise Refusal(413, "body_too_large", f"{shared}; send smaller batches.")
         yield bytes(message)
         return
@@ -152,14 +156,17 @@ def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[by
 
 def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
     """
-    Refusal 413 for a large body with more items, and messages around them, than there may be; TURN now and then.
+    Refusal 413 for a large body with more items, and messages around them, than there may be; TURN now and
+    then.
 
-    Also where only its last piece would be one too many: those before it are not read. What is no protobuf, or has too
-    many other fields, is left for the reading to say.
+    Also where only its last piece would be one too many: those before it are not read. What is no protobuf,
+    or has too many other fields, is left for the reading to say.
     """
     if len(body) > max(MAX_SLICE, 2 * allowance.max_items):
         with suppress(BadPayload, _TooManyFields):
-            yield from _walk(memoryview(body), path, allowance.ahead(), [_FIELDS_AN_ITEM * allowance.max_items])
+            yield from _walk(
+                memoryview(body), path, allowance.ahead(), [_FIELDS_AN_ITEM * allowance.max_items]
+            )
 
 
 class _TooManyFields(Exception):
@@ -167,7 +174,10 @@ class _TooManyFields(Exception):
 
 
 def _walk(message: memoryview, path: Path, allowance: Allowance, left: list[int]) -> Iterator[bytes]:
-    wanted, is_message = _tags(path[0]), isinstance(path[0], int)  # one of several kinds is no item of its own
+    wanted, is_message = (
+        _tags(path[0]),
+        isinstance(path[0], int),
+    )  # one of several kinds is no item of its own
     at = 0
     while at < len(message):
         tag, start, at = _field(message, at)

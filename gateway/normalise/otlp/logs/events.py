@@ -54,7 +54,9 @@ def is_understood(name: str, attributes: Attributes) -> bool:
 
 
 def repeats_counters(attributes: Attributes) -> bool:
-    """Whether all that it counts are steps of counters, as Rust's tracing logs them: they leave as metrics, too."""
+    """
+    Whether all that it counts are steps of counters, as Rust's tracing logs them: they leave as metrics, too.
+    """
     counted = [name for name in attributes if is_usage_name(name)]
     return bool(counted) and all(_is_step(name) for name in counted)
 

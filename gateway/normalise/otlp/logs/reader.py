@@ -10,7 +10,13 @@ from collections.abc import Iterator
 
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.logs.events import DETAILS, event_name, find_event, is_understood, repeats_counters
+from gateway.normalise.otlp.logs.events import (
+    DETAILS,
+    event_name,
+    find_event,
+    is_understood,
+    repeats_counters,
+)
 from gateway.normalise.otlp.model import LogRecord
 from gateway.normalise.otlp.names import FIELD_NAMES
 from gateway.normalise.otlp.product import LogEvent, LogTwins, Names, Product, TokenNames
@@ -119,8 +125,12 @@ class LogReader:
         )
         if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:
             name = of_call_id(product.source, call_id)
-            identity = identity._replace(also=(name,)) if event.adds_to_call else identity._replace(joins=(name,))
-        links = of_end(call, own=AS_EVENT, other=AS_SPAN) if dialect.repeats_spans else event.links(attributes)
+            identity = (
+                identity._replace(also=(name,)) if event.adds_to_call else identity._replace(joins=(name,))
+            )
+        links = (
+            of_end(call, own=AS_EVENT, other=AS_SPAN) if dialect.repeats_spans else event.links(attributes)
+        )
         if links:
             identity = identity._replace(links=links)
         why = _why(record, product, event, call) if self._outcome.why is not None else None
@@ -163,7 +173,11 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
 
 
 def _request_id_names(event: LogEvent) -> Names:
-    return FIELD_NAMES["request_id"] if event.adds_to_call else (*FIELD_NAMES["request_id"], *event.dialect.own_id)
+    return (
+        FIELD_NAMES["request_id"]
+        if event.adds_to_call
+        else (*FIELD_NAMES["request_id"], *event.dialect.own_id)
+    )
 
 
 def _start(record: LogRecord, event: LogEvent) -> int | None:
@@ -177,7 +191,9 @@ def _start(record: LogRecord, event: LogEvent) -> int | None:
 def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) -> dict[str, str]:
     """Field by field, the attribute that was read and the rule that was applied to it."""
     dialect, attributes = event.dialect, record.attributes
-    told_by = semconv.region_name(attributes, FIELD_NAMES["region"], FIELD_NAMES["address"], provider=call.provider)
+    told_by = semconv.region_name(
+        attributes, FIELD_NAMES["region"], FIELD_NAMES["address"], provider=call.provider
+    )
     tables = {
         "request_id": _request_id_names(event),
         "request_model": dialect.model,

@@ -20,7 +20,16 @@ _HISTOGRAMS = frozenset({"histogram", "exponential_histogram"})
 class Countable:
     """One metric as its points are read, in either encoding."""
 
-    __slots__ = ("_cannot_count", "_cumulative", "_may_fall", "_name", "_resource", "_scope", "_unit", "is_read")
+    __slots__ = (
+        "_cannot_count",
+        "_cumulative",
+        "_may_fall",
+        "_name",
+        "_resource",
+        "_scope",
+        "_unit",
+        "is_read",
+    )
 
     def __init__(self, name: str, unit: str, resource: Resource, scope: Scope) -> None:
         self._name = name
@@ -36,8 +45,8 @@ class Countable:
         """
         What the metric says of all its points. Gauges, summaries and sums that may fall are no usage.
 
-        But those of another Tollhouse are: they take back what it had counted. A metric that cannot count and is named
-        like usage is read to be shown.
+        But those of another Tollhouse are: they take back what it had counted. A metric that cannot count and
+        is named like usage is read to be shown.
         """
         self._may_fall = kind == "sum" and not monotonic
         may_count = not self._may_fall or self._scope.name == TOLLHOUSE

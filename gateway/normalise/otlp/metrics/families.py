@@ -21,19 +21,26 @@ LONGEST_TYPE = 64
 
 _FAMILIES = {name: (product, family) for product in PRODUCTS for name, family in product.metrics.items()}
 # Products that are servers of models: their counters have what they served, whoever tells the calls.
-SERVERS = frozenset(product.source for product in PRODUCTS if any(f.is_served for f in product.metrics.values()))
+SERVERS = frozenset(
+    product.source for product in PRODUCTS if any(f.is_served for f in product.metrics.values())
+)
 _PATTERNS = tuple([
     (re.compile(pattern), (product, family))
     for product in PRODUCTS
     for pattern, family in product.metric_patterns.items()
 ])  # fmt: skip
 _BEGINNINGS = {
-    scope: product.metric_beginning for product in PRODUCTS if product.metric_beginning for scope in product.scopes
+    scope: product.metric_beginning
+    for product in PRODUCTS
+    if product.metric_beginning
+    for scope in product.scopes
 }
 _REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in product.repeated_metrics]))
 
 _USAGE_WORD = re.compile(r"(^|[._:])(tokens?|cost|credits?|acu|aiu)([._:]|$)")
-_USAGE_UNITS = frozenset({"", "1", "token", "tokens", "credit", "credits", "acu", "aiu"})  # without their braces
+_USAGE_UNITS = frozenset(
+    {"", "1", "token", "tokens", "credit", "credits", "acu", "aiu"}
+)  # without their braces
 _CURRENCY = re.compile(r"[A-Z]{3}")  # ISO 4217
 _NO_USAGE_UNITS = frozenset({"s", "ms", "us", "ns", "min", "h", "By", "%"})
 _OTHER_UNIT = re.compile(r"_(seconds|milliseconds|bytes|ratio|percent)(_total)?$")  # where Prometheus says it
@@ -73,7 +80,9 @@ def is_repeat(name: str) -> bool:
 
 
 def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
-    """Whether a metric of no family could be one that we ought to know: it counts tokens, money or credits."""
+    """
+    Whether a metric of no family could be one that we ought to know: it counts tokens, money or credits.
+    """
     if unit in _NO_USAGE_UNITS or _OTHER_UNIT.search(name) or not _USAGE_WORD.search(name):
         return False
     if names_a_model or name.startswith(_AI_BEGINNINGS):

@@ -163,7 +163,9 @@ def _one_of_two(name: str, family: MetricFamily) -> str | None:
     """The name of a family of which its sender may have two; None for others."""
     if name == TOKEN_USAGE or family.has_two_names:
         return name
-    return next((beginning for beginning in (INFERENCE_USAGE, INFERENCE_DRAFT) if name.startswith(beginning)), None)
+    return next(
+        (beginning for beginning in (INFERENCE_USAGE, INFERENCE_DRAFT) if name.startswith(beginning)), None
+    )
 
 
 def _sender(point: Point) -> Product:

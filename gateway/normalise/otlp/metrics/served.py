@@ -1,8 +1,8 @@
 """
 Counters of servers that run models: what they served, whoever asked for it.
 
-Each call that a client, an SDK or a gateway tells is in them, so they repeat calls unless the operator says that nobody
-else tells them.
+Each call that a client, an SDK or a gateway tells is in them, so they repeat calls unless the operator says
+that nobody else tells them.
 """
 
 from __future__ import annotations

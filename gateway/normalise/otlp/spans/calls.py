@@ -53,7 +53,10 @@ class SpanCall(Struct, gc=False):
 
     @property
     def says_nothing(self) -> bool:
-        """Whether it names no model, provider, id, cost or failure and counts nothing: an event inside of a call."""
+        """
+        Whether it names no model, provider, id, cost or failure and counts nothing: an event inside of a
+        call.
+        """
         record = self.record
         names_it = record.request_model or record.response_model or record.provider or record.request_id
         return names_it is None and not self.has_usage and record.cost is None and record.status == "ok"
@@ -98,26 +101,38 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
     if response_id is None and "response_id" in more:
         response_id = more["response_id"]
         request_id = request_id or response_id
-    record = Inference(  # of more than 15 names Python makes a dict first, which takes longer than all the rest
-        id=b"",
-        source=product.source,
-        request_id=request_id,
-        trace_id=span.trace_id,
-        span_id=span.span_id,
-        start_time=span.start_time,
-        end_time=span.end_time,
-        provider=provider,
-        operation=operation,
-        request_model=request_model,
-        response_model=response_model,
-        cost=cost,
-        status=status,
-        error_type=error_type,
+    record = (
+        Inference(  # of more than 15 names Python makes a dict first, which takes longer than all the rest
+            id=b"",
+            source=product.source,
+            request_id=request_id,
+            trace_id=span.trace_id,
+            span_id=span.span_id,
+            start_time=span.start_time,
+            end_time=span.end_time,
+            provider=provider,
+            operation=operation,
+            request_model=request_model,
+            response_model=response_model,
+            cost=cost,
+            status=status,
+            error_type=error_type,
+        )
     )
     set_counts(record, tokens)
-    if shape.region or shape.address or "region" in more or (model is not None and model.startswith(_BEDROCK)):
+    if (
+        shape.region
+        or shape.address
+        or "region" in more
+        or (model is not None and model.startswith(_BEDROCK))
+    ):
         record.region = semconv.region_of(
-            attributes, shape.region, shape.address, provider=provider, model=model, answered=more.get("region")
+            attributes,
+            shape.region,
+            shape.address,
+            provider=provider,
+            model=model,
+            answered=more.get("region"),
         )
     return SpanCall(
         place,
@@ -139,7 +154,10 @@ _NOTHING: Fields = {}
 
 def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
     """Whether an exception is all that came of the call, whatever its status says (LangSmith's is good)."""
-    return tokens == NO_TOKENS and semconv.first(span.attributes, shape.response_model + shape.request_id) is None
+    return (
+        tokens == NO_TOKENS
+        and semconv.first(span.attributes, shape.response_model + shape.request_id) is None
+    )
 
 
 def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:

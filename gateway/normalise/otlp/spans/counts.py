@@ -1,4 +1,6 @@
-"""Which counts of one call are its counts: several sets in one span, or those of two spans that describe it."""
+"""
+Which counts of one call are its counts: several sets in one span, or those of two spans that describe it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ _FIELDS = frozenset(Tokens._fields)
 
 
 def counts_of(
-    span: Span, shape: AttributeShape, dialect: SpanDialect, provider: str | None, model: str | None, more: Fields
+    span: Span,
+    shape: AttributeShape,
+    dialect: SpanDialect,
+    provider: str | None,
+    model: str | None,
+    more: Fields,
 ) -> Tokens:
     """The counts of a call by its own span; `more` is what its containers hold. Raises BadValue."""
     attributes = span.attributes
@@ -38,9 +45,16 @@ def counts_of(
     tokens, without_cache = stated, False
     if not (stated.cache_read is None and stated.cache_write is None and stated.reasoning is None):
         without_cache = (dialect.without_cache or bedrock_scope)(span, provider, model)
-        apart = bool(dialect.without_reasoning) and any(name in attributes for name in dialect.without_reasoning)
+        apart = bool(dialect.without_reasoning) and any(
+            name in attributes for name in dialect.without_reasoning
+        )
         tokens = settle(stated, total=total, without_cache=without_cache, without_reasoning=apart)
-    if total is None or tokens.input is None or tokens.output is None or tokens.input + tokens.output == total:
+    if (
+        total is None
+        or tokens.input is None
+        or tokens.output is None
+        or tokens.input + tokens.output == total
+    ):
         return tokens
     if len(shape.input) > 1 or len(shape.output) > 1 or more:
         inputs, outputs = ([attributes[name] for name in names] for names in (shape.input, shape.output))
@@ -94,7 +108,9 @@ def _is_fuller(tokens: Tokens, other: Tokens) -> bool:
 
 
 def _fullness(tokens: Tokens) -> tuple[int, int]:
-    """How many counts say something, then how many are there: a 0 may stand for what its sender does not know."""
+    """
+    How many counts say something, then how many are there: a 0 may stand for what its sender does not know.
+    """
     return sum(map(bool, tokens)), tokens.reported()
 
 

@@ -65,7 +65,9 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
     if call.record.provider is not None and "provider" not in why:
         why["provider"] = "the model's name" if dialect.provider is None else f"dialect {product.source}"
     record = call.record
-    if record.region is not None and record.region == region_of(model=record.request_model or record.response_model):
+    if record.region is not None and record.region == region_of(
+        model=record.request_model or record.response_model
+    ):
         why["region"] = "the model's name"
     why["operation"] = _operation(attributes, shape, dialect)
     why["source"] = f"dialect {product.source}"
@@ -101,14 +103,18 @@ def _operation(attributes: Attributes, shape: AttributeShape, dialect: SpanDiale
     return name or "a model or provider, and usage or an error"
 
 
-def _add_rules(why: dict[str, str], attributes: Attributes, call: SpanCall, dialect: SpanDialect, span: Span) -> None:
+def _add_rules(
+    why: dict[str, str], attributes: Attributes, call: SpanCall, dialect: SpanDialect, span: Span
+) -> None:
     tokens, model = call.tokens, call.record.request_model or call.record.response_model
     cache = (tokens.cache_read or 0) + (tokens.cache_write or 0)
     if "input_tokens" in why and cache and tokens.input != _stated(attributes, why["input_tokens"]):
         if (dialect.without_cache or bedrock_scope)(span, call.record.provider, model):
             why["input_tokens"] += " + cache (dialect: input excludes cache)"
         else:
-            why["input_tokens"] += " + cache (the total, or a cache above the input, says that input excludes it)"
+            why["input_tokens"] += (
+                " + cache (the total, or a cache above the input, says that input excludes it)"
+            )
     counts_reasoning = "output_tokens" in why and tokens.reasoning
     if counts_reasoning and tokens.output != _stated(attributes, why["output_tokens"]):
         why["output_tokens"] += " + reasoning (output excludes it)"

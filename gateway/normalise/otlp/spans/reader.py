@@ -18,7 +18,13 @@ from gateway.normalise.otlp.product import AttributeShape, Product
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
-from gateway.normalise.otlp.span_rules import by_operation_name, has_usage, is_tool_or_agent, names_operation, never
+from gateway.normalise.otlp.span_rules import (
+    by_operation_name,
+    has_usage,
+    is_tool_or_agent,
+    names_operation,
+    never,
+)
 from gateway.normalise.otlp.spans import siblings, streams
 from gateway.normalise.otlp.spans.calls import SpanCall, call_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
@@ -95,7 +101,9 @@ class SpanReader:
                 self._ignore(span, shape, product)
         elif key is not None and (known := self._nodes.get(key)) is not None and known.call is not None:
             self._outcome.ignored[DUPLICATE] += 1
-            self._outcome.drop(f"span {span_id}", "repeats a span of the same trace and span id, which came before")
+            self._outcome.drop(
+                f"span {span_id}", "repeats a span of the same trace and span id, which came before"
+            )
             return
         else:
             call = self._call(place, span, shape, product, operation)
@@ -167,7 +175,9 @@ class SpanReader:
             if product.take_span is not None
         )
 
-    def _call(self, place: int, span: Span, shape: AttributeShape, product: Product, operation: str) -> SpanCall | None:
+    def _call(
+        self, place: int, span: Span, shape: AttributeShape, product: Product, operation: str
+    ) -> SpanCall | None:
         try:
             call = call_of(place, span, shape, product, operation)
         except values.BadValue as error:
@@ -209,7 +219,9 @@ class SpanReader:
             call.agent = agent
             is_attempt = product.spans.is_attempt
             stands_alone = is_attempt is not None and is_attempt(span)
-            return Node(parent, call.caller, agent, stands_alone or call.record.operation == "invoke_agent", call)
+            return Node(
+                parent, call.caller, agent, stands_alone or call.record.operation == "invoke_agent", call
+            )
         caller = caller_of(span.attributes, shape, OTEL)  # the calls below may be another product's
         begins = product.spans.begins_stream
         began = (span.start_time or 0) if begins is not None and begins(span, shape) else None
@@ -295,7 +307,10 @@ class SpanReader:
 
 
 def _is_linked(call: SpanCall) -> bool:
-    """Whether client and gateway may have no id of it in common: it failed, has none, or one that a gateway sealed."""
+    """
+    Whether client and gateway may have no id of it in common: it failed, has none, or one that a gateway
+    sealed.
+    """
     response_id, status = call.response_id, call.record.status
     return status == "error" or (status == "ok" and (response_id is None or len(response_id) > SEALED))
 
@@ -318,7 +333,9 @@ def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[b
 
 
 def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
-    """Names that the report of a stream shares with the call below the span that began it, in another request."""
+    """
+    Names that the report of a stream shares with the call below the span that began it, in another request.
+    """
     if call.reports_stream:
         return of_stream(call.record, own=AS_STREAM, other=BELOW_STREAM)
     if parent is None:
@@ -366,7 +383,9 @@ def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]
     repeated = siblings.find_repeated(calls)
     for call, _ in calls:
         if (other := repeated.get(call.place)) is not None:
-            call.repeats = f"repeats span {other.record.span_id}, because it stands beside it and tells the same counts"
+            call.repeats = (
+                f"repeats span {other.record.span_id}, because it stands beside it and tells the same counts"
+            )
     return set(repeated)
 
 
@@ -385,5 +404,7 @@ def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
             last[call.run_id] = call
             call, other = other, call
         repeated.add(call.place)
-        call.repeats = f"repeats span {other.record.span_id}, because it is of the same run, and that one ends last"
+        call.repeats = (
+            f"repeats span {other.record.span_id}, because it is of the same run, and that one ends last"
+        )
     return repeated

@@ -1,8 +1,8 @@
 """
 Spans that tell the usage of a call beside it, under the same parent: they repeat the call and count nothing.
 
-A guessed call, which names neither an operation nor a kind, repeats a sibling that says to be a call. A span of usage
-alone never counts; without a sibling it is shown to the operator.
+A guessed call, which names neither an operation nor a kind, repeats a sibling that says to be a call. A span
+of usage alone never counts; without a sibling it is shown to the operator.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
 Streams that are reported beside the span that begins them: what stands below that span repeats the report.
 
-Only which report belongs to which span is found here; the trees then take the report for what encloses the others.
+Only which report belongs to which span is found here; the trees then take the report for what encloses the
+others.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ def join(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]]
     """
     Give each span that begins a stream the report of it.
 
-    Under one parent they belong together in the order in which they begin; where one is missing, none is joined.
-    Without a parent each is a trace of its own: there the counts say which belong together.
+    Under one parent they belong together in the order in which they begin; where one is missing, none is
+    joined. Without a parent each is a trace of its own: there the counts say which belong together.
     """
     begun: dict[_Place, list[Node]] = {}
     for number, ((trace_id, _), node) in enumerate(nodes.items(), start=1):
@@ -52,7 +53,9 @@ def join(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]]
 def _join_traces(
     nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]], joined: set[int]
 ) -> Iterator[None]:
-    """Each report of a stream that is a trace of its own repeats one call alone, below a span that begins one."""
+    """
+    Each report of a stream that is a trace of its own repeats one call alone, below a span that begins one.
+    """
     repeated: dict[Key, SpanCall] = {}
     loose: dict[_Counts, list[SpanCall]] = {}
     for number, (call, parent) in enumerate(calls, start=1):

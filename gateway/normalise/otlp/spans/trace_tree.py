@@ -56,7 +56,9 @@ class TraceTree:
     def __init__(self) -> None:
         self.nodes: dict[Key, Node] = {}
         self._outside: dict[Key, Key | None] = {}  # what `outside` found, by the spans on the way
-        self._last_below: dict[int, tuple[int, Key]] = {}  # by the place of a call, when it ended and which it is
+        self._last_below: dict[
+            int, tuple[int, Key]
+        ] = {}  # by the place of a call, when it ended and which it is
 
     def above(self, parent: Key | None) -> Above:
         """What a span under `parent` inherits."""
@@ -74,7 +76,10 @@ class TraceTree:
         return above
 
     def outside(self, parent: Key | None) -> Key | None:
-        """The span of another payload under which a span stands; None if there is none, or a tool or agent between."""
+        """
+        The span of another payload under which a span stands; None if there is none, or a tool or agent
+        between.
+        """
         chain: list[Key] = []
         top = parent
         while top is not None and (node := self.nodes.get(top)) is not None:
@@ -88,7 +93,10 @@ class TraceTree:
         return top
 
     def find_last_below(self) -> Iterator[None]:
-        """Find for every call the innermost span close below it that ends last, which is no call: its last attempt."""
+        """
+        Find for every call the innermost span close below it that ends last, which is no call: its last
+        attempt.
+        """
         parents = {node.parent for node in self.nodes.values()}
         for number, (key, node) in enumerate(self.nodes.items(), start=1):
             if number % TURN == 0:
@@ -184,9 +192,8 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
             for inner in kept:
                 dropped.add(inner.place)
                 if inner.why is not None:
-                    inner.repeats = (
-                        f"repeats span {_named(call)}, because it is below it and knows nothing of its failure"
-                    )
+                    reason = "it is below it and knows nothing of its failure"
+                    inner.repeats = f"repeats span {_named(call)}, because {reason}"
                 _take_over(call, inner)
             below[call.place] = KeptCalls([call], [])
         elif kept:
@@ -207,9 +214,13 @@ def _knows_less_than_failure(call: SpanCall) -> bool:
 
 
 def _encloses(call: SpanCall, kept: list[SpanCall]) -> str:
-    named = ", ".join(_named(inner) for inner in kept[:_MOST_NAMED]) + (", ..." if len(kept) > _MOST_NAMED else "")
+    named = ", ".join(_named(inner) for inner in kept[:_MOST_NAMED]) + (
+        ", ..." if len(kept) > _MOST_NAMED else ""
+    )
     if kept[0].has_usage:
-        return f"repeats span {named}, because it encloses it, and the innermost call that tells tokens counts"
+        return (
+            f"repeats span {named}, because it encloses it, and the innermost call that tells tokens counts"
+        )
     return f"repeats span {named}, because it encloses it and tells no tokens either"
 
 
@@ -271,7 +282,10 @@ def _take_over(kept: SpanCall, twin: SpanCall) -> None:
 
 
 def _take_id(kept: SpanCall, twin: SpanCall) -> None:
-    """The id under which others report the call, too; of two that ended differently the id may be another call's."""
+    """
+    The id under which others report the call, too; of two that ended differently the id may be another
+    call's.
+    """
     stated = twin.record.request_id
     if stated is not None and kept.record.request_id is None and kept.record.status == twin.record.status:
         kept.record.request_id = stated

@@ -1,4 +1,7 @@
-"""AG2 before its version 1 under OpenInference: the calls are told by the instrumentations of the libraries below."""
+"""
+AG2 before its version 1 under OpenInference: the calls are told by the instrumentations of the libraries
+below.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,19 @@ def weather(city: str) -> str:
 def configurations(path: str = "", **more: Any) -> list[LLMConfig]:
     provider = os.environ["PROVIDER_URL"] + path
     openai = {"model": "gpt-4o", "api_key": "sk-fake", "base_url": f"{provider}/v1", "max_retries": 0}
-    anthropic = {"api_type": "anthropic", "model": "claude-sonnet-4-5", "api_key": "sk-ant-fake", "base_url": provider}
+    anthropic = {
+        "api_type": "anthropic",
+        "model": "claude-sonnet-4-5",
+        "api_key": "sk-ant-fake",
+        "base_url": provider,
+    }
     return [LLMConfig({**one, **more}, cache_seed=None) for one in (openai, anthropic)]
 
 
 def ask(configuration: LLMConfig, *tools: Any) -> None:
-    agent = ConversableAgent("asker", llm_config=configuration, human_input_mode="NEVER", functions=list(tools))
+    agent = ConversableAgent(
+        "asker", llm_config=configuration, human_input_mode="NEVER", functions=list(tools)
+    )
     agent.run(message=QUESTION, max_turns=2 if tools else 1, user_input=False).process()
 
 

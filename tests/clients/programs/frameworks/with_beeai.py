@@ -9,7 +9,13 @@ from typing import Any
 
 from beeai_framework.adapters.anthropic import AnthropicChatModel
 from beeai_framework.adapters.openai import OpenAIChatModel, OpenAIEmbeddingModel
-from beeai_framework.backend import ChatModel, ChatModelError, MessageToolResultContent, ToolMessage, UserMessage
+from beeai_framework.backend import (
+    ChatModel,
+    ChatModelError,
+    MessageToolResultContent,
+    ToolMessage,
+    UserMessage,
+)
 from beeai_framework.tools import StringToolOutput, tool
 from openinference.instrumentation.beeai import BeeAIInstrumentor
 from telemetry import exported
@@ -48,7 +54,9 @@ async def tools() -> None:
         asked = await model.run(turns, tools=[weather])
         turns += asked.output
         for call in asked.get_tool_calls():
-            result = MessageToolResultContent(result="rain in Bath", tool_name=call.tool_name, tool_call_id=call.id)
+            result = MessageToolResultContent(
+                result="rain in Bath", tool_name=call.tool_name, tool_call_id=call.id
+            )
             turns.append(ToolMessage(result))
         await model.run(turns, tools=[weather])
 

@@ -26,7 +26,9 @@ def weather(city: str) -> str:
 def run(*tools: Any, path: str = "", **more: Any) -> None:
     provider = os.environ["PROVIDER_URL"] + path
     model = LLM(model="gpt-4o", base_url=f"{provider}/v1", api_key="sk-fake", max_retries=0, **more)
-    agent = Agent(role="toll", goal="answer", backstory="none", llm=model, tools=list(tools), max_retry_limit=0)
+    agent = Agent(
+        role="toll", goal="answer", backstory="none", llm=model, tools=list(tools), max_retry_limit=0
+    )
     Crew(agents=[agent], tasks=[Task(description=QUESTION, expected_output="words", agent=agent)]).kickoff()
 
 

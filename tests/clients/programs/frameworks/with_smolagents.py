@@ -25,7 +25,9 @@ def weather(city: str) -> str:
 
 def model(path: str = "") -> Any:
     provider = os.environ["PROVIDER_URL"] + path
-    return OpenAIServerModel("gpt-4o", api_base=f"{provider}/v1", api_key="sk-fake", client_kwargs={"max_retries": 0})
+    return OpenAIServerModel(
+        "gpt-4o", api_base=f"{provider}/v1", api_key="sk-fake", client_kwargs={"max_retries": 0}
+    )
 
 
 def answers() -> None:

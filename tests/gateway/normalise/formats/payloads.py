@@ -60,7 +60,9 @@ def run(steps: Generator[None, None, Normalised]) -> tuple[Normalised, int]:
 
 
 def read(format: str | None, payload: Any, *, options: Options | None = None) -> Outcome:
-    """The outcome of a payload (bytes as they are, anything else as JSON) by its format or the one recognised."""
+    """
+    The outcome of a payload (bytes as they are, anything else as JSON) by its format or the one recognised.
+    """
     return read_batch(format, payload, options=options).outcome
 
 
@@ -83,6 +85,12 @@ def one(format: str | None, payload: Any) -> Inference:
 
 
 def assert_balanced(outcome: Outcome, *, waiting: int = 0) -> None:
-    went = outcome.count + len(outcome.records) + len(outcome.points) + outcome.ignored.total() + len(outcome.rejects)
+    went = (
+        outcome.count
+        + len(outcome.records)
+        + len(outcome.points)
+        + outcome.ignored.total()
+        + len(outcome.rejects)
+    )
     assert outcome.received + outcome.split == went + waiting
     assert len(outcome.records) == len(outcome.identities)

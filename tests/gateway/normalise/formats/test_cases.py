@@ -24,7 +24,8 @@ OTLP = {
 def comparable(row: dict[str, Any]) -> dict[str, Any]:
     """Instants to the millisecond, costs as numbers."""
     times = {
-        name: row[name] and datetime.fromisoformat(cut(row[name])).timestamp() for name in ("start_time", "end_time")
+        name: row[name] and datetime.fromisoformat(cut(row[name])).timestamp()
+        for name in ("start_time", "end_time")
     }
     cost = row.get("cost")
     return row | times | {"cost": cost and Decimal(cost)}
@@ -70,12 +71,19 @@ def test_every_number_is_explained(case: Case) -> None:
     outcome = read(None, case.body, options=Options(explain=True))
     assert outcome.why is not None
     for record, why in zip(outcome.records, outcome.why, strict=True):
-        said = {name for name in ("input_tokens", "output_tokens", "cost") if getattr(record, name, None) is not None}
+        said = {
+            name
+            for name in ("input_tokens", "output_tokens", "cost")
+            if getattr(record, name, None) is not None
+        }
         assert said <= set(why)
 
 
 def test_formats_are_those_that_have_cases() -> None:
-    """The names that the addresses, the command line and the record's source use; a format without a case is none."""
+    """
+    The names that the addresses, the command line and the record's source use; a format without a case is
+    none.
+    """
     assert {case.format for case in cases()} == set(BY_NAME)
     assert (*BY_NAME, "otlp/traces", "otlp/metrics", "otlp/logs") == FORMAT_NAMES
 

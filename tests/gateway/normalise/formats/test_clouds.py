@@ -18,7 +18,7 @@ from spool.identity import digest
 from spool.record import rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read, run
 
-# -- bedrock -----------------------------------------------------------------------------------------------------------
+# -- bedrock -------------------------------------------------------------------------------------------------
 
 
 def bedrock_record(**changes: Any) -> dict[str, Any]:
@@ -61,7 +61,9 @@ def test_bedrock_in_every_wrapper_is_the_same_call() -> None:
 
 def test_bedrock_control_messages_are_passed_over() -> None:
     """CloudWatch asks whether somebody is there; the answer is a 2xx like any other."""
-    probe = subscription("CWL CONTROL MESSAGE: Checking health of destination Firehose.", kind="CONTROL_MESSAGE")
+    probe = subscription(
+        "CWL CONTROL MESSAGE: Checking health of destination Firehose.", kind="CONTROL_MESSAGE"
+    )
     outcome = read(None, firehose(packed(probe), packed(subscription(bedrock_record()))))
     assert (1, {NOT_AI: 1}) == (len(outcome.records), dict(outcome.ignored))
 
@@ -121,7 +123,9 @@ def test_bedrock_null_entries_are_passed_over() -> None:
     """Wherever they stand: they are no calls, and nothing to complain of."""
     wrapped = subscription(bedrock_record())
     wrapped["logEvents"].append(None)
-    outcome = read("bedrock", {"requestId": "r", "timestamp": 1, "records": [None, {"data": packed(wrapped)}]})
+    outcome = read(
+        "bedrock", {"requestId": "r", "timestamp": 1, "records": [None, {"data": packed(wrapped)}]}
+    )
     assert (1, {NOT_AI: 2}, []) == (len(outcome.records), dict(outcome.ignored), outcome.rejects)
 
 
@@ -134,12 +138,13 @@ def test_bedrock_codes_that_stand_for_nothing_are_no_error(said: Any) -> None:
 def test_bedrock_whose_principal_is_unknown_has_the_callers_user() -> None:
     """The metadata of the request names it."""
     record = one(
-        "bedrock", bedrock_record(identity=None, requestMetadata={"userId": "u", "sessionId": "s", "x": {"a": 1}})
+        "bedrock",
+        bedrock_record(identity=None, requestMetadata={"userId": "u", "sessionId": "s", "x": {"a": 1}}),
     )
     assert ("u", "s", {}) == (record.user, record.session, record.tags)
 
 
-# -- vertex, azure -----------------------------------------------------------------------------------------------------
+# -- vertex, azure -------------------------------------------------------------------------------------------
 
 
 def test_vertex_columns_may_be_text_and_times_bigquerys() -> None:
@@ -164,20 +169,28 @@ def test_vertex_columns_may_be_text_and_times_bigquerys() -> None:
 
 def test_vertex_ids_in_exponent_form_are_shared_by_others() -> None:
     """Their last digits are lost: the text is kept, and the identity looks at tokens and time too."""
-    body = json.dumps(case("vertex", "bigquery-row-thoughts")).replace("98765432101234567", "9.8765432E+16").encode()
+    body = (
+        json.dumps(case("vertex", "bigquery-row-thoughts"))
+        .replace("98765432101234567", "9.8765432E+16")
+        .encode()
+    )
     outcome = read(None, body)
     assert ["9.8765432E+16"] == [getattr(record, "request_id", None) for record in outcome.records]
     assert [2] == [len(found.lookups) for found in outcome.identities]
 
 
-@pytest.mark.parametrize("written", ["-9876543210123456789", "98765432101234567.0", "123456789012345678901234567890"])
+@pytest.mark.parametrize(
+    "written", ["-9876543210123456789", "98765432101234567.0", "123456789012345678901234567890"]
+)
 def test_vertex_ids_stay_as_they_are_written(written: str) -> None:
     """Whatever number a column holds."""
     body = json.dumps(case("vertex", "bigquery-row-thoughts")).replace("98765432101234567", written).encode()
     assert written == one(None, body).request_id
 
 
-@pytest.mark.parametrize("resource", ["models/", "publishers/google/models/", "projects/p/publishers/google/models/"])
+@pytest.mark.parametrize(
+    "resource", ["models/", "publishers/google/models/", "projects/p/publishers/google/models/"]
+)
 def test_vertex_models_may_be_named_as_resources(resource: str) -> None:
     """Their last part is the model."""
     row = case("vertex", "bigquery-row-thoughts")
@@ -231,7 +244,11 @@ def test_azure_rows_with_figures_are_calls_without_a_deployment() -> None:
     """Models of other providers have none; a row that has neither is a piece of a message."""
     header, *messages = case("azure_apim", "llm-log-rows")
     record = one("azure_apim", header | {"DeploymentName": "", "ModelName": "claude-sonnet-4-5"})
-    assert (None, "claude-sonnet-4-5", 1320) == (record.request_model, record.response_model, record.input_tokens)
+    assert (None, "claude-sonnet-4-5", 1320) == (
+        record.request_model,
+        record.response_model,
+        record.input_tokens,
+    )
     assert {MERGED: 2} == dict(read("azure_apim", messages).ignored)
 
 
@@ -244,5 +261,9 @@ def test_azure_numbers_may_be_text_and_a_long_response_id_is_the_identity() -> N
         "OperationName": "Embeddings_Create",
     }
     record = one("azure_apim", long)
-    assert (1320, "embeddings", digest(2, long["RequestId"])) == (record.input_tokens, record.operation, record.id)
+    assert (1320, "embeddings", digest(2, long["RequestId"])) == (
+        record.input_tokens,
+        record.operation,
+        record.id,
+    )
     assert digest(5, "azure_apim", row["CorrelationId"]) == one("azure_apim", row).id

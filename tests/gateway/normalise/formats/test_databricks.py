@@ -24,8 +24,18 @@ def row(**fields: Any) -> dict[str, Any]:
     ("type", "name", "model", "expected"),
     [
         (HOSTED, "system.ai.gpt-oss-20b", "GPT OSS 20B", ("databricks", "system.ai.gpt-oss-20b")),
-        (HOSTED, "system.ai.databricks-gte-large-en", "gte-large-en", ("databricks", "databricks-gte-large-en")),
-        (PROVISIONED, "my-endpoint", "meta-llama-3.3-70b-instruct", ("databricks", "meta-llama-3.3-70b-instruct")),
+        (
+            HOSTED,
+            "system.ai.databricks-gte-large-en",
+            "gte-large-en",
+            ("databricks", "databricks-gte-large-en"),
+        ),
+        (
+            PROVISIONED,
+            "my-endpoint",
+            "meta-llama-3.3-70b-instruct",
+            ("databricks", "meta-llama-3.3-70b-instruct"),
+        ),
         (EXTERNAL, "main.gateway.key", "claude-sonnet-4-5", ("anthropic", "claude-sonnet-4-5")),
         (EXTERNAL, "main.gateway.key", None, (None, None)),
         (None, None, None, (None, None)),
@@ -55,15 +65,26 @@ def test_older_rows_have_only_the_id_of_the_request() -> None:
 
 def test_both_tables_of_model_serving_report_one_call() -> None:
     """The usage table has the counts, the inference table the answer, which names the model and the cache."""
-    ids = {"databricks_request_id": "58db0e4d-2fc8-4861-976c-bc1228a16642", "request_time": "2026-07-04T19:40:26.829Z"}
+    ids = {
+        "databricks_request_id": "58db0e4d-2fc8-4861-976c-bc1228a16642",
+        "request_time": "2026-07-04T19:40:26.829Z",
+    }
     usage = {"prompt_tokens": 30, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 20}}
-    answered = {"id": "chatcmpl-2f9c0e6e0d0f4a9f8a5b77d6f3f3b001", "model": "gpt-4o-2024-08-06", "usage": usage}
+    answered = {
+        "id": "chatcmpl-2f9c0e6e0d0f4a9f8a5b77d6f3f3b001",
+        "model": "gpt-4o-2024-08-06",
+        "usage": usage,
+    }
     in_usage_table = ids | {"input_token_count": 30, "output_token_count": 4}
     in_inference_table = ids | {"response": answered}
     of_usage_table, of_inference_table = read(None, [in_usage_table, in_inference_table]).identities
     assert of_usage_table.id == of_inference_table.id
     record = one(None, in_inference_table)
-    assert ("gpt-4o-2024-08-06", 30, 20) == (record.response_model, record.input_tokens, record.cache_read_tokens)
+    assert ("gpt-4o-2024-08-06", 30, 20) == (
+        record.response_model,
+        record.input_tokens,
+        record.cache_read_tokens,
+    )
     record = one(None, in_usage_table)
     assert (None, 30, None) == (record.response_model, record.input_tokens, record.cache_read_tokens)
 

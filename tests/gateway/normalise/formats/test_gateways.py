@@ -16,7 +16,7 @@ from spool.record import UsageMetric, rfc3339
 from tests.gateway.normalise.formats.payloads import case, one, read
 from tests.gateway.normalise.outcomes import inferences
 
-# -- kong --------------------------------------------------------------------------------------------------------------
+# -- kong ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("block", ["ai-proxy", "ai-proxy-advanced"])
@@ -99,7 +99,12 @@ def test_kong_counted_in_the_singular_once() -> None:
     """Version 3.7 and today's documentation: `prompt_token` and `completion_token`."""
     line = case("kong", "http-log-bedrock-unpriced")
     line["ai"]["ai-proxy"] = line["ai"].pop("proxy")
-    line["ai"]["ai-proxy"]["usage"] = {"prompt_token": 28, "completion_token": 20, "total_tokens": 48, "cost": 0.0038}
+    line["ai"]["ai-proxy"]["usage"] = {
+        "prompt_token": 28,
+        "completion_token": 20,
+        "total_tokens": 48,
+        "cost": 0.0038,
+    }
     record = one("kong", line)
     assert (28, 20, "0.0038") == (record.input_tokens, record.output_tokens, record.cost)
 
@@ -114,10 +119,17 @@ def test_kong_did_not_name_its_first_plugin() -> None:
 
 
 def test_kong_unspecified_stands_for_nothing() -> None:
-    """It is written where a request was answered before its model was known; the answer's model tells the provider."""
+    """
+    It is written where a request was answered before its model was known; the answer's model tells the
+    provider.
+    """
     line = case("kong", "http-log-bedrock-unpriced")
     proxy = line["ai"]["proxy"]
-    proxy["meta"] |= {"provider_name": "UNSPECIFIED", "request_model": "UNSPECIFIED", "response_model": "gpt-4o"}
+    proxy["meta"] |= {
+        "provider_name": "UNSPECIFIED",
+        "request_model": "UNSPECIFIED",
+        "response_model": "gpt-4o",
+    }
     record = one("kong", line)
     assert ("openai", None, "gpt-4o") == (record.provider, record.request_model, record.response_model)
     proxy["meta"]["response_model"] = "UNSPECIFIED"
@@ -145,7 +157,9 @@ CACHED = {"prompt_tokens": 5000, "completion_tokens": 40, "total_tokens": 5040}
         ("deepseek", {"cache_read_input_tokens": 2028}, 5000),
     ],
 )
-def test_kong_passes_on_anthropics_input_without_the_cache(provider: str, usage: dict[str, Any], expected: int) -> None:
+def test_kong_passes_on_anthropics_input_without_the_cache(
+    provider: str, usage: dict[str, Any], expected: int
+) -> None:
     """Where the cache stands under Anthropic's own names."""
     line = case("kong", "http-log-bedrock-unpriced")
     block = line["ai"]["proxy"]
@@ -154,7 +168,7 @@ def test_kong_passes_on_anthropics_input_without_the_cache(provider: str, usage:
     assert expected == one("kong", line).input_tokens
 
 
-# -- portkey -----------------------------------------------------------------------------------------------------------
+# -- portkey -------------------------------------------------------------------------------------------------
 
 
 def test_portkey_a_hook_before_the_request_is_no_call() -> None:
@@ -176,7 +190,11 @@ def test_portkey_a_hook_tells_failures_and_streams() -> None:
 def test_portkey_a_hook_with_the_providers_own_body() -> None:
     """A request to Anthropic's address is answered in Anthropic's shape."""
     hook = case("portkey", "log-hook-claude") | {"requestType": "messages"}
-    hook["response"]["json"]["usage"] = {"input_tokens": 12, "output_tokens": 40, "cache_read_input_tokens": 2028}
+    hook["response"]["json"]["usage"] = {
+        "input_tokens": 12,
+        "output_tokens": 40,
+        "cache_read_input_tokens": 2028,
+    }
     record = one(None, hook)
     assert ("chat", 2040, 2028) == (record.operation, record.input_tokens, record.cache_read_tokens)
 
@@ -186,7 +204,10 @@ def test_portkey_cents_may_be_text() -> None:
     row = case("portkey", "analytics-row")
     assert "0.0001234567" == one("portkey", row | {"cost": "0.01234567"}).cost
     assert one("portkey", row | {"cost": 0}).cost is None
-    assert "0.0012345678901234567890123456789" == one("portkey", row | {"cost": "0.12345678901234567890123456789"}).cost
+    assert (
+        "0.0012345678901234567890123456789"
+        == one("portkey", row | {"cost": "0.12345678901234567890123456789"}).cost
+    )
 
 
 @pytest.mark.parametrize("cost", ["1e99999999", "1e-99999999", "1E+15"])
@@ -239,11 +260,17 @@ def test_portkey_rows_of_the_store_have_dotted_columns() -> None:
 
 
 def test_portkey_log_files_may_hold_their_row() -> None:
-    """Which prices them, and is all there is where bodies are not logged; the time is then a text of JavaScript."""
+    """
+    Which prices them, and is all there is where bodies are not logged; the time is then a text of JavaScript.
+    """
     file, row = case("portkey", "log-file"), case("portkey", "analytics-row")
     file |= {"metrics": row, "created_at": "Wed Aug 28 2024 10:30:45 GMT+0000 (Coordinated Universal Time)"}
     record = one(None, file)
-    assert (9, "0.0165", "2024-08-28T10:30:45.123Z") == (record.input_tokens, record.cost, rfc3339(record.start_time))
+    assert (9, "0.0165", "2024-08-28T10:30:45.123Z") == (
+        record.input_tokens,
+        record.cost,
+        rfc3339(record.start_time),
+    )
     del file["request"]["body"], file["response"]["body"]
     assert one("portkey", row) == one(None, file)
 
@@ -272,7 +299,7 @@ def test_portkey_log_files_never_name_a_masked_key() -> None:
     assert "****" not in repr(outcome.records)
 
 
-# -- cloudflare, envoy, helicone ---------------------------------------------------------------------------------------
+# -- cloudflare, envoy, helicone -----------------------------------------------------------------------------
 
 
 def test_cloudflare_pages_lists_and_lines_are_alike() -> None:
@@ -285,7 +312,10 @@ def test_cloudflare_pages_lists_and_lines_are_alike() -> None:
 
 
 def test_cloudflare_prices_and_types() -> None:
-    """0 of a call is no price; without a path the request's type tells; a failure without a status is of no type."""
+    """
+    0 of a call is no price; without a path the request's type tells; a failure without a status is of no
+    type.
+    """
     entry = case("cloudflare", "logs-list")["result"][0]
     record = one("cloudflare", entry | {"cost": 0, "path": None, "request_type": "embedding"})
     assert (None, "embeddings") == (record.cost, record.operation)
@@ -303,7 +333,10 @@ def test_cloudflare_statuses_of_400_or_more_are_errors(success: bool | None) -> 
 def test_envoy_where_nobody_answered() -> None:
     """Code 0 is an error of the flags' type, also when the code is text."""
     line = case("envoy_ai_gateway", "access-log-line")
-    assert "UF,URX" == one("envoy_ai_gateway", line | {"response_code": 0, "response_flags": "UF,URX"}).error_type
+    assert (
+        "UF,URX"
+        == one("envoy_ai_gateway", line | {"response_code": 0, "response_flags": "UF,URX"}).error_type
+    )
     assert "_OTHER" == one("envoy_ai_gateway", line | {"response_code": "0"}).error_type
 
 
@@ -319,7 +352,12 @@ def test_envoy_numbers_may_be_text() -> None:
         "session.id": "s-1",
     }
     record = one(None, line)
-    assert (15, None, 12, "ok") == (record.input_tokens, record.output_tokens, record.cache_read_tokens, record.status)
+    assert (15, None, 12, "ok") == (
+        record.input_tokens,
+        record.output_tokens,
+        record.cache_read_tokens,
+        record.status,
+    )
     assert ("gpt-4o-mini", "s-1", "2025-08-30T16:51:39.42Z") == (
         record.request_model,
         record.session,
@@ -404,7 +442,7 @@ def test_helicone_without_a_time_is_known_by_its_own_id() -> None:
     assert digest(5, "helicone", record.request_id) == record.id
 
 
-# -- openmeter, openrouter ---------------------------------------------------------------------------------------------
+# -- openmeter, openrouter -----------------------------------------------------------------------------------
 
 
 def test_openmeter_events_are_known_by_source_and_id() -> None:
@@ -427,12 +465,24 @@ def test_openmeter_an_id_that_can_be_a_response_id_is_one() -> None:
 
 @pytest.mark.parametrize(
     ("type", "expected"),
-    [("input", "input"), ("system", "input"), ("output", "output"), ("request", "input"), ("response", "output")],
+    [
+        ("input", "input"),
+        ("system", "input"),
+        ("output", "output"),
+        ("request", "input"),
+        ("response", "output"),
+    ],
 )
 def test_openmeters_standard_event_is_a_count(type: str, expected: str) -> None:
     """One number of one type: usage of its source, and no call."""
     data = {"tokens": "123456", "model": "gpt4-turbo", "type": type}
-    event = {"specversion": "1.0", "type": "prompt", "id": "00001", "source": "chat-app", "subject": "customer-1"}
+    event = {
+        "specversion": "1.0",
+        "type": "prompt",
+        "id": "00001",
+        "source": "chat-app",
+        "subject": "customer-1",
+    }
     outcome = read(None, event | {"data": data}, options=Options(explain=True))
     (record,) = outcome.records
     assert isinstance(record, UsageMetric)
@@ -449,7 +499,9 @@ def test_openmeters_standard_event_is_a_count(type: str, expected: str) -> None:
 def test_a_count_of_no_known_type_is_shown(type: str | None) -> None:
     """It could be added to no sum."""
     data = {"tokens": "123456", "model": "gpt4-turbo", "type": type}
-    outcome = read("openmeter", {"specversion": "1.0", "type": "prompt", "id": "00001", "source": "app", "data": data})
+    outcome = read(
+        "openmeter", {"specversion": "1.0", "type": "prompt", "id": "00001", "source": "app", "data": data}
+    )
     assert ([], {UNRECOGNISED_AI: 1}) == (outcome.records, dict(outcome.ignored))
     assert {"data.model", "data.tokens"} <= set(outcome.unrecognised[0])
 
@@ -459,7 +511,8 @@ def test_kongs_metering_events_are_kongs_counters() -> None:
     event = {"specversion": "1.0", "source": "kong-gw", "subject": "alice", "time": "2026-11-20T10:00:00Z"}
     data = {"model": "gpt-6-sol", "provider": "openai", "service_name": "chat"}
     pair = [
-        event | {"id": "e1", "type": "kong.llm_request", "data": data | {"type": "request", "tokens": "1200"}},
+        event
+        | {"id": "e1", "type": "kong.llm_request", "data": data | {"type": "request", "tokens": "1200"}},
         event | {"id": "e2", "type": "kong.llm_request", "data": data | {"type": "response", "tokens": "35"}},
         event | {"id": "e3", "type": "kong.api_request", "data": {"service_name": "chat"}},
     ]
@@ -473,8 +526,15 @@ def test_kongs_metering_events_are_kongs_counters() -> None:
 
 
 def test_names_of_models_and_tokens_that_nothing_took_are_shown() -> None:
-    """In every format: an operator sees the names, and no value; names under which nothing stands say nothing."""
-    line = {"started_at": 1, "latencies": {}, "ai": {"new-plugin": {}}, "usage": {"input_tokens": 5, "text": "CANARY"}}
+    """
+    In every format: an operator sees the names, and no value; names under which nothing stands say nothing.
+    """
+    line = {
+        "started_at": 1,
+        "latencies": {},
+        "ai": {"new-plugin": {}},
+        "usage": {"input_tokens": 5, "text": "CANARY"},
+    }
     outcome = read("kong", [line, line | {"usage": {"input_tokens": 0, "model": ""}}])
     assert {UNRECOGNISED_AI: 1, NOT_AI: 1} == dict(outcome.ignored)
     assert [("usage.input_tokens", "ai", "latencies", "started_at", "usage")] == outcome.unrecognised
@@ -511,7 +571,12 @@ def test_openrouter_stats_that_were_cancelled() -> None:
     stats = case("openrouter", "generation-stats")
     stats["data"] |= {"cancelled": True, "total_cost": 0, "tokens_prompt": 99}
     record = one(None, stats)
-    assert ("error", "cancelled", "0", 10) == (record.status, record.error_type, record.cost, record.input_tokens)
+    assert ("error", "cancelled", "0", 10) == (
+        record.status,
+        record.error_type,
+        record.cost,
+        record.input_tokens,
+    )
     assert digest(2, stats["data"]["id"]) == record.id
 
 

@@ -107,7 +107,9 @@ def test_a_failed_deployment_and_its_fallback_are_two_calls(event: dict[str, Any
     assert 2 == len({record.id for record in outcome.records})
 
 
-def test_the_response_id_is_the_identity_whatever_reports_it(event: dict[str, Any], row: dict[str, Any]) -> None:
+def test_the_response_id_is_the_identity_whatever_reports_it(
+    event: dict[str, Any], row: dict[str, Any]
+) -> None:
     """The event and the spend row of one call are one; rule 2."""
     assert digest(2, event["id"]) == identity(event) == identity(row)
 
@@ -128,7 +130,9 @@ def test_a_call_id_in_place_of_a_response_id_is_shared(event: dict[str, Any], mo
     assert [2] == [len(found.lookups) for found in outcome.identities]
 
 
-@pytest.mark.parametrize("more", [{}, {"litellm_call_id": None}, {"litellm_call_id": None, "call_type": "arerank"}])
+@pytest.mark.parametrize(
+    "more", [{}, {"litellm_call_id": None}, {"litellm_call_id": None, "call_type": "arerank"}]
+)
 def test_a_uuid_of_the_provider_is_a_response_id(event: dict[str, Any], more: dict[str, Any]) -> None:
     """Perplexity's, for one: rule 2, as for the spans that report the same call."""
     assert digest(2, CALL_ID) == identity(event | {"id": CALL_ID} | more)
@@ -177,7 +181,11 @@ def test_a_usage_object_of_details_alone_is_openais(event: dict[str, Any]) -> No
         "cache_creation_input_tokens": 3,
     }
     record = one("litellm", event)
-    assert (1, 2, event["prompt_tokens"]) == (record.cache_read_tokens, record.cache_write_tokens, record.input_tokens)
+    assert (1, 2, event["prompt_tokens"]) == (
+        record.cache_read_tokens,
+        record.cache_write_tokens,
+        record.input_tokens,
+    )
 
 
 DETAILS: dict[str, Any] = {
@@ -247,7 +255,9 @@ def test_claude_code_names_its_session_in_the_end_user(event: dict[str, Any], en
 
 
 def test_claude_code_names_its_session_in_a_header(event: dict[str, Any], row: dict[str, Any]) -> None:
-    """The proxy keeps it in the metadata, in its rows as JSON text; a trace id in place of a session gives way."""
+    """
+    The proxy keeps it in the metadata, in its rows as JSON text; a trace id in place of a session gives way.
+    """
     headers = {"x-claude-code-session-id": "5c9d", "x-api-key": "CANARY"}
     event["metadata"] |= {"requester_metadata": {}, "requester_custom_headers": headers}
     assert "5c9d" == one("litellm", event | {"session_id": None}).session
@@ -256,7 +266,9 @@ def test_claude_code_names_its_session_in_a_header(event: dict[str, Any], row: d
 
 
 @pytest.mark.parametrize(("tier", "expected"), [("flex", "flex"), ("default", None), (None, None), (7, None)])
-def test_a_tier_with_prices_of_its_own_is_a_tag(event: dict[str, Any], tier: object, expected: str | None) -> None:
+def test_a_tier_with_prices_of_its_own_is_a_tag(
+    event: dict[str, Any], tier: object, expected: str | None
+) -> None:
     """In the usage object, as Anthropic has it, or in the answer, as OpenAI has it."""
     answer = event["response"] | {"service_tier": tier}
     assert expected == one("litellm", event | {"response": answer}).tags.get("service_tier")
@@ -279,7 +291,11 @@ def test_metadata_of_another_shape_costs_no_call(event: dict[str, Any], metadata
 def test_a_spend_row_of_an_older_version_has_naive_times(row: dict[str, Any]) -> None:
     """They are UTC, and a cache hit is text."""
     record = one(None, row | {"startTime": "2026-11-20 07:09:42.098113", "cache_hit": "True", "spend": 0.0})
-    assert ("2026-11-20T07:09:42.098113Z", "cached", "0") == (rfc3339(record.start_time), record.status, record.cost)
+    assert ("2026-11-20T07:09:42.098113Z", "cached", "0") == (
+        rfc3339(record.start_time),
+        record.status,
+        record.cost,
+    )
 
 
 def test_a_failed_spend_row_names_its_error(row: dict[str, Any]) -> None:
@@ -349,7 +365,12 @@ def test_the_old_payload_is_read_out_of_its_text() -> None:
         record.operation,
         record.request_model,
     )
-    assert ("u1", "t1", "alpha", {"end_user": "end"}) == (record.user, record.team, record.api_key, record.tags)
+    assert ("u1", "t1", "alpha", {"end_user": "end"}) == (
+        record.user,
+        record.team,
+        record.api_key,
+        record.tags,
+    )
     assert "2025-03-04T10:11:12.123456Z" == rfc3339(record.start_time)
 
 
@@ -372,7 +393,8 @@ def test_the_old_payloads_usage_may_be_a_dict() -> None:
 def test_the_old_payload_is_read_at_its_outermost_names() -> None:
     """What a caller writes into its own metadata stands deeper, and stands for nobody's key or team."""
     forged = (
-        "{'requester_metadata': {'user_api_key_team_id': 'CANARY', 'note': \"it's } 'user_api_key_alias': 'CANARY'\"}, "
+        "{'requester_metadata': {'user_api_key_team_id': 'CANARY', 'note': \"it's } 'user_api_key_alias': "
+        "'CANARY'\"}, "
         "'tags': ['user_api_key_alias', 'CANARY'], 'at': datetime.datetime(2025, 3, 4), "
     )
     record = one(None, old_payload() | {"metadata": forged + old_payload()["metadata"][1:]})

@@ -1,6 +1,6 @@
 """
-What holds for every format whatever a sender does to its payloads: no error but BadPayload, balanced books, whole
-tokens, and not a word of content in what leaves the decoder.
+What holds for every format whatever a sender does to its payloads: no error but BadPayload, balanced books,
+whole tokens, and not a word of content in what leaves the decoder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,21 @@ SCALARS = (
     | st.floats(allow_nan=True, allow_infinity=True)
     | st.text(max_size=20)
     | st.sampled_from(
-        ["", "-", "None", "0", "1e99999999", "NaN", "2025-13-99", "{", "[1", "\ud800", '{"a": 1}', "arn:x", "/"]
+        [
+            "",
+            "-",
+            "None",
+            "0",
+            "1e99999999",
+            "NaN",
+            "2025-13-99",
+            "{",
+            "[1",
+            "\ud800",
+            '{"a": 1}',
+            "arn:x",
+            "/",
+        ]
     )
 )
 ANYTHING = st.recursive(
@@ -59,7 +73,8 @@ def payloads(format: str) -> list[Any]:
     """The cases of one format, decoded; lines as a list."""
     bodies = [one.body for one in cases(format) if b"resourceSpans" not in one.body]
     return [
-        json.loads(body) if not _is_lines(body) else [json.loads(line) for line in body.splitlines()] for body in bodies
+        json.loads(body) if not _is_lines(body) else [json.loads(line) for line in body.splitlines()]
+        for body in bodies
     ]
 
 
@@ -108,7 +123,13 @@ def assert_sound(outcome: Outcome) -> None:
         json.dumps(as_json(record))
         if isinstance(record, UsageMetric):
             continue
-        for name in ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"):
+        for name in (
+            "input_tokens",
+            "output_tokens",
+            "cache_read_tokens",
+            "cache_write_tokens",
+            "reasoning_tokens",
+        ):
             number = getattr(record, name)
             assert number is None or (type(number) is int and number >= 0), name
         if record.input_tokens is not None:
@@ -120,7 +141,9 @@ def assert_sound(outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(data=st.data())
 def test_no_value_in_any_place_breaks_a_format(format: str, data: st.DataObject) -> None:
     """Numbers for text, text for objects, NaN, lone surrogates, giants, nulls."""
@@ -155,7 +178,9 @@ def test_no_bytes_break_a_format(format: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_number_beyond_any_number_breaks_no_format(format: str) -> None:
-    """Its exponent has more digits than a Decimal can hold: whatever stands there is unknown or refused, alone."""
+    """
+    Its exponent has more digits than a Decimal can hold: whatever stands there is unknown or refused, alone.
+    """
     marker = json.dumps(CANARY).encode()
     for payload in payloads(format):
         for path in places(payload):

@@ -30,7 +30,8 @@ def test_bifrost_errors_and_several_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("embedding text-embedding-3-small", "embeddings"), ("list_models x", "list_models")]
+    ("name", "expected"),
+    [("embedding text-embedding-3-small", "embeddings"), ("list_models x", "list_models")],
 )
 def test_bifrost_operations_have_opentelemetrys_names(name: str, expected: str) -> None:
     """Where it has one for the first word; else the word."""
@@ -54,7 +55,9 @@ def test_bifrost_names_of_a_trace_without_end_are_not_written_to_every_span() ->
     """Of a megabyte and 20,000 spans they would make 20 gigabytes."""
     trace = case("bifrost", "trace-offset-times")
     call = trace["Spans"][2]
-    outcome = read("bifrost", trace | {"TraceID": "x" * 4_000_000, "Spans": [call, *[{"Kind": "x"}] * 20_000]})
+    outcome = read(
+        "bifrost", trace | {"TraceID": "x" * 4_000_000, "Spans": [call, *[{"Kind": "x"}] * 20_000]}
+    )
     assert [(None, call["SpanID"])] == [(record.trace_id, record.span_id) for record in inferences(outcome)]
 
 
@@ -96,14 +99,18 @@ def test_bifrost_counts_under_newer_and_older_names(names: tuple[str, ...]) -> N
 
 def test_bifrost_without_a_call_is_none() -> None:
     """A trace of plugins and health checks."""
-    assert {NOT_AI: 1} == dict(read("bifrost", case("bifrost", "trace-offset-times") | {"Spans": None}).ignored)
+    assert {NOT_AI: 1} == dict(
+        read("bifrost", case("bifrost", "trace-offset-times") | {"Spans": None}).ignored
+    )
 
 
 def test_apisix_entries_without_a_model_are_no_calls() -> None:
     """The summary's defaults are empty text and "0"."""
     entry = case("apisix", "http-logger-summary")[0]
     empty = dict.fromkeys(entry["llm_summary"], "") | {"prompt_tokens": "0", "completion_tokens": "0"}
-    outcome = read("apisix", [entry | {"llm_summary": empty}, {k: v for k, v in entry.items() if k != "llm_summary"}])
+    outcome = read(
+        "apisix", [entry | {"llm_summary": empty}, {k: v for k, v in entry.items() if k != "llm_summary"}]
+    )
     assert {NOT_AI: 2} == dict(outcome.ignored)
 
 
@@ -161,7 +168,8 @@ def test_agentgateways_time_is_the_end() -> None:
     """The duration leads back, whatever its unit."""
     line = case("agentgateway", "json-log-line")
     starts = {
-        took: rfc3339(one("agentgateway", line | {"duration": took}).start_time) for took in ("1.25s", "250us", "0ms")
+        took: rfc3339(one("agentgateway", line | {"duration": took}).start_time)
+        for took in ("1.25s", "250us", "0ms")
     }
     assert {
         "1.25s": "2026-02-11T10:00:00Z",
@@ -198,8 +206,14 @@ def test_bifrost_a_retry_is_an_attempt_with_tokens_of_its_own() -> None:
     """The span of kind `llm.call` is the first attempt, whose figures say nothing of the others."""
     trace = case("bifrost", "trace-offset-times")
     first = trace["Spans"][2] | {"Status": "error"}
-    usage = {"gen_ai.usage.prompt_tokens": 8, "gen_ai.usage.completion_tokens": 9, "gen_ai.operation.name": "chat"}
-    attempt = {name: first["Attributes"][name] for name in ("gen_ai.provider.name", "gen_ai.request.model")} | usage
+    usage = {
+        "gen_ai.usage.prompt_tokens": 8,
+        "gen_ai.usage.completion_tokens": 9,
+        "gen_ai.operation.name": "chat",
+    }
+    attempt = {
+        name: first["Attributes"][name] for name in ("gen_ai.provider.name", "gen_ai.request.model")
+    } | usage
     attempt |= {"gen_ai.response.service_tier": "flex"}
     ids = {"SpanID": "bbbbbbbbbbbbbbbb", "ParentID": first["SpanID"]}
     retry = first | ids | {"Name": "retry.attempt.1", "Kind": "retry", "Status": "ok", "Attributes": attempt}
@@ -221,7 +235,9 @@ def test_bifrost_a_retry_is_an_attempt_with_tokens_of_its_own() -> None:
     ],
 )
 def test_apisix_passes_on_the_input_of_its_clients_protocol(uri: str, model: str, expected: int) -> None:
-    """Anthropic's and Bedrock's leave the cache out; a translated answer is in OpenAI's shape, cache inside."""
+    """
+    Anthropic's and Bedrock's leave the cache out; a translated answer is in OpenAI's shape, cache inside.
+    """
     entry = case("apisix", "http-logger-summary")[0]
     entry["request"] |= {"uri": uri}
     entry["llm_summary"] |= {

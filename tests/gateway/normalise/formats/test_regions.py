@@ -11,7 +11,11 @@ from gateway.normalise.options import Options
 from tests.gateway.normalise.formats.payloads import case, one, read
 
 ANTHROPIC = {"input_tokens": 5, "output_tokens": 2}
-GEOGRAPHY = {"id": "msg_0123456789abcdef0123", "model": "claude-x", "usage": {**ANTHROPIC, "inference_geo": "us"}}
+GEOGRAPHY = {
+    "id": "msg_0123456789abcdef0123",
+    "model": "claude-x",
+    "usage": {**ANTHROPIC, "inference_geo": "us"},
+}
 
 
 def bedrock(**fields: Any) -> dict[str, Any]:
@@ -57,7 +61,9 @@ def litellm(**fields: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_the_region_of_a_call(format: str, payload: Any, region: str | None) -> None:
-    """As the provider's answer, the log or the address has it, and explained; absent where nothing tells it."""
+    """
+    As the provider's answer, the log or the address has it, and explained; absent where nothing tells it.
+    """
     assert region == one(format, payload).region
     [why] = read(format, payload, options=Options(explain=True)).why or []
     assert (region is not None) == ("region" in why)

@@ -62,7 +62,11 @@ def test_many_providers_are_of_openais_kind(kind: str, model: str, expected: str
     assert expected == one(None, {**LINE, "provider_kind": kind, "provider_model_version": model}).provider
 
 
-ROW: dict[str, Any] = {"REQUEST_ID": "r-1", "GATEWAY_NAME": "G", "START_TIME": "2026-11-20 02:00:00.000 -0800"}
+ROW: dict[str, Any] = {
+    "REQUEST_ID": "r-1",
+    "GATEWAY_NAME": "G",
+    "START_TIME": "2026-11-20 02:00:00.000 -0800",
+}
 
 
 def test_a_row_of_snowflakes_gateway_is_a_call_for_each_model() -> None:
@@ -116,13 +120,20 @@ def test_rows_of_snowflakes_functions_are_calls_of_their_query() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        {"AGENT_NAME": "helper", "PARENT_REQUEST_ID": "r0", "MODEL_NAME": "m", "TOKENS_GRANULAR": {"input": 5}},
+        {
+            "AGENT_NAME": "helper",
+            "PARENT_REQUEST_ID": "r0",
+            "MODEL_NAME": "m",
+            "TOKENS_GRANULAR": {"input": 5},
+        },
         {"TOKENS_GRANULAR": {"claude-sonnet-5": {"input": 1300, "output": 200}}, "CREDITS": 0.003},
     ],
     ids=["an agent", "Cortex Code"],
 )
 def test_rows_of_snowflake_that_hold_sums_are_shown(said: dict[str, Any]) -> None:
     """Each of their requests may have a row in another view."""
-    outcome = read("snowflake", {"REQUEST_ID": "r1", "START_TIME": "2026-11-20 10:00:00Z", "TOKENS": 1500, **said})
+    outcome = read(
+        "snowflake", {"REQUEST_ID": "r1", "START_TIME": "2026-11-20 10:00:00Z", "TOKENS": 1500, **said}
+    )
     assert ([], {UNRECOGNISED_AI: 1}) == (outcome.records, dict(outcome.ignored))
     assert "TOKENS" in outcome.unrecognised[0]

@@ -56,7 +56,9 @@ def traces(*spans: dict[str, Any], scope: str = "", resource: dict[str, Any] | N
     return {
         "resourceSpans": [
             {
-                "resource": {"attributes": [attribute(name, value) for name, value in (resource or {}).items()]},
+                "resource": {
+                    "attributes": [attribute(name, value) for name, value in (resource or {}).items()]
+                },
                 "scopeSpans": [{"scope": {"name": scope}, "spans": list(spans)}],
             }
         ]
@@ -74,17 +76,23 @@ def in_protobuf(payload: dict[str, Any]) -> bytes:
         if isinstance(node, list):
             return [translated(part) for part in node]
         if isinstance(node, dict):
-            return {name: as_base64(part) if name in _IDS else translated(part) for name, part in node.items()}
+            return {
+                name: as_base64(part) if name in _IDS else translated(part) for name, part in node.items()
+            }
         return node
 
     def as_base64(digits: str) -> str:
         return base64.b64encode(bytes.fromhex(digits)).decode()
 
-    message = json_format.ParseDict(translated(payload), ExportTraceServiceRequest(), ignore_unknown_fields=True)
+    message = json_format.ParseDict(
+        translated(payload), ExportTraceServiceRequest(), ignore_unknown_fields=True
+    )
     return message.SerializeToString()
 
 
-def normalised(payload: dict[str, Any] | bytes, *, encoding: str = "json", options: Options | None = None) -> Outcome:
+def normalised(
+    payload: dict[str, Any] | bytes, *, encoding: str = "json", options: Options | None = None
+) -> Outcome:
     """The outcome of a trace payload, its books checked."""
     if isinstance(payload, bytes):
         body = payload
@@ -113,4 +121,8 @@ def said(record: Inference, *fields: str) -> dict[str, Any]:
         return {field: getattr(record, field) for field in fields}
     left_out = {"id", "trace_id", "span_id", "start_time", "end_time", "cost_source"}
     found = {field: getattr(record, field) for field in record.__struct_fields__ if field not in left_out}
-    return {field: value for field, value in found.items() if value is not None and value is not False and value != {}}
+    return {
+        field: value
+        for field, value in found.items()
+        if value is not None and value is not False and value != {}
+    }

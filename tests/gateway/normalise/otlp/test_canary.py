@@ -51,7 +51,13 @@ FREE_PREFIXES = (
     "langfuse.observation.metadata.", "langsmith.metadata.", "metadata.",
 )  # fmt: skip
 FREE_NAMES = tuple(prefix + name for prefix in FREE_PREFIXES for name in content_names.CONTENT)
-EMAILS = ("user.email", "email", "enduser.email", "metadata.user_api_key_user_email", "ai.telemetry.metadata.email")
+EMAILS = (
+    "user.email",
+    "email",
+    "enduser.email",
+    "metadata.user_api_key_user_email",
+    "ai.telemetry.metadata.email",
+)
 READ_FOR_NUMBERS = ("gcp.vertex.agent.llm_response", "ai.response.providerMetadata")
 # Content of which an id and counts are read, when a provider gave them.
 ANSWERS = (
@@ -63,7 +69,13 @@ ANSWERS = (
     "genkit:output",
     "genkit:input",
 )
-USAGE_OBJECTS = ("usage", "gen_ai.usage", "llm.usage", "gen_ai.usage.raw", "langsmith.metadata.usage_metadata")
+USAGE_OBJECTS = (
+    "usage",
+    "gen_ai.usage",
+    "llm.usage",
+    "gen_ai.usage.raw",
+    "langsmith.metadata.usage_metadata",
+)
 NEW_NAMES = (*CONTENT, *CONTENT_METADATA, *EMAILS)
 
 
@@ -197,7 +209,9 @@ def test_no_canary_hides_under_a_free_name(key: str, path: Path) -> None:
 def test_canaries_change_no_record(key: str, path: Path) -> None:
     """Content has no say in what is counted."""
     before, after = read(key, loaded(path)), read(key, loaded(path, add_canaries))
-    assert [as_json(r) | {"id": ""} for r in before.records] == [as_json(r) | {"id": ""} for r in after.records]
+    assert [as_json(r) | {"id": ""} for r in before.records] == [
+        as_json(r) | {"id": ""} for r in after.records
+    ]
     assert [(p.value, p.template) for p in before.points] == [(p.value, p.template) for p in after.points]
 
 

@@ -73,7 +73,9 @@ def test_the_case_becomes_the_expected_records(key: str, path: Path, encoding: s
     body = path.read_bytes() if encoding == "json" else in_protobuf(key, payload)
     outcome = finished(otlp.normalise(signal, body, json=encoding == "json", options=Options()))  # type: ignore[arg-type]
     assert_balanced(outcome)
-    expected = [comparable(row) for row in json.loads(path.with_suffix(".expected.json").read_text())["records"]]
+    expected = [
+        comparable(row) for row in json.loads(path.with_suffix(".expected.json").read_text())["records"]
+    ]
     rows = [comparable(as_json(record)) for record in records_of(outcome)]
     fields = expected[0].keys() if expected else ()
     found = [{name: row[name] for name in fields} for row in rows]

@@ -78,7 +78,12 @@ def test_the_attribute_names_the_event_before_the_field() -> None:
 
 @pytest.mark.parametrize(
     ("operation", "canonical"),
-    [("embeddings", "embeddings"), ("generate_content", "generate_content"), (None, "chat"), ("acompletion", "chat")],
+    [
+        ("embeddings", "embeddings"),
+        ("generate_content", "generate_content"),
+        (None, "chat"),
+        ("acompletion", "chat"),
+    ],
 )
 def test_operations(operation: str | None, canonical: str) -> None:
     """The stated operation in canonical words; chat when the event has none."""
@@ -127,8 +132,13 @@ def test_an_answer_that_ended_in_error_alone_is_a_failure(reasons: Any) -> None:
         ({"gen_ai.usage.cost": 0.5}, "0.5"),
     ],
 )  # fmt: skip
-def test_a_cost_of_zero_is_unknown_where_its_sender_knows_no_price(changes: dict[str, Any], expected: str) -> None:
-    """OpenLIT writes 0 for a model without a price, in its events as in its spans; others are taken at their word."""
+def test_a_cost_of_zero_is_unknown_where_its_sender_knows_no_price(
+    changes: dict[str, Any], expected: str
+) -> None:
+    """
+    OpenLIT writes 0 for a model without a price, in its events as in its spans; others are taken at their
+    word.
+    """
     assert expected == details(changes, resource={"telemetry.sdk.name": "openlit"}).cost
     assert "0" == details({"gen_ai.usage.cost": 0.0}).cost
 
@@ -138,7 +148,9 @@ def test_a_cost_of_zero_is_unknown_where_its_sender_knows_no_price(changes: dict
     [(1280, (1200, 80)), (1295, (1200, 95)), (1165, (1070, 95)), (999, (1200, 95)), (None, (1200, 95))],
 )
 def test_a_total_decides_between_two_sets_of_counts(total: int | None, expected: tuple[int, int]) -> None:
-    """An event may state its sums under old and new names, as a span may; where none agrees, the new names stay."""
+    """
+    An event may state its sums under old and new names, as a span may; where none agrees, the new names stay.
+    """
     record = details({
         "gen_ai.usage.input_tokens": 1200, "gen_ai.usage.prompt_tokens": 1070,
         "gen_ai.usage.output_tokens": 95, "gen_ai.usage.completion_tokens": 80,
@@ -149,7 +161,10 @@ def test_a_total_decides_between_two_sets_of_counts(total: int | None, expected:
 
 def test_copilot_chat_is_githubs_unless_it_says_otherwise() -> None:
     """A key of one's own names its provider."""
-    copilot = {"scope": "copilot-chat", "resource": {"service.name": "copilot-chat", "session.id": "window-1"}}
+    copilot = {
+        "scope": "copilot-chat",
+        "resource": {"service.name": "copilot-chat", "session.id": "window-1"},
+    }
     records = [
         details({"gen_ai.provider.name": None, "gen_ai.conversation.id": "chat-1"}, **copilot),
         details({"gen_ai.provider.name": "anthropic"}, **copilot),
@@ -163,7 +178,8 @@ def test_openlit_passes_anthropics_input_on_without_the_cache() -> None:
     """Its events count like its spans: exclusive at Anthropic and Bedrock only."""
     openlit = {"resource": {"telemetry.sdk.name": "openlit"}}
     assert [164, 100] == [
-        details({"gen_ai.provider.name": provider}, **openlit).input_tokens for provider in ("anthropic", "openai")
+        details({"gen_ai.provider.name": provider}, **openlit).input_tokens
+        for provider in ("anthropic", "openai")
     ]
 
 
@@ -201,14 +217,18 @@ def test_a_plain_log_line_is_no_call() -> None:
 
 def test_what_looks_like_ai_is_shown_by_its_names_alone() -> None:
     """An operator sees the shape of what nobody took, and never a value."""
-    outcome = read_logs(log({"llm.model_name": "canary", "output_tokens": 5, "user": "canary"}, body="my_llm_event"))
+    outcome = read_logs(
+        log({"llm.model_name": "canary", "output_tokens": 5, "user": "canary"}, body="my_llm_event")
+    )
     assert {UNRECOGNISED_AI: 1} == outcome.ignored
     assert [("llm.model_name", "output_tokens", "user")] == outcome.unrecognised
 
 
 def test_a_rejection_names_the_place_and_no_value() -> None:
     """The sender learns which of its records was refused."""
-    outcome = read_logs(log(CALL, event_name=DETAILS), log(CALL | {"gen_ai.usage.output_tokens": -77}, body=DETAILS))
+    outcome = read_logs(
+        log(CALL, event_name=DETAILS), log(CALL | {"gen_ai.usage.output_tokens": -77}, body=DETAILS)
+    )
     assert [(1, IMPLAUSIBLE)] == [(reject.item, reject.reason) for reject in outcome.rejects]
     assert "log record 1" in outcome.rejects[0].message
     assert "77" not in outcome.rejects[0].message
@@ -239,7 +259,9 @@ def test_why_names_the_attributes_behind_the_fields() -> None:
 
 def test_why_says_when_a_part_was_added() -> None:
     """A sum is no attribute's value: the explanation says that something came to it."""
-    outcome = read_logs(log(CALL | {"gen_ai.usage.total_tokens": 184}, body=DETAILS), options=Options(explain=True))
+    outcome = read_logs(
+        log(CALL | {"gen_ai.usage.total_tokens": 184}, body=DETAILS), options=Options(explain=True)
+    )
     assert outcome.why is not None
     assert outcome.why[0]["input_tokens"].startswith("gen_ai.usage.input_tokens + cache")
     assert "gen_ai.usage.output_tokens" == outcome.why[0]["output_tokens"]
@@ -248,14 +270,18 @@ def test_why_says_when_a_part_was_added() -> None:
 def test_attributes_of_the_operators_choice_become_tags() -> None:
     """privacy.keep_attributes adds names; what is over a bound is left out and counted."""
     options = Options(keep_attributes=frozenset({"build.number", "build.text"}))
-    outcome = read_logs(log(CALL | {"build.number": 7, "build.text": "x" * 300}, body=DETAILS), options=options)
+    outcome = read_logs(
+        log(CALL | {"build.number": 7, "build.text": "x" * 300}, body=DETAILS), options=options
+    )
     assert ({"build.number": "7"}, 1) == (getattr(outcome.records[0], "tags", None), outcome.left_out)
 
 
 def test_people_are_no_tags() -> None:
     """Names, addresses and ids of people in free metadata stay out of the tags; the rest is kept."""
     metadata = '{"user_name": "Ada", "email": "ada@b.example", "userId": "u-1", "tier": "gold", "seats": 3}'
-    record = details({"metadata": metadata, "ai.telemetry.metadata.userName": "Ada", "user.email": "ada@b.example"})
+    record = details(
+        {"metadata": metadata, "ai.telemetry.metadata.userName": "Ada", "user.email": "ada@b.example"}
+    )
     assert {"tier": "gold", "seats": "3"} == record.tags
 
 
@@ -297,7 +323,9 @@ def test_whatever_comes_is_booked_and_never_bills_nonsense(records: list[Any]) -
                   record.reasoning_tokens)  # fmt: skip
         assert all(count is None or (type(count) is int and count >= 0) for count in counts)
         assert record.cost is None or (not record.cost.startswith("-") and "e" not in record.cost.lower())
-        assert record.start_time is None or record.end_time is None or 0 <= record.start_time <= record.end_time
+        assert (
+            record.start_time is None or record.end_time is None or 0 <= record.start_time <= record.end_time
+        )
         assert (record.status == "error") == (record.error_type is not None)
         if record.input_tokens is not None:
             assert record.input_tokens >= (record.cache_read_tokens or 0) + (record.cache_write_tokens or 0)

@@ -42,12 +42,18 @@ def test_a_delta_is_a_record_over_its_time() -> None:
         "name": TOKENS, "model": "gpt-4o-2024-11-20", "token_type": "input", "value": 1667, "unit": "{token}",
         "start_time": NOW, "end_time": NOW + 60 * SECOND, "source": "otel",
     } == picked(record, "name", "model", "token_type", "value", "unit", "start_time", "end_time", "source")  # fmt: skip
-    assert of_point(SeriesKeys().of(given_point), NOW, NOW + 60 * SECOND) == record.id == outcome.identities[0].id
+    assert (
+        of_point(SeriesKeys().of(given_point), NOW, NOW + 60 * SECOND)
+        == record.id
+        == outcome.identities[0].id
+    )
 
 
 def test_a_resent_delta_is_the_same_record() -> None:
     """The identity of a point does not depend on the request that brings it."""
-    first, again, next_one = read_points(typed("input"), typed("input"), typed("input", time=NOW + 9)).identities
+    first, again, next_one = read_points(
+        typed("input"), typed("input"), typed("input", time=NOW + 9)
+    ).identities
     assert (True, True) == (first == again, first != next_one)
 
 
@@ -68,7 +74,9 @@ def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta() -> None:
 
 def test_a_cumulative_zero_is_handed_over() -> None:
     """It is the base from which the counter grows; a delta of zero is nothing."""
-    outcome = read_points(typed("input", 0, cumulative=True), typed("input", 0.0), point("operation.cost", 0.0))
+    outcome = read_points(
+        typed("input", 0, cumulative=True), typed("input", 0.0), point("operation.cost", 0.0)
+    )
     assert (1, {UNCHANGED: 2}) == (len(outcome.points), outcome.ignored)
 
 
@@ -79,7 +87,10 @@ def test_money_below_a_trillionth_is_nothing(value: float) -> None:
 
 
 def test_envoys_types_are_parts_and_stay_apart() -> None:
-    """cached_input, cache_creation_input and reasoning are in input and output already: never added, never dropped."""
+    """
+    cached_input, cache_creation_input and reasoning are in input and output already: never added, never
+    dropped.
+    """
     kinds = ("input", "cached_input", "cache_creation_input", "output", "reasoning")
     how = {"scope": "envoyproxy/ai-gateway", "unit": "token"}
     records = metrics(read_points(*(typed(kind, **how) for kind in kinds)))
@@ -105,7 +116,11 @@ def test_a_third_type_total_is_dropped(how: dict[str, str], source: str) -> None
 
 def test_kongs_points_are_known_by_their_attributes() -> None:
     """The service name is the operator's; the consumer that Kong authenticated is the user."""
-    attributes = MODELS | {"gen_ai.token.type": "input", "kong.auth.consumer.name": "search", "kong.route.name": "ai"}
+    attributes = MODELS | {
+        "gen_ai.token.type": "input",
+        "kong.auth.consumer.name": "search",
+        "kong.route.name": "ai",
+    }
     (record,) = metrics(read_points(point(TOKENS, 5, attributes, resource={"service.name": "edge"})))
     assert ("kong", "search") == (record.source, record.user)
 
@@ -119,7 +134,9 @@ def test_kongs_cost_has_no_currency_and_is_dollars() -> None:
 def test_semantic_kernels_counters_have_their_kind_in_the_name() -> None:
     """prompt, completion and total, without a model."""
     names = [f"semantic_kernel.connectors.openai.tokens.{kind}" for kind in ("prompt", "completion", "total")]
-    outcome = read_points(*(point(name, 5, cumulative=True, scope="Microsoft.SemanticKernel.X") for name in names))
+    outcome = read_points(
+        *(point(name, 5, cumulative=True, scope="Microsoft.SemanticKernel.X") for name in names)
+    )
     assert [("semantic_kernel", "input", None), ("semantic_kernel", "output", None)] == [
         (p.template.source, p.template.token_type, p.template.model) for p in outcome.points
     ]
@@ -149,7 +166,10 @@ USAGE = "gen_ai.client.inference.usage."
 
 
 def test_the_old_family_beside_the_new_one_counts_once() -> None:
-    """Envoy's successors write both, each kind of token in two metrics: what comes first counts, the rest is kept."""
+    """
+    Envoy's successors write both, each kind of token in two metrics: what comes first counts, the rest is
+    kept.
+    """
     how = {"scope": "envoyproxy/ai-gateway", "resource": {"service.name": "edge"}}
     old = [typed("input", 100, **how), typed("output", 20, **how), typed("cached_input", 30, **how)]
     new = [
@@ -175,7 +195,10 @@ def test_two_instrumentations_may_use_a_family_each(other: dict[str, Any]) -> No
 def test_modalities_are_series_of_their_own() -> None:
     """Text and audio tokens of one kind add up."""
     name = "gen_ai.client.inference.usage.input_tokens"
-    points = [point(name, 5, MODELS | {"gen_ai.token.modality": kind}, cumulative=True) for kind in ("text", "audio")]
+    points = [
+        point(name, 5, MODELS | {"gen_ai.token.modality": kind}, cumulative=True)
+        for kind in ("text", "audio")
+    ]
     assert 2 == len({p.series for p in read_points(*points).points})
 
 
@@ -194,7 +217,12 @@ def test_cost_histograms(name: str, how: dict[str, Any], source: str, cumulative
     given_point.cumulative = cumulative
     outcome = read_points(given_point)
     record = outcome.points[0].template if cumulative else metrics(outcome)[0]
-    assert ("USD", None, source, "gpt-4o-2024-11-20") == (record.unit, record.token_type, record.source, record.model)
+    assert ("USD", None, source, "gpt-4o-2024-11-20") == (
+        record.unit,
+        record.token_type,
+        record.source,
+        record.model,
+    )
     value = outcome.points[0].value if cumulative else record.value
     assert (Decimal("0.00024839999999999997") if cumulative else "0.00024839999999999997") == value
 
@@ -232,7 +260,9 @@ def test_durations_and_counts_are_no_usage(name: str) -> None:
     assert {NOT_AI: 1} == read_points(point(name, 3.5, MODELS, unit="s")).ignored
 
 
-@pytest.mark.parametrize(("name", "attributes"), [("goose.session_tokens.tokens", MODELS), ("llm.openai.tokens", {})])
+@pytest.mark.parametrize(
+    ("name", "attributes"), [("goose.session_tokens.tokens", MODELS), ("llm.openai.tokens", {})]
+)
 def test_counters_that_ought_to_be_known_are_shown(name: str, attributes: dict[str, str]) -> None:
     """A family that nobody described is listed by name, and its tokens are not guessed at."""
     outcome = read_points(point(name, 5, attributes))
@@ -262,7 +292,9 @@ def test_implausible_money_is_rejected(value: float) -> None:
 def test_the_resource_is_the_last_place_for_session_and_user() -> None:
     """What the point says comes first."""
     resource = {"session.id": "resource", "user.id": "resource", "team.id": "core", "user": "root"}
-    (record,) = metrics(read_points(point(TOKENS, 5, MODELS | {"gen_ai.token.type": "input"}, resource=resource)))
+    (record,) = metrics(
+        read_points(point(TOKENS, 5, MODELS | {"gen_ai.token.type": "input"}, resource=resource))
+    )
     assert ("resource", "resource", "core") == (record.session, record.user, record.team)
     own = MODELS | {"gen_ai.token.type": "input", "session.id": "own", "user.id": "own", "team.id": "own"}
     (record,) = metrics(read_points(point(TOKENS, 5, own, resource=resource)))
@@ -318,7 +350,9 @@ def test_a_point_of_another_tollhouse_is_taken_as_it_is() -> None:
 def test_forwarded_money_keeps_its_digits() -> None:
     """A double would round what a long sum adds up to; the decimal text goes before it."""
     exact = {"tollhouse.value": "1234567.000000000000000001"}
-    assert ["1234567.000000000000000001"] == [r.value for r in metrics(forwarded(1234567.0, exact, unit="USD"))]
+    assert ["1234567.000000000000000001"] == [
+        r.value for r in metrics(forwarded(1234567.0, exact, unit="USD"))
+    ]
     assert ["0.1"] == [r.value for r in metrics(forwarded(0.1, unit="USD"))]
 
 
@@ -331,7 +365,9 @@ def test_a_sum_that_may_fall_counts_only_as_forwarded() -> None:
 
 
 def test_stand_in_times_are_not_taken_for_times() -> None:
-    """The other server says so when it put in times because there were none; 0 is a time that is not known."""
+    """
+    The other server says so when it put in times because there were none; 0 is a time that is not known.
+    """
     (record,) = metrics(forwarded(5, {"tollhouse.times": "none"}))
     assert (None, None) == (record.start_time, record.end_time)
     (record,) = metrics(forwarded(5, start_time=0))
@@ -359,14 +395,20 @@ def test_a_forwarded_value_has_to_be_plausible(value: float, unit: str) -> None:
 
 
 @given(
-    value=st.one_of(st.integers(1, 10**12), st.decimals("0.000000000001", 10**9, places=18).map(decimal_text)),
+    value=st.one_of(
+        st.integers(1, 10**12), st.decimals("0.000000000001", 10**9, places=18).map(decimal_text)
+    ),
     model=st.one_of(st.none(), st.text("abc-4.:/", min_size=1)),
     session=st.one_of(st.none(), st.text(min_size=1, max_size=20)),
     tags=st.dictionaries(st.sampled_from(["service", "agent", "gold.tier"]), st.text(min_size=1, max_size=9)),
     times=st.sampled_from([(None, None), (NOW, None), (None, NOW), (NOW, NOW + 5)]),
 )
 def test_what_one_tollhouse_sends_another_reads_back(
-    value: int | str, model: str | None, session: str | None, tags: dict[str, str], times: tuple[int | None, int | None]
+    value: int | str,
+    model: str | None,
+    session: str | None,
+    tags: dict[str, str],
+    times: tuple[int | None, int | None],
 ) -> None:
     """A record survives the way over the wire as it is, field by field."""
     record = UsageMetric(
@@ -385,8 +427,12 @@ NAMES = st.sampled_from([
     "operation.cost", "semantic_kernel.connectors.openai.tokens.prompt", "strands.event_loop.input.tokens", "x.tokens",
 ])  # fmt: skip
 ATTRIBUTES = st.dictionaries(
-    st.sampled_from(["gen_ai.token.type", "type", "token_type", "model", "session.id", "user.id", "tollhouse.id"]),
-    st.one_of(st.sampled_from(["input", "output", "total", "cacheRead", "", "0f" * 16]), st.integers(), st.floats()),
+    st.sampled_from(
+        ["gen_ai.token.type", "type", "token_type", "model", "session.id", "user.id", "tollhouse.id"]
+    ),
+    st.one_of(
+        st.sampled_from(["input", "output", "total", "cacheRead", "", "0f" * 16]), st.integers(), st.floats()
+    ),
     max_size=5,
 )
 POINTS = st.builds(

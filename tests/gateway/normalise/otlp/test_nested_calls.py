@@ -15,7 +15,15 @@ from gateway.normalise.otlp.decoding import slices, trace_ends, wire_cut
 from gateway.normalise.otlp.spans import reader as spans_module
 from gateway.normalise.payload import slices as payload_slices
 from spool.identity import of_link
-from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_protobuf, normalised, only, records, span, traces
+from tests.gateway.normalise.otlp.payloads import (
+    ENCODINGS,
+    in_protobuf,
+    normalised,
+    only,
+    records,
+    span,
+    traces,
+)
 from tests.gateway.normalise.outcomes import inferences
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "m"}
@@ -58,7 +66,9 @@ TREES: dict[str, tuple[list[tuple[dict[str, Any], int | None]], list[int]]] = {
 def test_which_spans_are_calls(name: str, order: str, encoding: str) -> None:
     """The rules of nested calls, whichever span is exported first."""
     tree, expected = TREES[name]
-    spans = [span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(tree, start=1)]
+    spans = [
+        span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(tree, start=1)
+    ]
     outcome = normalised(traces(*(spans if order == "as written" else reversed(spans))), encoding=encoding)
     found = sorted(int(record.span_id, 16) for record in outcome.records)  # type: ignore[arg-type, union-attr]
     assert expected == found
@@ -98,11 +108,16 @@ def _described(kinds: list[str], parents: list[int | None]) -> set[int]:
     return set().union(*(kept(number) for number in outermost))
 
 
-@given(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.none() | st.integers(0, 8)), max_size=9), st.randoms())
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.none() | st.integers(0, 8)), max_size=9),
+    st.randoms(),
+)
 def test_any_tree_of_spans_in_any_order(nodes: list[tuple[str, int | None]], chance: Random) -> None:
     """What the rule says word for word is what becomes of a trace, whichever span comes first."""
     kinds = [kind for kind, _ in nodes]
-    parents = [parent if parent is not None and parent < place else None for place, (_, parent) in enumerate(nodes)]
+    parents = [
+        parent if parent is not None and parent < place else None for place, (_, parent) in enumerate(nodes)
+    ]
     spans = [
         span(place, KINDS[kind], parent=None if parent is None else parent + 1)
         for place, (kind, parent) in enumerate(zip(kinds, parents, strict=True), start=1)
@@ -128,7 +143,12 @@ def test_a_dropped_twin_gives_cost_identity_and_the_fuller_tokens() -> None:
 
 def test_the_inner_figures_stay_when_the_twin_knows_no_more() -> None:
     """Equal numbers of fields: the innermost report is the nearest to the call."""
-    inner = {**USED, "gen_ai.usage.input_tokens": 9, "gen_ai.usage.output_tokens": 3, "gen_ai.usage.cost": 0.1}
+    inner = {
+        **USED,
+        "gen_ai.usage.input_tokens": 9,
+        "gen_ai.usage.output_tokens": 3,
+        "gen_ai.usage.cost": 0.1,
+    }
     record = only(traces(span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, inner, parent=1)))
     assert (9, "0.1") == (record.input_tokens, record.cost)
 
@@ -147,7 +167,9 @@ WRITTEN = "gen_ai.usage.cache_creation.input_tokens"
 
 
 @pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("more", [{}, {"gen_ai.usage.cache_read.input_tokens": 0, "gen_ai.usage.reasoning_tokens": 0}])
+@pytest.mark.parametrize(
+    "more", [{}, {"gen_ai.usage.cache_read.input_tokens": 0, "gen_ai.usage.reasoning_tokens": 0}]
+)
 @pytest.mark.parametrize("total", [400, 112])
 def test_a_stated_zero_hides_no_count_of_a_twin(total: int, more: dict[str, Any], turned: bool) -> None:
     """A part of 0 gives way to a positive one: OpenLLMetry writes 0 for a cache write that the SDK counts."""
@@ -170,13 +192,21 @@ def test_a_kept_call_takes_model_and_provider_of_its_twin() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_kept_call_takes_id_and_tier_of_its_one_twin(turned: bool) -> None:
-    """AutoGen's span counts, the one of the OpenAI library below it has the answer's id; or the other way round."""
-    answered = {**CHAT, "gen_ai.response.id": "chatcmpl-0123456789abcdef", "openai.response.service_tier": "flex"}
+    """
+    AutoGen's span counts, the one of the OpenAI library below it has the answer's id; or the other way round.
+    """
+    answered = {
+        **CHAT,
+        "gen_ai.response.id": "chatcmpl-0123456789abcdef",
+        "openai.response.service_tier": "flex",
+    }
     outer, inner = (answered, USED) if turned else (USED, answered)
     record = only(traces(span(1, outer), span(2, inner, parent=1)))
     told = (record.request_id, record.tags["service_tier"], record.input_tokens)
     assert ("chatcmpl-0123456789abcdef", "flex", 10) == told
-    theirs = only(traces(span(3, {**USED, "gen_ai.response.id": "chatcmpl-0123456789abcdef"}, traceId=f"{9:032x}")))
+    theirs = only(
+        traces(span(3, {**USED, "gen_ai.response.id": "chatcmpl-0123456789abcdef"}, traceId=f"{9:032x}"))
+    )
     assert theirs.id == record.id
 
 
@@ -196,7 +226,12 @@ def test_an_id_that_may_be_of_another_call_is_left(below: list[dict[str, Any]]) 
 
 def test_an_outer_call_over_two_gives_neither_its_sums() -> None:
     """Cost and tokens go down one to one only."""
-    outer = {**USED, "gen_ai.usage.input_tokens": 20, "gen_ai.usage.cost": 0.2, "gen_ai.usage.reasoning_tokens": 1}
+    outer = {
+        **USED,
+        "gen_ai.usage.input_tokens": 20,
+        "gen_ai.usage.cost": 0.2,
+        "gen_ai.usage.reasoning_tokens": 1,
+    }
     outcome = normalised(traces(span(1, outer), span(2, USED, parent=1), span(3, USED, parent=1)))
     assert [(10, None), (10, None)] == [(record.input_tokens, record.cost) for record in inferences(outcome)]
     assert {"merged": 1} == dict(outcome.ignored)
@@ -205,9 +240,13 @@ def test_an_outer_call_over_two_gives_neither_its_sums() -> None:
 def test_a_failed_attempt_takes_nothing_from_the_call_that_was_mended() -> None:
     """The outer cost is that of the good attempt."""
     outcome = normalised(
-        traces(span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, FAILED, parent=1), span(3, USED, parent=1))
+        traces(
+            span(1, {**USED, "gen_ai.usage.cost": 0.2}), span(2, FAILED, parent=1), span(3, USED, parent=1)
+        )
     )
-    assert [("error", None), ("ok", "0.2")] == [(record.status, record.cost) for record in inferences(outcome)]
+    assert [("error", None), ("ok", "0.2")] == [
+        (record.status, record.cost) for record in inferences(outcome)
+    ]
 
 
 def test_identity_comes_from_the_nearest_ancestor_then_from_the_resource() -> None:
@@ -265,7 +304,9 @@ def _chain(number: int) -> dict[str, Any]:
 
 def _ladder(number: int) -> dict[str, Any]:
     """A chain of failures, each with another failure beside it."""
-    return span(number, FAILED, parent=(number - 1 if number % 2 == 0 else number - 2) if number > 1 else None)
+    return span(
+        number, FAILED, parent=(number - 1 if number % 2 == 0 else number - 2) if number > 1 else None
+    )
 
 
 def _fan(number: int) -> dict[str, Any]:
@@ -317,7 +358,9 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
 
 
 def test_a_run_of_pydantic_ai_is_an_agent_whatever_its_version() -> None:
-    """The first version names neither an operation nor a kind; what a tool's model calls below it are their own."""
+    """
+    The first version names neither an operation nor a kind; what a tool's model calls below it are their own.
+    """
     run = {"agent_name": "planner", "model_name": "m", "gen_ai.usage.input_tokens": 12}
     payload = traces(span(1, USED), span(2, run, parent=1), span(3, USED, parent=2), scope="pydantic-ai")
     assert 2 == len(normalised(payload).records)
@@ -345,7 +388,9 @@ def test_a_circle_of_spans_has_nothing_above(parents: tuple[int, int | None]) ->
     circle = [span(number, HTTP, parent=parent) for number, parent in enumerate(parents, start=1)]
     outcome = normalised(traces(*circle, span(3, FAILED, parent=1)))
     (record,) = inferences(outcome)
-    assert [(of_link(f"{1:032x}", f"{3:016x}", record),)] == [identity.links for identity in outcome.identities]
+    assert [(of_link(f"{1:032x}", f"{3:016x}", record),)] == [
+        identity.links for identity in outcome.identities
+    ]
 
 
 @pytest.mark.parametrize(
@@ -359,6 +404,8 @@ def test_a_circle_of_spans_has_nothing_above(parents: tuple[int, int | None]) ->
     ],
 )
 def test_which_calls_are_linked(more: dict[str, Any], links: int) -> None:
-    """Those that the other end may know by no id in common: failures, and answers with none or a sealed one."""
+    """
+    Those that the other end may know by no id in common: failures, and answers with none or a sealed one.
+    """
     (identity,) = normalised(traces(span(1, USED | more, parent=9))).identities
     assert links == len(identity.links)

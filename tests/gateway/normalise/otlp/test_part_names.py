@@ -35,7 +35,9 @@ def names_of(item: Any) -> Iterator[str]:
 def test_no_part_of_a_sum_is_passed_over() -> None:
     """A cached token whose name is in no table is estimated at the full price."""
     known = {name for field in _PARTS for name in FIELD_NAMES[field]}
-    payloads = [json.loads(path.read_bytes()) for path in CASES.rglob("*.json") if ".expected" not in path.name]
+    payloads = [
+        json.loads(path.read_bytes()) for path in CASES.rglob("*.json") if ".expected" not in path.name
+    ]
     parts = {
         name
         for payload in payloads

@@ -51,10 +51,16 @@ USAGE = {"input_tokens": 5, "output_tokens": 2, "inference_geo": "us"}
             "us-west-2",
         ),
         ("aws.bedrock", {"aws.region": "eu-west-1", "server.address": "llm-proxy.internal"}, "eu-west-1"),
-        ("openai", {"server.address": "llm-proxy.internal", "llm.openai.api_base": "https://eu.api.openai.com"}, "eu"),
+        (
+            "openai",
+            {"server.address": "llm-proxy.internal", "llm.openai.api_base": "https://eu.api.openai.com"},
+            "eu",
+        ),
     ],
 )
-def test_where_the_provider_processed_a_call(provider: str, attributes: dict[str, Any], region: str | None) -> None:
+def test_where_the_provider_processed_a_call(
+    provider: str, attributes: dict[str, Any], region: str | None
+) -> None:
     """Regions of clouds beside their own provider, and the address that was called; both are explained."""
     call = {**CALL, "gen_ai.provider.name": provider, **attributes}
     explained = Options(explain=True)
@@ -79,13 +85,25 @@ def test_the_region_of_a_twin_is_that_of_the_call() -> None:
     assert "us-east-1" == only(traces(*spans)).region
 
 
-@pytest.mark.parametrize(("stated", "region"), [("us", "us"), ("not_available", None), (["us"], None), (None, None)])
+@pytest.mark.parametrize(
+    ("stated", "region"), [("us", "us"), ("not_available", None), (["us"], None), (None, None)]
+)
 def test_an_answer_that_is_read_for_its_counts_tells_it(stated: Any, region: str | None) -> None:
-    """Anthropic's usage has `inference_geo`: in an answer within an attribute, and in the AI SDK's metadata."""
+    """
+    Anthropic's usage has `inference_geo`: in an answer within an attribute, and in the AI SDK's metadata.
+    """
     usage = {**USAGE, "inference_geo": stated}
     answer = {"id": "msg_0123456789abcdef0123", "model": "claude-x", "usage": usage}
-    chat = {"openinference.span.kind": "LLM", "llm.model_name": "claude-x", "output.value": json.dumps(answer)}
+    chat = {
+        "openinference.span.kind": "LLM",
+        "llm.model_name": "claude-x",
+        "output.value": json.dumps(answer),
+    }
     assert region == only(traces(span(1, chat))).region
-    sdk = {"ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "claude-x", "ai.usage.promptTokens": 5}
+    sdk = {
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.model.id": "claude-x",
+        "ai.usage.promptTokens": 5,
+    }
     sdk["ai.response.providerMetadata"] = json.dumps({"anthropic": {"usage": usage}})
     assert region == only(traces(span(1, sdk), scope="ai")).region

@@ -1,4 +1,6 @@
-"""A resource's session is handed over where its calls name another one: counters beside them know it alone."""
+"""
+A resource's session is handed over where its calls name another one: counters beside them know it alone.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def test_of_spans() -> None:
 
 def test_of_log_records() -> None:
     """The conventions' event is a call as well."""
-    event = log(CHAT, event_name="gen_ai.client.inference.operation.details", scope="copilot-chat", resource=WINDOW)
+    event = log(
+        CHAT, event_name="gen_ai.client.inference.operation.details", scope="copilot-chat", resource=WINDOW
+    )
     outcome = read_logs(event)
     assert ["chat"] == [record.session for record in outcome.records]
     assert {("copilot_chat", "copilot-chat", "window")} == outcome.sessions.keys()

@@ -1,4 +1,7 @@
-"""Rows of gateways as OTLP: Portkey's analytics as spans (and its gen_ai traces), Envoy's access log as log records."""
+"""
+Rows of gateways as OTLP: Portkey's analytics as spans (and its gen_ai traces), Envoy's access log as log
+records.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def pushed(number: int, row: dict[str, Any]) -> dict[str, Any]:
-    """A row as the gateway makes a span of it: metadata one by one, no nulls, and a status that is always good."""
+    """
+    A row as the gateway makes a span of it: metadata one by one, no nulls, and a status that is always good.
+    """
     facts = row["metadata"]
     columns = {name: value for name, value in row.items() if name != "metadata" and value is not None}
     metadata = {f"metadata.{name}": value for name, value in zip(facts["key"], facts["value"], strict=True)}
@@ -104,4 +109,7 @@ def test_a_log_line_that_cannot_be_costs_only_itself() -> None:
     """And is named by its place and column."""
     line = formats.case("envoy_ai_gateway", "access-log-line")
     outcome = read_logs(logged(line), logged(line | {"gen_ai.usage.input_tokens": -1}))
-    assert (1, [(1, IMPLAUSIBLE)]) == (len(outcome.records), [(each.item, each.reason) for each in outcome.rejects])
+    assert (1, [(1, IMPLAUSIBLE)]) == (
+        len(outcome.records),
+        [(each.item, each.reason) for each in outcome.rejects],
+    )

@@ -21,7 +21,9 @@ class Client:
     """A process with an SDK, and the server's memory of its counters."""
 
     def __init__(self, temporality: AggregationTemporality) -> None:
-        self._reader = InMemoryMetricReader(preferred_temporality=dict.fromkeys((Counter, Histogram), temporality))
+        self._reader = InMemoryMetricReader(
+            preferred_temporality=dict.fromkeys((Counter, Histogram), temporality)
+        )
         resource = Resource.create({"service.name": "shop", "session.id": "session-1"})
         self._provider = MeterProvider(metric_readers=[self._reader], resource=resource)
         self.meter = self._provider.get_meter("shop.ai", "1.0")
@@ -57,7 +59,9 @@ def test_what_a_process_counts_is_counted_once(temporality: AggregationTemporali
         records += client.export()
     client.close()
     assert [100, 250, 7] == [record.value for record in records]
-    assert {("gpt-4o", "input", "session-1", "otel")} == {(r.model, r.token_type, r.session, r.source) for r in records}
+    assert {("gpt-4o", "input", "session-1", "otel")} == {
+        (r.model, r.token_type, r.session, r.source) for r in records
+    }
     assert 3 == len({record.start_time for record in records})
 
 

@@ -42,7 +42,9 @@ def test_the_case_becomes_the_expected_records(path: Path, encoding: str) -> Non
     expected = json.loads(path.with_suffix(".expected.json").read_text())["records"]
     fields = sorted(expected[0]) if expected else []
     found = [as_json(record) for record in outcome.records]
-    assert sorted(comparable(row, fields) for row in expected) == sorted(comparable(row, fields) for row in found)
+    assert sorted(comparable(row, fields) for row in expected) == sorted(
+        comparable(row, fields) for row in found
+    )
 
 
 @pytest.mark.parametrize("path", cases(), ids=lambda path: f"{path.parent.name}/{path.stem}")

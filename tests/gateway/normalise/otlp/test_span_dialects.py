@@ -41,7 +41,14 @@ def test_langsmith_writes_details_as_the_text_of_a_dict(encoding: str) -> None:
             },
             parent=2,
         ),
-        span(2, {"langsmith.span.kind": "chain", "gen_ai.operation.name": "chain", "gen_ai.usage.input_tokens": 3000}),
+        span(
+            2,
+            {
+                "langsmith.span.kind": "chain",
+                "gen_ai.operation.name": "chain",
+                "gen_ai.usage.input_tokens": 3000,
+            },
+        ),
         scope="langsmith",
         resource={"service.name": "bot"},
     )
@@ -87,7 +94,9 @@ def test_mlflow_quotes_its_texts() -> None:
     } == said(only(payload))
 
 
-@pytest.mark.parametrize(("provider", "expected"), [("anthropic", 1100), ("aws.bedrock", 1100), ("openai", 1000)])
+@pytest.mark.parametrize(
+    ("provider", "expected"), [("anthropic", 1100), ("aws.bedrock", 1100), ("openai", 1000)]
+)
 def test_openlit_counts_as_the_provider_does(provider: str, expected: int) -> None:
     """Anthropic's and Bedrock's input is without the cache, everybody else's holds it."""
     payload = traces(
@@ -105,7 +114,11 @@ def test_openlit_counts_as_the_provider_does(provider: str, expected: int) -> No
                 "gen_ai.usage.cost": 0.0021,
             },
         ),
-        resource={"service.name": "default", "telemetry.sdk.name": "openlit", "deployment.environment": "prod"},
+        resource={
+            "service.name": "default",
+            "telemetry.sdk.name": "openlit",
+            "deployment.environment": "prod",
+        },
     )
     assert {
         "source": "openlit",
@@ -117,7 +130,11 @@ def test_openlit_counts_as_the_provider_does(provider: str, expected: int) -> No
 
 def test_cloudflares_spans_are_calls_without_tokens_too() -> None:
     """An image has a price and no tokens; an operation that is none stays none."""
-    image = {"gen_ai.model.provider": "workers-ai", "gen_ai.request.model": "@cf/flux", "gen_ai.usage.cost": 0.004}
+    image = {
+        "gen_ai.model.provider": "workers-ai",
+        "gen_ai.request.model": "@cf/flux",
+        "gen_ai.usage.cost": 0.004,
+    }
     record = only(traces(span(1, image)))
     assert ("cloudflare", "chat", None, "0.004") == (
         record.source,
@@ -162,7 +179,11 @@ def test_vllm_names_no_provider() -> None:
 
 def test_bifrost_writes_one_span_for_each_attempt() -> None:
     """Old names, no operation; a failed attempt and its fallback are two calls, plugin spans are none."""
-    base = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-4o", "gen_ai.virtual_key_name": "ci"}
+    base = {
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-4o",
+        "gen_ai.virtual_key_name": "ci",
+    }
     failed = {**base, "gen_ai.error.type": "rate_limit_error"}
     good = {
         **base,
@@ -221,7 +242,9 @@ def test_kong_knows_the_consumer_on_the_request_span() -> None:
 
 @pytest.mark.parametrize(("said_input", "expected"), [(40, 1940), (1940, 1940)])
 def test_agentgateway_before_and_after_its_change(said_input: int, expected: int) -> None:
-    """Releases differ in whether input holds the cache: an input smaller than the cache shows which one this is."""
+    """
+    Releases differ in whether input holds the cache: an input smaller than the cache shows which one this is.
+    """
     record = only(
         traces(
             span(
@@ -260,8 +283,18 @@ def test_azure_agents_give_one_record_for_each_run(encoding: str) -> None:
         traces(
             span(1, {**run, "gen_ai.operation.name": "create_thread"}),
             span(2, {**run, "gen_ai.thread.run.id": "run_abc", "gen_ai.operation.name": "start_thread_run"}),
-            span(3, {**run, **usage, "gen_ai.thread.run.id": "run_abc"}, name="get_thread_run", end=NOW + 9 * SECOND),
-            span(4, {**run, **usage, "gen_ai.thread.run.id": "run_abc"}, name="get_thread_run", end=NOW + 5 * SECOND),
+            span(
+                3,
+                {**run, **usage, "gen_ai.thread.run.id": "run_abc"},
+                name="get_thread_run",
+                end=NOW + 9 * SECOND,
+            ),
+            span(
+                4,
+                {**run, **usage, "gen_ai.thread.run.id": "run_abc"},
+                name="get_thread_run",
+                end=NOW + 5 * SECOND,
+            ),
             span(5, {**run, **usage, "gen_ai.thread.run.id": "run_def"}, name="process_thread_run"),
         ),
         encoding=encoding,
@@ -315,7 +348,9 @@ def test_vercel_6_says_what_is_cached() -> None:
 
 
 def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata() -> None:
-    """Version 5's generateText names no cached tokens of its own: both kinds stand in Anthropic's usage object."""
+    """
+    Version 5's generateText names no cached tokens of its own: both kinds stand in Anthropic's usage object.
+    """
     metadata = {
         "anthropic": {
             "usage": {"input_tokens": 7, "cache_read_input_tokens": 900, "cache_creation_input_tokens": 50},
@@ -323,7 +358,9 @@ def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata() -> None:
         }
     }
     attributes = vercel(
-        ai__usage__promptTokens=7, ai__usage__completionTokens=40, ai__response__providerMetadata=json.dumps(metadata)
+        ai__usage__promptTokens=7,
+        ai__usage__completionTokens=40,
+        ai__response__providerMetadata=json.dumps(metadata),
     )
     attributes["ai.operationId"] = "ai.generateText.doGenerate"
     record = only(traces(span(1, attributes), scope="ai"))
@@ -341,7 +378,11 @@ def test_vercel_5_generate_text_hides_the_cache_in_provider_metadata() -> None:
         ("amazon-bedrock", {"bedrock": {"usage": {"cacheWriteInputTokens": 50}}}, (57, None, 50, None)),
         ("vertex.anthropic.messages", {"anthropic": {"cacheCreationInputTokens": 5}}, (12, None, 5, None)),
         ("openai.chat", {"openai": {"cachedPromptTokens": 4, "reasoningTokens": 30}}, (7, 4, None, 30)),
-        ("deepseek.chat", {"deepseek": {"promptCacheHitTokens": 0, "promptCacheMissTokens": 7}}, (7, 0, None, None)),
+        (
+            "deepseek.chat",
+            {"deepseek": {"promptCacheHitTokens": 0, "promptCacheMissTokens": 7}},
+            (7, 0, None, None),
+        ),
         ("openai.chat", {"openai": {"cachedPromptTokens": None}}, (7, None, None, None)),
     ],
 )
@@ -409,7 +450,9 @@ def test_vercel_embeddings() -> None:
 
 
 def test_langfuse_5_writes_metadata_as_json() -> None:
-    """Quoted texts lose their quotes, objects are left out, and a failed generation costs what it says: nothing."""
+    """
+    Quoted texts lose their quotes, objects are left out, and a failed generation costs what it says: nothing.
+    """
     record = only(
         traces(
             span(
@@ -446,10 +489,18 @@ def test_langfuse_5_writes_metadata_as_json() -> None:
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
-        ({"input": 10, "output": 5, "input_cached_tokens": 90, "output_reasoning_tokens": 3}, (100, 8, 90, None, 3)),
+        (
+            {"input": 10, "output": 5, "input_cached_tokens": 90, "output_reasoning_tokens": 3},
+            (100, 8, 90, None, 3),
+        ),
         ({"input": 100, "output": 8, "total": 108, "input_cached_tokens": 90}, (100, 8, 90, None, None)),
         (
-            {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 7},
+            {
+                "input_tokens": 10,
+                "output_tokens": 5,
+                "cache_read_input_tokens": 90,
+                "cache_creation_input_tokens": 7,
+            },
             (107, 5, 90, 7, None),
         ),
         (
@@ -461,7 +512,9 @@ def test_langfuse_5_writes_metadata_as_json() -> None:
     ],
 )
 def test_langfuse_buckets(usage: dict[str, Any], expected: tuple[int | None, ...]) -> None:
-    """Buckets exclude one another unless the total or OpenAI's shape says that the wholes hold their parts."""
+    """
+    Buckets exclude one another unless the total or OpenAI's shape says that the wholes hold their parts.
+    """
     attributes = {
         "langfuse.observation.type": "generation",
         "langfuse.observation.model.name": "m",
@@ -543,7 +596,12 @@ def test_claude_code_spans_count_under_their_own_names() -> None:
 
 def test_a_failed_claude_code_request() -> None:
     """`success` false is a failure; its type is the HTTP status."""
-    attributes = {"span.type": "llm_request", "model": "claude-opus-4-1", "success": False, "status_code": 529}
+    attributes = {
+        "span.type": "llm_request",
+        "model": "claude-opus-4-1",
+        "success": False,
+        "status_code": 529,
+    }
     record = only(
         traces(span(1, attributes, name="claude_code.llm_request"), scope="com.anthropic.claude_code.tracing")
     )
@@ -553,7 +611,8 @@ def test_a_failed_claude_code_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("service", "name"), [("codex_cli_rs", "handle_responses"), ("gemini-cli", "llm_call"), ("qwen-code", "api")]
+    ("service", "name"),
+    [("codex_cli_rs", "handle_responses"), ("gemini-cli", "llm_call"), ("qwen-code", "api")],
 )
 def test_spans_that_repeat_logs_never_count(service: str, name: str) -> None:
     """Codex, Gemini CLI and Qwen Code say in events all that their spans say again."""
@@ -565,13 +624,21 @@ def test_spans_that_repeat_logs_never_count(service: str, name: str) -> None:
 def test_pydantic_ai_1_repeats_usage_on_the_run() -> None:
     """The run span has usage and an agent name, but no operation."""
     run = {"agent_name": "invoice", "model_name": "gpt-4o", "gen_ai.system": "openai", **USAGE}
-    call = {"gen_ai.operation.name": "chat", "gen_ai.system": "openai", "gen_ai.request.model": "gpt-4o", **USAGE}
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.system": "openai",
+        "gen_ai.request.model": "gpt-4o",
+        **USAGE,
+    }
     record = only(traces(span(1, run), span(2, call, parent=1), scope="pydantic-ai"))
     assert ("pydantic_ai", f"{2:016x}") == (record.source, record.span_id)
 
 
 def test_openinference_agents_of_the_claude_agent_sdk_are_calls() -> None:
-    """Its AGENT spans are the only carrier of usage, without the cache; elsewhere AGENT spans repeat their calls."""
+    """
+    Its AGENT spans are the only carrier of usage, without the cache; elsewhere AGENT spans repeat their
+    calls.
+    """
     agent = {
         "openinference.span.kind": "AGENT",
         "llm.model_name": "claude-sonnet-4-5",
@@ -603,7 +670,10 @@ def test_the_claude_agent_sdks_spans_hold_the_cache_since_0_1_13(version: str, e
 
 
 def test_logfires_agents_of_the_claude_agent_sdk_are_calls() -> None:
-    """The agent's span has usage, cost and session; its turns count what streams had told so far, and tools nothing."""
+    """
+    The agent's span has usage, cost and session; its turns count what streams had told so far, and tools
+    nothing.
+    """
     agent: dict[str, Any] = {
         "logfire.span_type": "span", "gen_ai.operation.name": "invoke_agent", "gen_ai.provider.name": "anthropic",
         "gen_ai.usage.input_tokens": 1300, "gen_ai.usage.cache_read.input_tokens": 300,
@@ -625,7 +695,9 @@ def test_logfires_agents_of_the_claude_agent_sdk_are_calls() -> None:
     assert [] == records(traces(span(1, without_usage), scope="logfire.claude_agent_sdk"))
 
 
-@pytest.mark.parametrize(("kind", "usage", "expected"), [("RERANKER", True, ["rerank"]), ("RERANKER", False, [])])
+@pytest.mark.parametrize(
+    ("kind", "usage", "expected"), [("RERANKER", True, ["rerank"]), ("RERANKER", False, [])]
+)
 def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, expected: list[str]) -> None:
     """A local reranker without token counts is nothing that anybody bills."""
     attributes: dict[str, Any] = {"openinference.span.kind": kind, "reranker.model_name": "rerank-3"}
@@ -634,7 +706,9 @@ def test_openinference_rerankers_count_only_with_tokens(kind: str, usage: bool, 
 
 
 def test_openinference_finds_the_model_in_the_parameters() -> None:
-    """Without a model name, `model` in the JSON of the invocation parameters; nothing else of them is read."""
+    """
+    Without a model name, `model` in the JSON of the invocation parameters; nothing else of them is read.
+    """
     attributes = {
         "openinference.span.kind": "LLM",
         "llm.invocation_parameters": '{"model": "gpt-4o", "tools": [{"secret": 1}]}',
@@ -655,7 +729,9 @@ def litellm(**attributes: Any) -> dict[str, Any]:
 
 
 def test_litellm_alias_zero_cost_and_usage_object() -> None:
-    """The caller's alias is no response model, a cost of 0 is unknown, cache counts stand in the usage object."""
+    """
+    The caller's alias is no response model, a cost of 0 is unknown, cache counts stand in the usage object.
+    """
     record = only(
         traces(
             span(
@@ -665,8 +741,10 @@ def test_litellm_alias_zero_cost_and_usage_object() -> None:
                     litellm__model_group="server-model",
                     gen_ai__cost__total_cost=0.0,
                     metadata__usage_object=(
-                        "{'prompt_tokens': 100, 'prompt_tokens_details': {'cached_tokens': 64, 'text_tokens': None},"
-                        " 'cache_creation_input_tokens': 8, 'completion_tokens_details': {'reasoning_tokens': 5}}"
+                        "{'prompt_tokens': 100, 'prompt_tokens_details': {'cached_tokens': 64, "
+                        "'text_tokens': None},"
+                        " 'cache_creation_input_tokens': 8, 'completion_tokens_details': "
+                        "{'reasoning_tokens': 5}}"
                     ),
                     metadata__user_api_key_alias="ci",
                     metadata__user_api_key_user_id="u-1",
@@ -720,7 +798,10 @@ def test_a_failure_that_names_no_response_is_known_by_its_call_id() -> None:
 @pytest.mark.parametrize("call_type", ["aembedding", "acompletion", "aresponses"])
 @pytest.mark.parametrize("name", ["litellm.trace_id", "litellm.call_id"])
 def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, call_type: str) -> None:
-    """Some integrations write the trace alone, others the call id alone; a streamed answer has another id in each."""
+    """
+    Some integrations write the trace alone, others the call id alone; a streamed answer has another id in
+    each.
+    """
     log: dict[str, Any] = {
         "id": "31aec259-5224-4903-ad2a-91ade65c0987", "call_type": call_type, "custom_llm_provider": "openai",
         "model": "openai/gpt-4o", "prompt_tokens": 100, "completion_tokens": 20, "status": "success",
@@ -733,21 +814,25 @@ def test_litellms_reports_without_its_id_share_a_name_with_its_log(name: str, ca
     attributes["gen_ai.response.id"] = "resp_AAAAAAAAAAAAAAAAAAAAAAAAAAAA"
     failed = call_type == "acompletion"
     if failed:
-        attributes = {key: value for key, value in attributes.items() if "usage" not in key and "response" not in key}
+        attributes = {
+            key: value for key, value in attributes.items() if "usage" not in key and "response" not in key
+        }
         log |= {"status": "failure", "prompt_tokens": 0, "completion_tokens": 0}
     code = {"code": 2} if failed else {}
     (of_span,) = normalised(traces(span(1, attributes, status=code), scope="litellm")).identities
     (of_log,) = read("litellm", log).identities
     assert not set(of_span.also).isdisjoint(of_log.also)
-    other_id = (
-        "31aec259-5224-4903-ad2a-91ade65c0988"  # of an answer, which has one time in some reports and another in others
-    )
+    # of an answer, which has one time in some reports and another in others
+    other_id = "31aec259-5224-4903-ad2a-91ade65c0988"
     (later,) = read("litellm", log | {"startTime": NOW / 1e9 + 0.001, "litellm_call_id": other_id}).identities
     assert set(of_span.also).isdisjoint(later.also)
 
 
 def test_an_answer_from_litellms_cache_is_the_call_of_its_generic_callback() -> None:
-    """An embedding has no id that the answer could repeat: LiteLLM makes one up. The cost in it is the first call's."""
+    """
+    An embedding has no id that the answer could repeat: LiteLLM makes one up. The cost in it is the first
+    call's.
+    """
     hit = "52c0ba39-6957-4485-be9c-503ea1e243b2_cache_hit1795176930.663056"
     attributes = litellm(
         gen_ai__operation__name="aembedding",
@@ -809,13 +894,19 @@ def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: s
 
 def test_litellms_management_calls_are_none() -> None:
     """A batch that is made or a tool that is called is no call to a model."""
-    attributes = [{"gen_ai.operation.name": name} for name in ("acreate_batch", "call_mcp_tool", "alist_files")]
+    attributes = [
+        {"gen_ai.operation.name": name} for name in ("acreate_batch", "call_mcp_tool", "alist_files")
+    ]
     assert [] == records(traces(*(span(n, a) for n, a in enumerate(attributes, start=1)), scope="litellm"))
 
 
 def test_openllmetry_request_types() -> None:
     """Elsewhere `llm.request.type` completion is a text completion."""
-    attributes = {"llm.request.type": "completion", "gen_ai.system": "OpenAI", "gen_ai.request.model": "davinci"}
+    attributes = {
+        "llm.request.type": "completion",
+        "gen_ai.system": "OpenAI",
+        "gen_ai.request.model": "davinci",
+    }
     record = only(traces(span(1, {**attributes, **USAGE})))
     assert ("text_completion", "openai", "openllmetry") == (record.operation, record.provider, record.source)
 
@@ -948,7 +1039,10 @@ def test_words_for_nothing_are_absent(absent: str) -> None:
     ],
 )
 def test_what_is_a_call(attributes: dict[str, Any], expected: str) -> None:
-    """Without an operation a model or provider and usage or an error; what looks like AI and is not taken is named."""
+    """
+    Without an operation a model or provider and usage or an error; what looks like AI and is not taken is
+    named.
+    """
     outcome = normalised(traces(span(1, attributes)))
     assert expected == ("records" if outcome.records else next(iter(outcome.ignored)))
     assert ([tuple(sorted(attributes))] if expected == "unrecognised_ai" else []) == outcome.unrecognised
@@ -977,7 +1071,8 @@ def test_impossible_figures_are_rejected_alone(name: str, value: Any, encoding: 
     """The span is rejected as implausible, its neighbour is kept, and no message holds a value."""
     bad = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **USAGE, name: value}
     outcome = normalised(
-        traces(span(1, bad), span(2, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})), encoding=encoding
+        traces(span(1, bad), span(2, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})),
+        encoding=encoding,
     )
     assert [(0, "implausible")] == [(reject.item, reject.reason) for reject in outcome.rejects]
     assert str(value) not in outcome.rejects[0].message
@@ -1034,12 +1129,20 @@ def test_free_text_is_a_failure_and_no_error_type(stated: dict[str, Any], expect
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("api_key", "anything"), ("note", "sk-proj-0123456789abcdef"), ("header", "Bearer abc"), ("masked", "ab****yz")],
+    [
+        ("api_key", "anything"),
+        ("note", "sk-proj-0123456789abcdef"),
+        ("header", "Bearer abc"),
+        ("masked", "ab****yz"),
+    ],
 )
 def test_credentials_in_metadata_are_never_tags(name: str, value: str) -> None:
     """Callers put them there under names of their own, and LiteLLM's alias may be the key itself."""
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
-    attributes |= {f"traceloop.association.properties.{name}": value, "metadata": json.dumps({name: value, "n": 1})}
+    attributes |= {
+        f"traceloop.association.properties.{name}": value,
+        "metadata": json.dumps({name: value, "n": 1}),
+    }
     attributes["metadata.user_api_key_alias"] = "sk-0123456789abcdef"
     record = only(traces(span(1, attributes)))
     assert (None, {"n": "1"}) == (record.api_key, record.tags)
@@ -1069,7 +1172,9 @@ def test_openrouters_attempts_are_no_calls_under_any_scope() -> None:
     """Its children name the same operation, and come in requests of their own."""
     attributes = {**USAGE, "gen_ai.operation.name": "chat", "gen_ai.request.model": "openai/gpt-4o"}
     attributes |= {"trace.metadata.openrouter.provider_name": "OpenAI"}
-    payload = traces(span(1, attributes, name="LLM Generation"), span(2, attributes, name="provider attempt 1: OpenAI"))
+    payload = traces(
+        span(1, attributes, name="LLM Generation"), span(2, attributes, name="provider attempt 1: OpenAI")
+    )
     assert "openrouter" == only(payload).source
 
 

@@ -32,7 +32,12 @@ PAYLOADS = [
 MARKS = {
     name
     for product in PRODUCTS
-    for name in (*product.marks, *product.weak_marks, *product.taken_marks, *(kind.attribute for kind in product.kinds))
+    for name in (
+        *product.marks,
+        *product.weak_marks,
+        *product.taken_marks,
+        *(kind.attribute for kind in product.kinds),
+    )
 }
 NAMES = sorted(
     {
@@ -69,7 +74,9 @@ def assert_sensible(outcome: Outcome) -> None:
     for record, identity in zip(outcome.records, outcome.identities, strict=True):
         row = as_json(record)
         counts = [getattr(record, name) for name in AMENDABLE if name.endswith("_tokens")]
-        assert all(value is None or (type(value) is int and 0 <= value <= 5 * values.MAX_TOKENS) for value in counts)
+        assert all(
+            value is None or (type(value) is int and 0 <= value <= 5 * values.MAX_TOKENS) for value in counts
+        )
         read, written = row["cache_read_tokens"] or 0, row["cache_write_tokens"] or 0
         assert row["input_tokens"] is None or read + written <= row["input_tokens"]
         assert row["output_tokens"] is None or (row["reasoning_tokens"] or 0) <= row["output_tokens"]
@@ -87,8 +94,12 @@ def assert_sensible(outcome: Outcome) -> None:
 def test_any_attributes_give_sensible_records(
     family: list[tuple[dict[str, Any], int | None]], scope: str, resource: dict[str, Any]
 ) -> None:
-    """No exception, no negative or fractional count, no part above its whole; books balance, encodings agree."""
-    spans = [span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(family, start=1)]
+    """
+    No exception, no negative or fractional count, no part above its whole; books balance, encodings agree.
+    """
+    spans = [
+        span(number, attributes, parent=parent) for number, (attributes, parent) in enumerate(family, start=1)
+    ]
     payload = traces(*spans, scope=scope, resource=resource)
     by_json = normalised(in_json(payload))
     by_protobuf = normalised(in_protobuf(payload), encoding="protobuf")
@@ -101,7 +112,9 @@ def test_any_attributes_give_sensible_records(
 @given(st.lists(ATTRIBUTES, max_size=4), SCOPES)
 def test_explaining_changes_nothing(spans: list[dict[str, Any]], scope: str) -> None:
     """`--why` adds words: one set for each record, names of fields only, the same records."""
-    payload = traces(*(span(number, attributes) for number, attributes in enumerate(spans, start=1)), scope=scope)
+    payload = traces(
+        *(span(number, attributes) for number, attributes in enumerate(spans, start=1)), scope=scope
+    )
     plain, explained = normalised(payload), normalised(payload, options=Options(explain=True))
     assert plain.records == explained.records
     assert explained.why is not None
@@ -144,7 +157,9 @@ def test_every_case_is_explained(payload: dict[str, Any]) -> None:
     """Source, operation and every count have a reason, and every reason names an attribute or a rule."""
     outcome = normalised(payload, options=Options(explain=True))
     for record, why in zip(outcome.records, outcome.why or (), strict=True):
-        stated = {name for name in AMENDABLE if name.endswith("_tokens") and getattr(record, name) is not None}
+        stated = {
+            name for name in AMENDABLE if name.endswith("_tokens") and getattr(record, name) is not None
+        }
         assert {"source", "operation"} | stated <= set(why)
         assert all(reason and isinstance(reason, str) for reason in why.values())
 
@@ -166,24 +181,37 @@ def test_what_comes_from_other_spans_is_explained_too() -> None:
 
 
 def test_extra_attributes_are_kept_as_tags_but_never_content() -> None:
-    """`privacy.keep_attributes` names span or resource attributes; a content name in it is left out and counted."""
-    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "feature": "search", "answer.output": "x"}
+    """
+    `privacy.keep_attributes` names span or resource attributes; a content name in it is left out and counted.
+    """
+    call = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "feature": "search",
+        "answer.output": "x",
+    }
     outcome = normalised(
         traces(span(1, call), resource={"k8s.namespace.name": "shop"}),
         options=Options(keep_attributes=frozenset({"feature", "k8s.namespace.name", "answer.output"})),
     )
-    assert [{"feature": "search", "k8s.namespace.name": "shop"}] == [record.tags for record in outcome.records]
+    assert [{"feature": "search", "k8s.namespace.name": "shop"}] == [
+        record.tags for record in outcome.records
+    ]
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_long_names_leave_no_memory_behind(encoding: str) -> None:
-    """What is remembered of names (attributes, metadata, scopes) is bounded in characters as well as in number."""
+    """
+    What is remembered of names (attributes, metadata, scopes) is bounded in characters as well as in number.
+    """
     size = 100_000
 
     def take(number: int) -> None:
         name = f"{number}" + "n" * size
         attributes = {name: 1, f"langfuse.trace.metadata.{name}": "x", "metadata": json.dumps({name: 1})}
-        normalised(traces(span(1, {"gen_ai.operation.name": "chat", **attributes}), scope=name), encoding=encoding)
+        normalised(
+            traces(span(1, {"gen_ai.operation.name": "chat", **attributes}), scope=name), encoding=encoding
+        )
 
     take(0)
     tracemalloc.start()

@@ -13,7 +13,9 @@ TURNS = 3
 
 
 def call(place: int, *, reports_stream: bool = False) -> SpanCall:
-    record = Inference(id=b"", source="otel", request_model="m", trace_id=f"{place:032x}", span_id=f"{place:016x}")
+    record = Inference(
+        id=b"", source="otel", request_model="m", trace_id=f"{place:032x}", span_id=f"{place:016x}"
+    )
     made = SpanCall(place, record, 0, Tokens(input=7, output=5), NO_CALLER, None, None)
     made.reports_stream = reports_stream
     return made

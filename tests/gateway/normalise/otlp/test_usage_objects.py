@@ -1,4 +1,6 @@
-"""Counts inside one attribute: usage objects of every shape, answers, and the sets among which a total decides."""
+"""
+Counts inside one attribute: usage objects of every shape, answers, and the sets among which a total decides.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,12 @@ OPENAI = {
     "prompt_tokens": 1508, "completion_tokens": 20, "total_tokens": 1528,
     "prompt_tokens_details": {"cached_tokens": 1000, "cache_write_tokens": 388},
 }  # fmt: skip
-CONVERSE = {"inputTokens": 120, "outputTokens": 20, "cacheReadInputTokens": 1000, "cacheWriteInputTokens": 388}
+CONVERSE = {
+    "inputTokens": 120,
+    "outputTokens": 20,
+    "cacheReadInputTokens": 1000,
+    "cacheWriteInputTokens": 388,
+}
 SETTLED = (1508, 20, 1000, 388)
 MESSAGE_ID, ANSWER_ID = "msg_01AbCdEfGhIjKlMnOpQrStUv", "chatcmpl-AbCdEfGhIjKlMnOpQrStUv"
 
@@ -53,7 +60,11 @@ def test_a_usage_object_is_read_wherever_it_stands(
 def test_a_usage_object_says_whether_the_input_holds_the_cache(stated: int) -> None:
     """The attribute may be either: alone it would not say, as the cache is smaller than the input."""
     usage = {**ANTHROPIC, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 0}
-    attributes = {"gen_ai.usage.input_tokens": 120, "gen_ai.usage.output_tokens": 20, "gen_ai.usage.raw": usage}
+    attributes = {
+        "gen_ai.usage.input_tokens": 120,
+        "gen_ai.usage.output_tokens": 20,
+        "gen_ai.usage.raw": usage,
+    }
     written = {**attributes, "gen_ai.usage.raw": json.dumps(usage)}
     assert (210, 20, 90, 0) == counted(only(traces(span(1, {**CHAT, **written}))))
     inclusive = {**written, "gen_ai.usage.input_tokens": stated, "gen_ai.usage.raw": json.dumps(ANTHROPIC)}
@@ -112,7 +123,9 @@ COUNTED = {
         }),
     ],
 )  # fmt: skip
-def test_writes_for_an_hour_are_read_where_a_product_tells_them(scope: str, attributes: dict[str, Any]) -> None:
+def test_writes_for_an_hour_are_read_where_a_product_tells_them(
+    scope: str, attributes: dict[str, Any]
+) -> None:
     """Apart from the others, as their price is."""
     record = only(traces(span(1, attributes), scope=scope))
     assert (SETTLED, 100) == (counted(record), record.cache_write_1h_tokens)
@@ -127,15 +140,23 @@ def test_writes_for_an_hour_are_read_where_a_product_tells_them(scope: str, attr
         ({"openai": "flex"}, None),
     ],
 )
-def test_the_ai_sdk_tells_the_tier_that_decides_the_price(metadata: dict[str, Any], expected: str | None) -> None:
+def test_the_ai_sdk_tells_the_tier_that_decides_the_price(
+    metadata: dict[str, Any], expected: str | None
+) -> None:
     """Beside the counts of the provider, in its metadata."""
-    attributes = {"ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "m", "ai.usage.promptTokens": 1}
+    attributes = {
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.model.id": "m",
+        "ai.usage.promptTokens": 1,
+    }
     attributes["ai.response.providerMetadata"] = json.dumps(metadata)
     assert expected == only(traces(span(1, attributes), scope="ai")).tags.get("service_tier")
 
 
 def test_writes_for_an_hour_come_from_either_of_two_spans() -> None:
-    """Of two spans of one call the fuller has the counts, and takes from the other the part that it leaves out."""
+    """
+    Of two spans of one call the fuller has the counts, and takes from the other the part that it leaves out.
+    """
     answer = {"id": MESSAGE_ID, "model": "claude-sonnet-4-5", "usage": {
         **ANTHROPIC, "cache_creation": {"ephemeral_5m_input_tokens": 288, "ephemeral_1h_input_tokens": 100},
     }}  # fmt: skip
@@ -174,7 +195,9 @@ def message(**members: Any) -> dict[str, Any]:
 def generation(**kwargs: Any) -> dict[str, Any]:
     """LangChain's result of one prompt."""
     inner = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "AIMessage"]}
-    return {"generations": [[{"text": SECRET, "message": {**inner, "kwargs": {"content": SECRET, **kwargs}}}]]}
+    return {
+        "generations": [[{"text": SECRET, "message": {**inner, "kwargs": {"content": SECRET, **kwargs}}}]]
+    }
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -184,7 +207,9 @@ def generation(**kwargs: Any) -> dict[str, Any]:
     [
         message(),
         generation(id=MESSAGE_ID, usage_metadata=LANGCHAIN),
-        generation(id="run--0197ba1c-0e0f-7f80", usage_metadata=LANGCHAIN, response_metadata={"id": MESSAGE_ID}),
+        generation(
+            id="run--0197ba1c-0e0f-7f80", usage_metadata=LANGCHAIN, response_metadata={"id": MESSAGE_ID}
+        ),
         generation(response_metadata={"id": MESSAGE_ID, "usage": ANTHROPIC}),
         {**generation(usage_metadata=LANGCHAIN), "llm_output": {"id": MESSAGE_ID}},
     ],
@@ -202,8 +227,16 @@ def test_an_answer_gives_its_id_and_what_is_missing_of_its_counts(
 
 def test_an_answer_of_mlflows_gives_its_id() -> None:
     """MLflow keeps it in an attribute of its own."""
-    answer = {"id": ANSWER_ID, "object": "chat.completion", "model": "gpt-4o", "usage": OPENAI, "choices": [SECRET]}
-    record = only(traces(span(1, {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanOutputs": json.dumps(answer)})))
+    answer = {
+        "id": ANSWER_ID,
+        "object": "chat.completion",
+        "model": "gpt-4o",
+        "usage": OPENAI,
+        "choices": [SECRET],
+    }
+    record = only(
+        traces(span(1, {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanOutputs": json.dumps(answer)}))
+    )
     assert (ANSWER_ID, *SETTLED) == (record.request_id, *counted(record))
 
 
@@ -242,11 +275,20 @@ def test_a_stated_tier_is_stronger_than_that_of_an_answer() -> None:
 
 def test_an_answer_of_geminis_gives_id_and_thoughts() -> None:
     """Its names, in both spellings."""
-    usage = {"promptTokenCount": 1120, "candidatesTokenCount": 53, "thoughtsTokenCount": 11, "totalTokenCount": 1184}
+    usage = {
+        "promptTokenCount": 1120,
+        "candidatesTokenCount": 53,
+        "thoughtsTokenCount": 11,
+        "totalTokenCount": 1184,
+    }
     snake = {"prompt_token_count": 1120, "candidates_token_count": 53, "thoughts_token_count": 11}
     answers = [
         {"responseId": "Zk3PaKm2Hc2vnsEPvNqGsAQ", "modelVersion": "gemini-2.5-flash", "usageMetadata": usage},
-        {"response_id": "Zk3PaKm2Hc2vnsEPvNqGsAQ", "model_version": "gemini-2.5-flash", "usage_metadata": snake},
+        {
+            "response_id": "Zk3PaKm2Hc2vnsEPvNqGsAQ",
+            "model_version": "gemini-2.5-flash",
+            "usage_metadata": snake,
+        },
     ]
     for answer in answers:
         record = only(traces(span(1, {**LLM, "output.value": json.dumps(answer)})))
@@ -257,7 +299,12 @@ def test_an_answer_of_geminis_gives_id_and_thoughts() -> None:
 
 def test_a_stated_id_is_stronger_than_that_of_an_answer() -> None:
     """And so are stated counts."""
-    call = {**LLM, "llm.response.id": ANSWER_ID, "llm.token_count.prompt": 2000, "output.value": json.dumps(message())}
+    call = {
+        **LLM,
+        "llm.response.id": ANSWER_ID,
+        "llm.token_count.prompt": 2000,
+        "output.value": json.dumps(message()),
+    }
     record = only(traces(span(1, call)))
     assert (ANSWER_ID, 2000) == (record.request_id, record.input_tokens)
 
@@ -273,7 +320,12 @@ def test_a_stated_id_is_stronger_than_that_of_an_answer() -> None:
         message(id=[SECRET]),
         message(id="x" * 4000),
         generation(id=f"{SECRET}-of-more-than-sixteen-letters"),
-        {"generations": [[{"message": {"kwargs": {"id": MESSAGE_ID}}}], [{"message": {"kwargs": {"id": MESSAGE_ID}}}]]},
+        {
+            "generations": [
+                [{"message": {"kwargs": {"id": MESSAGE_ID}}}],
+                [{"message": {"kwargs": {"id": MESSAGE_ID}}}],
+            ]
+        },
         {"generations": []},
         {"generations": [SECRET]},
         [SECRET],
@@ -328,7 +380,11 @@ def test_a_total_that_no_set_makes_up_decides_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [("gemini-2.5-flash", (1120, 64, 11)), ("models/gemini-2.5-pro", (1120, 64, 11)), ("gpt-4o", (1120, 53, None))],
+    [
+        ("gemini-2.5-flash", (1120, 64, 11)),
+        ("models/gemini-2.5-pro", (1120, 64, 11)),
+        ("gpt-4o", (1120, 53, None)),
+    ],
 )
 def test_geminis_thoughts_may_stand_in_the_total_alone(model: str, expected: tuple[int | None, ...]) -> None:
     """OpenLLMetry: what the total has beyond input and output was thought, and is paid as output."""
@@ -348,7 +404,9 @@ def test_thoughts_that_are_stated_are_counted_once() -> None:
         "gen_ai.operation.name": "chat", "gen_ai.request.model": "gemini-2.5-flash",
         "gen_ai.usage.input_tokens": 1120, "gen_ai.usage.total_tokens": 1184, "gen_ai.usage.reasoning_tokens": 11,
     }  # fmt: skip
-    outputs = [only(traces(span(1, {**call, "gen_ai.usage.output_tokens": n}))).output_tokens for n in (53, 64)]
+    outputs = [
+        only(traces(span(1, {**call, "gen_ai.usage.output_tokens": n}))).output_tokens for n in (53, 64)
+    ]
     assert [64, 64] == outputs
 
 

@@ -1,4 +1,7 @@
-"""Whatever speaks of tokens or cost is counted or shown, under any name, in any signal; plain telemetry is neither."""
+"""
+Whatever speaks of tokens or cost is counted or shown, under any name, in any signal; plain telemetry is
+neither.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,13 @@ NAMES = [
     "tokens", "token_count", "tokensUsed", "prompt_eval_count", "eval_count", "pi.cost.usd", "cost_usd", "credits",
     "acu_consumed", "some.nano_aiu", "llm_tokens_total",
 ]  # fmt: skip
-PLAIN = ["auth.tokens.issued", "http.server.cost", "process.tokens", "oauth.access.tokens", "rate.bucket.tokens"]
+PLAIN = [
+    "auth.tokens.issued",
+    "http.server.cost",
+    "process.tokens",
+    "oauth.access.tokens",
+    "rate.bucket.tokens",
+]
 
 
 def is_shown(outcome: Outcome, name: str) -> bool:
@@ -75,7 +84,9 @@ def test_a_kind_of_token_of_no_measure_is_shown_with_its_word() -> None:
     """It was an accepted record that was added to nothing; subsets of the sums are, on purpose."""
     said = {"gen_ai.request.model": "m", "gen_ai.token.type": "request"}
     assert is_shown(read_points(point("gen_ai.client.token.usage", 5, said)), "request")
-    assert 1 == len(read_points(point("gen_ai.client.token.usage", 5, said | {"gen_ai.token.type": "audio"})).records)
+    assert 1 == len(
+        read_points(point("gen_ai.client.token.usage", 5, said | {"gen_ai.token.type": "audio"})).records
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -85,7 +96,9 @@ def test_a_name_of_usage_is_shown_in_logs_and_spans(name: str) -> None:
     assert is_shown(normalised(traces(span(1, {name: 5}))), name)
 
 
-@pytest.mark.parametrize("event", ["task.finished", "gen_ai.client.something.new", "claude_code.api_new", "codex.new"])
+@pytest.mark.parametrize(
+    "event", ["task.finished", "gen_ai.client.something.new", "claude_code.api_new", "codex.new"]
+)
 def test_an_event_that_counts_is_shown_whatever_its_name_begins_with(event: str) -> None:
     """A product's beginning excuses what counts nothing."""
     said = {"model": "m", "input_tokens": 5}

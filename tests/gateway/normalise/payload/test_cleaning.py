@@ -52,7 +52,9 @@ def test_what_python_writes_becomes_json_of_the_same_meaning(value: object, behi
         (b'"\\\\ud83d\\"NaN\\ude00"', b'"\\\\ud83d\\"NaN\\ufffd"'),
     ],
 )
-def test_cleaning_does_not_depend_on_how_much_is_taken_at_once(behind: int, dirty: bytes, cleaned: bytes) -> None:
+def test_cleaning_does_not_depend_on_how_much_is_taken_at_once(
+    behind: int, dirty: bytes, cleaned: bytes
+) -> None:
     """Neither outside of a text nor within."""
     assert b" " * behind + cleaned == clean(b" " * behind + dirty)
     if dirty.startswith(b'"'):

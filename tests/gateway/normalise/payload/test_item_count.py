@@ -45,7 +45,15 @@ def answer(format: str, body: bytes, most: int) -> Any:
 
 def described(outcome: Outcome) -> Any:
     models = [getattr(record, "request_model", None) for record in outcome.records]
-    return outcome.received, outcome.count, outcome.ignored, outcome.rejects, outcome.split, outcome.left_out, models
+    return (
+        outcome.received,
+        outcome.count,
+        outcome.ignored,
+        outcome.rejects,
+        outcome.split,
+        outcome.left_out,
+        models,
+    )
 
 
 def bodies(format: str, rng: random.Random) -> list[bytes]:
@@ -53,7 +61,9 @@ def bodies(format: str, rng: random.Random) -> list[bytes]:
     real = [case.body for case in cases(format) if len(case.body) < 20_000]
     found = []
     for _ in range(12):
-        items = [rng.choice(real if real and rng.random() < 0.4 else JUNK) for _ in range(rng.randrange(1, 12))]
+        items = [
+            rng.choice(real if real and rng.random() < 0.4 else JUNK) for _ in range(rng.randrange(1, 12))
+        ]
         flat = [item.replace(b"\n", b" ") for item in items]
         wrapped = {"records": [{"data": base64.b64encode(gzip.compress(b"\n".join(flat))).decode()}] * 2}
         found += [
@@ -128,7 +138,9 @@ def test_the_answers_of_points_in_json_are_the_same(monkeypatch: pytest.MonkeyPa
     """Each is an item of its own; a metric that cannot be read is one that the reading counts."""
     rng, given = random.Random(1), []
     for _ in range(60):
-        points = [",".join(["{}", "null", '{"asInt":"1"}'][: rng.randrange(4)]) for _ in range(rng.randrange(5))]
+        points = [
+            ",".join(["{}", "null", '{"asInt":"1"}'][: rng.randrange(4)]) for _ in range(rng.randrange(5))
+        ]
         metrics = [f'{{"sum":{{"dataPoints":[{some}]}}}}' if some else '{"name":1}' for some in points]
         body = f'{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{",".join(metrics)}]}}]}}]}}'
         given += [(body.encode(), most) for most in LIMITS]

@@ -84,7 +84,9 @@ def test_lines_of_which_each_must_be_cleaned_are_lines() -> None:
     assert ['{"a": null}', '{"b": null}'] == texts(b'{"a": NaN}{"b": NaN}')
 
 
-def test_an_array_with_something_wrong_in_each_element_is_cleaned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_array_with_something_wrong_in_each_element_is_cleaned_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An element is found by its end, which is not seen where it is no JSON."""
     calls = 0
 
@@ -99,7 +101,10 @@ def test_an_array_with_something_wrong_in_each_element_is_cleaned_once(monkeypat
 
 
 def test_text_of_a_neighbour_is_not_cleaned_where_a_quote_is_lost() -> None:
-    """What was inside of a text is outside then: what is cleaned must be JSON as a whole, or it is taken as it came."""
+    """
+    What was inside of a text is outside then: what is cleaned must be JSON as a whole, or it is taken as it
+    came.
+    """
     assert ['{"a":NaN}', '{"b":"x},{"c":"is NaN"}'] == texts(b'[{"a":NaN},{"b":"x},{"c":"is NaN"}]')
 
 
@@ -123,7 +128,11 @@ def test_what_is_broken_is_seen_by_the_place_of_the_error(monkeypatch: pytest.Mo
 def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: int) -> None:
     """Of the last member of that name, whatever stands around it; no large element is copied."""
     batch = [{"a": "x" * 2000, "b": "]},{"}] * many
-    document = json.dumps({"batch": [0], "z": ["]"], "batch ": batch, "end": {}}).encode().replace(b"batch ", b"batch")
+    document = (
+        json.dumps({"batch": [0], "z": ["]"], "batch ": batch, "end": {}})
+        .encode()
+        .replace(b"batch ", b"batch")
+    )
     assert batch == [json.loads(bytes(item)) for item in payload.array_in(document, "batch")]
     large = b'{"batch":[{"a":"' + b"x" * 4_000_000 + b'"} ,2]}'
     tracemalloc.start()
@@ -137,7 +146,9 @@ def test_the_elements_of_an_array_in_an_object_are_cut_where_they_stand(many: in
 def test_a_line_that_is_a_broken_array_stays_in_its_place() -> None:
     """It spoils neither the lines before it nor those after, nor its own elements before the break."""
     assert ["1", "[2", '{"c": 3}'] == texts(b'[1]\n[2\n{"c": 3}')
-    assert ['{"a": 1}', '[{"a": 1}, {"b":', '{"c": 3}'] == texts(b'[{"a": 1}]\n[{"a": 1}, {"b":\n{"c": 3}')[1:]
+    assert ['{"a": 1}', '[{"a": 1}, {"b":', '{"c": 3}'] == texts(b'[{"a": 1}]\n[{"a": 1}, {"b":\n{"c": 3}')[
+        1:
+    ]
 
 
 def test_documents_without_anything_between_them_are_taken_apart() -> None:
@@ -150,7 +161,9 @@ def test_documents_without_anything_between_them_are_taken_apart() -> None:
 
 def test_cleaning_keeps_every_digit_and_every_good_character() -> None:
     """NaN and lone surrogates go; pairs, escaped backslashes and words in strings stay."""
-    dirty = b'{"n": NaN, "i": -Infinity, "c": 1.80e-07, "s": "\\ud800 \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xff"}'
+    dirty = (
+        b'{"n": NaN, "i": -Infinity, "c": 1.80e-07, "s": "\\ud800 \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xff"}'
+    )
     cleaned = b'{"n": null, "i": null, "c": 1.80e-07, "s": "\\ufffd \\ud83d\\ude00 \\\\ud800 NaN", "u": "\xef\xbf\xbd"}'
     assert cleaned == clean(dirty)
 
@@ -158,7 +171,9 @@ def test_cleaning_keeps_every_digit_and_every_good_character() -> None:
 def test_deep_nesting_costs_one_item() -> None:
     """A parser's limit is no reason to lose the neighbours."""
     deep = b"[" * 5000 + b"]" * 5000
-    assert [b'{"a":1}', deep, b'{"b":2}'] == [bytes(item) for item in payload.items(b'[{"a":1},' + deep + b',{"b":2}]')]
+    assert [b'{"a":1}', deep, b'{"b":2}'] == [
+        bytes(item) for item in payload.items(b'[{"a":1},' + deep + b',{"b":2}]')
+    ]
 
 
 @pytest.mark.parametrize("layout", [{}, {"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}])
@@ -166,7 +181,9 @@ def test_the_members_of_a_large_item_are_those_of_a_small_one(layout: Any) -> No
     """However it was printed, and whatever their names and values hold."""
     members = {"a": 1, "b": {"c": [1, 2, {"d": '"}{,\\":'}]}, 'é"\\': None, "": [], "n": 1.5e-7, "z": "end"}
     small = payload.peek(json.dumps(members, **layout).encode())
-    large = payload.peek(json.dumps({"pad": "x" * 2**20, **members, "more": ["x" * 2**20]}, **layout).encode())
+    large = payload.peek(
+        json.dumps({"pad": "x" * 2**20, **members, "more": ["x" * 2**20]}, **layout).encode()
+    )
     assert {"pad", "more"} == large.keys() - small.keys()
     assert {name: json.loads(bytes(value)) for name, value in small.items()} == members
     assert all(bytes(value).split() == bytes(large[name]).split() for name, value in small.items())
@@ -218,7 +235,9 @@ def test_base64_is_strict() -> None:
 
 
 def test_a_large_array_is_taken_apart_as_it_is_read() -> None:
-    """Whatever its elements are, they take no memory before their turn; a break is found when it is reached."""
+    """
+    Whatever its elements are, they take no memory before their turn; a break is found when it is reached.
+    """
     elements = [{"text": '],"[{' * 20_000}, 1, "x", [], {}, None, [[{"a": "]"}]], {"b": 1.50}] * 12
     body = json.dumps(elements, indent=1).encode()
     assert elements == [json.loads(bytes(item)) for item in payload.items(body)]
@@ -249,7 +268,10 @@ def test_gzip_that_does_not_say_so_is_refused_with_the_reason() -> None:
     ids=["array", "document", "blank lines"],
 )
 def test_what_breaks_off_is_found_in_one_pass(body: bytes) -> None:
-    """A string that never ends is not begun again at each of its quotes, nor a search for a line at each blank one."""
+    """
+    A string that never ends is not begun again at each of its quotes, nor a search for a line at each blank
+    one.
+    """
     with pytest.raises(BadPayload):
         list(payload.items(body))
 
@@ -278,7 +300,9 @@ class Reworded:
         try:
             return self._decoder.decode(text)
         except msgspec.DecodeError as error:
-            raise msgspec.DecodeError(f"(byte {json_cut.error_offset(error)}) is not what was expected") from error
+            raise msgspec.DecodeError(
+                f"(byte {json_cut.error_offset(error)}) is not what was expected"
+            ) from error
 
 
 @pytest.mark.parametrize(

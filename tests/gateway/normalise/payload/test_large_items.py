@@ -1,4 +1,6 @@
-"""Items of a megabyte and more: what honest senders put there is read, what nobody could mean takes no memory."""
+"""
+Items of a megabyte and more: what honest senders put there is read, what nobody could mean takes no memory.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.gateway.normalise.formats.payloads import Case, case, cases, one, rea
 from tests.gateway.normalise.formats.test_properties import _is_lines
 
 LONG = "x" * large_items.LARGE
-ENVELOPES = frozenset({"data", "records", "result", "batch", "RootSpan", "resourceSpans", "logEvents", "awslogs"})
+ENVELOPES = frozenset(
+    {"data", "records", "result", "batch", "RootSpan", "resourceSpans", "logEvents", "awslogs"}
+)
 
 
 def padded(item: Any) -> Any:
@@ -31,7 +35,9 @@ def test_what_is_read_of_a_large_item_is_what_is_read_of_a_small_one(found: Case
         body = b"\n".join(json.dumps(padded(json.loads(line))).encode() for line in found.body.splitlines())
     else:
         payload = json.loads(found.body)
-        body = json.dumps([padded(item) for item in payload] if isinstance(payload, list) else padded(payload)).encode()
+        body = json.dumps(
+            [padded(item) for item in payload] if isinstance(payload, list) else padded(payload)
+        ).encode()
     small, large = read(found.format, found.body), read(found.format, body)
     assert list(map(as_json, small.records)) == list(map(as_json, large.records))
 

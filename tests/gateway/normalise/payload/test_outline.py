@@ -20,7 +20,9 @@ NOISE: list[Any] = ["x" * LARGE, [[]] * (LARGE // 4), {"inner": "x" * LARGE}]
 @pytest.mark.parametrize(("name", "item"), SIGNS)
 def test_a_large_item_shows_the_format_of_a_small_one(name: str, item: dict[str, Any], noise: Any) -> None:
     """Whatever is large stands before the sign and behind it, and inside what the sign is in."""
-    inside = {key: {"large": noise, **value} if isinstance(value, dict) else value for key, value in item.items()}
+    inside = {
+        key: {"large": noise, **value} if isinstance(value, dict) else value for key, value in item.items()
+    }
     for large in ({"large": noise, **item}, {**item, "large": noise}, {"large": noise, **inside}):
         assert recognise(json.dumps(large).encode()) == name
 

@@ -27,8 +27,12 @@ from gateway.normalise.reading.tokens import Tokens
             Tokens(80, None, 50, 27, None, 7),
             id="two kinds of cache writes, a cache that does not say input",
         ),
-        pytest.param({"input_tokens": 9, "total_tokens": 9}, Tokens(9, None, None, None, None), id="an embedding"),
-        pytest.param({"total": 9}, Tokens(None, None, None, None, None), id="a total alone tells neither side"),
+        pytest.param(
+            {"input_tokens": 9, "total_tokens": 9}, Tokens(9, None, None, None, None), id="an embedding"
+        ),
+        pytest.param(
+            {"total": 9}, Tokens(None, None, None, None, None), id="a total alone tells neither side"
+        ),
         pytest.param({}, Tokens(None, None, None, None, None), id="nothing"),
     ],
 )
@@ -39,4 +43,6 @@ def test_what_buckets_come_to(buckets: dict[str, int], expected: Tokens) -> None
 
 def test_other_names_are_no_buckets() -> None:
     """Users count what they like beside their tokens."""
-    assert ["input_audio", "total"] == [name for name in ("input_audio", "seconds", "tier", "total") if is_bucket(name)]
+    assert ["input_audio", "total"] == [
+        name for name in ("input_audio", "seconds", "tier", "total") if is_bucket(name)
+    ]

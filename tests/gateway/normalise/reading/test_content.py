@@ -46,7 +46,9 @@ def test_numbers_are_no_content() -> None:
     tags: dict[str, str] = {}
 
     assert (
-        put(tags, "messages_sent", 12) and not put(tags, "messages_sent", "hello") and tags == {"messages_sent": "12"}
+        put(tags, "messages_sent", 12)
+        and not put(tags, "messages_sent", "hello")
+        and tags == {"messages_sent": "12"}
     )
 
 
@@ -54,7 +56,11 @@ def test_labels_of_an_operator_are_no_content() -> None:
     """The operator chose name and value: a label `chat` is kept, one that is called `prompt` is not."""
     tags: dict[str, str] = {}
 
-    assert put_label(tags, "chat", "support") and not put_label(tags, "prompt", "x") and tags == {"chat": "support"}
+    assert (
+        put_label(tags, "chat", "support")
+        and not put_label(tags, "prompt", "x")
+        and tags == {"chat": "support"}
+    )
 
 
 @pytest.mark.parametrize(

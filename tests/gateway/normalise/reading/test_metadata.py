@@ -11,7 +11,10 @@ from spool.record import Inference
 
 
 def test_metadata_names_who_and_leaves_tags() -> None:
-    """A map fills user, team and session; scalars are tags; nesting, content, credentials and e-mail are left out."""
+    """
+    A map fills user, team and session; scalars are tags; nesting, content, credentials and e-mail are left
+    out.
+    """
     record = Inference(id=b"", source="test")
     free = metadata.Metadata()
     free.learn(
@@ -74,7 +77,12 @@ def test_a_key_is_never_named_by_itself(value: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["alpha-prod-key", "941875b27e83f6bffca0a295a1195d0a1fa08445b0715d7e29feb88761962645", "fixture key", "my-vk"],
+    [
+        "alpha-prod-key",
+        "941875b27e83f6bffca0a295a1195d0a1fa08445b0715d7e29feb88761962645",
+        "fixture key",
+        "my-vk",
+    ],
 )
 def test_an_alias_or_a_hash_names_a_key(value: str) -> None:
     """Neither looks like a credential."""

@@ -62,7 +62,9 @@ def test_the_provider_is_stated_or_told_by_the_model(written: Any, model: Any, e
         ("openai/", "openai", "openai/"),
     ],
 )
-def test_a_model_loses_only_its_providers_segment(model: str, provider: str | None, expected: str | None) -> None:
+def test_a_model_loses_only_its_providers_segment(
+    model: str, provider: str | None, expected: str | None
+) -> None:
     """Any other segment is part of the name; of an ARN the last part is the name."""
     assert expected == models.model_name(model, provider)
 

@@ -22,11 +22,16 @@ BOOK = PriceBook.load()
 USAGE = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 100}
 OTLP = ("span", "log event")
 
-# tests/cases/otlp/INDEX.md, "Provider, model, operation": in spans and log events `google` is any service of Google's,
-# and whatever stands before the slash of a model's name is a provider. tests/cases/README.md, 5, has it otherwise for
-# gateways: `google` is the Gemini API, and a segment that is no provider's name says nothing.
+# tests/cases/otlp/INDEX.md, "Provider, model, operation": in spans and log events `google` is any service of
+# Google's, and whatever stands before the slash of a model's name is a provider. tests/cases/README.md, 5,
+# has it otherwise for gateways: `google` is the Gemini API, and a segment that is no provider's name says
+# nothing.
 GOOGLE_IN_OTLP = "gcp.gen_ai"
-UNKNOWN_SEGMENTS = {"sao10k/l3-stheno-8b": "sao10k", "meta-llama/Llama-3.1-8B": "meta-llama", "qwen/qwen3": "qwen"}
+UNKNOWN_SEGMENTS = {
+    "sao10k/l3-stheno-8b": "sao10k",
+    "meta-llama/Llama-3.1-8B": "meta-llama",
+    "qwen/qwen3": "qwen",
+}
 # tests/cases/README.md, litellm: the list of its calls has no word for reranking.
 UNNAMED_IN_LITELLMS_LOG = {"rerank", "arerank"}
 
@@ -65,7 +70,12 @@ def in_litellms_log(provider: str | None, model: str | None, operation: str | No
 
 
 def in_cloud_event(provider: str | None, model: str | None, operation: str | None) -> Inference:
-    data = {"provider": provider, "model": model or "some-model", "prompt_tokens": 1000, "completion_tokens": 100}
+    data = {
+        "provider": provider,
+        "model": model or "some-model",
+        "prompt_tokens": 1000,
+        "completion_tokens": 100,
+    }
     return one("openmeter", {"specversion": "1.0", "id": "1", "source": "s", "type": "prompt", "data": data})
 
 
@@ -81,7 +91,12 @@ def written(row: providers.Provider) -> set[str]:
     """A provider's name in every form that is understood."""
     spellings = {row.name, *row.spellings}
     changed = {spelling.replace("-", separator) for spelling in spellings for separator in "_. "}
-    return spellings | changed | {spelling.upper() for spelling in spellings} | {f"{name}.chat" for name in spellings}
+    return (
+        spellings
+        | changed
+        | {spelling.upper() for spelling in spellings}
+        | {f"{name}.chat" for name in spellings}
+    )
 
 
 STANDARD = [row for row in providers.PROVIDERS if row.standard]
@@ -164,7 +179,10 @@ MODELS = {
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("model", [*MODELS, "qwen-turbo", "llama-3.3-70b", "my-deployment"])
 def test_a_model_without_a_provider_tells_the_same_one(entrance: str, model: str) -> None:
-    """By the segment before the slash, the form of a Bedrock id, or the maker; None where the name tells nothing."""
+    """
+    By the segment before the slash, the form of a Bedrock id, or the maker; None where the name tells
+    nothing.
+    """
     assert MODELS.get(model) == ENTRANCES[entrance](None, model, None).provider
 
 
@@ -176,7 +194,9 @@ def test_an_unknown_segment_is_a_provider_in_otlp_alone(entrance: str, model: st
     assert expected == ENTRANCES[entrance](None, model, None).provider
 
 
-@pytest.mark.parametrize("model", [model for model in MODELS if not model.startswith(("arn:", "models/", "ft:"))])
+@pytest.mark.parametrize(
+    "model", [model for model in MODELS if not model.startswith(("arn:", "models/", "ft:"))]
+)
 def test_rate_cards_know_the_same_maker(model: str) -> None:
     """Prices ask the card of the provider that a record would name."""
     name = model.lower()
@@ -196,7 +216,9 @@ def test_rate_cards_know_the_same_maker(model: str) -> None:
         (None, "gpt-4o", "0.0035"),
     ],
 )
-def test_a_call_costs_the_same_wherever_it_came_in(entrance: str, provider: str | None, model: str, cost: str) -> None:
+def test_a_call_costs_the_same_wherever_it_came_in(
+    entrance: str, provider: str | None, model: str, cost: str
+) -> None:
     """From the written name to the estimate."""
     assert cost == BOOK.estimate(ENTRANCES[entrance](provider, model, None))
 

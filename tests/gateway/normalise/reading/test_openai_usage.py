@@ -14,14 +14,20 @@ RESPONSE = {
     "input_tokens": 3011,
     "output_tokens": 705,
     "total_tokens": 3716,
-    "input_tokens_details": {"cache_write_tokens": 401, "cached_tokens": 1003, "cache_write_tokens_details": None},
+    "input_tokens_details": {
+        "cache_write_tokens": 401,
+        "cached_tokens": 1003,
+        "cache_write_tokens_details": None,
+    },
     "output_tokens_details": {"reasoning_tokens": 252},
 }
 
 
 def test_langfuse_passes_on_the_cache_writes() -> None:
     """They are a part of the input, which is not added to."""
-    record = one(None, batch(create(), update(usage={"total": 3716, "unit": "TOKENS"}, usageDetails=RESPONSE)))
+    record = one(
+        None, batch(create(), update(usage={"total": 3716, "unit": "TOKENS"}, usageDetails=RESPONSE))
+    )
     assert (3011, 705, 1003, 401, 252) == (
         record.input_tokens,
         record.output_tokens,

@@ -41,11 +41,20 @@ def test_stated_regions(stated: Any, found: str | None) -> None:
         ("https://bedrock-runtime-fips.us-gov-west-1.amazonaws.com/model/x/converse", "us-gov-west-1"),
         ("bedrock-mantle.eu-central-1.api.aws:443", "eu-central-1"),
         ("https://vpce-0a1-b2.bedrock-runtime.us-east-1.vpce.amazonaws.com", "us-east-1"),
-        ("https://us-central1-aiplatform.googleapis.com/v1/projects/p/locations/us-central1/x", "us-central1"),
+        (
+            "https://us-central1-aiplatform.googleapis.com/v1/projects/p/locations/us-central1/x",
+            "us-central1",
+        ),
         ("us-central1-aiplatform.googleapis.com", "us-central1"),
-        ("https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google/models/m", "global"),
+        (
+            "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google/models/m",
+            "global",
+        ),
         ("aiplatform.googleapis.com", "global"),
-        ("https://us-central1-aiplatform.googleapis.com/v1/projects/p/locations/-/endpoints/x", "us-central1"),
+        (
+            "https://us-central1-aiplatform.googleapis.com/v1/projects/p/locations/-/endpoints/x",
+            "us-central1",
+        ),
         ("aiplatform.eu.rep.googleapis.com", "eu"),
         ("https://eastus2.api.cognitive.microsoft.com/openai/", "eastus2"),
         ("https://mine.eastus2.models.ai.azure.com", "eastus2"),
@@ -71,12 +80,16 @@ def test_addresses_of_providers(address: Any, found: str | None) -> None:
 
 
 def test_which_of_several_counts() -> None:
-    """A profile that any region serves has the global price; then what is stated, the address, and the ARN."""
+    """
+    A profile that any region serves has the global price; then what is stated, the address, and the ARN.
+    """
     arn = "arn:aws:bedrock:eu-west-1:123456789012:inference-profile/"
     host = "bedrock-runtime.us-west-2.amazonaws.com"
     assert "global" == region_of("us-east-1", address=host, model="global.anthropic.claude-sonnet-4-5-v1:0")
     assert "global" == region_of("us-east-1", model=arn + "global.anthropic.claude-sonnet-4-5-v1:0")
-    assert "us-east-1" == region_of(None, "not_available", "us-east-1", address=host, model="us.anthropic.claude-x")
+    assert "us-east-1" == region_of(
+        None, "not_available", "us-east-1", address=host, model="us.anthropic.claude-x"
+    )
     assert "us-west-2" == region_of(None, address=host, model=arn + "us.anthropic.claude-x")
     assert "eu-west-1" == region_of(model=arn + "us.anthropic.claude-x")
     assert region_of(model="arn:aws:bedrock:-:123456789012:inference-profile/us.anthropic.claude-x") is None

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.reading.tokens import CacheWrites, Details, Gemini, Tokens, Usage, of_gemini, of_usage, settle
+from gateway.normalise.reading.tokens import (
+    CacheWrites,
+    Details,
+    Gemini,
+    Tokens,
+    Usage,
+    of_gemini,
+    of_usage,
+    settle,
+)
 
 COUNT = st.one_of(st.none(), st.integers(0, 10_000))
 COUNTS = st.builds(Tokens, COUNT, COUNT, COUNT, COUNT, COUNT, COUNT)
@@ -65,7 +74,9 @@ def test_an_unknown_input_stays_unknown() -> None:
 
 
 @given(COUNTS, COUNT, st.booleans(), st.booleans())
-def test_settled_counts_hold_their_parts(said: Tokens, total: int | None, cache: bool, reasoning: bool) -> None:
+def test_settled_counts_hold_their_parts(
+    said: Tokens, total: int | None, cache: bool, reasoning: bool
+) -> None:
     """Whatever is reported, input covers the cache, output covers the reasoning, and neither shrinks."""
     settled = settle(said, total=total, without_cache=cache, without_reasoning=reasoning)
     for whole, before, parts in (
@@ -122,14 +133,18 @@ def test_openai_totals_include_the_cache() -> None:
 
 def test_anthropic_totals_leave_the_cache_out() -> None:
     """Both kinds of cache go into the input."""
-    said = Usage(input_tokens=2, output_tokens=5, cache_read_input_tokens=95500, cache_creation_input_tokens=1310)
+    said = Usage(
+        input_tokens=2, output_tokens=5, cache_read_input_tokens=95500, cache_creation_input_tokens=1310
+    )
     assert Tokens(96812, 5, 95500, 1310, None) == of_usage(said)
 
 
 def test_anthropic_cache_writes_of_both_kinds_are_one() -> None:
     """Where there is no total, the 5-minute and the 1-hour writes are added."""
     writes = CacheWrites(ephemeral_5m_input_tokens=3, ephemeral_1h_input_tokens=4)
-    assert Tokens(17, 1, None, 7, None, 4) == of_usage(Usage(input_tokens=10, output_tokens=1, cache_creation=writes))
+    assert Tokens(17, 1, None, 7, None, 4) == of_usage(
+        Usage(input_tokens=10, output_tokens=1, cache_creation=writes)
+    )
 
 
 def test_anthropics_thinking_makes_no_openai_usage_of_it() -> None:
@@ -169,7 +184,9 @@ def test_an_input_smaller_than_its_own_cache_was_counted_without_it() -> None:
 
 def test_a_total_tells_a_cache_beside_openais_names() -> None:
     """Portkey writes Anthropic's input as prompt tokens, without the cache; the total has it."""
-    usage = Usage(prompt_tokens=12, completion_tokens=40, cache_read_input_tokens=2028, cache_creation_input_tokens=288)
+    usage = Usage(
+        prompt_tokens=12, completion_tokens=40, cache_read_input_tokens=2028, cache_creation_input_tokens=288
+    )
     assert 2328 == of_usage(usage).input  # by itself the cache is beside what is smaller than it
     larger = msgspec.structs.replace(usage, prompt_tokens=3000)
     assert 3000 == of_usage(larger).input

@@ -80,7 +80,9 @@ def test_money_keeps_its_digits_in_plain_notation(value: Any, expected: str | No
     assert expected == values.money(value, "cost")
 
 
-@pytest.mark.parametrize("value", [-1, Decimal("1e-99"), Decimal("1e20"), Decimal("0." + "1" * 200), "free", [1]])
+@pytest.mark.parametrize(
+    "value", [-1, Decimal("1e-99"), Decimal("1e20"), Decimal("0." + "1" * 200), "free", [1]]
+)
 def test_money_that_cannot_be_is_refused(value: Any) -> None:
     """A negative price, one beyond all prices, one of more digits than any sum, and words."""
     with pytest.raises(values.BadValue):
@@ -90,7 +92,11 @@ def test_money_that_cannot_be_is_refused(value: Any) -> None:
 @pytest.mark.parametrize("value", ["", "-", "none", "None", "undefined", "null"])
 def test_words_for_nothing_are_absent(value: str) -> None:
     """As text, as a count and as money."""
-    assert (None, None, None) == (values.text(value), values.count(value, "tokens"), values.money(value, "cost"))
+    assert (None, None, None) == (
+        values.text(value),
+        values.count(value, "tokens"),
+        values.money(value, "cost"),
+    )
 
 
 @pytest.mark.parametrize(

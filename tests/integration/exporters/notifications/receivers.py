@@ -1,4 +1,6 @@
-"""Receivers of notifications as they are in the world: a webhook that verifies signatures, and a mail server."""
+"""
+Receivers of notifications as they are in the world: a webhook that verifies signatures, and a mail server.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ async def mail_server(
 ) -> AsyncIterator[Mailbox]:
     """On loopback; with a certificate it wants STARTTLS, with a password a sign-in as `tollhouse`."""
 
-    def sign_in(server: object, session: object, envelope: object, mechanism: object, given: Any) -> AuthResult:
+    def sign_in(
+        server: object, session: object, envelope: object, mechanism: object, given: Any
+    ) -> AuthResult:
         is_right = (given.login, given.password) == (b"tollhouse", password.encode())
         return AuthResult(success=is_right, handled=False)
 

@@ -35,7 +35,12 @@ async def mailbox() -> AsyncIterator[Mailbox]:
 
 
 def to(mailbox: Mailbox, **fields: Any) -> NotifySettings:
-    given = {"server": f"127.0.0.1:{mailbox.port}", "tls": "none", "sender": "tollhouse@example.com", "to": (ADA, BOB)}
+    given = {
+        "server": f"127.0.0.1:{mailbox.port}",
+        "tls": "none",
+        "sender": "tollhouse@example.com",
+        "to": (ADA, BOB),
+    }
     return settings("email", **{**given, **fields})
 
 
@@ -56,7 +61,9 @@ async def test_a_mail_arrives_once_for_all(mailbox: Mailbox) -> None:
 
 
 async def test_it_encrypts_and_signs_in(tmp_path: Path) -> None:
-    """Over STARTTLS, with a certificate that it checks, and a password from a file that no message repeats."""
+    """
+    Over STARTTLS, with a certificate that it checks, and a password from a file that no message repeats.
+    """
     certificates = Certificates(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificates.path("server.pem"), certificates.path("server.key"))
@@ -65,7 +72,11 @@ async def test_it_encrypts_and_signs_in(tmp_path: Path) -> None:
     async with mail_server(Mailbox(), tls=context, password="c0rrect-horse") as mailbox:
         secured = to(mailbox, tls="starttls", username="tollhouse", secret_file=password)
         trusting = to(
-            mailbox, tls="starttls", username="tollhouse", secret_file=password, ca_file=certificates.path("ca.pem")
+            mailbox,
+            tls="starttls",
+            username="tollhouse",
+            secret_file=password,
+            ca_file=certificates.path("ca.pem"),
         )
         with pytest.raises(Retryable, match="certificate"):
             await send(secured)
@@ -91,7 +102,9 @@ async def test_a_server_without_encryption_parks_a_channel_that_wants_it(mailbox
         ({ADA: "450 later", BOB: "450 later"}, ReachedSome),
     ],
 )
-async def test_when_nobody_is_accepted(mailbox: Mailbox, refuse: dict[str, str], error: type[SendError]) -> None:
+async def test_when_nobody_is_accepted(
+    mailbox: Mailbox, refuse: dict[str, str], error: type[SendError]
+) -> None:
     """Refused for good the mail has failed, refused for now it is sent again."""
     mailbox.refuse = refuse
     with pytest.raises(error, match=ADA):
@@ -100,7 +113,10 @@ async def test_when_nobody_is_accepted(mailbox: Mailbox, refuse: dict[str, str],
 
 
 async def test_who_has_a_mail_does_not_get_it_again(mailbox: Mailbox) -> None:
-    """One recipient is refused for now, one for good: the repeat goes to the first alone, and the other is named."""
+    """
+    One recipient is refused for now, one for good: the repeat goes to the first alone, and the other is
+    named.
+    """
     carl = "carl@example.com"
     everyone = to(mailbox, to=(ADA, BOB, carl))
     mailbox.refuse = {BOB: "450 greylisted", carl: "550 no such user"}
@@ -116,7 +132,9 @@ async def test_who_has_a_mail_does_not_get_it_again(mailbox: Mailbox) -> None:
 
 
 @pytest.mark.parametrize(("answer", "error"), [("451 full", Retryable), ("554 spam", Rejected)])
-async def test_what_the_server_says_of_the_mail(mailbox: Mailbox, answer: str, error: type[SendError]) -> None:
+async def test_what_the_server_says_of_the_mail(
+    mailbox: Mailbox, answer: str, error: type[SendError]
+) -> None:
     mailbox.answer = answer
     with pytest.raises(error, match=answer):
         await send(to(mailbox))

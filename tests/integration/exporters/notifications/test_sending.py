@@ -152,8 +152,12 @@ async def test_no_answer_and_a_kill_repeat_the_same_id(
     assert [SENT] == [each.state for each in await telling.notices.over()]
 
 
-async def test_what_fails_for_a_day_is_given_up(telling: Telling, receiver: FakeUpstream, hook: NotifySettings) -> None:
-    """With all that waited behind it for as long; what came later goes on waiting. By hand it is sent again."""
+async def test_what_fails_for_a_day_is_given_up(
+    telling: Telling, receiver: FakeUpstream, hook: NotifySettings
+) -> None:
+    """
+    With all that waited behind it for as long; what came later goes on waiting. By hand it is sent again.
+    """
     await telling.start(hook)
     receiver.judge = lambda request: Reply(500, b"broken", "text/plain")
     await telling.tell("a", "b")
@@ -161,7 +165,9 @@ async def test_what_fails_for_a_day_is_given_up(telling: Telling, receiver: Fake
     await telling.send_for(GIVE_UP_S / 2, step=1800)
     await telling.tell("c")
     await telling.send_for(GIVE_UP_S / 2 + 3600, step=1800)
-    assert [("a", FAILED), ("b", FAILED)] == [(each.notice.id, each.state) for each in await telling.notices.over()]
+    assert [("a", FAILED), ("b", FAILED)] == [
+        (each.notice.id, each.state) for each in await telling.notices.over()
+    ]
     assert "500 broken" == (await telling.notices.find("one:a")).error
     state = await telling.state()
     assert (FAILING, 1, 2) == (state.state, state.counts.waiting, state.counts.failed)
@@ -175,7 +181,9 @@ async def test_what_fails_for_a_day_is_given_up(telling: Telling, receiver: Fake
 async def test_a_wrong_address_or_secret_parks_the_channel(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings, status: int
 ) -> None:
-    """However long it takes, nothing is given up; it is tried every minute, and at once when the secret changes."""
+    """
+    However long it takes, nothing is given up; it is tried every minute, and at once when the secret changes.
+    """
     await telling.start(hook)
     receiver.judge = lambda request: Reply(status, b"no", "text/plain")
     await telling.tell("a", "b")
@@ -211,7 +219,9 @@ async def test_a_notice_that_is_refused_does_not_hold_up_the_others(
 ) -> None:
     """The receiver read it and does not want it: it has failed at once, with the receiver's words."""
     await telling.start(hook)
-    receiver.judge = lambda request: Reply(422, b"no", "text/plain") if request.headers["webhook-id"] == "a" else None
+    receiver.judge = lambda request: (
+        Reply(422, b"no", "text/plain") if request.headers["webhook-id"] == "a" else None
+    )
     await telling.tell("a", "b")
     await telling.notifier.send_due()
     assert [("a", FAILED, "422 no"), ("b", SENT, "")] == [
@@ -264,7 +274,9 @@ async def test_an_alertmanager_gets_alerts_under_its_token(
     assert "title of a" == alert["annotations"]["summary"]
 
 
-async def test_a_slow_channel_delays_no_other(telling: Telling, receiver: FakeUpstream, hook: NotifySettings) -> None:
+async def test_a_slow_channel_delays_no_other(
+    telling: Telling, receiver: FakeUpstream, hook: NotifySettings
+) -> None:
     """While one receiver does not answer, another gets its notice."""
     async with FakeUpstream() as fast:
         await telling.start(hook, settings("slack", url=fast.url, name="fast"))
@@ -283,7 +295,9 @@ async def test_a_slow_channel_delays_no_other(telling: Telling, receiver: FakeUp
 async def test_other_channels_take_over_while_it_runs(
     telling: Telling, receiver: FakeUpstream, hook: NotifySettings
 ) -> None:
-    """What waits for a channel that is gone is kept and shown, and leaves when it is back under another address."""
+    """
+    What waits for a channel that is gone is kept and shown, and leaves when it is back under another address.
+    """
     await telling.start(hook)
     receiver.judge = lambda request: Reply(404) if request.path == "/hook" else None
     await telling.tell("a")

@@ -1,4 +1,6 @@
-"""What a published definition does to costs, reports, views, budgets and the newest records; diffs before that."""
+"""
+What a published definition does to costs, reports, views, budgets and the newest records; diffs before that.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
-SPENT = (("search", "o3", 0, "1"), ("Search ", "gpt-4o", 20, "2"), ("ads", "o3", 0, "4"), (None, "o3", 30, "8"))
+SPENT = (
+    ("search", "o3", 0, "1"),
+    ("Search ", "gpt-4o", 20, "2"),
+    ("ads", "o3", 0, "4"),
+    (None, "o3", 30, "8"),
+)
 
 OWNER = "User:Defined:Owner"
 DEFINITION = """
@@ -173,7 +180,12 @@ async def test_what_no_diff_is_made_of(server: OperatorServer) -> None:
     assert [["Dimensions", "D", "Rules", 0, "Source"], ["Dimensions", "D", "Rules", 1, "Type"]] == [
         each["path"] for each in answer.payload["errors"]
     ]
-    for month, words in (("2026-13", "YYYY-MM"), ("2026-9", "YYYY-MM"), ("2026-10", "not begun"), ("1999-01", "2000")):
+    for month, words in (
+        ("2026-13", "YYYY-MM"),
+        ("2026-9", "YYYY-MM"),
+        ("2026-10", "not begun"),
+        ("1999-01", "2000"),
+    ):
         status, _, message = (
             await server.ask("POST", "/allocation/diff", {"definition": DEFINITION, "month": month})
         ).error
@@ -198,11 +210,15 @@ def test_the_diff_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     done = CliRunner().invoke(main, arguments)
     assert 0 == done.exit_code, done.output
     assert "Who pays (User:Defined:Owner): new" in done.output
-    assert ["ads", "-", "4.0000", "-"] == next(line.split() for line in done.output.splitlines() if "ads" in line)
+    assert ["ads", "-", "4.0000", "-"] == next(
+        line.split() for line in done.output.splitlines() if "ads" in line
+    )
     publish = ["allocation", "publish", "definition.yaml", "--data", "store"]
     assert 0 == CliRunner().invoke(main, publish).exit_code
     for more in ([], ["--against"]):  # its name heads the column, however it was asked for
-        told = CliRunner().invoke(main, ["report", "--by", OWNER, "--range", "last_7d", "--data", "store", *more])
+        told = CliRunner().invoke(
+            main, ["report", "--by", OWNER, "--range", "last_7d", "--data", "store", *more]
+        )
         assert 0 == told.exit_code, told.output
         assert any(line.startswith("WHO PAYS ") for line in told.output.splitlines()), told.output
     (tmp_path / "definition.yaml").write_text("Dimensions: {D: {Rules: [{Type: GroupBy, Source: modle}]}}")

@@ -1,4 +1,7 @@
-"""Answers about many groups: the largest stay, the rest is one row; what is too much is refused with what to ask."""
+"""
+Answers about many groups: the largest stay, the rest is one row; what is too much is refused with what to
+ask.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,12 @@ TEN_HOURS = {**HOURLY, "to": (FIRST + timedelta(hours=10)).isoformat()}
 @pytest_asyncio.fixture(params=[MEMORY, SQLITE])
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
     clock = MovedClock(NOW.timestamp())
-    async with operator_server(tmp_path, engine=request.param, clock=clock, answers=lambda: SETTINGS) as server:
-        await fill(server.services.money.ledger, combinations=USERS, hours=HOURS, begin=int(FIRST.timestamp()))
+    async with operator_server(
+        tmp_path, engine=request.param, clock=clock, answers=lambda: SETTINGS
+    ) as server:
+        await fill(
+            server.services.money.ledger, combinations=USERS, hours=HOURS, begin=int(FIRST.timestamp())
+        )
         dear = call(1, at=NOW.timestamp(), user="dear", cost="900", cost_source="reported")
         await add(server.services.spool.log, dear)
         yield server
@@ -56,11 +63,15 @@ def spent(rows: list[dict[str, Any]]) -> Decimal:
 
 
 async def test_a_report_of_too_many_rows_has_the_largest_groups(server: OperatorServer) -> None:
-    """As many as fit, the others as one in each period: the sums are exact, and the answer says what was done."""
+    """
+    As many as fit, the others as one in each period: the sums are exact, and the answer says what was done.
+    """
     payload = await ask(server, "/report", **TEN_HOURS)
     assert (True, USERS * 10) == (payload["report"]["truncated"], payload["report"]["row_count"])
     assert SETTINGS.max_rows >= len(payload["rows"]) > SETTINGS.max_rows - 10
-    assert [OTHER] == sorted({row["user"] for row in payload["rows"]} - {f"user-{each:05}" for each in range(USERS)})
+    assert [OTHER] == sorted(
+        {row["user"] for row in payload["rows"]} - {f"user-{each:05}" for each in range(USERS)}
+    )
     assert spent([payload["total"]]) == spent(payload["rows"]) == USERS * 10
     beside = await ask(server, "/report", by="user", range="mtd", compare="previous")
     assert (False, USERS + 1) == (beside["report"]["truncated"], len(beside["rows"]))
@@ -85,12 +96,17 @@ async def test_top_is_worked_out_without_a_row_for_every_group(server: OperatorS
     """What would be too many rows is not, with the largest alone: the rest is one row of each period."""
     payload = await ask(server, "/report", **{**HOURLY, "top": "1", "compare": "previous"})
     assert {"dear", OTHER} == {row["user"] for row in payload["rows"]}
-    assert (39, Decimal(39 * USERS + 900)) == (len({row["period"] for row in payload["rows"]}), spent(payload["rows"]))
+    assert (39, Decimal(39 * USERS + 900)) == (
+        len({row["period"] for row in payload["rows"]}),
+        spent(payload["rows"]),
+    )
     assert spent([payload["total"]]) == spent(payload["rows"])
 
 
 @pytest.mark.parametrize("query", [{}, {"format": "csv"}, {"by": "user,team", "compare": "previous"}])
-async def test_a_question_that_adds_up_to_too_much_is_refused(server: OperatorServer, query: dict[str, str]) -> None:
+async def test_a_question_that_adds_up_to_too_much_is_refused(
+    server: OperatorServer, query: dict[str, str]
+) -> None:
     """As soon as that is seen, with what to ask instead."""
     answer = await server.ask("GET", f"/report?{urlencode({**HOURLY, **query})}")
     status, type, message = answer.error
@@ -117,7 +133,9 @@ async def test_a_diff_of_too_many_elements_is_refused_before_it_is_worked_out(se
     """Elements are combinations times dimensions: that is known before the first of them."""
     many = range(-(-10 * SETTINGS.max_summed_rows // USERS))
     rules = "Rules: [{Type: GroupBy, Source: user}]"
-    server.services.money.allocation = lambda: AllocationSettings(max_dimensions=10_000, max_definition_bytes=10**6)
+    server.services.money.allocation = lambda: AllocationSettings(
+        max_dimensions=10_000, max_definition_bytes=10**6
+    )
     definition = "Dimensions:" + "".join(f"\n  D{each}: {{{rules}}}" for each in many)
     answer = await server.ask("POST", "/allocation/diff", {"definition": definition})
     assert (422, "asked_too_much") == answer.error[:2]
@@ -126,9 +144,14 @@ async def test_a_diff_of_too_many_elements_is_refused_before_it_is_worked_out(se
 
 @pytest.mark.parametrize("granularity", ["daily", "weekly", "monthly", "quarterly", "yearly"])
 async def test_a_cut_period_is_the_same_period(server: OperatorServer, granularity: str) -> None:
-    """It begins where it begins when the whole of it is asked for, so that two answers join; and it is marked."""
+    """
+    It begins where it begins when the whole of it is asked for, so that two answers join; and it is marked.
+    """
     half = {"by": "team", "per": granularity, "from": (FIRST + timedelta(hours=5)).isoformat()}
-    part, whole = await ask(server, "/report", **half), await ask(server, "/report", **{**half, "from": "2026-01-01"})
+    part, whole = (
+        await ask(server, "/report", **half),
+        await ask(server, "/report", **{**half, "from": "2026-01-01"}),
+    )
     first = part["rows"][0]["period"]
     assert first in {row["period"] for row in whole["rows"]}
     assert first == part["report"]["cut_periods"][0]
@@ -148,7 +171,9 @@ async def test_a_cut_period_is_the_same_period(server: OperatorServer, granulari
 async def test_rows_come_in_the_envelope_of_every_list(
     server: OperatorServer, path: str, query: dict[str, str]
 ) -> None:
-    """All on one page unless a limit is asked for; pages have every row once, beside the totals of all of them."""
+    """
+    All on one page unless a limit is asked for; pages have every row once, beside the totals of all of them.
+    """
     whole = await ask(server, path, **query)
     assert {"rows", "pagination", "filtering", "sorting", "total"} <= whole.keys()
     count = len(whole["rows"])

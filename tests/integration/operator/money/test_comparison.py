@@ -76,7 +76,12 @@ async def test_a_change_is_split_by_model(server: OperatorServer) -> None:
     total = payload["total"]
     assert ("35.5", "11.000000000000000000000000001") == (total["cost"], total["against"]["cost"])
     assert "24.499999999999999999999999999" == total["change"]
-    assert (307, 3, 205, 3) == (total["tokens"], total["calls"], total["against"]["tokens"], total["against"]["calls"])
+    assert (307, 3, 205, 3) == (
+        total["tokens"],
+        total["calls"],
+        total["against"]["tokens"],
+        total["against"]["calls"],
+    )
     against = {"from": "2026-08-01T00:00:00+00:00", "to": "2026-08-21T15:00:00+00:00"}
     assert against == payload["comparison"]["against"]
 
@@ -103,7 +108,9 @@ async def test_any_time_may_be_the_other_one(server: OperatorServer) -> None:
         month["total"]["cost"], month["total"]["against"]["cost"], month["total"]["change"]
     )  # fmt: skip
     one = await compared(server, against="last_month", **{"from": "2026-09-03", "to": "2026-09-03"})
-    assert [("34", "61.000000000000000000000000001")] == [(row["cost"], row["against"]["cost"]) for row in one["rows"]]
+    assert [("34", "61.000000000000000000000000001")] == [
+        (row["cost"], row["against"]["cost"]) for row in one["rows"]
+    ]
 
 
 @pytest.mark.asyncio
@@ -155,9 +162,17 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
     span, *lines = report(*september, "--against").splitlines()
     assert span.endswith("against 2026-08-01T00:00:00+00:00 to 2026-08-22T00:00:00+00:00")
     assert ["MODEL", "COST", "AGAINST", "CHANGE", "VOLUME", "PRICE", "MIX", "NEW", "GONE"] == lines[0].split()
-    assert ["o3", "30.0000", "10.0000", "+20.0000", "+5.0000", "+15.0000", "+0.0000", "+0.0000", "+0.0000"] == lines[
-        1
-    ].split()
+    assert [
+        "o3",
+        "30.0000",
+        "10.0000",
+        "+20.0000",
+        "+5.0000",
+        "+15.0000",
+        "+0.0000",
+        "+0.0000",
+        "+0.0000",
+    ] == lines[1].split()
     assert ["total", "35.5000", "11.0000", "+24.5000"] == lines[-1].split()[:4]
 
     days = json.loads(report(*september, "--against", "2026-08-29..2026-08-29", "--by", "source", "--json"))

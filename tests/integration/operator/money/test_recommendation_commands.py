@@ -62,8 +62,14 @@ def test_what_was_found(terminal: Terminal) -> None:
 def test_what_people_decide(terminal: Terminal) -> None:
     """Several at once, with comments; a look leaves all of it as it is."""
     ids = [each["id"] for each in terminal.listed()]
-    assert "on_hold" in terminal.run("recommendations", "set", *ids, "--status", "on_hold", "--assignee", "ada").output
-    assert "no recommendation" in terminal.run("recommendations", "set", "none", "--status", "new", code=1).output
+    assert (
+        "on_hold"
+        in terminal.run("recommendations", "set", *ids, "--status", "on_hold", "--assignee", "ada").output
+    )
+    assert (
+        "no recommendation"
+        in terminal.run("recommendations", "set", "none", "--status", "new", code=1).output
+    )
     terminal.run("recommendations", "set", ids[0], code=2)
     terminal.run("recommendations", "comment", ids[0], "asked the team")
     terminal.run("recommendations", "comment", ids[0], "asked them twice", "--change", "1")
@@ -90,5 +96,7 @@ def test_types_and_checks(terminal: Terminal) -> None:
     assert ["batch"] == [each["type"] for each in terminal.listed("--open", "false")]
     assert 1 == terminal.json("check")["check"]["count"]
     assert "True" in terminal.run("recommendations", "type", "batch", "--enable").output
-    assert {"new": 0, "again": 2, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == terminal.json("run")["look"]
+    assert {"new": 0, "again": 2, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == terminal.json(
+        "run"
+    )["look"]
     assert [] == terminal.listed("--open", "false")

@@ -1,4 +1,7 @@
-"""Bills against the ledger, over the operator API and as a command; the insight about a difference, and the metric."""
+"""
+Bills against the ledger, over the operator API and as a command; the insight about a difference, and the
+metric.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,9 @@ async def test_a_month(server: OperatorServer) -> None:
                     assert total == Decimal(found["total"][name])
     for provider in (OPENAI, ANTHROPIC):
         [found] = (await reconciled(server, month=MARCH, provider=provider))["providers"]
-        missing = sum((call.cost() for call in CALLS if (call.provider, call.key) == (provider, KEYS[1])), Decimal(0))
+        missing = sum(
+            (call.cost() for call in CALLS if (call.provider, call.key) == (provider, KEYS[1])), Decimal(0)
+        )
         assert "unreported_traffic" == found["causes"][0]["cause"]
         assert abs(Decimal(found["causes"][0]["amount"]) - missing) <= missing / 50
         assert {"differs", "agrees"} >= {row["state"] for row in found["rows"]}
@@ -124,10 +129,15 @@ async def told(server: OperatorServer, **asked: object) -> Any:
 
 
 async def test_an_assistant_is_told_the_same(server: OperatorServer) -> None:
-    """Rows and the rest add up to the total of the report, whatever is cut; a wrong question is answered in words."""
+    """
+    Rows and the rest add up to the total of the report, whatever is cut; a wrong question is answered in
+    words.
+    """
     await put(server, statements(CALLS))
     for by in ("day", "model", "key"):
-        expected = {each["provider"]: each for each in (await reconciled(server, month=MARCH, by=by))["providers"]}
+        expected = {
+            each["provider"]: each for each in (await reconciled(server, month=MARCH, by=by))["providers"]
+        }
         result = await told(server, by=by, limit=1)
         found = result["structuredContent"]
         assert set(expected) == {each["provider"] for each in found["providers"]}
@@ -136,7 +146,10 @@ async def test_an_assistant_is_told_the_same(server: OperatorServer) -> None:
             lines = [*each["rows"], *([each["rest"]] if each["rest"] else [])]
             for name in ("billed", "counted", "difference", "unexplained", *PARTS):
                 assert Decimal(total[name]) == Decimal(each["total"][name])
-                assert not lines or Decimal(total[name]) == sum(Decimal(line[name]) for line in lines), (by, name)
+                assert not lines or Decimal(total[name]) == sum(Decimal(line[name]) for line in lines), (
+                    by,
+                    name,
+                )
             assert sums_up(each["total"]) and len(each["rows"]) <= 1
         assert "unreported_traffic" in result["content"][0]["text"]
     near = await told(server, provider="opemai")
@@ -171,7 +184,9 @@ async def test_a_wrong_question(server: OperatorServer) -> None:
 
 
 async def test_the_command(server: OperatorServer, tmp_path: Path) -> None:
-    """A sentence that explains the difference, a table, every cause; JSON and CSV have the answer's own digits."""
+    """
+    A sentence that explains the difference, a table, every cause; JSON and CSV have the answer's own digits.
+    """
     await put(server, statements(CALLS))
 
     async def run(*arguments: str) -> str:
@@ -198,13 +213,27 @@ async def test_a_row_is_one_line_for_every_reader(server: OperatorServer, tmp_pa
     await put(server, [replace(billed, model=name) for name in HOSTILE])
     [found] = (await reconciled(server, month=MARCH, by="model"))["providers"]
     assert len(found["rows"]) > 10
-    command = ["reconcile", "report", "--data", str(tmp_path), "--month", MARCH, "--by", "model", "--format", "csv"]
+    command = [
+        "reconcile",
+        "report",
+        "--data",
+        str(tmp_path),
+        "--month",
+        MARCH,
+        "--by",
+        "model",
+        "--format",
+        "csv",
+    ]
     result = await asyncio.to_thread(CliRunner().invoke, main, command)
     assert_harmless(result.stdout, rows=len(found["rows"]) + 1)
 
 
 async def test_insight_and_metric(server: OperatorServer) -> None:
-    """Each provider whose settled days differ is one insight, with its first cause; ratios say how much was counted."""
+    """
+    Each provider whose settled days differ is one insight, with its first cause; ratios say how much was
+    counted.
+    """
     await put(server, statements(CALLS))
     await inspector(server.services).inspect()
     found = (await server.ask("GET", "/insights?limit=100")).payload["insights"]

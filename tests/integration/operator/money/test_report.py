@@ -1,4 +1,6 @@
-"""Costs over the operator API: beside the time before, the largest groups alone, some measures, and as CSV."""
+"""
+Costs over the operator API: beside the time before, the largest groups alone, some measures, and as CSV.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ async def spend(server: OperatorServer, *spent: tuple[str, str | None, str]) -> 
     await add(server.services.spool.log, *calls)
 
 
-async def raw(server: OperatorServer, *query: tuple[str, str], status: int = 200) -> tuple[Mapping[str, str], str]:
+async def raw(
+    server: OperatorServer, *query: tuple[str, str], status: int = 200
+) -> tuple[Mapping[str, str], str]:
     """The headers and the text of a report."""
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(server.socket))) as session,
@@ -70,10 +74,28 @@ async def report(server: OperatorServer, *query: tuple[str, str], status: int = 
         ("2026-03-01", "2026-03-30", "UTC", ("2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00")),
         ("2026-09-21", "2026-09-21T15:00", "UTC", ("2026-09-20T00:00:00+00:00", "2026-09-20T15:00:00+00:00")),
         ("2026-09-14", "2026-09-20", "UTC", ("2026-09-07T00:00:00+00:00", "2026-09-14T00:00:00+00:00")),
-        ("2026-09-20T10:00", "2026-09-20T16:00", "UTC", ("2026-09-20T04:00:00+00:00", "2026-09-20T10:00:00+00:00")),
-        ("2026-03-29", "2026-03-29", "Europe/Berlin", ("2026-03-28T00:00:00+01:00", "2026-03-29T00:00:00+01:00")),
+        (
+            "2026-09-20T10:00",
+            "2026-09-20T16:00",
+            "UTC",
+            ("2026-09-20T04:00:00+00:00", "2026-09-20T10:00:00+00:00"),
+        ),
+        (
+            "2026-03-29",
+            "2026-03-29",
+            "Europe/Berlin",
+            ("2026-03-28T00:00:00+01:00", "2026-03-29T00:00:00+01:00"),
+        ),
     ],
-    ids=["month so far", "month", "month after a shorter one", "today so far", "week", "hours", "a day of 23 hours"],
+    ids=[
+        "month so far",
+        "month",
+        "month after a shorter one",
+        "today so far",
+        "week",
+        "hours",
+        "a day of 23 hours",
+    ],
 )
 async def test_the_time_before(
     server: OperatorServer, since: str, until: str, tz: str, expected: tuple[str, str]
@@ -98,7 +120,10 @@ async def test_rows_have_the_time_before_beside_them(server: OperatorServer) -> 
     ] == [(row["model"], row["cost"], row["previous"]) for row in payload["rows"]]
     assert {"cost": "6", "calls": 2, "previous": {"cost": "9", "calls": 2}} == payload["total"]
     plain = await report(server, *asked)
-    assert (["gpt", "new"], {"cost": "6", "calls": 2}) == ([row["model"] for row in plain["rows"]], plain["total"])
+    assert (["gpt", "new"], {"cost": "6", "calls": 2}) == (
+        [row["model"] for row in plain["rows"]],
+        plain["total"],
+    )
     assert plain["report"]["previous"] is None
 
 
@@ -113,7 +138,9 @@ async def test_periods_are_compared_by_their_place(server: OperatorServer) -> No
         ("compare", "previous"),
         ("show", "cost"),
     )
-    assert [{"period": "2026-09-02T00:00:00+00:00", "cost": "1", "previous": {"cost": "3"}}] == payload["rows"]
+    assert [{"period": "2026-09-02T00:00:00+00:00", "cost": "1", "previous": {"cost": "3"}}] == payload[
+        "rows"
+    ]
     assert {"cost": "1", "previous": {"cost": "10"}} == payload["total"]
 
 
@@ -140,7 +167,9 @@ async def test_shares_of_cost(server: OperatorServer) -> None:
     """By call and by a million tokens, as decimal text; unknown where there is neither."""
     await spend(server, ("2026-09-01", "a", "1"), ("2026-09-02", "a", "1"), ("2026-09-02", "a", "0"))
     payload = await report(server, ("show", "cost_per_call"), ("show", "cost_per_million_tokens"))
-    assert [{"cost_per_call": "0.666666666666", "cost_per_million_tokens": "6060.60606060606"}] == payload["rows"]
+    assert [{"cost_per_call": "0.666666666666", "cost_per_million_tokens": "6060.60606060606"}] == payload[
+        "rows"
+    ]
     nothing = await report(server, ("from", "2026-01-01"), ("to", "2026-01-01"))
     assert ([], None) == (nothing["rows"], nothing["total"]["cost_per_call"])
 
@@ -167,7 +196,9 @@ async def test_csv_is_for_spreadsheets(server: OperatorServer) -> None:
 async def test_a_group_is_one_line_for_every_reader(server: OperatorServer) -> None:
     """Whatever senders call themselves: as many rows as groups, and none of them begins like a formula."""
     named = ("request_model", "team", "user", "api_key", "device", "source")
-    calls = [call(n, at=NOW.timestamp() - 86400, **dict.fromkeys(named, name)) for n, name in enumerate(HOSTILE)]
+    calls = [
+        call(n, at=NOW.timestamp() - 86400, **dict.fromkeys(named, name)) for n, name in enumerate(HOSTILE)
+    ]
     await add(server.services.spool.log, *calls)
     for dimension in ("model", "team", "user", "api_key", "device", "source"):
         asked = (("by", dimension), ("range", "mtd"))
@@ -221,5 +252,7 @@ async def test_csv_tells_cut_periods_in_a_header(server: OperatorServer) -> None
     headers, text = await raw(server, *asked, ("format", "csv"))
     assert ", ".join(told["report"]["cut_periods"]) == headers["Tollhouse-Cut-Periods"]
     assert text.startswith("period,model,cost,")
-    headers, _ = await raw(server, ("from", "2026-09-01"), ("to", "2026-09-30"), ("per", "monthly"), ("format", "csv"))
+    headers, _ = await raw(
+        server, ("from", "2026-09-01"), ("to", "2026-09-30"), ("per", "monthly"), ("format", "csv")
+    )
     assert "Tollhouse-Cut-Periods" not in headers

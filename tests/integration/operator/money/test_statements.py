@@ -29,7 +29,14 @@ async def test_a_report_is_imported_once(server: OperatorServer) -> None:
     for dry_run, new in ((True, 2), (False, 2), (False, 0)):
         answer = await server.ask("POST", "/statements", {"files": [str(PAGE)], "dry_run": dry_run})
         [done] = answer.payload["imports"]
-        told = (done["source"], done["from"], done["to"], done["days_new"], done["days_changed"], done["damaged"])
+        told = (
+            done["source"],
+            done["from"],
+            done["to"],
+            done["days_new"],
+            done["days_changed"],
+            done["damaged"],
+        )
         assert ("openai_costs", "2026-08-01", "2026-08-02", new, 0, 1) == told
         assert ["page 1, bucket 1, result 6: value is no number"] == done["damaged_rows"]
     [month] = (await server.ask("GET", "/statements")).payload["statements"]
@@ -56,7 +63,9 @@ async def test_statements_are_listed_and_deleted(server: OperatorServer) -> None
     assert 200 == (await server.ask("POST", "/statements", {"files": files})).status
     listed = (await server.ask("GET", "/statements", provider="aws.bedrock")).payload["statements"]
     assert {"aws_cur", "aws_cost_explorer", "focus"} == {row["source"] for row in listed}
-    [month] = (await server.ask("GET", "/statements", source="aws_cur", month="2026-08")).payload["statements"]
+    [month] = (await server.ask("GET", "/statements", source="aws_cur", month="2026-08")).payload[
+        "statements"
+    ]
     assert {"deleted": month["id"]} == (await server.ask("DELETE", f"/statements/{month['id']}")).payload
     assert [] == (await server.ask("GET", "/statements", source="aws_cur")).payload["statements"]
     assert 404 == (await server.ask("DELETE", f"/statements/{month['id']}")).status

@@ -23,7 +23,11 @@ from tests.spool.contract.examples import add, call
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 NEW = {"name": "Search & co", "filter": {"team": ["search"]}, "principal_dimension": "model"}
-SPENT = (("search", "o3", 0, "1"), ("search", "gpt-4o", 20, "2"), ("ads", "o3", 0, "4"))  # team, model, days ago
+SPENT = (
+    ("search", "o3", 0, "1"),
+    ("search", "gpt-4o", 20, "2"),
+    ("ads", "o3", 0, "4"),
+)  # team, model, days ago
 Run = Callable[..., str]
 
 
@@ -99,19 +103,41 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_views_have_a_command(run: Run) -> None:
-    """Create, list, show, edit and delete, and a report that shows what the view says unless asked otherwise."""
-    words = ("--where", "team=search", "--where", "team=", "--where", "model!=o1", "--by", "user", "--by", "model")
+    """
+    Create, list, show, edit and delete, and a report that shows what the view says unless asked otherwise.
+    """
+    words = (
+        "--where",
+        "team=search",
+        "--where",
+        "team=",
+        "--where",
+        "model!=o1",
+        "--by",
+        "user",
+        "--by",
+        "model",
+    )
     described = ("--range", "last_90d", "--growth", "50", "--cost-type", "reported_cost")
-    made = json.loads(run("views", "create", "--name", "Search", "--principal", "team", *words, *described, "--json"))
+    made = json.loads(
+        run("views", "create", "--name", "Search", "--principal", "team", *words, *described, "--json")
+    )
     view = made["view"]
-    assert ({"team": ["search", None], "!model": ["o1"]}, ["user", "model"]) == (view["filter"], view["group_by"])
+    assert ({"team": ["search", None], "!model": ["o1"]}, ["user", "model"]) == (
+        view["filter"],
+        view["group_by"],
+    )
     assert {"enabled": True, "threshold_type": "Percent", "threshold_value": 50} == view["anomalies"]
     assert view["id"] in run("views", "list")
     assert "last_90d" in run("views", "show", "search")
 
     lines = run("report", "--view", "Search").splitlines()
-    assert ["USER", "MODEL", "REPORTED"] == [name for name in lines[0].split() if name in ("USER", "MODEL", "REPORTED")]
-    assert ["gpt-4o", "o3", "total"] == [line.split()[1] if "total" not in line else "total" for line in lines[1:]]
+    assert ["USER", "MODEL", "REPORTED"] == [
+        name for name in lines[0].split() if name in ("USER", "MODEL", "REPORTED")
+    ]
+    assert ["gpt-4o", "o3", "total"] == [
+        line.split()[1] if "total" not in line else "total" for line in lines[1:]
+    ]
     narrow = run("report", "--view", "search", "--by", "team", "--range", "last_7d", "--csv").splitlines()
     assert (True, 2) == (narrow[1].startswith("search,1,"), len(narrow))
 

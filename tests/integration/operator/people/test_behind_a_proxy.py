@@ -1,4 +1,6 @@
-"""The operator side behind a proxy that ends TLS: whose an attempt is, and how browsers speak to the console."""
+"""
+The operator side behind a proxy that ends TLS: whose an attempt is, and how browsers speak to the console.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ async def installation(directory: Path, **settings: Any) -> AsyncIterator[Operat
 
 @asynccontextmanager
 async def reverse_proxy(server: OperatorServer, address: str = PROXY) -> AsyncIterator[str]:
-    """A proxy that passes requests on from `address`, and says whose they are as proxies do: at the end of the list."""
+    """
+    A proxy that passes requests on from `address`, and says whose they are as proxies do: at the end of the
+    list.
+    """
 
     async def forward(session: aiohttp.ClientSession, request: web.Request) -> web.Response:
         before = request.headers.getall("X-Forwarded-For", [])
@@ -50,7 +55,9 @@ async def reverse_proxy(server: OperatorServer, address: str = PROXY) -> AsyncIt
         headers["X-Forwarded-For"] = ", ".join([*before, request.remote or ""])
         headers["X-Forwarded-Proto"] = "https"
         url, body = f"{server.url}{request.path_qs}", await request.read()
-        async with session.request(request.method, url, headers=headers, data=body, allow_redirects=False) as answer:
+        async with session.request(
+            request.method, url, headers=headers, data=body, allow_redirects=False
+        ) as answer:
             return web.Response(status=answer.status, body=await answer.read(), headers=shown(answer.headers))
 
     connector = aiohttp.TCPConnector(local_addr=(address, 0))
@@ -67,7 +74,11 @@ async def reverse_proxy(server: OperatorServer, address: str = PROXY) -> AsyncIt
 
 
 def shown(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in headers.items() if name in ("Set-Cookie", "Retry-After", "Content-Type")]
+    return [
+        (name, value)
+        for name, value in headers.items()
+        if name in ("Set-Cookie", "Retry-After", "Content-Type")
+    ]
 
 
 async def sign_in(
@@ -93,8 +104,13 @@ async def sign_in(
 @pytest.mark.parametrize("proxies", [[], [PROXY]], ids=["not named", "named"])
 async def test_a_stranger_locks_nobody_out(tmp_path: Path, proxies: list[str]) -> None:
     """Wrong passwords through the same proxy: the right one opens, whether the proxy is named or not."""
-    async with installation(tmp_path, proxies=proxies, is_behind_tls=True) as server, reverse_proxy(server) as url:
-        tried = [(await sign_in(url, WRONG, address=STRANGER, email="nobody@example.com"))[0] for _ in range(12)]
+    async with (
+        installation(tmp_path, proxies=proxies, is_behind_tls=True) as server,
+        reverse_proxy(server) as url,
+    ):
+        tried = [
+            (await sign_in(url, WRONG, address=STRANGER, email="nobody@example.com"))[0] for _ in range(12)
+        ]
         expected = [401] * SIGN_IN_BURST + [429] if proxies else [401] * 12
         assert expected == tried[: len(expected)]
         status, cookie = await sign_in(url, PASSWORD, address=OWNER)
@@ -105,16 +121,23 @@ async def test_a_stranger_locks_nobody_out(tmp_path: Path, proxies: list[str]) -
 
 @pytest.mark.parametrize("proxies", [[], [PROXY]], ids=["none is named", "another is named"])
 async def test_who_is_not_named_is_not_believed(tmp_path: Path, proxies: list[str]) -> None:
-    """An address that writes the headers itself has one limit, whatever it writes, and no session of an https page."""
+    """
+    An address that writes the headers itself has one limit, whatever it writes, and no session of an https
+    page.
+    """
     async with installation(tmp_path, proxies=proxies) as server:
         server.services.people.shared_sign_ins.charge(f"address {STRANGER}", SHARED_BURST - 3)
         statuses = []
         for place in range(6):
             told = {"X-Forwarded-For": f"198.51.100.{place}", "X-Forwarded-Proto": "https"}
-            status, _ = await sign_in(server.url, WRONG, address=STRANGER, email=f"{place}@example.com", headers=told)
+            status, _ = await sign_in(
+                server.url, WRONG, address=STRANGER, email=f"{place}@example.com", headers=told
+            )
             statuses.append(status)
         assert (401, 429) == (statuses[0], statuses[-1])
-        status, cookie = await sign_in(server.url, PASSWORD, address=OWNER, headers={"X-Forwarded-Proto": "https"})
+        status, cookie = await sign_in(
+            server.url, PASSWORD, address=OWNER, headers={"X-Forwarded-Proto": "https"}
+        )
         assert (201, False) == (status, "Secure" in cookie)
 
 
@@ -123,7 +146,9 @@ async def test_what_a_sender_writes_before_its_own_address_is_nothing(tmp_path: 
     async with installation(tmp_path, proxies=[PROXY]) as server, reverse_proxy(server) as url:
         for place in range(SIGN_IN_BURST + 1):
             told = {"X-Forwarded-For": f"198.51.100.{place}"}
-            status, _ = await sign_in(url, WRONG, address=STRANGER, email=f"{place}@example.com", headers=told)
+            status, _ = await sign_in(
+                url, WRONG, address=STRANGER, email=f"{place}@example.com", headers=told
+            )
         assert 429 == status
 
 
@@ -146,7 +171,9 @@ async def test_a_shared_address_limits_less_than_an_account() -> None:
 
 
 async def test_who_is_on_the_machine_asks_in_the_clear(tmp_path: Path) -> None:
-    """A browser keeps no `Secure` cookie of a loopback address: it did not come through the proxy that encrypts."""
+    """
+    A browser keeps no `Secure` cookie of a loopback address: it did not come through the proxy that encrypts.
+    """
     async with installation(tmp_path, is_behind_tls=True) as server:
         status, cookie = await sign_in(server.url, PASSWORD, address=OWNER, host="localhost")
         assert (201, True, False) == (status, cookie.startswith("tollhouse="), "Secure" in cookie)

@@ -1,7 +1,8 @@
 """
 A person who may see some calls alone sees nothing of the others: every address of the operator API is walked.
 
-Over one installation with the data of two teams. Everything of the foreign one has MARK in its name, in each field.
+Over one installation with the data of two teams. Everything of the foreign one has MARK in its name, in each
+field.
 """
 
 from __future__ import annotations
@@ -50,7 +51,18 @@ FOREIGN = f"{MARK}-team"
 EVA = "eva@example.com"  # sees some calls alone
 ROOT = Actor("root", "local")
 FLEET = Bearer("fleet", frozenset({ENROLL}))
-FIELDS = ("team", "user", "device", "api_key", "model", "request_model", "provider", "source", "tag:service", "region")
+FIELDS = (
+    "team",
+    "user",
+    "device",
+    "api_key",
+    "model",
+    "request_model",
+    "provider",
+    "source",
+    "tag:service",
+    "region",
+)
 # A dimension of the organization's own, for a role that is limited by it.
 DEFINITION = "Dimensions: {Part: {Rules: [{Type: GroupBy, Source: team}]}}"
 ROLES = {
@@ -86,14 +98,20 @@ class Place:
         async with (
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
             session.request(
-                method, f"{self.server.url}{OPERATOR_API}{path}", json=body, headers=headers, allow_redirects=False
+                method,
+                f"{self.server.url}{OPERATOR_API}{path}",
+                json=body,
+                headers=headers,
+                allow_redirects=False,
             ) as answer,
         ):
             if answer.content_type == "text/event-stream":
                 return answer.status, await self._hear(answer)
             text = await answer.text()
             if answer.content_type == "application/json":  # a list repeats what it was asked for
-                text = json.dumps({name: value for name, value in json.loads(text).items() if name != "filtering"})
+                text = json.dumps(
+                    {name: value for name, value in json.loads(text).items() if name != "filtering"}
+                )
             return answer.status, f"{dict(answer.headers)} {text}"
 
     async def _hear(self, answer: aiohttp.ClientResponse) -> str:
@@ -114,7 +132,9 @@ class Place:
 def calls(world: World, now: float, number: int) -> list[Any]:
     """One of the running hour: everything that a call says names the team."""
     mark = world.team
-    values = {name: f"{mark}-{name}" for name in FIELDS if name not in ("team", "source", "tag:service", "model")}
+    values = {
+        name: f"{mark}-{name}" for name in FIELDS if name not in ("team", "source", "tag:service", "model")
+    }
     return [
         call(number, at=now - 60, team=mark, tags={"service": f"{mark}-service", "other": f"{mark}-other"}, cost="3",
              cost_source="reported", response_model=f"{mark}-model", session=f"{mark}-session", **values,
@@ -145,17 +165,23 @@ async def place(directory: Path, role: RoleFilter | None, engine: str = MEMORY) 
             permission_sets=tuple(PERMISSION_SETS),
             members=(EVA,),
         )
-        await registry.roles.create(draft, known=services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT)
+        await registry.roles.create(
+            draft, known=services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT
+        )
         yield Place(server, await signed_in(server, "none", EVA), own=worlds[0], foreign=worlds[1])
 
 
 async def fill(server: OperatorServer, world: World, number: int) -> None:
     services, registry, name = server.services, server.registry, world.team
     await add(services.spool.log, *calls(world, server.clock.now(), number))
-    event = UsageEvent(id=bytes([number]) * 16, source="e", event_type=f"{name}-type", subject=f"{name}-subject")
+    event = UsageEvent(
+        id=bytes([number]) * 16, source="e", event_type=f"{name}-type", subject=f"{name}-subject"
+    )
     await add(services.spool.log, (event, Identity(event.id)), topic=USAGE_EVENTS)
     await server.create(f"{name} key", scopes=[INGEST], description=name)
-    await services.senders.require_devices().enrol(DeviceReport(id=f"{name}-device", fingerprint="print"), FLEET, "")
+    await services.senders.require_devices().enrol(
+        DeviceReport(id=f"{name}-device", fingerprint="print"), FLEET, ""
+    )
     await services.senders.require_clusters().hear("1", "eu", f"{name}-cluster", FLEET)
     view = await made(
         server, "view", "/views", name=f"{name} view", filter={"team": [name]}, principal_dimension="user"
@@ -200,7 +226,7 @@ async def made(server: OperatorServer, what: str, path: str, **body: Any) -> str
     return id
 
 
-# -- the walk ----------------------------------------------------------------------------------------------------------
+# -- the walk ------------------------------------------------------------------------------------------------
 
 # What is asked beside the plain call, by the name of a row: queries of reads, bodies of changes.
 QUERIES: Mapping[str, Sequence[str]] = {
@@ -218,7 +244,11 @@ QUERIES: Mapping[str, Sequence[str]] = {
     "check_savings": ["filter=" + json.dumps({"team": [FOREIGN]})],
 }  # fmt: skip
 BODIES: Mapping[str, Any] = {
-    "add_view": {"name": "another", "filter": {"team": ["{team}"], "!user": ["x"]}, "principal_dimension": "model"},
+    "add_view": {
+        "name": "another",
+        "filter": {"team": ["{team}"], "!user": ["x"]},
+        "principal_dimension": "model",
+    },
     "edit_view": {"range": "ytd"},
     "add_budget": {"name": "another", "view": {"id": "{views}"}, "default_amount": "5"},
     "edit_budget": {"default_amount": "2"},
@@ -234,7 +264,8 @@ CONFIRM = {"remove_budget": "{team} budget"}
 ORDER = ("GET", "POST", "PATCH", "DELETE")
 # What a body asks for of another team is refused in the words of what is not there.
 REFUSED = {"add_view": 403, "add_budget": 400}
-# What signs people in with a provider, and there is none: these answer a browser by sending it back to the console.
+# What signs people in with a provider, and there is none: these answer a browser by sending it back to the
+# console.
 TO_THE_CONSOLE = {"begin_sign_in": 303, "finish_sign_in": 303}
 
 
@@ -247,14 +278,18 @@ def asked(row: OperatorAddress, world: World) -> list[tuple[str, Any]]:
     """Paths with their queries, and the body."""
     path = row.path.removeprefix(OPERATOR_API)
     kind = "spare" if row.name == "remove_view" else path.split("/")[1]  # no budget hangs on it
-    values = {name: world.ids.get("comment" if name == "comment" else kind, "1") for name in row.path_parameters}
+    values = {
+        name: world.ids.get("comment" if name == "comment" else kind, "1") for name in row.path_parameters
+    }
     path = path.format(**values)
     body = json.dumps(BODIES.get(row.name, {}))
     for name, id in {**world.ids, "team": world.team}.items():
         body = body.replace(f"{{{name}}}", id)
     confirm = CONFIRM.get(row.name, "").format(team=world.team)
     queries = ["confirm=" + confirm] if confirm else ["", *QUERIES.get(row.name, ())]
-    return [(f"{path}?{query}" if query else path, json.loads(body) if row.takes else None) for query in queries]
+    return [
+        (f"{path}?{query}" if query else path, json.loads(body) if row.takes else None) for query in queries
+    ]
 
 
 # After the name of a team: its calls, and what is about them; and what nobody sees who sees some calls alone.
@@ -283,7 +318,9 @@ async def test_a_limited_person_sees_nothing_of_another_team(tmp_path: Path, rol
                     there.eva = headers_of(await there.server.over_http("POST", "/sessions", again))
         assert not [word for word in WORDS if f"{OWN}{word}" not in said]
         assert not [word for word in SHOWN_TO_ALL_ALONE if f"{OWN}{word}" in said]
-        [kept] = [each for each in await there.server.registry.recommendations.all() if MARK in each.saving.title]
+        [kept] = [
+            each for each in await there.server.registry.recommendations.all() if MARK in each.saving.title
+        ]
         assert "new" == kept.status
 
 
@@ -304,7 +341,10 @@ async def test_an_organizer_sees_both_teams(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_the_answers_are_those_of_the_own_calls(tmp_path: Path) -> None:
-    """To the last digit: a report, an export and a comparison say what an Organizer reads who filters by the team."""
+    """
+    To the last digit: a report, an export and a comparison say what an Organizer reads who filters by the
+    team.
+    """
     async with place(tmp_path, ROLES["is"]) as there:
         root, now = await signed_in(there.server, "admin", "root@example.com"), there.server.clock.now()
         for number in range(40):
@@ -344,7 +384,10 @@ def said(text: str) -> str:
 
 @pytest.mark.asyncio
 async def test_a_dimension_of_ones_own_is_shown_to_whom_a_role_or_a_view_names_it(tmp_path: Path) -> None:
-    """Definitions are closed to who sees some calls alone: nobody hears of a dimension by questions or by errors."""
+    """
+    Definitions are closed to who sees some calls alone: nobody hears of a dimension by questions or by
+    errors.
+    """
     part, paths = "User:Defined:Part", ("/report?by={}", "/comparison?by={}", "/report?where={}=x")
     async with place(tmp_path, ROLES["is"]) as there:
         for path in ("/report", "/comparison", *(each.format(part) for each in paths)):
@@ -357,7 +400,9 @@ async def test_a_dimension_of_ones_own_is_shown_to_whom_a_role_or_a_view_names_i
         ):
             status, text = await there.send(method, path, body, there.eva)
             assert (400, 1) == (status, text.count("Defined") + ("per" in body)), (path, text)
-        named = await there.server.ask("PATCH", f"/views/{there.own.ids['views']}", {"principal_dimension": part})
+        named = await there.server.ask(
+            "PATCH", f"/views/{there.own.ids['views']}", {"principal_dimension": part}
+        )
         assert 200 == named.status, named.payload
         for path in (each.format(part) for each in paths):
             assert 200 == (await there.send("GET", path, None, there.eva))[0]
@@ -369,7 +414,10 @@ async def test_what_is_not_seen_is_not_there(tmp_path: Path) -> None:
     async with place(tmp_path, ROLES["is"]) as there:
         foreign, own = there.foreign.ids["views"], there.own.ids["views"]
         for path in ("/report", "/comparison", "/records", "/tail"):
-            answers = {await there.send("GET", f"{path}?view={word}", None, there.eva) for word in (foreign, "nothing")}
+            answers = {
+                await there.send("GET", f"{path}?view={word}", None, there.eva)
+                for word in (foreign, "nothing")
+            }
             assert {400} == {status for status, _ in answers}, path
             assert 1 == len({text.partition('{"error')[2] for _, text in answers}), answers
         changes: Sequence[tuple[str, str, Mapping[str, Any], int]] = (
@@ -415,7 +463,10 @@ async def test_a_check_for_savings_looks_at_own_calls(tmp_path: Path) -> None:
     """What they cost is what the person's report says; an Organizer's check is of all."""
     async with place(tmp_path, ROLES["is"]) as there:
         spent = {}
-        for name, headers in (("eva", there.eva), ("root", await signed_in(there.server, "admin", "root@example.com"))):
+        for name, headers in (
+            ("eva", there.eva),
+            ("root", await signed_in(there.server, "admin", "root@example.com")),
+        ):
             checked = await there.server.over_http("GET", "/recommendation-check", headers=headers)
             report = await there.server.over_http("GET", "/report?range=last_30d", headers=headers)
             spent[name] = checked.payload["check"]["spent"]
@@ -428,19 +479,28 @@ async def test_the_session_says_what_one_may_see(tmp_path: Path) -> None:
     """The roles, their permission sets, and whether they show some calls alone."""
     async with place(tmp_path, ROLES["is"]) as there:
         answer = await there.server.over_http("GET", "/session", headers=there.eva)
-        assert {"permission_sets": sorted(PERMISSION_SETS), "roles": ["Part"], "is_limited": True} == answer.payload[
-            "rights"
-        ]
+        assert {
+            "permission_sets": sorted(PERMISSION_SETS),
+            "roles": ["Part"],
+            "is_limited": True,
+        } == answer.payload["rights"]
         root = await there.server.ask("GET", "/session")
-        assert (["Organizer"], False) == (root.payload["rights"]["roles"], root.payload["rights"]["is_limited"])
+        assert (["Organizer"], False) == (
+            root.payload["rights"]["roles"],
+            root.payload["rights"]["is_limited"],
+        )
 
 
 @pytest.mark.asyncio
 async def test_who_sees_no_calls_sees_no_figures(tmp_path: Path) -> None:
-    """Data access `none`: lists are empty and sums are zero; nothing can be made, because no filter is within."""
+    """
+    Data access `none`: lists are empty and sums are zero; nothing can be made, because no filter is within.
+    """
     async with place(tmp_path, None) as there:
         for row in ordered(OPERATOR_ADDRESSES):
-            for path, body in asked(row, there.own) if row.shows == SLICED and row.name not in ("tail",) else ():
+            for path, body in (
+                asked(row, there.own) if row.shows == SLICED and row.name not in ("tail",) else ()
+            ):
                 status, text = await there.send(row.methods[0], path, body, there.eva)
                 named = [word for word in WORDS if f"{OWN}{word}" in text]
                 assert not named, (row.name, text)
@@ -457,4 +517,8 @@ def _check_status(row: OperatorAddress, world: World, status: int, text: str) ->
         assert REFUSED.get(row.name, 404) == status, (row.name, status, text)
     else:
         is_off = row.name == "end_provider_sessions" and status == 404
-        assert 200 <= status < 300 or TO_THE_CONSOLE.get(row.name) == status or is_off, (row.name, status, text)
+        assert 200 <= status < 300 or TO_THE_CONSOLE.get(row.name) == status or is_off, (
+            row.name,
+            status,
+            text,
+        )

@@ -38,7 +38,9 @@ class House:
         assert server.services.people.oidc
         self.oidc = server.services.people.oidc
 
-    async def get(self, path: str, query: dict[str, str] | None = None, cookie: str = "") -> aiohttp.ClientResponse:
+    async def get(
+        self, path: str, query: dict[str, str] | None = None, cookie: str = ""
+    ) -> aiohttp.ClientResponse:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as browser:
             url = URL(f"{self.server.url}{OPERATOR_API}{path}").with_query(query or {})
             async with browser.get(url, headers={"Cookie": cookie}, allow_redirects=False) as answer:
@@ -169,7 +171,10 @@ async def test_an_address_given_to_somebody_else_opens_nothing(house: House) -> 
 async def test_a_disabled_operator_stays_out(house: House) -> None:
     """The sessions end, and a new sign-in says whom to ask; enabled again it works."""
     cookie = await house.sign_in()
-    assert 200 == (await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, by="root")).status
+    assert (
+        200
+        == (await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, by="root")).status
+    )
     assert (401, "disabled") == (await house.status(cookie), await house.sign_in())
     assert 400 == (await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "off"}, by="root")).status
     await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Enabled"}, by="root")
@@ -195,7 +200,9 @@ async def test_a_disabled_account_takes_no_password(house: House) -> None:
 
 @pytest.mark.asyncio
 async def test_groups_give_roles(house: House) -> None:
-    """The highest counts, at each sign-in: who left the group has less the next time, and his sessions end."""
+    """
+    The highest counts, at each sign-in: who left the group has less the next time, and his sessions end.
+    """
     await house.reconfigure(roles={"finops": OPERATOR, "platform": ADMIN}, groups_claim="realm.groups")
     house.provider.claims = {"realm": {"groups": ["finops", "platform", 7]}}
     before = await house.sign_in()
@@ -335,7 +342,9 @@ async def test_an_audience_of_several_needs_the_party(house: House) -> None:
 
 @pytest.mark.asyncio
 async def test_keys_are_rotated(house: House) -> None:
-    """A new key is asked for when a token names it, also of another algorithm; made-up ids cause no requests."""
+    """
+    A new key is asked for when a token names it, also of another algorithm; made-up ids cause no requests.
+    """
     assert 200 == await house.status(await house.sign_in())
     house.provider.key = Key("two", "ES256")
     house.provider.published = [house.provider.key]
@@ -375,7 +384,10 @@ async def test_a_code_works_once(house: House) -> None:
 
 @pytest.mark.asyncio
 async def test_a_sign_in_ends_in_the_browser_that_began_it(house: House) -> None:
-    """Else an attacker could sign somebody in under the attacker's name; old and unknown ones are refused as well."""
+    """
+    Else an attacker could sign somebody in under the attacker's name; old and unknown ones are refused as
+    well.
+    """
     location, cookie = await house.begin()
     assert "state" == outcome(await house.finish(house.provider.code_for(location), "tollhouse-oidc=other"))
     assert "state" == outcome(await house.finish({"state": "x", "code": "y"}, cookie))
@@ -402,7 +414,11 @@ async def test_nobody_says_where_the_browser_goes_next(house: House) -> None:
     answer = await house.get("/oidc", {"next": "https://evil.example"})
     assert 400 == answer.status
     location, cookie = await house.begin()
-    brought = {**house.provider.code_for(location), "next": "//evil.example", "return_to": "https://evil.example"}
+    brought = {
+        **house.provider.code_for(location),
+        "next": "//evil.example",
+        "return_to": "https://evil.example",
+    }
     answer = await house.finish(brought, cookie)
     assert (303, "../") == (answer.status, answer.headers["Location"])
 
@@ -415,7 +431,9 @@ async def test_a_provider_that_does_not_answer_is_said(house: House, name: str, 
     getattr(house.provider, how).add(name)
     assert "down" == await house.sign_in()
     await house.server.ask("POST", "/operators", {"email": "b@example.com", "password": "x" * 12})
-    local = await house.server.over_http("POST", "/sessions", {"email": "b@example.com", "password": "x" * 12})
+    local = await house.server.over_http(
+        "POST", "/sessions", {"email": "b@example.com", "password": "x" * 12}
+    )
     assert 201 == local.status
 
 
@@ -458,7 +476,10 @@ async def test_attempts_are_limited(house: House) -> None:
 
 @pytest.mark.asyncio
 async def test_a_beginning_costs_less_than_a_failure(house: House) -> None:
-    """Who leaves the provider's page has used a part of an attempt; who comes back without a right has used it all."""
+    """
+    Who leaves the provider's page has used a part of an attempt; who comes back without a right has used it
+    all.
+    """
     buckets = house.server.services.people.shared_sign_ins
     buckets.charge("provider 127.0.0.1", SHARED_BURST - 4.55)
     begun = [await house.begin() for _ in range(15)]
@@ -495,7 +516,9 @@ async def test_the_provider_ends_sessions(house: House) -> None:
     third = await house.sign_in()
     assert (400, 200) == (await house.log_out(token), await house.status(third))
     ended = (await house.server.ask("GET", "/audit", action="session.end")).payload["audit"]
-    assert {("OpenID provider", "127.0.0.1", ADA)} == {(row["actor"], row["address"], row["target"]) for row in ended}
+    assert {("OpenID provider", "127.0.0.1", ADA)} == {
+        (row["actor"], row["address"], row["target"]) for row in ended
+    }
 
 
 @pytest.mark.asyncio
@@ -641,7 +664,10 @@ async def test_a_role_takes_the_default_role_from_who_is_signed_in(house: House)
     assert [200, 200] == [(await house.get(path, cookie=before)).status for path in ("/report", "/status")]
     draft = {"name": "Finance", "data_access": "none", "permission_sets": ["view_costs"], "members": [ADA]}
     tried = await root.ask("POST", "/roles/preview", {"person": ADA, "role": draft})
-    assert (["Finance"], "none") == (tried.payload["preview"]["roles"], tried.payload["preview"]["data_access"])
+    assert (["Finance"], "none") == (
+        tried.payload["preview"]["roles"],
+        tried.payload["preview"]["data_access"],
+    )
     made = await root.ask("POST", "/roles", draft)
     assert 201 == made.status, made.payload
     assert [200, 403] == [(await house.get(path, cookie=before)).status for path in ("/report", "/status")]

@@ -21,7 +21,12 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
-SPENT = (("search", "o3", 0, "1"), ("search", "gpt-4o", 20, "2"), ("ads", "o3", 0, "4"), ("search", "o3", 40, "8"))
+SPENT = (
+    ("search", "o3", 0, "1"),
+    ("search", "gpt-4o", 20, "2"),
+    ("ads", "o3", 0, "4"),
+    ("search", "o3", 40, "8"),
+)
 BOB, PASSWORD = "bob@example.com", "correct horse battery"
 NEW = {
     "name": "Search & co",
@@ -45,7 +50,14 @@ async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     now = NOW.timestamp()
     async with operator_server(tmp_path, clock=MovedClock(now)) as server:
         calls = [
-            call(number, at=now - days * 86400, team=team, request_model=model, cost=cost, cost_source="reported")
+            call(
+                number,
+                at=now - days * 86400,
+                team=team,
+                request_model=model,
+                cost=cost,
+                cost_source="reported",
+            )
             for number, (team, model, days, cost) in enumerate(SPENT)
         ]
         await add(server.services.spool.log, *calls)
@@ -75,7 +87,9 @@ async def test_the_life_of_a_role(server: OperatorServer) -> None:
     made = (await server.ask("POST", "/roles", NEW)).payload["role"]
     assert made == (await server.ask("GET", f"/roles/{made['id']}")).payload["role"]
     changed = await server.ask("PATCH", "/roles/SEARCH%20&%20co", {"description": "What search spends"})
-    assert (made["id"], "What search spends") == tuple(changed.payload["role"][each] for each in ("id", "description"))
+    assert (made["id"], "What search spends") == tuple(
+        changed.payload["role"][each] for each in ("id", "description")
+    )
     listed = await server.ask("GET", "/roles", is_builtin="false")
     assert [changed.payload["role"]] == listed.payload["roles"]
     assert (409, "already_exists") == (await server.ask("POST", "/roles", NEW)).error[:2]
@@ -84,7 +98,9 @@ async def test_the_life_of_a_role(server: OperatorServer) -> None:
     await server.ask("PATCH", f"/roles/{made['id']}", {"members": []})
     assert {"deleted": made["id"]} == (await server.ask("DELETE", f"/roles/{made['id']}")).payload
     assert (404, "not_found") == (await server.ask("GET", "/roles/search")).error[:2]
-    assert len(PERMISSION_SETS) == len((await server.ask("GET", "/permission-sets")).payload["permission_sets"])
+    assert len(PERMISSION_SETS) == len(
+        (await server.ask("GET", "/permission-sets")).payload["permission_sets"]
+    )
 
 
 @pytest.mark.asyncio
@@ -98,7 +114,13 @@ async def test_a_preview_says_what_a_person_sees_now(server: OperatorServer) -> 
     assert [[{"dimension": "team", "values": ["search"], "mode": "is"}]] == seen["filters"]
     assert [{"id": "view_costs", "name": "View Costs"}] == seen["permission_sets"]
     opened = {f"{each['method']} {each['path']}" for each in seen["calls"]}
-    assert {"GET /report"} == opened & {"GET /report", "GET /keys", "POST /views", "GET /session", "POST /sessions"}
+    assert {"GET /report"} == opened & {
+        "GET /report",
+        "GET /keys",
+        "POST /views",
+        "GET /session",
+        "POST /sessions",
+    }
     values = {each["dimension"]: each for each in seen["dimensions"]}
     assert [{"value": "search", "cost": "3", "calls": 2}] == values["team"]["values"]
     assert ["gpt-4o", "o3"] == [each["value"] for each in values["model"]["values"]]
@@ -121,7 +143,12 @@ async def test_a_draft_is_previewed_without_being_kept(server: OperatorServer) -
         "filters": [{"dimension": "team", "values": ["search"], "mode": "except"}],
     }
     alone = await preview(server, role=draft)
-    assert (None, ["Draft"], "4", []) == (alone["person"], alone["roles"], alone["total"]["cost"], alone["calls"])
+    assert (None, ["Draft"], "4", []) == (
+        alone["person"],
+        alone["roles"],
+        alone["total"]["cost"],
+        alone["calls"],
+    )
     both = await preview(server, role=draft, person=BOB)
     assert (["Draft", "Search & co"], "7") == (both["roles"], both["total"]["cost"])
     instead = await preview(server, role=draft, person=BOB, replaces=made["id"])
@@ -140,7 +167,9 @@ async def test_a_group_is_previewed(server: OperatorServer) -> None:
     """What everybody of an OpenID group has by roles; a person has the groups of the newest sign-in."""
     await server.ask("POST", "/roles", {**NEW, "members": [], "groups": ["finance"]})
     assert ["Search & co"] == (await preview(server, groups=["finance"]))["roles"]
-    person = Person(email=BOB, role="viewer", decides_role=True, issuer="https://idp", subject="b", groups=("finance",))
+    person = Person(
+        email=BOB, role="viewer", decides_role=True, issuer="https://idp", subject="b", groups=("finance",)
+    )
     sign_in: Any = {"address": "here", "life_s": 600.0, "takes_accounts": False}
     await server.registry.operators.sign_in_person(person, **sign_in)
     seen = await preview(server, person=BOB)
@@ -159,7 +188,11 @@ async def test_a_group_is_previewed(server: OperatorServer) -> None:
         ({"person": BOB, "replaces": "x"}, 400, "replaces goes with a draft"),
         ({"role": {"name": "x", "data_access": "full"}, "replaces": "nobody"}, 404, "no role"),
         ({"role": {"name": "x", "data_access": "limited"}}, 400, "at least one filter"),
-        ({"role": {**NEW, "filters": [{"dimension": "colour", "values": ["red"]}]}}, 400, "costs are known by"),
+        (
+            {"role": {**NEW, "filters": [{"dimension": "colour", "values": ["red"]}]}},
+            400,
+            "costs are known by",
+        ),
     ],
 )
 async def test_what_cannot_be_previewed(server: OperatorServer, given: Any, status: int, said: str) -> None:
@@ -173,7 +206,12 @@ async def test_the_values_of_a_preview_are_bounded(server: OperatorServer) -> No
     """Twenty of each dimension, those that cost most; the answer says how many are left out."""
     calls = [
         call(
-            100 + number, at=NOW.timestamp(), team="search", user=f"u{number}", cost=str(number), cost_source="reported"
+            100 + number,
+            at=NOW.timestamp(),
+            team="search",
+            user=f"u{number}",
+            cost=str(number),
+            cost_source="reported",
         )
         for number in range(30)
     ]
@@ -205,7 +243,10 @@ async def test_a_member_of_everything_counts_as_an_organizer(server: OperatorSer
     role = {"name": "All", "data_access": "full", "permission_sets": sorted(ALL), "members": [BOB]}
     made = (await server.ask("POST", "/roles", role)).payload["role"]
     refused = await server.ask("PATCH", f"/roles/{made['id']}", {"members": []})
-    assert (409, True) == (refused.status, "bob@example.com is the last enabled Organizer" in refused.error[2])
+    assert (409, True) == (
+        refused.status,
+        "bob@example.com is the last enabled Organizer" in refused.error[2],
+    )
     assert 409 == (await server.ask("PATCH", f"/operators/{BOB}", {"status": "Disabled"})).status
     assert (await server.registry.operators.get(BOB)).disabled is False
     await server.registry.operators.add(ADA, role="admin", password=PASSWORD, actor=Actor("root", "here"))
@@ -214,8 +255,16 @@ async def test_a_member_of_everything_counts_as_an_organizer(server: OperatorSer
 
 @pytest.mark.asyncio
 async def test_keys_that_change_roles_need_administration(server: OperatorServer) -> None:
-    """Who manages keys alone neither makes nor takes over one that could give him more: 403 names what is missing."""
-    role = {"name": "Keys", "data_access": "full", "permission_sets": ["api_key_management"], "members": [BOB]}
+    """
+    Who manages keys alone neither makes nor takes over one that could give him more: 403 names what is
+    missing.
+    """
+    role = {
+        "name": "Keys",
+        "data_access": "full",
+        "permission_sets": ["api_key_management"],
+        "members": [BOB],
+    }
     made = (await server.ask("POST", "/roles", role)).payload["role"]
     await server.create("roles", scopes=["access-control:create_role"])
     bobs = await signed_in(server, BOB, "none")
@@ -272,10 +321,14 @@ SEARCH = ("--name", "Search", "--where", "team=search", "--where", "team=", "--w
 
 def test_roles_have_a_command(run: Run) -> None:
     """Create, list, show, preview, update and delete; a filter is written as for views."""
-    made = json.loads(run("roles", "create", *SEARCH, "--member", BOB, "--permission-set", "view_costs", "--json"))[
-        "role"
-    ]
-    assert ("limited", [BOB], ["view_costs"]) == (made["data_access"], made["members"], made["permission_sets"])
+    made = json.loads(
+        run("roles", "create", *SEARCH, "--member", BOB, "--permission-set", "view_costs", "--json")
+    )["role"]
+    assert ("limited", [BOB], ["view_costs"]) == (
+        made["data_access"],
+        made["members"],
+        made["permission_sets"],
+    )
     assert [
         {"dimension": "team", "mode": "is", "values": ["search", None]},
         {"dimension": "model", "mode": "except", "values": ["o3"]},
@@ -286,7 +339,15 @@ def test_roles_have_a_command(run: Run) -> None:
     seen = run("roles", "preview", BOB)
     assert {"limited", "Search"} <= set(seen.split())
     tried = run(
-        "roles", "preview", BOB, "--where", "team=ads", "--permission-set", "view_records", "--replaces", "Search"
+        "roles",
+        "preview",
+        BOB,
+        "--where",
+        "team=ads",
+        "--permission-set",
+        "view_records",
+        "--replaces",
+        "Search",
     )
     assert ("View Records" in tried, "View Costs" in tried) == (True, False)
     assert "Member" in run("roles", "preview", "--account-role", "viewer", "--in-group", "finance")
@@ -304,7 +365,10 @@ def test_roles_have_a_command(run: Run) -> None:
     [
         (("create", "--name", "x"), "--where, or --data-access"),
         (("create", "--name", "x", "--where", "team"), "NAME=VALUE"),
-        (("create", "--name", "x", "--where", "team=a", "--data-access", "full"), "goes with --data-access limited"),
+        (
+            ("create", "--name", "x", "--where", "team=a", "--data-access", "full"),
+            "goes with --data-access limited",
+        ),
         (("create", "--name", "x", "--data-access", "ful"), "did you mean 'full'"),
         (("create", "--name", "x", "--data-access", "limited"), "at least one filter"),
         (("create", "--name", "x", "--permission-set", "view_cost"), "did you mean 'view_costs'"),

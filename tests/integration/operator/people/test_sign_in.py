@@ -1,4 +1,7 @@
-"""Who may use the operator API: accounts, links, sessions, CSRF, Host, Origin and roles, as a browser meets them."""
+"""
+Who may use the operator API: accounts, links, sessions, CSRF, Host, Origin and roles, as a browser meets
+them.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,9 @@ def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
-    async with operator_server(tmp_path, hosts=frozenset({"gateway.example.com"}), proxies=["127.0.0.1"]) as server:
+    async with operator_server(
+        tmp_path, hosts=frozenset({"gateway.example.com"}), proxies=["127.0.0.1"]
+    ) as server:
         yield server
 
 
@@ -95,7 +100,11 @@ async def test_a_session_opens_the_api(server: OperatorServer) -> None:
     created = await server.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers)
     assert ADA == created.payload["key"]["created_by"]
     session = (await server.over_http("GET", "/session", headers=headers)).payload["session"]
-    assert (ADA, "admin", headers["X-CSRF-Token"]) == (session["actor"], session["role"], session["csrf_token"])
+    assert (ADA, "admin", headers["X-CSRF-Token"]) == (
+        session["actor"],
+        session["role"],
+        session["csrf_token"],
+    )
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -119,7 +128,9 @@ async def test_nothing_opens_without_a_session(one_server: OperatorServer, call:
     ],
 )
 async def test_no_session_reads_or_writes_files(server: OperatorServer, path: str, body: object) -> None:
-    """Not even an administrator's: these calls name files of the server's machine, so they need its socket."""
+    """
+    Not even an administrator's: these calls name files of the server's machine, so they need its socket.
+    """
     answer = await server.over_http("POST", path, body, headers=await signed_in(server))
     assert (403, "socket_only") == answer.error[:2]
 
@@ -159,7 +170,9 @@ async def test_a_change_without_the_csrf_token_is_refused(server: OperatorServer
     ],
 )
 async def test_a_rebound_host_name_gets_nothing(server: OperatorServer, host: str, status: int) -> None:
-    """DNS rebinding: only addresses, localhost and the configured names are ours; 401 is the sign-in's turn."""
+    """
+    DNS rebinding: only addresses, localhost and the configured names are ours; 401 is the sign-in's turn.
+    """
     assert status == (await server.over_http("GET", "/keys", headers={"Host": host})).status
 
 
@@ -180,7 +193,9 @@ async def test_a_foreign_page_changes_nothing(server: OperatorServer, foreign: d
         "POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers={**headers, **foreign}
     )
     assert (403, "foreign_origin") == answer.error[:2]
-    answer = await server.over_http("POST", "/sessions", {"email": ADA, "password": PASSWORD}, headers=foreign)
+    answer = await server.over_http(
+        "POST", "/sessions", {"email": ADA, "password": PASSWORD}, headers=foreign
+    )
     assert (403, "foreign_origin") == answer.error[:2]
 
 
@@ -189,12 +204,16 @@ async def test_the_consoles_own_page_may_change(server: OperatorServer) -> None:
     """The same origin passes."""
     headers = await signed_in(server)
     own = {"Origin": server.url, "Sec-Fetch-Site": "same-origin"}
-    answer = await server.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers={**headers, **own})
+    answer = await server.over_http(
+        "POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers={**headers, **own}
+    )
     assert 201 == answer.status
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
+)
 async def test_a_form_is_no_request(server: OperatorServer, content_type: str) -> None:
     """What a foreign form can send without being asked first is refused: 415."""
     headers = {**await signed_in(server), "Content-Type": content_type}
@@ -216,7 +235,9 @@ async def test_a_role_opens_its_calls_and_no_other(server: OperatorServer, role:
     for call in OPERATOR_ADDRESSES:
         if call.needs is None or relative(call) in OPEN_TO_ALL_ROLES:
             continue
-        answer = await server.over_http(call.methods[0], some_path(call), {} if call.takes else None, headers=headers)
+        answer = await server.over_http(
+            call.methods[0], some_path(call), {} if call.takes else None, headers=headers
+        )
         refused = answer.status == 403 and answer.payload["error"]["type"] == "permission_set"
         assert (call.needs != SIGNED_IN and call.needs not in opened) == refused, call
 
@@ -301,7 +322,9 @@ async def test_who_came_with_a_link_makes_none(server: OperatorServer) -> None:
 async def test_a_removed_account_ends_its_links_too(server: OperatorServer) -> None:
     """A link that it made, used or not, opens nothing any more."""
     headers = await signed_in(server)
-    used, unused = [link_of(await server.over_http("POST", "/console-links", {}, headers=headers)) for _ in range(2)]
+    used, unused = [
+        link_of(await server.over_http("POST", "/console-links", {}, headers=headers)) for _ in range(2)
+    ]
     by_link = headers_of(await server.over_http("POST", "/sessions", {"link": used}))
     assert 200 == (await server.over_http("GET", "/keys", headers=by_link)).status
     await account(server, email="root@example.com")
@@ -317,7 +340,9 @@ async def test_sessions_are_listed_and_ended(server: OperatorServer) -> None:
     secret = link_of(await server.over_http("POST", "/console-links", {"role": "viewer"}, headers=headers))
     by_link = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
     [row] = (await server.ask("GET", "/sessions", began_with="link")).payload["sessions"]
-    assert (ADA, ADA, "viewer", "127.0.0.1") == tuple(row[name] for name in ("actor", "account", "role", "address"))
+    assert (ADA, ADA, "viewer", "127.0.0.1") == tuple(
+        row[name] for name in ("actor", "account", "role", "address")
+    )
     assert 2 == (await server.ask("GET", "/sessions")).payload["pagination"]["total_count"]
     assert 403 == (await server.over_http("GET", "/sessions", headers=by_link)).status
     assert 200 == (await server.over_http("DELETE", f"/sessions/{row['id']}", headers=headers)).status
@@ -357,9 +382,12 @@ async def test_signing_out_ends_the_session(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("method", "body"), [("DELETE", None), ("PATCH", {"role": "viewer"}), ("PATCH", {"password": "another long one"})]
+    ("method", "body"),
+    [("DELETE", None), ("PATCH", {"role": "viewer"}), ("PATCH", {"password": "another long one"})],
 )
-async def test_a_changed_account_signs_out_everywhere(server: OperatorServer, method: str, body: object) -> None:
+async def test_a_changed_account_signs_out_everywhere(
+    server: OperatorServer, method: str, body: object
+) -> None:
     """Removal, a new role and a new password end every session of the account at once."""
     headers = await signed_in(server)
     await account(server, email="root@example.com")
@@ -369,11 +397,16 @@ async def test_a_changed_account_signs_out_everywhere(server: OperatorServer, me
 
 @pytest.mark.asyncio
 async def test_nobody_removes_oneself(server: OperatorServer) -> None:
-    """Nobody locks himself out by a slip, however the address is written, also where another admin remains."""
+    """
+    Nobody locks himself out by a slip, however the address is written, also where another admin remains.
+    """
     headers = await signed_in(server)
     await account(server, email="root@example.com")
     assert 409 == (await server.over_http("DELETE", f"/operators/{ADA}", headers=headers)).status
-    assert 409 == (await server.over_http("PATCH", f"/operators/{ADA}", {"role": "viewer"}, headers=headers)).status
+    assert (
+        409
+        == (await server.over_http("PATCH", f"/operators/{ADA}", {"role": "viewer"}, headers=headers)).status
+    )
     assert 409 == (await server.over_http("DELETE", f"/operators/{ADA.upper()}", headers=headers)).status
 
 
@@ -382,7 +415,10 @@ async def test_nobody_removes_oneself(server: OperatorServer) -> None:
 async def test_rights_are_those_of_when_the_body_is_here(
     server: OperatorServer, monkeypatch: pytest.MonkeyPatch, change: dict[str, str] | None
 ) -> None:
-    """Who begins a change and holds its body back until the account is changed, or removed (None), changes nothing."""
+    """
+    Who begins a change and holds its body back until the account is changed, or removed (None), changes
+    nothing.
+    """
     headers = await signed_in(server)
     await account(server, email="root@example.com")
     begun, gate = asyncio.Event(), asyncio.Event()
@@ -410,7 +446,10 @@ async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServ
     await account(server)
     for method, body in (("DELETE", None), ("PATCH", {"status": "Disabled"}), ("PATCH", {"role": "none"})):
         answer = await server.ask(method, f"/operators/{ADA}", body, by="root")
-        assert (409, True) == (answer.status, "the last enabled Organizer: give the role admin" in answer.error[2])
+        assert (409, True) == (
+            answer.status,
+            "the last enabled Organizer: give the role admin" in answer.error[2],
+        )
 
 
 @pytest.mark.asyncio
@@ -438,7 +477,9 @@ async def test_a_role_document_holds_from_the_next_request_on(server: OperatorSe
 async def test_a_role_document_makes_no_links(server: OperatorServer) -> None:
     """A link would outlast it; nor does a link carry the role documents of who made it."""
     headers = await signed_in(server, "viewer")
-    draft = RoleDraft(name="All", data_access=FULL, permission_sets=tuple(PERMISSION_SETS), members=(ADA, "root@x.y"))
+    draft = RoleDraft(
+        name="All", data_access=FULL, permission_sets=tuple(PERMISSION_SETS), members=(ADA, "root@x.y")
+    )
     await server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=Actor("root", "here"))
     refused = await server.over_http("POST", "/console-links", {}, headers=headers)
     assert (409, True) == (refused.status, "an account with the role admin" in refused.error[2])
@@ -464,7 +505,9 @@ async def test_a_console_link_signs_in_once(server: OperatorServer) -> None:
     secret = link_of(await server.ask("POST", "/console-links", {}, by="root"))
     answer = await server.over_http("POST", "/sessions", {"link": secret})
     assert ("root", "admin") == (answer.payload["session"]["actor"], answer.payload["session"]["role"])
-    created = await server.over_http("POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers_of(answer))
+    created = await server.over_http(
+        "POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers_of(answer)
+    )
     assert "root" == created.payload["key"]["created_by"]
     again = await server.over_http("POST", "/sessions", {"link": secret})
     assert (401, "sign_in") == again.error[:2]
@@ -544,7 +587,9 @@ async def test_every_change_is_in_the_audit_list(server: OperatorServer) -> None
         "actor": ADA, "address": "127.0.0.1", "target": "search team", "at": "2026-09-21T14:13:20.000Z",
         "before": {"description": ""}, "after": {"description": "new"},
     } == {name: edit[name] for name in edit if name not in ("id", "action")}  # fmt: skip
-    assert "operator socket" == next(row for row in payload["audit"] if row["action"] == "key.create")["address"]
+    assert (
+        "operator socket" == next(row for row in payload["audit"] if row["action"] == "key.create")["address"]
+    )
     for word in (secret, rotated.payload["secret"], PASSWORD, "scrypt"):
         assert word not in str(payload)
 
@@ -588,7 +633,9 @@ async def test_what_is_not_there_is_said_as_json(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("body", ["{", "[]", '{"name": 1}', '{"name": "abc", "scope": []}', '"' + "x" * 300_000 + '"'])
+@pytest.mark.parametrize(
+    "body", ["{", "[]", '{"name": 1}', '{"name": "abc", "scope": []}', '"' + "x" * 300_000 + '"']
+)
 async def test_a_wrong_body_is_a_400_that_names_the_field(server: OperatorServer, body: str) -> None:
     """Bad input gets an answer, never a crash."""
     headers = {**await signed_in(server), "Content-Type": "application/json"}

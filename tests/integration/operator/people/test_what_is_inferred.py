@@ -1,4 +1,6 @@
-"""A person who may see some calls alone cannot work out what others do from what is shown of the own calls."""
+"""
+A person who may see some calls alone cannot work out what others do from what is shown of the own calls.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,9 @@ async def foreign_calls(there: Place) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("engine", [MEMORY, SQLITE])
 async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path, engine: str) -> None:
-    """Every read, of own and of foreign things, says the same to the last byte after 12,000 calls of others."""
+    """
+    Every read, of own and of foreign things, says the same to the last byte after 12,000 calls of others.
+    """
 
     async def answers(there: Place) -> dict[str, tuple[int, str]]:
         found = {}
@@ -139,7 +143,10 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path, engine: 
 
 @pytest.mark.asyncio
 async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Path) -> None:
-    """A tail shows an own call behind 12,000 others and says nothing of these; `/changes` is silent until it comes."""
+    """
+    A tail shows an own call behind 12,000 others and says nothing of these; `/changes` is silent until it
+    comes.
+    """
     async with place(tmp_path, ROLES["is"]) as there:
         cookie = there.eva["Cookie"]
         async with (
@@ -161,7 +168,9 @@ async def test_what_goes_on_does_not_depend_on_the_calls_of_others(tmp_path: Pat
 
 @pytest.mark.asyncio
 async def test_a_budget_tells_nothing_of_the_calls_that_its_view_had(tmp_path: Path) -> None:
-    """Its view is of another team's calls, and then of the own ones: until the next evaluation nothing is known."""
+    """
+    Its view is of another team's calls, and then of the own ones: until the next evaluation nothing is known.
+    """
     async with place(tmp_path, ROLES["is"]) as there:
         id, root = there.foreign.ids["budgets"], there.server
         for _ in range(3):
@@ -194,7 +203,9 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
         log, now = server.services.spool.log, server.clock.now()
         draft = RoleDraft(name="Part", data_access=LIMITED, filters=(ROLES["except"],),
                           permission_sets=(VIEW_RECORDS,), members=(EVA,))  # fmt: skip
-        await server.registry.roles.create(draft, known=("team",), limits=RoleLimits(), actor=Actor("root", "local"))
+        await server.registry.roles.create(
+            draft, known=("team",), limits=RoleLimits(), actor=Actor("root", "local")
+        )
         headers = await signed_in(server, "none", EVA)
 
         async def shown() -> list[str | None]:
@@ -216,7 +227,9 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
         everybodys = (await server.ask("GET", "/records")).payload["records"]
         assert {FOREIGN, None} == {row["team"] for row in everybodys}
         monkeypatch.setattr(newest, "LOOKED_THROUGH", 3)
-        await add(log, *(call(number, at=now) for number in (3, 4, 5)))  # as many as are looked through, and all open
+        await add(
+            log, *(call(number, at=now) for number in (3, 4, 5))
+        )  # as many as are looked through, and all open
         assert [None] == await shown()
         rates = (await server.over_http("GET", "/rates", headers=headers)).payload["rates"]
         assert (60, 1) == (rates["seconds"], rates["records"])

@@ -20,8 +20,8 @@ class Item:
     """
     What a sender tells at once.
 
-    `calls` are, of each call that it tells, the names under which others may know it: two reports of a call have one in
-    common, or a third has one of each. Empty for what tells none.
+    `calls` are, of each call that it tells, the names under which others may know it: two reports of a call
+    have one in common, or a third has one of each. Empty for what tells none.
     """
 
     format: str
@@ -55,7 +55,9 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Conversation:
-    """Items of one family of clients, and the truth by model; `again` is what a report adds that stays apart."""
+    """
+    Items of one family of clients, and the truth by model; `again` is what a report adds that stays apart.
+    """
 
     name: str
     items: Sequence[Item]

@@ -59,7 +59,9 @@ def event_of_twin(number: int, chance: random.Random) -> Conversation:
     told = (further.UNCOUNTED | {"error.type": "overloaded_error"}) if failed else further.CALL
     told = {**told, "gen_ai.request.model": model}
     inner = told if failed else {**told, "gen_ai.response.id": f"msg_0a0b0c0d0e0f0a0b{number:04}"}
-    nested = further.as_traces(span(1, told, **ids), span(2, inner, parent=1, **ids), scope=further.EVENTS_SCOPE)
+    nested = further.as_traces(
+        span(1, told, **ids), span(2, inner, parent=1, **ids), scope=further.EVENTS_SCOPE
+    )
     event = further.event(1, told)
     event = Request(event.format, event.body.replace(f"{1:032x}".encode(), ids["traceId"].encode()))
     truth = Truth(calls=1, failures=1) if failed else Truth(calls=1, input_tokens=610, output_tokens=33)
@@ -68,7 +70,10 @@ def event_of_twin(number: int, chance: random.Random) -> Conversation:
 
 
 def cut_twins(number: int, chance: random.Random) -> Conversation:
-    """A framework's span around that of the SDK, each alone or both in one request, and the event of the outer one."""
+    """
+    A framework's span around that of the SDK, each alone or both in one request, and the event of the outer
+    one.
+    """
     model, ids = f"cut-{number}", {"traceId": f"{90_000 + number:032x}"}
     told = {**further.CALL, "gen_ai.request.model": model}
     outer = span(1, told, **ids)
@@ -89,14 +94,21 @@ def cut_twins(number: int, chance: random.Random) -> Conversation:
 
 
 def counted_beside(number: int, chance: random.Random) -> Conversation:
-    """Google's ADK under OpenInference, its own counters beside; those of a model that no call told, and of another."""
+    """
+    Google's ADK under OpenInference, its own counters beside; those of a model that no call told, and of
+    another.
+    """
     model, alone, service = f"gemini-{number}-pro", f"embedding-{number}", f"desk-{number}"
     said = {
         "openinference.span.kind": "LLM", "llm.model_name": model, "llm.token_count.prompt": 320,
         "llm.token_count.completion": 18, "llm.token_count.total": 338,
     }  # fmt: skip
     (pieces,) = spans("openinference.instrumentation.google_adk", said).pieces
-    text = json.dumps(pieces[0]).replace('"desk"', f'"{service}"').replace(f"{1:032x}", f"{60_000 + number:032x}")
+    text = (
+        json.dumps(pieces[0])
+        .replace('"desk"', f'"{service}"')
+        .replace(f"{1:032x}", f"{60_000 + number:032x}")
+    )
     items = [Item("otlp/traces", json.loads(text), (frozenset({"call"}),), "adk")]
     cumulative = chance.random() < 0.5
     for points in (of_model(model, 320, 18), of_model(alone, 41, 0)):
@@ -107,7 +119,10 @@ def counted_beside(number: int, chance: random.Random) -> Conversation:
 
 
 def without_id(number: int, chance: random.Random) -> Conversation:
-    """LiteLLM's embedding by two callbacks, log and CloudEvent; a second one a millisecond later; a failed attempt."""
+    """
+    LiteLLM's embedding by two callbacks, log and CloudEvent; a second one a millisecond later; a failed
+    attempt.
+    """
     model, call_id = f"embedding-3-{number}", f"3f1d2c4b-0000-4000-8000-{number:012x}"
     trace = f"{70_000 + number:032x}"
     later = NOW + 1_000_000
@@ -127,16 +142,22 @@ def without_id(number: int, chance: random.Random) -> Conversation:
     chosen = [*chance.choice([[between], [log], [between, log]]), *more, *others]
     items = []
     for request, names in chosen:
-        body = request.body.decode().replace("text-embedding-3-small", model).replace(further.CALL_ID, call_id)
+        body = (
+            request.body.decode().replace("text-embedding-3-small", model).replace(further.CALL_ID, call_id)
+        )
         items.append(
-            item(Request(request.format, body.replace(further.TRACE, trace).encode()), names, sender="litellm")
+            item(
+                Request(request.format, body.replace(further.TRACE, trace).encode()), names, sender="litellm"
+            )
         )
     truth = {model: Truth(calls=3, failures=1, input_tokens=82)}
     return Conversation(name="without id", items=items, truth=truth, again=Truth(calls=1, input_tokens=41))
 
 
 def both_sides(number: int, chance: random.Random) -> Conversation:
-    """A client's call in up to two attempts at a gateway, answered without an id or not; its log of failures."""
+    """
+    A client's call in up to two attempts at a gateway, answered without an id or not; its log of failures.
+    """
     answered, attempts = chance.random() < 0.3, chance.randint(1, 2)
     how = {"traces_http": attempts > 1 or chance.random() < 0.5, "wraps": chance.random() < 0.5}
     client = two_sides.client(number, attempts=attempts, answered=answered, **how)
@@ -151,7 +172,9 @@ def both_sides(number: int, chance: random.Random) -> Conversation:
             items.append(item(two_sides.log(number, attempt), {f"log {attempt}"}, sender="gateway"))
     failures = attempts - answered
     truth = Truth(calls=attempts, failures=failures, input_tokens=30 * answered, output_tokens=7 * answered)
-    return Conversation(name="both sides", items=items, truth={"toll-1": truth}, again=Truth(calls=1, failures=1))
+    return Conversation(
+        name="both sides", items=items, truth={"toll-1": truth}, again=Truth(calls=1, failures=1)
+    )
 
 
 def reported_stream(number: int, chance: random.Random) -> Conversation:
@@ -162,7 +185,9 @@ def reported_stream(number: int, chance: random.Random) -> Conversation:
     for name, told in parts.items():
         request = streams.request(told)
         body = request.body.replace(b"claude-haiku-4-5", model.encode())
-        items.append(item(Request(request.format, body), *([] if name == "begins" else [{"stream"}]), sender="logfire"))
+        items.append(
+            item(Request(request.format, body), *([] if name == "begins" else [{"stream"}]), sender="logfire")
+        )
     truth = {model: Truth(calls=1, input_tokens=610, output_tokens=33)}
     return Conversation(name="reported stream", items=items, truth=truth)
 
@@ -177,7 +202,9 @@ def plug_in(number: int, chance: random.Random) -> Conversation:
     ]
     items = []
     for place, request in enumerate(requests):
-        body = request.body.replace(b'"s-1"', f'"{session}"'.encode()).replace(b"claude-sonnet-5", model.encode())
+        body = request.body.replace(b'"s-1"', f'"{session}"'.encode()).replace(
+            b"claude-sonnet-5", model.encode()
+        )
         body = body.replace(f"{1:032x}".encode(), f"{80_000 + number:032x}".encode())
         told = [{"call"}] if place < 2 else []
         items.append(item(Request(request.format, body), *told, sender="opencode"))
@@ -198,8 +225,12 @@ def item(request: Request, *calls: set[str], sender: str = "") -> Item:
         (payload,) = payload["batch"]
     elif isinstance(payload, list):
         (payload,) = payload
-    return Item(request.format, payload, tuple(frozenset(names) for names in calls), f"{request.format} {sender}")
+    return Item(
+        request.format, payload, tuple(frozenset(names) for names in calls), f"{request.format} {sender}"
+    )
 
 
 def traced(one: dict[str, Any], *, scope: str) -> Request:
-    return Request("otlp/traces", json.dumps(traces(one, scope=scope, resource={"service.name": "desk"})).encode())
+    return Request(
+        "otlp/traces", json.dumps(traces(one, scope=scope, resource={"service.name": "desk"})).encode()
+    )

@@ -1,4 +1,6 @@
-"""How conversations are dealt to one gateway, all by one chance: requests, repeats, pauses, stops and kills."""
+"""
+How conversations are dealt to one gateway, all by one chance: requests, repeats, pauses, stops and kills.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,11 @@ from tests.integration.order.dealt.families import FAMILIES, WITHOUT_COUNTERS
 from tests.integration.order.running import HOLD_S
 
 STOP, KILL = "stop", "kill"
-OPEN = (0.0, 0.0, 0.5)  # seconds between two requests: all that is told of a call comes while its record is open
+OPEN = (
+    0.0,
+    0.0,
+    0.5,
+)  # seconds between two requests: all that is told of a call comes while its record is open
 ANY = (0.0, 0.0, 1.0, 5.0, HOLD_S - 0.5, HOLD_S + 1.0, 25.0, 100.0)
 LONG = (*ANY, 1800.0, 7200.0)  # where nothing counts beside calls
 MOST_S = 3000.0  # in all: calls and counters that are further apart both count (docs/ordering.md)
@@ -36,8 +42,8 @@ class Plan:
 
     def apart(self) -> list[Conversation]:
         """
-        Of what conversation a call is told once more than it was made, by what docs/ordering.md says of a report that
-        fits two records: it came after the first of them was closed.
+        Of what conversation a call is told once more than it was made, by what docs/ordering.md says of a
+        report that fits two records: it came after the first of them was closed.
         """
         owners = {item: one for one in self.conversations for item in one.items}
         names = {one: _Names() for one in self.conversations}
@@ -51,7 +57,9 @@ class Plan:
 
 
 class _Names:
-    """The records of one conversation, by the names under which they are known; nothing else is known of them."""
+    """
+    The records of one conversation, by the names under which they are known; nothing else is known of them.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -73,7 +81,9 @@ class _Names:
 
 
 def dealt(chance: random.Random, *, most: int = 2, is_open: bool = False) -> Plan:
-    """Up to `most` of each family, all their requests shuffled into each other. `is_open`: no record closes."""
+    """
+    Up to `most` of each family, all their requests shuffled into each other. `is_open`: no record closes.
+    """
     families = FAMILIES if chance.random() < 0.7 else WITHOUT_COUNTERS
     names = [family for family in families for _ in range(chance.randint(0, most))] or [FAMILIES[0]]
     conversations = [family(number, chance) for number, family in enumerate(names, start=1)]
@@ -88,7 +98,10 @@ def dealt(chance: random.Random, *, most: int = 2, is_open: bool = False) -> Pla
     if all_open:
         longest = max(HOLD_S - 1.0, 0.0)
         total = sum(step.pause_s for step in steps)
-        steps = [Step(**{**vars(step), "pause_s": step.pause_s * min(1.0, longest / (total or 1))}) for step in steps]
+        steps = [
+            Step(**{**vars(step), "pause_s": step.pause_s * min(1.0, longest / (total or 1))})
+            for step in steps
+        ]
     elif has_counters and sum(step.pause_s for step in steps) > MOST_S:
         steps = [Step(**{**vars(step), "pause_s": min(step.pause_s, 10.5)}) for step in steps]
     return Plan(conversations, steps, all_open)

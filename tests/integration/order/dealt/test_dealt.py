@@ -1,7 +1,8 @@
 """
-Whole conversations of made-up clients, dealt to one gateway: several signals of each call from up to four reporters,
-cut into requests, merged, repeated, with pauses, stops and kills between them. What the gateway keeps is what is true
-of the calls, whatever the order; docs/ordering.md has the exceptions, and the plan says where they are met.
+Whole conversations of made-up clients, dealt to one gateway: several signals of each call from up to four
+reporters, cut into requests, merged, repeated, with pauses, stops and kills between them. What the gateway
+keeps is what is true of the calls, whatever the order; docs/ordering.md has the exceptions, and the plan says
+where they are met.
 
 TOLLHOUSE_ORDER_SEED repeats a run, 0 draws a new one; TOLLHOUSE_FAULTS=full deals for minutes.
 """
@@ -114,7 +115,10 @@ def kept(rows: Sequence[Row]) -> dict[str, Truth]:
 
 
 def compared(truth: dict[str, Truth], plan: Plan) -> dict[str, dict[str, int]]:
-    """Parts that only some reports state are compared where all came in time, and the reporters are always the same."""
+    """
+    Parts that only some reports state are compared where all came in time, and the reporters are always the
+    same.
+    """
     parts = {"cache_read_tokens", "reasoning_tokens"}
     return {
         model: {
@@ -128,12 +132,17 @@ def compared(truth: dict[str, Truth], plan: Plan) -> dict[str, dict[str, int]]:
 
 @pytest.mark.parametrize(("where", "plans"), [("in memory", IN_MEMORY), ("on disk", ON_DISK)])
 def test_what_is_kept_is_what_is_true(where: str, plans: int) -> None:
-    """Of each plan, by model: calls, failures, tokens, what counters alone tell; and the ledger adds up the same."""
+    """
+    Of each plan, by model: calls, failures, tokens, what counters alone tell; and the ledger adds up the
+    same.
+    """
     for number in range(plans):
         name = f"{SEED} {where} {number}"
         # A kill forgets the names that came after the hold (docs/ordering.md).
         plan = dealt(random.Random(name), is_open=where == "on disk")
-        print(f"TOLLHOUSE_ORDER_SEED={SEED}, {where}, plan {number}: {[one.name for one in plan.conversations]}")
+        print(
+            f"TOLLHOUSE_ORDER_SEED={SEED}, {where}, plan {number}: {[one.name for one in plan.conversations]}"
+        )
         if where == "on disk":
             with tempfile.TemporaryDirectory() as directory:
                 rows, sums = asyncio.run(told(plan, Path(directory) / "data"))

@@ -124,7 +124,9 @@ async def state(files: ContainerFiles, id: str) -> str:
 async def balanced(files: ContainerFiles) -> bool:
     """The running books are those that are recounted."""
     counted = await files.verify()
-    running = {kind: {term: n for term, n in terms.items() if n} for kind, terms in files.sums.books().terms.items()}
+    running = {
+        kind: {term: n for term, n in terms.items() if n} for kind, terms in files.sums.books().terms.items()
+    }
     again = {kind: {term: n for term, n in terms.items() if n} for kind, terms in counted.terms.items()}
     return (counted.imbalances, again) == ((), running)
 
@@ -191,11 +193,15 @@ async def test_a_file_must_be_what_was_announced(files: ContainerFiles) -> None:
 
 @pytest.mark.asyncio
 async def test_only_what_was_not_uploaded_can_be_abandoned(files: ContainerFiles) -> None:
-    """A sender that reports uploaded files as gone takes nothing away; one that has the file again is heard."""
+    """
+    A sender that reports uploaded files as gone takes nothing away; one that has the file again is heard.
+    """
     uploaded = await put(files, "uploaded", b"metrics")
     [announced, foreign] = await announce(files, "announced", "foreign")
     assert 1 == await files.abandon(CLUSTER, {"uploaded": "gone", "announced": "gone", "unknown": ""}, AGENT)
-    assert 0 == await files.abandon(CLUSTER, {"foreign": "gone", "announced": "gone"}, ContainerSender(key="another"))
+    assert 0 == await files.abandon(
+        CLUSTER, {"foreign": "gone", "announced": "gone"}, ContainerSender(key="another")
+    )
     states = [await state(files, id) for id in (uploaded, announced.id, foreign.id)]
     assert [UPLOADED, ABANDONED, ANNOUNCED] == states
     with pytest.raises(NotThere):
@@ -220,7 +226,9 @@ async def test_a_replay_is_served_from_what_is_kept(files: ContainerFiles) -> No
 
 
 @pytest.mark.asyncio
-async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(files: ContainerFiles, clock: MovedClock) -> None:
+async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(
+    files: ContainerFiles, clock: MovedClock
+) -> None:
     """Its key alone hears of it; the file comes again, or its end is told to the upstream."""
     for name in ("first", "second"):
         await put(files, name, b"metrics")
@@ -239,7 +247,10 @@ async def test_a_replay_of_what_is_gone_is_asked_of_the_sender(files: ContainerF
     [untold] = await files.untold(limit=10)
     assert ("second", "purged") == (untold.reference, untold.problem)
     await files.told([untold])
-    assert ([], []) == (list(await files.untold(limit=10)), list(await files.missing(CLUSTER, key="agent", limit=9)))
+    assert ([], []) == (
+        list(await files.untold(limit=10)),
+        list(await files.missing(CLUSTER, key="agent", limit=9)),
+    )
     assert [first.id] == [file.id for file in await files.due(FILE, limit=10)]
     assert await balanced(files)
 
@@ -334,7 +345,9 @@ async def test_a_key_whose_files_wait_leaves_room_for_those_of_another(open_file
     await put(files, "waits", b"x" * 2047)
     await put(files, "fits", b"x")
     [file] = await announce(files, "over")
-    with pytest.raises(SpoolFull, match=r"this key .* container\.max_bytes: no key gets more than it leaves free"):
+    with pytest.raises(
+        SpoolFull, match=r"this key .* container\.max_bytes: no key gets more than it leaves free"
+    ):
         await send(files, file.id, b"x")
     await put(files, "of another", b"x" * 1024, by=STRANGER)
     assert [True] == await kept(files, spent)
@@ -379,7 +392,9 @@ async def test_files_that_are_done_are_forgotten_for_new_ones(open_files: Opener
 
 
 @pytest.mark.asyncio
-async def test_without_an_upstream_files_are_kept_for_their_time(files: ContainerFiles, clock: MovedClock) -> None:
+async def test_without_an_upstream_files_are_kept_for_their_time(
+    files: ContainerFiles, clock: MovedClock
+) -> None:
     """With one they wait for ever."""
     id = await put(files, "one.parquet", b"metrics")
     clock.move(8 * 24 * HOUR)
@@ -395,7 +410,11 @@ async def test_an_operator_discards_what_waits(files: ContainerFiles) -> None:
     """And nothing else."""
     id = await put(files, "one.parquet", b"metrics")
     assert DISCARDED == (await files.discard(id)).state
-    assert (0, [], False) == (files.sums.size, list(await files.due(FILE, limit=1)), await send(files, id, b"metrics"))
+    assert (0, [], False) == (
+        files.sums.size,
+        list(await files.due(FILE, limit=1)),
+        await send(files, id, b"metrics"),
+    )
     with pytest.raises(NotAllowed):
         await files.discard(id)
     with pytest.raises(NotThere):
@@ -434,8 +453,12 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     file = await container_rows.find(id)
     await container_rows.confirm()  # what was written is there for good
     assert {"one.parquet": file} == await container_rows.named(FILE, CLUSTER, ["one.parquet", "other"])
-    found = {which: await container_rows.select(which, kind=FILE, now=1e12, limit=9) for which in rows.SELECTIONS}
-    assert {rows.DUE: [file], rows.UNSENT: [file]} == {which: list(rows) for which, rows in found.items() if rows}
+    found = {
+        which: await container_rows.select(which, kind=FILE, now=1e12, limit=9) for which in rows.SELECTIONS
+    }
+    assert {rows.DUE: [file], rows.UNSENT: [file]} == {
+        which: list(rows) for which, rows in found.items() if rows
+    }
     assert {(FILE, UPLOADED): 1} == await container_rows.count()
     held = HeldFiles(identity=CLUSTER, key="agent", open=1, bytes=7, waiting_bytes=7)
     assert [held] == await container_rows.held()
@@ -449,7 +472,9 @@ async def test_rows_are_found_by_everything_that_is_asked_of_them(files: Contain
     assert [file] == (await container_rows.page(query)).rows == (await files.page(query)).rows
     await files.settle([file])
     assert [replace(held, open=0, waiting_bytes=0)] == await container_rows.held()
-    spent = {key: await container_rows.select(rows.SPENT, now=1e12, key=key, limit=9) for key in ("", "agent", "x")}
+    spent = {
+        key: await container_rows.select(rows.SPENT, now=1e12, key=key, limit=9) for key in ("", "agent", "x")
+    }
     assert {"": 1, "agent": 1, "x": 0} == {key: len(found) for key, found in spent.items()}
 
 
@@ -473,7 +498,11 @@ async def test_what_a_kill_left_without_its_row_is_taken_up(tmp_path: Path, cloc
     files = storage.container_files
     due = {one.id: one for one in await files.due(FILE, limit=10)}
     assert {lost, kept} == set(due)
-    assert ("lost", row.sha256, b"lost metrics") == (due[lost].reference, due[lost].sha256, await content(files, lost))
+    assert ("lost", row.sha256, b"lost metrics") == (
+        due[lost].reference,
+        due[lost].sha256,
+        await content(files, lost),
+    )
     assert [] == list(directory.glob("*.part"))
     assert await balanced(files)
     await storage.close()

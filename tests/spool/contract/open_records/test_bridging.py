@@ -1,4 +1,7 @@
-"""The contract of reports that fit two records: while both are open, the later one becomes a shadow of the earlier."""
+"""
+The contract of reports that fit two records: while both are open, the later one becomes a shadow of the
+earlier.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,9 @@ def call_again(one: Report, own: bytes) -> Report:
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_three_reports_are_one_call_in_every_order(open_spool: Opener, clock: MovedClock, together: bool) -> None:
+async def test_three_reports_are_one_call_in_every_order(
+    open_spool: Opener, clock: MovedClock, together: bool
+) -> None:
     """One knows it by its trace, one by its call id, one by both: what is counted has what the three know."""
     log = (await open_spool(hold=10)).log
     orders = in_every_order(TRACE, CALL, BOTH)
@@ -81,7 +86,10 @@ async def test_three_reports_are_one_call_in_every_order(open_spool: Opener, clo
     told = {(one.user, one.team, one.session) for one in found if isinstance(one, Inference)}
     assert {("ada", "search", "s-1")} == told
     terms = await topic_terms(log)
-    assert (8, 2) == (terms["accepted"], terms["bridged"])  # of the two orders in which what fits both comes last
+    assert (8, 2) == (
+        terms["accepted"],
+        terms["bridged"],
+    )  # of the two orders in which what fits both comes last
     assert 0 == terms.get("bridged_late", 0) + terms.get("amended_late", 0)
     await assert_books_balance(log)
 
@@ -101,7 +109,9 @@ async def test_who_is_between_two_sides_joins_them(open_spool: Opener, clock: Mo
     assert [("ada", "search")] * 6 == [(one.user, one.team) for one in found if isinstance(one, Inference)]
 
 
-async def test_the_shadow_says_who_counts_it(open_spool: Opener, clock: MovedClock, observed: Observed) -> None:
+async def test_the_shadow_says_who_counts_it(
+    open_spool: Opener, clock: MovedClock, observed: Observed
+) -> None:
     """It stays as it was told, under its own id; what it disagrees on is a conflict."""
     log = (await open_spool(hold=10)).log
     await add(log, TRACE)
@@ -142,7 +152,9 @@ async def test_a_third_report_after_the_hold_changes_nothing(
 
 @pytest.mark.parametrize("together", [False, True])
 async def test_without_a_hold_one_request_is_one_write(open_spool: Opener, together: bool) -> None:
-    """Nobody has read a part of a request: what it tells of one call counts once. Other requests change nothing."""
+    """
+    Nobody has read a part of a request: what it tells of one call counts once. Other requests change nothing.
+    """
     log = (await open_spool(hold=0)).log
     for group in [(TRACE, CALL, BOTH)] if together else [(TRACE,), (CALL,), (BOTH,)]:
         await add(log, *group)
@@ -153,7 +165,9 @@ async def test_without_a_hold_one_request_is_one_write(open_spool: Opener, toget
 
 
 async def test_four_records_of_one_call(open_spool: Opener, clock: MovedClock) -> None:
-    """Shadows of what becomes a shadow itself lead on to the one that counts; their names are still those of it."""
+    """
+    Shadows of what becomes a shadow itself lead on to the one that counts; their names are still those of it.
+    """
     log = (await open_spool(hold=10)).log
     names = [bytes([number]) * 16 for number in range(4)]
     for number in range(4):
@@ -173,7 +187,9 @@ async def test_four_records_of_one_call(open_spool: Opener, clock: MovedClock) -
 
 @pytest.mark.parametrize("last", ["answered 1", "answered 2"])
 async def test_two_attempts_stay_two_calls(open_spool: Opener, clock: MovedClock, last: str) -> None:
-    """A gateway's log tells two attempts of a client's call; its spans, which tell them again, join one of them."""
+    """
+    A gateway's log tells two attempts of a client's call; its spans, which tell them again, join one of them.
+    """
     log = (await open_spool(hold=10)).log
     made, answered = (b"made", b"answered"), (b"answered", b"made")
     logs = {name: bytes([number]) * 16 for number, name in enumerate(["answered 1", "answered 2"])}
@@ -199,7 +215,9 @@ async def test_two_answers_of_one_side_are_never_joined(open_spool: Opener, cloc
     assert 2 == len(counted(await everything(log)))
 
 
-async def test_a_report_of_a_source_that_does_not_count_joins_nothing(open_spool: Opener, clock: MovedClock) -> None:
+async def test_a_report_of_a_source_that_does_not_count_joins_nothing(
+    open_spool: Opener, clock: MovedClock
+) -> None:
     """Nor is a shadow that was kept as one joined to a call."""
     log = (await open_spool(hold=10)).log
     await add(log, TRACE)

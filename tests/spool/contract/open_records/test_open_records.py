@@ -38,16 +38,26 @@ async def test_open_records_are_read_by_who_asks_for_them(open_spool: Opener) ->
     await add(log, call(1, user="ada"))
 
     [entry] = await log.read(AI_TELEMETRY, 1, 9, with_open=True)
-    assert (3, 1, [call(1, user="ada")[0], call(2)[0]]) == (log.next_number(AI_TELEMETRY), entry.first, entry.records)
+    assert (3, 1, [call(1, user="ada")[0], call(2)[0]]) == (
+        log.next_number(AI_TELEMETRY),
+        entry.first,
+        entry.records,
+    )
     assert [] == await log.read(AI_TELEMETRY, 1, 9)
 
 
-async def test_later_reports_fill_what_was_null(open_spool: Opener, clock: MovedClock, observed: Observed) -> None:
-    """Every report adds what nobody said before; what was said stays; it counts as duplicate and as amended."""
+async def test_later_reports_fill_what_was_null(
+    open_spool: Opener, clock: MovedClock, observed: Observed
+) -> None:
+    """
+    Every report adds what nobody said before; what was said stays; it counts as duplicate and as amended.
+    """
     log = (await open_spool(hold=10)).log
     await add(log, call(1, source="otel", user="ada"), call(2))
     await add(log, call(1, source="litellm", user="bob", team="search", cost="0.5", cost_source="reported"))
-    await add(log, call(1, source="kong", team="other", session="s-1", tags={"env": "prod"}, region="us-east-1"))
+    await add(
+        log, call(1, source="kong", team="other", session="s-1", tags={"env": "prod"}, region="us-east-1")
+    )
     await add(log, call(1, source="bedrock", region="global"))
     clock.move(11)
 
@@ -63,7 +73,9 @@ async def test_later_reports_fill_what_was_null(open_spool: Opener, clock: Moved
 
 
 async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: MovedClock) -> None:
-    """Two reports that are committed together become one record that has what both say, and so does a third."""
+    """
+    Two reports that are committed together become one record that has what both say, and so does a third.
+    """
     log = (await open_spool(hold=10)).log
     first, second = call(1, user="ada"), call(1, team="search")
 
@@ -75,11 +87,18 @@ async def test_twins_in_one_group_amend_each_other(open_spool: Opener, clock: Mo
     assert (None, None) == (first[0].team, second[0].user)  # what callers gave is theirs
 
 
-async def test_an_estimate_comes_with_what_it_was_worked_out_from(open_spool: Opener, clock: MovedClock) -> None:
-    """A report that brings model and tokens brings its estimate along; a reported cost then counts for the record."""
+async def test_an_estimate_comes_with_what_it_was_worked_out_from(
+    open_spool: Opener, clock: MovedClock
+) -> None:
+    """
+    A report that brings model and tokens brings its estimate along; a reported cost then counts for the
+    record.
+    """
     log = (await open_spool(hold=10)).log
     await add(log, call(1, input_tokens=None, output_tokens=None))
-    await add(log, call(1, request_model="gpt-4o", estimated_cost="0.2", price_book="b1", cost_source="estimated"))
+    await add(
+        log, call(1, request_model="gpt-4o", estimated_cost="0.2", price_book="b1", cost_source="estimated")
+    )
     await add(log, call(1, cost="0.25", cost_source="reported"))
     clock.move(11)
 
@@ -89,7 +108,9 @@ async def test_an_estimate_comes_with_what_it_was_worked_out_from(open_spool: Op
     )[0] == record  # fmt: skip
 
 
-async def test_a_closed_record_never_changes(open_spool: Opener, clock: MovedClock, observed: Observed) -> None:
+async def test_a_closed_record_never_changes(
+    open_spool: Opener, clock: MovedClock, observed: Observed
+) -> None:
     """A report that would have added something comes too late once the record closed, and is counted so."""
     log = (await open_spool(hold=10)).log
     await add(log, call(1))
@@ -144,8 +165,8 @@ async def test_sources_that_a_sender_makes_up_are_counted_together(
     open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Beyond a bound those that disagreed least are one; made-up ones push out made-up ones, a new one always has a place,
-    and every conflict is counted.
+    Beyond a bound those that disagreed least are one; made-up ones push out made-up ones, a new one always
+    has a place, and every conflict is counted.
     """
     monkeypatch.setattr("spool.log.conflicts.MAX_PAIRS", 2)
     log = (await open_spool(hold=10)).log

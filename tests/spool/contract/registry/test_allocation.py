@@ -1,4 +1,7 @@
-"""Allocation in a registry: namespaces, versions that count within them, and jobs whose end is one with the version."""
+"""
+Allocation in a registry: namespaces, versions that count within them, and jobs whose end is one with the
+version.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,11 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     registry = await open_registry()
     table = registry.allocation
     await namespace(table)
-    assert [1, 2, 1] == [await publish(table), await publish(table, "newer"), await publish(table, namespace="ml")]
+    assert [1, 2, 1] == [
+        await publish(table),
+        await publish(table, "newer"),
+        await publish(table, namespace="ml"),
+    ]
     waiting, failed, cancelled = [await submit(table, word) for word in ("waits", "fails", "is cancelled")]
     fault = JobFault(error="wrong", value="x", path=("Dimensions", 0))
     await table.fail(failed.id, "not valid", [fault])
@@ -78,7 +85,9 @@ async def test_a_stale_base_publishes_nothing(open_registry: RegistryOpener) -> 
 
 
 async def test_what_a_job_may_become(open_registry: RegistryOpener) -> None:
-    """One that is over stays as it is, one that is publishing is not cancelled, and none is published unasked."""
+    """
+    One that is over stays as it is, one that is publishing is not cancelled, and none is published unasked.
+    """
     table = (await open_registry()).allocation
     job = await submit(table)
     with pytest.raises(NotAllowed, match="queued"):
@@ -116,7 +125,9 @@ async def test_the_oldest_are_forgotten(open_registry: RegistryOpener) -> None:
 
 
 async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: RegistryOpener) -> None:
-    """Up to half of them wait of one; of those that are over the oldest of whoever has the most is forgotten."""
+    """
+    Up to half of them wait of one; of those that are over the oldest of whoever has the most is forgotten.
+    """
     table = (await open_registry()).allocation
     first = await submit(table, actor=BOB, most=4)
     await table.cancel(first.id, actor=BOB)
@@ -125,7 +136,9 @@ async def test_whoever_submits_many_jobs_leaves_room_for_others(open_registry: R
     assert first.id in {job.id for job in table.jobs()}
     for _ in range(2):
         await submit(table, actor=FLEET, most=4)
-    with pytest.raises(NotAllowed, match=r"2 of 2 publish jobs wait \(allocation.max_jobs\) are yours, and nobody has"):
+    with pytest.raises(
+        NotAllowed, match=r"2 of 2 publish jobs wait \(allocation.max_jobs\) are yours, and nobody has"
+    ):
         await submit(table, actor=FLEET, most=4)
     await submit(table, actor=Actor(FLEET.name, "local"), most=4)  # a person of that name
     with pytest.raises(NotAllowed, match="1 of 3"):
@@ -138,7 +151,13 @@ async def test_namespaces(open_registry: RegistryOpener) -> None:
     """Unique ids of a form, a bound; one that defines something or has a job under way is not deleted."""
     table = (await open_registry()).allocation
     await namespace(table, most=1)
-    for id, error in (("ml", AlreadyThere), ("ops", NotAllowed), ("default", Invalid), ("", Invalid), ("A", Invalid)):
+    for id, error in (
+        ("ml", AlreadyThere),
+        ("ops", NotAllowed),
+        ("default", Invalid),
+        ("", Invalid),
+        ("A", Invalid),
+    ):
         with pytest.raises(error):
             await namespace(table, id, most=1)
     with pytest.raises(NotThere):
@@ -168,8 +187,12 @@ async def test_changes_are_audited(open_registry: RegistryOpener) -> None:
     await namespace(table)
     await publish(table, namespace="ml")
     rows = await audit_rows(registry)
-    assert {"allocation_namespace.create", "publish_job.create", "allocation.publish"} == {row.action for row in rows}
-    assert {("ml", ADA.name)} == {(row.target, row.actor) for row in rows if row.action == "allocation.publish"}
+    assert {"allocation_namespace.create", "publish_job.create", "allocation.publish"} == {
+        row.action for row in rows
+    }
+    assert {("ml", ADA.name)} == {
+        (row.target, row.actor) for row in rows if row.action == "allocation.publish"
+    }
 
 
 async def test_a_document_that_is_none(open_registry: RegistryOpener) -> None:
@@ -181,7 +204,9 @@ async def test_a_document_that_is_none(open_registry: RegistryOpener) -> None:
 
 
 async def _spoil(registry: Registry) -> None:
-    await registry._changes.change(lambda rows: rows.put_document("allocation-version", "/1", {"number": "one"}))
+    await registry._changes.change(
+        lambda rows: rows.put_document("allocation-version", "/1", {"number": "one"})
+    )
 
 
 async def test_a_job_that_two_carry_out(open_registry: RegistryOpener) -> None:

@@ -1,4 +1,6 @@
-"""The budgets of a registry: rules, unique names within a view, audit rows, and evaluations kept as a whole."""
+"""
+The budgets of a registry: rules, unique names within a view, audit rows, and evaluations kept as a whole.
+"""
 
 from __future__ import annotations
 
@@ -140,8 +142,14 @@ async def test_one_more_than_the_setting_is_refused(open_registry: RegistryOpene
         ({"planned": {"2026-11-01T01:00:00+00:00": "1"}}, "has days such as"),
         ({"planned": {"2026-11-01": "1", "2026-11-01T00:00:00+00:00": "2"}}, "twice"),
         ({"planned": {"2026-11-01": "-1"}}, "must not be negative"),
-        ({"planned": {"2026-11-01": "much"}}, r"planned_limits\.monthly\.2026-11-01\.amount must be a decimal"),
-        ({"planned": {f"{2000 + n // 12}-{n % 12 + 1:02}-01": "1" for n in range(MAX_PLANNED + 1)}}, "at most"),
+        (
+            {"planned": {"2026-11-01": "much"}},
+            r"planned_limits\.monthly\.2026-11-01\.amount must be a decimal",
+        ),
+        (
+            {"planned": {f"{2000 + n // 12}-{n % 12 + 1:02}-01": "1" for n in range(MAX_PLANNED + 1)}},
+            "at most",
+        ),
         ({"planned": {}, "default_amount": ""}, "needs an amount"),
         ({"alerts": {"0": "Y"}}, "whole percents from 1 to 1000"),
         ({"alerts": {"1001": "Y"}}, "whole percents"),
@@ -153,7 +161,9 @@ async def test_one_more_than_the_setting_is_refused(open_registry: RegistryOpene
         ({"channels": tuple(f"c{n}" for n in range(21))}, "channels has at most 20"),
     ],
 )
-async def test_bad_fields_are_named(open_registry: RegistryOpener, fields: dict[str, Any], message: str) -> None:
+async def test_bad_fields_are_named(
+    open_registry: RegistryOpener, fields: dict[str, Any], message: str
+) -> None:
     """A draft or a change that breaks a rule changes nothing, and the message names field and rule."""
     registry = await open_registry()
     first = await view(registry)
@@ -176,8 +186,12 @@ async def test_a_change_of_the_rules_has_its_time(open_registry: RegistryOpener,
 
 
 def judged(budget: SpendBudget, *, end: float) -> Judged:
-    alert = Alert(kind=ACTUAL, percent=80, state=FIRED, since=1.0, value="8", limit="10", fired_at=1.0, told=True)
-    period = PeriodAlerts(budget_id=budget.id, first_day="2026-11-01", end=end, rules="r", owners={"a": (alert,)})
+    alert = Alert(
+        kind=ACTUAL, percent=80, state=FIRED, since=1.0, value="8", limit="10", fired_at=1.0, told=True
+    )
+    period = PeriodAlerts(
+        budget_id=budget.id, first_day="2026-11-01", end=end, rules="r", owners={"a": (alert,)}
+    )
     notice = Notice(id="bgt_1", kind="budget.threshold_crossed", title="Budget", at=1.0)
     finding = Finding(key="budget:1", draft=Draft(title="Budget"))
     return Judged(alerts=[period], notices=[(notice, ["costs", "oncall"])], findings=[finding])
@@ -188,7 +202,9 @@ async def test_an_evaluation_is_kept_as_a_whole(open_registry: RegistryOpener, c
     registry = await open_registry()
     made = await create(registry, await view(registry))
     found = judged(made, end=clock.now())
-    broken = replace(found, notices=[(Notice(id="?", kind="budget.threshold_crossed", title="x", at=1.0), ["costs"])])
+    broken = replace(
+        found, notices=[(Notice(id="?", kind="budget.threshold_crossed", title="x", at=1.0), ["costs"])]
+    )
     with pytest.raises(Invalid):
         await registry.budgets.keep(lambda _: broken)
     assert ([], []) == (await registry.budgets.alerts(made.id), await registry.notices.waiting())

@@ -47,7 +47,9 @@ async def test_a_change_sets_what_is_given(open_registry: RegistryOpener, clock:
     registry = await open_registry()
     made = await registry.connections.create(DRAFT, most=10, actor=ADA)
     clock.move(60)
-    changed = await registry.connections.change(made.id, {"is_enabled": False, "upstream_id": "there"}, actor=ADA)
+    changed = await registry.connections.change(
+        made.id, {"is_enabled": False, "upstream_id": "there"}, actor=ADA
+    )
     assert replace(made, is_enabled=False, upstream_id="there", last_updated=made.created + 60) == changed
     assert changed == registry.connections.get(made.id)
     assert "there" == changed.id_upstream
@@ -79,7 +81,9 @@ async def test_there_are_no_more_than_allowed(open_registry: RegistryOpener) -> 
 
 
 async def test_a_deleted_connection_is_gone(open_registry: RegistryOpener) -> None:
-    """Also for a change and a second deletion; each change has its audit row, and none that failed has one."""
+    """
+    Also for a change and a second deletion; each change has its audit row, and none that failed has one.
+    """
     registry = await open_registry()
     table = registry.connections
     made = await table.create(DRAFT, id="c-1", most=10, actor=ADA)
@@ -108,7 +112,9 @@ async def test_a_deleted_connection_is_gone(open_registry: RegistryOpener) -> No
         {"s3_bucket": replace(BUCKET, cloud_account_id="12")},
     ],
 )
-async def test_what_breaks_a_rule_is_refused(open_registry: RegistryOpener, change: dict[str, object]) -> None:
+async def test_what_breaks_a_rule_is_refused(
+    open_registry: RegistryOpener, change: dict[str, object]
+) -> None:
     """When it is created and when it is changed; nothing is kept."""
     table = (await open_registry()).connections
     with pytest.raises(Invalid):

@@ -1,4 +1,6 @@
-"""The table that views, budgets, roles and namespaces are: what one more of them has without a line of its own."""
+"""
+The table that views, budgets, roles and namespaces are: what one more of them has without a line of its own.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ class RackTable(DocumentTable[Rack]):
         return await self._add(row, check=_check, most=3, actor=actor)
 
     async def change(self, id: str, *, version: str | None = None, **changes: object) -> Rack:
-        return await self._edit(id, lambda row: replace(row, **changes), check=_check, version=version, actor=ADA)  # type: ignore[arg-type]
+        def changed(row: Rack) -> Rack:
+            return replace(row, **changes)  # type: ignore[arg-type]
+
+        return await self._edit(id, changed, check=_check, version=version, actor=ADA)
 
     async def delete(self, id: str) -> None:
         await self._remove(id, check=_check_empty, actor=ADA)
@@ -111,7 +116,9 @@ async def test_ids_and_names_are_unique_and_rows_are_bounded(open_registry: Regi
         await table.change("b", name="Three")
 
 
-async def test_changes_are_audited_and_refusals_leave_nothing(open_registry: RegistryOpener, clock: MovedClock) -> None:
+async def test_changes_are_audited_and_refusals_leave_nothing(
+    open_registry: RegistryOpener, clock: MovedClock
+) -> None:
     """An edit shows what it changed; one that changes nothing, or is of an older version, leaves no row."""
     registry = await open_registry()
     table = await opened(registry)

@@ -1,4 +1,6 @@
-"""An edit of a row, of whatever table: what changes nothing leaves no trace, and no edit is written over unseen."""
+"""
+An edit of a row, of whatever table: what changes nothing leaves no trace, and no edit is written over unseen.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,14 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
     """For each table what changes a row when it is done for the first time."""
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
     view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
-    draft = BudgetDraft(name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={})
+    draft = BudgetDraft(
+        name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
+    )
     budget = await registry.budgets.create(draft, known=KNOWN, most=9, actor=ADA)
     role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
-    bill = await registry.connections.create(ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ADA)
+    bill = await registry.connections.create(
+        ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ADA
+    )
     await registry.allocation.create_namespace("space", name="n", description="", most=9, actor=ADA)
     insight = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ADA)
     note = await registry.insights.comment(insight.id, "first", actor=ADA)
@@ -47,10 +53,14 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
     [saving] = await registry.recommendations.all()
     [remark] = await registry.recommendations.comment(saving.id, ["first"], actor=ADA)
     return {
-        "key": lambda by: registry.keys.edit(key.name, description="new", labels={"team": "search"}, actor=by),
+        "key": lambda by: registry.keys.edit(
+            key.name, description="new", labels={"team": "search"}, actor=by
+        ),
         "key's status": lambda by: registry.keys.disable(key.name, actor=by),
         "view": lambda by: registry.views.change(view.id, {"range": "ytd"}, known=KNOWN, actor=by),
-        "budget": lambda by: registry.budgets.change(budget.id, {"default_amount": "6"}, known=KNOWN, actor=by),
+        "budget": lambda by: registry.budgets.change(
+            budget.id, {"default_amount": "6"}, known=KNOWN, actor=by
+        ),
         "role": lambda by: registry.roles.change(
             role.id, {"description": "new"}, known=KNOWN, limits=RoleLimits(), actor=by
         ),
@@ -62,14 +72,18 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
         "operator": lambda by: registry.operators.change("eve@example.com", role="operator", actor=by),
         "operator's status": lambda by: registry.operators.change("eve@example.com", disabled=True, actor=by),
         "recommendation": lambda by: registry.recommendations.update([saving.id], assignee="ben", actor=by),
-        "remark": lambda by: registry.recommendations.change_comment(saving.id, remark.id, "second", actor=by),
+        "remark": lambda by: registry.recommendations.change_comment(
+            saving.id, remark.id, "second", actor=by
+        ),
         "type": lambda by: registry.recommendations.change_type("retries", {"enabled": False}, actor=by),
         "notes": lambda by: registry.org_context.set("new", actor=by),
     }
 
 
 async def test_what_changes_nothing_leaves_no_trace(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """An edit that was made already, by somebody else and later: no other time, no other name, and no audit row."""
+    """
+    An edit that was made already, by somebody else and later: no other time, no other name, and no audit row.
+    """
     registry = await open_registry()
     for name, edit in (await edits(registry)).items():
         clock.move(60)
@@ -86,10 +100,14 @@ async def test_what_changes_nothing_leaves_no_trace(open_registry: RegistryOpene
 
 
 async def test_an_edit_of_what_was_changed_since_is_refused(open_registry: RegistryOpener) -> None:
-    """Of two who read the same row and give its version the second hears it, and finds the first one's edit."""
+    """
+    Of two who read the same row and give its version the second hears it, and finds the first one's edit.
+    """
     registry = await open_registry()
     view = await registry.views.create(VIEW, known=KNOWN, most=9, actor=ADA)
-    draft = BudgetDraft(name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={})
+    draft = BudgetDraft(
+        name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
+    )
     budget = await registry.budgets.create(draft, known=KNOWN, most=9, actor=ADA)
     role = await registry.roles.create(ROLE, known=KNOWN, limits=RoleLimits(), actor=ADA)
     key, _ = await registry.keys.create(name="one", scopes=[INGEST], actor=ADA)
@@ -98,11 +116,15 @@ async def test_an_edit_of_what_was_changed_since_is_refused(open_registry: Regis
         return registry.views.change(view.id, {"name": by.name}, version=view.version, known=KNOWN, actor=by)
 
     def of_budget(by: Actor) -> Awaitable[object]:
-        return registry.budgets.change(budget.id, {"name": by.name}, version=budget.version, known=KNOWN, actor=by)
+        return registry.budgets.change(
+            budget.id, {"name": by.name}, version=budget.version, known=KNOWN, actor=by
+        )
 
     def of_role(by: Actor) -> Awaitable[object]:
         members = {"members": (*role.members, by.name)}
-        return registry.roles.change(role.id, members, version=role.version, known=KNOWN, limits=RoleLimits(), actor=by)
+        return registry.roles.change(
+            role.id, members, version=role.version, known=KNOWN, limits=RoleLimits(), actor=by
+        )
 
     def of_key(by: Actor) -> Awaitable[object]:
         scopes = [INGEST, PING] if by is BEN else [PING]

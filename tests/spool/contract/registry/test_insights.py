@@ -68,7 +68,9 @@ async def test_a_look_counts_what_it_changed(insights: Insights) -> None:
 
 @pytest.mark.asyncio
 async def test_a_detector_that_failed_takes_nothing_away(insights: Insights) -> None:
-    """What was not looked for is as present as before, so that an addressed insight does not seem to return."""
+    """
+    What was not looked for is as present as before, so that an addressed insight does not seem to return.
+    """
     await insights.look(found("spike:a"), found("key:b"))
     insight = (await insights.all())["spike:a"]
     await insights.table.change(insight.id, status="addressed", actor=ADA)
@@ -87,7 +89,11 @@ async def test_last_updated_moves_with_what_is_said(insights: Insights) -> None:
     assert second.found_at == insights.clock.now()
     await insights.look(found("spike:a", impact="6"))
     third = (await insights.all())["spike:a"]
-    assert (insights.clock.now(), first.created, "6") == (third.last_updated, third.created, third.cost_impact)
+    assert (insights.clock.now(), first.created, "6") == (
+        third.last_updated,
+        third.created,
+        third.cost_impact,
+    )
 
 
 @pytest.mark.asyncio
@@ -104,8 +110,8 @@ async def test_what_is_ignored_stays_so(insights: Insights) -> None:
 @pytest.mark.parametrize("status", ["new", "in_progress", "on_hold"])
 async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str) -> None:
     """
-    It is addressed, whoever works on it, and new when it is back. What somebody opens again meanwhile stays open. A
-    detector that did not look, or told a part of what it found, closes nothing.
+    It is addressed, whoever works on it, and new when it is back. What somebody opens again meanwhile stays
+    open. A detector that did not look, or told a part of what it found, closes nothing.
     """
     await insights.look(found("spike:a"), found("spike:b"))
     await insights.table.change((await insights.all())["spike:a"].id, status=status, actor=ADA)
@@ -114,7 +120,9 @@ async def test_what_is_found_no_more_is_not_open(insights: Insights, status: str
         assert [status, "new"] == [(await insights.all())[key].status for key in ("spike:a", "spike:b")]
     await insights.look()
     gone = await insights.all()
-    assert [("addressed", True)] * 2 == [(gone[key].status, gone[key].is_gone) for key in ("spike:a", "spike:b")]
+    assert [("addressed", True)] * 2 == [
+        (gone[key].status, gone[key].is_gone) for key in ("spike:a", "spike:b")
+    ]
     assert insights.clock.now() == gone["spike:a"].last_updated
     await insights.table.change(gone["spike:b"].id, status="on_hold", actor=ADA)
     await insights.look()
@@ -165,7 +173,9 @@ async def test_a_change_that_is_refused_changes_nothing(insights: Insights) -> N
     """Half a good change is none."""
     insight = await insights.table.create(Draft(title="t"), actor=ADA)
     with pytest.raises(Invalid, match="cost_impact"):
-        await insights.table.change(insight.id, status="addressed", fields={"cost_impact": "1e999"}, actor=ADA)
+        await insights.table.change(
+            insight.id, status="addressed", fields={"cost_impact": "1e999"}, actor=ADA
+        )
     with pytest.raises(Invalid, match="status must be one of"):
         await insights.table.change(insight.id, status="done", actor=ADA)
     with pytest.raises(NotThere):
@@ -213,7 +223,9 @@ async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
     "link", ["javascript:alert(1)", "data:text/html,x", "https://", "//a/b", "https://a b", "http://[", "a"]
 )
 async def test_links_are_web_addresses(insights: Insights, link: str) -> None:
-    """Another scheme is refused; one that an earlier release kept is no obstacle to a change, and goes with it."""
+    """
+    Another scheme is refused; one that an earlier release kept is no obstacle to a change, and goes with it.
+    """
     table = insights.table
     with pytest.raises(Invalid, match="link must be"):
         await table.create(Draft(title="x", link=link), actor=ADA)
@@ -234,7 +246,10 @@ async def status_and_link(table: InsightTable, id: str) -> tuple[str, str]:
 
 @pytest.mark.asyncio
 async def test_a_logged_insight_is_one_for_the_same_words(insights: Insights) -> None:
-    """It is kept as it stands, closed or not; other words, or a deleted one, make a new one. Audited when it is new."""
+    """
+    It is kept as it stands, closed or not; other words, or a deleted one, make a new one. Audited when it is
+    new.
+    """
     table = insights.table
     draft = Draft(title="Spike", description="o3 doubled", category="spend")
     first = await table.log(draft, actor=ADA)
@@ -260,7 +275,9 @@ async def test_logged_insights_are_bounded(insights: Insights, monkeypatch: pyte
 
 @pytest.mark.asyncio
 async def test_what_an_insight_is_about_follows_what_was_found(insights: Insights) -> None:
-    """As it was when it was last found; an insight that a person wrote does not say. That is no news of its own."""
+    """
+    As it was when it was last found; an insight that a person wrote does not say. That is no news of its own.
+    """
     about = Concerned(include={"team": ("search", "")}, exclude={"user": ("ada",)})
     await insights.look(found("spike:a"))
     await insights.table.create(Draft(title="a note"), actor=ADA)

@@ -1,4 +1,6 @@
-"""Keys that make rows of tables that are one for all: one that makes all it can leaves room for the others."""
+"""
+Keys that make rows of tables that are one for all: one that makes all it can leaves room for the others.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ async def budgets(registry: Registry) -> tuple[Make, Delete]:
     view = registry.views.named("all") or await registry.views.create(draft, known=KNOWN, most=1, actor=ADA)
 
     async def make(name: str, by: Actor) -> str:
-        draft = BudgetDraft(name=name, view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={})
+        draft = BudgetDraft(
+            name=name, view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
+        )
         return (await registry.budgets.create(draft, known=KNOWN, most=MOST, actor=by)).id
 
     return make, lambda id: registry.budgets.delete(id, actor=ADA)
@@ -67,7 +71,9 @@ async def roles(registry: Registry) -> tuple[Make, Delete]:
 
 async def namespaces(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
-        made = await registry.allocation.create_namespace(name, name=name, description="", most=MOST, actor=by)
+        made = await registry.allocation.create_namespace(
+            name, name=name, description="", most=MOST, actor=by
+        )
         return made.id
 
     return make, lambda id: registry.allocation.delete_namespace(id, actor=ADA)
@@ -114,7 +120,9 @@ async def test_one_key_leaves_room_for_another(
 
 
 async def test_a_key_that_logs_insights_leaves_room_for_findings(open_registry: RegistryOpener) -> None:
-    """What a detector finds is shown, however much an assistant writes down; its own words again are answered."""
+    """
+    What a detector finds is shown, however much an assistant writes down; its own words again are answered.
+    """
     registry = await open_registry()
     first = await registry.insights.log(Draft(title="0"), actor=FLEET)
     await registry.insights.log(Draft(title="1"), actor=FLEET)
@@ -123,7 +131,9 @@ async def test_a_key_that_logs_insights_leaves_room_for_findings(open_registry: 
     with pytest.raises(NotAllowed):
         await registry.insights.create(Draft(title="2"), actor=FLEET)
     assert first == await registry.insights.log(Draft(title="0"), actor=FLEET)
-    merged = await registry.insights.merge([Finding(key="spike:a", draft=Draft(title="a"))], looked_for=["spike"])
+    merged = await registry.insights.merge(
+        [Finding(key="spike:a", draft=Draft(title="a"))], looked_for=["spike"]
+    )
     assert (1, 0) == (merged.new, merged.left_out)
 
 

@@ -85,9 +85,14 @@ async def test_a_change_that_fails_tells_nobody(open_registry: RegistryOpener) -
 
 @pytest.mark.asyncio
 async def test_too_many_that_wait(open_registry: RegistryOpener) -> None:
-    """The next one has failed at once and says why: nothing is lost in silence, and another channel is not affected."""
+    """
+    The next one has failed at once and says why: nothing is lost in silence, and another channel is not
+    affected.
+    """
     registry = await open_registry()
-    await registry.notices.add([replace(NOTICE, id=str(number)) for number in range(MAX_WAITING + 1)], ["mail"])
+    await registry.notices.add(
+        [replace(NOTICE, id=str(number)) for number in range(MAX_WAITING + 1)], ["mail"]
+    )
     await registry.notices.add([NOTICE], ["chat"])
     assert MAX_WAITING + 1 == len(await registry.notices.waiting())
     [over] = await registry.notices.over()
@@ -99,7 +104,9 @@ def test_words_that_others_chose_are_cut() -> None:
     """A line break cannot begin a header, a link can only lead to a page, and every text is bounded."""
     names = {str(number): "x" * 1_000 for number in range(100)}
     found = checked_notice(
-        replace(NOTICE, title="a\r\nBcc: b" + "x" * 999, text="one\ntwo\x00", link="javascript:x", fields=names)
+        replace(
+            NOTICE, title="a\r\nBcc: b" + "x" * 999, text="one\ntwo\x00", link="javascript:x", fields=names
+        )
     )
     assert found.title.startswith("a  Bcc: bx") and MAX_TITLE == len(found.title)
     assert ("one\ntwo", "") == (found.text, found.link)
@@ -114,7 +121,9 @@ def test_what_a_notice_must_have(wrong: dict[str, str]) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_became_of_a_notification_is_kept(open_registry: RegistryOpener, clock: MovedClock) -> None:
+async def test_what_became_of_a_notification_is_kept(
+    open_registry: RegistryOpener, clock: MovedClock
+) -> None:
     """Over a restart, and counted for its channel; one that does not wait any more stays as it is."""
     registry = await open_registry()
     await registry.notices.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
@@ -136,7 +145,9 @@ async def test_what_became_of_a_notification_is_kept(open_registry: RegistryOpen
 
 @pytest.mark.asyncio
 async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) -> None:
-    """What is added, sent or retried changes the number of its channel; anything else of the registry does not."""
+    """
+    What is added, sent or retried changes the number of its channel; anything else of the registry does not.
+    """
     table = (registry := await open_registry()).notices
     seen = [await table.changes("mail")]
     await table.add([NOTICE], ["mail"])
@@ -154,12 +165,16 @@ async def test_changes_of_what_waits_are_noticed(open_registry: RegistryOpener) 
 
 @pytest.mark.asyncio
 async def test_by_hand(open_registry: RegistryOpener) -> None:
-    """Failed and discarded ones are sent again after the others, sent ones never; each change has an audit row."""
+    """
+    Failed and discarded ones are sent again after the others, sent ones never; each change has an audit row.
+    """
     registry = await open_registry()
     table = registry.notices
     await table.add([replace(NOTICE, id=id) for id in "abcd"], ["mail"])
     a, b, c, d = await table.waiting()
-    await table.update([replace(a, state=SENT), replace(b, state=FAILED, error="no", attempts=9, reached=("x@y",))])
+    await table.update(
+        [replace(a, state=SENT), replace(b, state=FAILED, error="no", attempts=9, reached=("x@y",))]
+    )
     await table.update([replace(c, not_before=99.0, attempts=1)])
     assert 1 == await table.discard([d.id, a.id], actor=ADA)
     assert 3 == await table.retry([a.id, b.id, c.id, d.id], actor=ADA)
@@ -198,8 +213,12 @@ async def test_what_is_over_is_forgotten_in_time(
 
 
 @pytest.mark.asyncio
-async def test_channels_are_told_of_insights_that_open(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """Each of those that it chose, once; again when one was addressed and is back. Never of what a person wrote."""
+async def test_channels_are_told_of_insights_that_open(
+    open_registry: RegistryOpener, clock: MovedClock
+) -> None:
+    """
+    Each of those that it chose, once; again when one was addressed and is back. Never of what a person wrote.
+    """
     registry = await open_registry()
     registry.notices.subscriptions = (
         InsightSubscription(channel="all", severity="info"),
@@ -211,7 +230,9 @@ async def test_channels_are_told_of_insights_that_open(open_registry: RegistryOp
     await registry.insights.create(Draft(title="by hand", category="delivery"), actor=ADA)
     for _ in range(2):
         await registry.insights.merge([parked, idle], looked_for=["x"])
-    told = [(each.channel, each.notice.title, each.notice.severity) for each in await registry.notices.waiting()]
+    told = [
+        (each.channel, each.notice.title, each.notice.severity) for each in await registry.notices.waiting()
+    ]
     assert [
         ("all", "parked", "critical"),
         ("all", "idle", "info"),
@@ -230,8 +251,12 @@ async def test_channels_are_told_of_insights_that_open(open_registry: RegistryOp
 
 
 @pytest.mark.asyncio
-async def test_channels_of_a_view_are_told_of_its_anomalies(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """Whatever else they are told of, once; a channel that left the configuration is not, nor is it told again."""
+async def test_channels_of_a_view_are_told_of_its_anomalies(
+    open_registry: RegistryOpener, clock: MovedClock
+) -> None:
+    """
+    Whatever else they are told of, once; a channel that left the configuration is not, nor is it told again.
+    """
     registry = await open_registry()
     registry.notices.channels = ("chat", "mail", "pager")
     registry.notices.subscriptions = (InsightSubscription(channel="mail", severity="info"),)
@@ -244,7 +269,9 @@ async def test_channels_of_a_view_are_told_of_its_anomalies(open_registry: Regis
     assert [("chat", "view.anomaly"), ("mail", "view.anomaly")] == [
         (each.channel, each.notice.kind) for each in waiting
     ]
-    await registry.insights.change(waiting[0].notice.thread.removeprefix("insight "), status="addressed", actor=ADA)
+    await registry.insights.change(
+        waiting[0].notice.thread.removeprefix("insight "), status="addressed", actor=ADA
+    )
     clock.move(60)
     await registry.insights.merge([replace(spike, newest=clock.now())], looked_for=["x"])
     assert ["chat", "chat", "mail", "mail"] == [each.channel for each in await registry.notices.waiting()]

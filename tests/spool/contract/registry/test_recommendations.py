@@ -1,4 +1,7 @@
-"""The recommendations of a registry: what a look changes, what people change, and an audit row for each of these."""
+"""
+The recommendations of a registry: what a look changes, what people change, and an audit row for each of
+these.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ async def only(registry: Registry) -> Recommendation:
     return one
 
 
-async def test_what_is_found_is_there_after_a_restart(open_registry: RegistryOpener, clock: MovedClock) -> None:
+async def test_what_is_found_is_there_after_a_restart(
+    open_registry: RegistryOpener, clock: MovedClock
+) -> None:
     """Every field; found again it changes its figures alone, and what is not found any more is closed."""
     registry = await open_registry()
     assert Merged(new=2, again=0, reopened=0, gone=0, left_out=0) == await look(registry, SAVING, OTHER)
@@ -67,7 +72,9 @@ async def test_addressed_and_back_again(open_registry: RegistryOpener, clock: Mo
     await look(registry, SAVING)
     id = (await only(registry)).id
     clock.move(60)
-    [done] = (await registry.recommendations.update([id], status="addressed", assignee="ben", actor=ADA)).values()
+    [done] = (
+        await registry.recommendations.update([id], status="addressed", assignee="ben", actor=ADA)
+    ).values()
     assert done is not None
     assert ("addressed", "0.9", "ben") == (done.status, done.promised, done.assignee)
     saved = Realized(amount="0.4", since="2026-11-03", until="2026-11-17")
@@ -93,7 +100,9 @@ async def test_many_at_once(open_registry: RegistryOpener) -> None:
     await look(registry, SAVING, OTHER)
     one, two = [each.id for each in await registry.recommendations.all()]
     changed = await registry.recommendations.update([one, "gone", two, one], status="on_hold", actor=ADA)
-    assert [(one, True), ("gone", False), (two, True)] == [(id, each is not None) for id, each in changed.items()]
+    assert [(one, True), ("gone", False), (two, True)] == [
+        (id, each is not None) for id, each in changed.items()
+    ]
     assert ["on_hold", "on_hold"] == [each.status for each in await registry.recommendations.all()]
     assert {("recommendation.change", one), ("recommendation.change", two)} == {
         (row.action, row.target) for row in await audit_rows(registry)
@@ -127,7 +136,9 @@ async def test_the_table_is_bounded(open_registry: RegistryOpener, monkeypatch: 
     assert (1, 1) == ((done := await look(registry, SAVING, OTHER)).new, done.left_out)
 
 
-async def test_closed_ones_go_unless_somebody_touched_them(open_registry: RegistryOpener, clock: MovedClock) -> None:
+async def test_closed_ones_go_unless_somebody_touched_them(
+    open_registry: RegistryOpener, clock: MovedClock
+) -> None:
     """Ninety days after they were last found."""
     registry = await open_registry()
     await look(registry, SAVING, OTHER)
@@ -200,7 +211,8 @@ async def test_a_type_that_is_switched_off_closes_its_recommendations(open_regis
 
 
 @pytest.mark.parametrize(
-    "changes", [{"least_savings": "-1"}, {"least_savings": "1e10"}, {"least_share": "100.1"}, {"least_share": "x"}]
+    "changes",
+    [{"least_savings": "-1"}, {"least_savings": "1e10"}, {"least_share": "100.1"}, {"least_share": "x"}],
 )
 async def test_thresholds_have_rules(open_registry: RegistryOpener, changes: dict[str, str]) -> None:
     """A number, not below 0, a share of a hundred percent at most."""

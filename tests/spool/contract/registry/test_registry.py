@@ -88,7 +88,11 @@ async def test_keys_outlive_a_restart(open_registry: RegistryOpener, clock: Move
     """Every field, both secrets of a rotation that overlaps, and the last access."""
     registry = await open_registry()
     key, secret = await registry.keys.create(
-        name="search", use_cases=["Send AI Telemetry"], labels={"team": "search"}, description="d", actor=ACTOR
+        name="search",
+        use_cases=["Send AI Telemetry"],
+        labels={"team": "search"},
+        description="d",
+        actor=ACTOR,
     )
     _, rotated = await registry.keys.rotate("search", overlap_s=60, actor=ACTOR)
     await registry.keys.accessed({key.id: 5.0, 0: 7.0, 99: 8.0})
@@ -191,7 +195,9 @@ async def test_what_an_account_signed_in_ends_with_it(open_registry: RegistryOpe
     await operators.add(ADA, role=ADMIN, password=PASSWORD, actor=ACTOR)
     as_ada = Actor(ADA, "::1")
     unused = await operators.link(role=ADMIN, actor=as_ada, account=ADA)
-    followed = await operators.follow(await operators.link(role=ADMIN, actor=as_ada, account=ADA), address="::2")
+    followed = await operators.follow(
+        await operators.link(role=ADMIN, actor=as_ada, account=ADA), address="::2"
+    )
     other = await operators.follow(await operators.link(role=ADMIN, actor=ACTOR), address="::3")
     own = await operators.sign_in(ADA, PASSWORD, address="::1")
     assert own and followed and other
@@ -237,7 +243,9 @@ async def test_a_console_link_is_used_once_and_in_time(registry: Registry, clock
     assert await registry.operators.session(secret) is not None
     clock.move(SESSION_IDLE_S)
     assert await registry.operators.session(secret) is None
-    second = await registry.operators.follow(await registry.operators.link(role=VIEWER, actor=ACTOR), address="::1")
+    second = await registry.operators.follow(
+        await registry.operators.link(role=VIEWER, actor=ACTOR), address="::1"
+    )
     assert second is not None
     await registry.operators.sign_out(second[1])
     assert await registry.operators.session(second[0]) is None

@@ -59,7 +59,9 @@ async def create(registry: Registry, draft: RoleDraft, limits: RoleLimits = Role
 
 
 async def change(registry: Registry, id: str, asker: Holder | None = None, **changes: Any) -> Role:
-    return await registry.roles.change(id, changes, known=KNOWN, limits=RoleLimits(), actor=ACTOR, asker=asker)
+    return await registry.roles.change(
+        id, changes, known=KNOWN, limits=RoleLimits(), actor=ACTOR, asker=asker
+    )
 
 
 async def account(registry: Registry, email: str = ADA, role: str = ADMIN) -> None:
@@ -77,7 +79,11 @@ async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) ->
     await registry.close()
     again = (await open_registry()).roles
     assert [*BUILTIN.values(), made] == again.all()
-    assert rights == again.rights(Holder(person=BOB)) == again.rights(Holder(person="eve@x.y", groups=("finance",)))
+    assert (
+        rights
+        == again.rights(Holder(person=BOB))
+        == again.rights(Holder(person="eve@x.y", groups=("finance",)))
+    )
     assert [made] * 3 == [again.get(made.id), again.find_any(made.id), again.find_any(" SEARCH")]
     assert BUILTIN["member"] == again.find_any("Member")
     with pytest.raises(NotThere):
@@ -87,14 +93,18 @@ async def test_a_role_is_there_after_a_restart(open_registry: RegistryOpener) ->
 
 
 async def test_a_change_holds_at_once(open_registry: RegistryOpener, clock: MovedClock) -> None:
-    """Who is taken out has nothing; the audit row holds what changed alone, and the role says who changed it."""
+    """
+    Who is taken out has nothing; the audit row holds what changed alone, and the role says who changed it.
+    """
     registry = await open_registry()
     made = await create(registry, DRAFT)
     clock.move(60)
     changed = await change(registry, made.id, members=[ADA], name=DRAFT.name)
     assert replace(made, members=(ADA,), last_updated=made.created + 60) == changed
     assert (Rights(), ("Search",)) == tuple(
-        registry.roles.rights(Holder(person=each)) if each == BOB else registry.roles.rights(Holder(person=each)).roles
+        registry.roles.rights(Holder(person=each))
+        if each == BOB
+        else registry.roles.rights(Holder(person=each)).roles
         for each in (BOB, ADA)
     )
     row = (await audit_rows(registry))[-1]
@@ -214,14 +224,19 @@ async def test_without_an_organizer_nothing_is_held(open_registry: RegistryOpene
 
 
 @pytest.mark.parametrize(
-    "changes", [{"members": ()}, {"permission_sets": (VIEW_COSTS,)}, {"data_access": LIMITED, "filters": (SEARCH,)}]
+    "changes",
+    [{"members": ()}, {"permission_sets": (VIEW_COSTS,)}, {"data_access": LIMITED, "filters": (SEARCH,)}],
 )
-async def test_nobody_takes_his_own_administration_away(open_registry: RegistryOpener, changes: dict[str, Any]) -> None:
+async def test_nobody_takes_his_own_administration_away(
+    open_registry: RegistryOpener, changes: dict[str, Any]
+) -> None:
     """Neither as a member nor of his group; others, keys and the command line may."""
     registry = await open_registry()
     await account(registry, "root@example.com")
     sets = (ORGANIZATION_ADMINISTRATION,)
-    made = await create(registry, RoleDraft(name="People", data_access=FULL, permission_sets=sets, members=(ADA,)))
+    made = await create(
+        registry, RoleDraft(name="People", data_access=FULL, permission_sets=sets, members=(ADA,))
+    )
     own = Holder(person=ADA, base=VIEWER if "filters" not in changes else "")
     with pytest.raises(NotAllowed, match="your own administration"):
         await change(registry, made.id, own, **changes)
@@ -245,10 +260,21 @@ async def test_a_person_of_a_provider_whom_a_role_names(open_registry: RegistryO
     registry = await open_registry()
     await create(registry, DRAFT)
     eve = Person(
-        email="Eve@example.com", role=VIEWER, decides_role=True, issuer="https://idp", subject="1", groups=("finance",)
+        email="Eve@example.com",
+        role=VIEWER,
+        decides_role=True,
+        issuer="https://idp",
+        subject="1",
+        groups=("finance",),
     )
-    for person, expected in ((eve, NO_ROLE), (replace(eve, is_mapped=True), VIEWER), (replace(eve, groups=()), VIEWER)):
-        _, session = await registry.operators.sign_in_person(person, address="here", life_s=60, takes_accounts=False)
+    for person, expected in (
+        (eve, NO_ROLE),
+        (replace(eve, is_mapped=True), VIEWER),
+        (replace(eve, groups=()), VIEWER),
+    ):
+        _, session = await registry.operators.sign_in_person(
+            person, address="here", life_s=60, takes_accounts=False
+        )
         assert expected == session.role
 
 

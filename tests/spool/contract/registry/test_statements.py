@@ -1,4 +1,6 @@
-"""The statements of a registry: a span is replaced and never added to, money is exact, days are open or settled."""
+"""
+The statements of a registry: a span is replaced and never added to, money is exact, days are open or settled.
+"""
 
 from __future__ import annotations
 
@@ -43,34 +45,52 @@ def statement(*rows: StatementRow, first: int = 0, days: int = 3, **changes: Any
 async def test_a_statement_is_there_after_a_restart(open_registry: RegistryOpener) -> None:
     """Every digit of its money, equal cells as one row; the second import of one file changes nothing."""
     registry = await open_registry()
-    given = statement(row(0, "0.1"), row(0, "0.20"), row(1, "3", model=None), row(2, "-0.000000000000000000000000001"))
+    given = statement(
+        row(0, "0.1"), row(0, "0.20"), row(1, "3", model=None), row(2, "-0.000000000000000000000000001")
+    )
     assert StatementOutcome(rows=3, days=3, days_new=3, days_changed=0) == await registry.statements.put(
         given, actor=ADA
     )
     await registry.close()
     again = await open_registry()
     kept = await again.statements.rows(provider="openai", start=FIRST, end=FIRST + 3 * DAY_S)
-    assert [Decimal("0.3"), Decimal(3), Decimal("-0.000000000000000000000000001")] == [each.amount for each in kept]
+    assert [Decimal("0.3"), Decimal(3), Decimal("-0.000000000000000000000000001")] == [
+        each.amount for each in kept
+    ]
     assert msgspec.structs.replace(row(), amount=Decimal("0.3")) == kept[0]
-    assert StatementOutcome(rows=3, days=3, days_new=0, days_changed=0) == await again.statements.put(given, actor=ADA)
+    assert StatementOutcome(rows=3, days=3, days_new=0, days_changed=0) == await again.statements.put(
+        given, actor=ADA
+    )
     assert ["statement.import"] == [each.action for each in await audit_rows(again)]
 
 
 async def test_a_restated_span_is_replaced(open_registry: RegistryOpener) -> None:
-    """Rows that went, went; a shorter span leaves the other days, and another account or source is not touched."""
+    """
+    Rows that went, went; a shorter span leaves the other days, and another account or source is not touched.
+    """
     registry = await open_registry()
-    await registry.statements.put(statement(row(0), row(1, "2"), row(1, "9", kind="output"), row(2)), actor=ADA)
+    await registry.statements.put(
+        statement(row(0), row(1, "2"), row(1, "9", kind="output"), row(2)), actor=ADA
+    )
     await registry.statements.put(statement(row(1, "7"), account="other"), actor=ADA)
     other = msgspec.structs.replace(row(1, "5"), source="openai_usage", unit="tokens", currency=None)
     await registry.statements.put(replace(statement(other), source="openai_usage"), actor=ADA)
     found = await registry.statements.put(statement(row(1, "1.5"), first=1, days=1), actor=ADA)
     [revision] = found.revisions
     assert (1, 0, 1) == (found.days, found.days_new, found.days_changed)
-    assert (FIRST + DAY_S, Decimal(11), Decimal("1.5")) == (revision.day, revision.billed_before, revision.billed)
+    assert (FIRST + DAY_S, Decimal(11), Decimal("1.5")) == (
+        revision.day,
+        revision.billed_before,
+        revision.billed,
+    )
     kept = await registry.statements.rows(provider=None, start=FIRST + DAY_S, end=FIRST + 2 * DAY_S)
     assert sorted([Decimal("1.5"), Decimal(7), Decimal(5)]) == sorted(each.amount for each in kept)
     assert (
-        2 == len(await registry.statements.rows(provider="openai", start=FIRST + 2 * DAY_S, end=FIRST + 9 * DAY_S)) + 1
+        2
+        == len(
+            await registry.statements.rows(provider="openai", start=FIRST + 2 * DAY_S, end=FIRST + 9 * DAY_S)
+        )
+        + 1
     )
 
 
@@ -85,10 +105,14 @@ async def test_a_part_of_a_day_replaces_its_hours(open_registry: RegistryOpener)
         replace(part, rows=(row(0, "2", **later),), start=FIRST + 3600, end=FIRST + 10800), actor=ADA
     )
     assert [False] == [each.settled for each in await registry.statements.statements()]
-    assert Decimal(3) == rules.billed(await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S))
+    assert Decimal(3) == rules.billed(
+        await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S)
+    )
     await registry.statements.put(statement(row(0, "4"), days=1), actor=ADA)
     assert [True] == [each.settled for each in await registry.statements.statements()]
-    assert Decimal(4) == rules.billed(await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S))
+    assert Decimal(4) == rules.billed(
+        await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S)
+    )
 
 
 async def test_days_without_a_row_are_covered(open_registry: RegistryOpener, clock: MovedClock) -> None:
@@ -96,7 +120,12 @@ async def test_days_without_a_row_are_covered(open_registry: RegistryOpener, clo
     registry = await open_registry()
     given = statement(row(0), row(3, settled=False), days=4)
     await registry.statements.put(given, actor=ADA)
-    told: dict[str, Any] = {"source": "openai_costs", "provider": "openai", "account": "", "imported_at": clock.now()}
+    told: dict[str, Any] = {
+        "source": "openai_costs",
+        "provider": "openai",
+        "account": "",
+        "imported_at": clock.now(),
+    }
     assert [
         StatementInfo(start=FIRST, end=FIRST + 3 * DAY_S, settled=True, rows=1, **told),
         StatementInfo(start=FIRST + 3 * DAY_S, end=FIRST + 4 * DAY_S, settled=False, rows=1, **told),
@@ -180,6 +209,8 @@ async def test_amounts_at_the_edge_are_kept(open_registry: RegistryOpener) -> No
     """As many digits as the limit, and texts as long."""
     registry = await open_registry()
     most = "9" * (rules.MAX_DIGITS - rules.MAX_DECIMALS) + "." + "9" * rules.MAX_DECIMALS
-    await registry.statements.put(statement(row(amount=most, key="k" * rules.MAX_TEXT), row(amount=most)), actor=ADA)
+    await registry.statements.put(
+        statement(row(amount=most, key="k" * rules.MAX_TEXT), row(amount=most)), actor=ADA
+    )
     kept = await registry.statements.rows(provider=None, start=FIRST, end=FIRST + DAY_S)
     assert [Decimal(most)] * 2 == [each.amount for each in kept]

@@ -1,4 +1,7 @@
-"""What the ledger lacks is counted again by itself, exactly, as far as its records are kept; the rest is told once."""
+"""
+What the ledger lacks is counted again by itself, exactly, as far as its records are kept; the rest is told
+once.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +69,12 @@ def take_one(rows: LedgerRows) -> None:
     rows.add(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
 
 
-async def test_a_call_that_is_not_counted_is_counted(ledgers: Ledgers, caplog: pytest.LogCaptureFixture) -> None:
-    """In its hour and in its day, which was summed up already; who is killed before the end has changed nothing."""
+async def test_a_call_that_is_not_counted_is_counted(
+    ledgers: Ledgers, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    In its hour and in its day, which was summed up already; who is killed before the end has changed nothing.
+    """
     log, clock = three_hours(), FakeClock(BEGIN + 2 * DAY_S)
     ledger = await ledgers.open(clock=clock)
     await ledger.catch_up(log)
@@ -106,7 +113,9 @@ async def test_a_call_that_is_not_counted_is_counted(ledgers: Ledgers, caplog: p
 
 
 async def test_numbers_that_were_passed_over_are_counted(ledgers: Ledgers) -> None:
-    """Nothing is missed then, and the report is whole; what comes while it is counted is not counted twice."""
+    """
+    Nothing is missed then, and the report is whole; what comes while it is counted is not counted twice.
+    """
     log, ledger = three_hours(), await ledgers.open()
     gone = FakeLog.of(log, upto=4)
     gone.entries[1] = replace(gone.entries[1], first=7, records=gone.entries[1].records[2:])
@@ -176,5 +185,7 @@ async def test_a_reach_beyond_what_was_given_is_brought_back(ledgers: Ledgers) -
     given.add(log.entries[3].records, at=HOUR + 2 * HOUR_S)
     assert 14 == await ledger.catch_up(given)
     assert expected(log) == await calls(ledger)
-    if ledger.is_shared:  # other engines know that a log was lost or restored, and what they missed stays missed
+    if (
+        ledger.is_shared
+    ):  # other engines know that a log was lost or restored, and what they missed stays missed
         assert (0, 0) == (await ledger.missed(), await ledger.whole_since())

@@ -20,7 +20,9 @@ DAYS = [BEGIN - 2 * DAY_S, BEGIN - DAY_S, BEGIN]
 
 
 def traffic() -> list[Inference]:
-    """Of three days, two teams and three hours a day: with and without a cost of their own, cached, unpriced."""
+    """
+    Of three days, two teams and three hours a day: with and without a cost of their own, cached, unpriced.
+    """
     return [
         call(start_time=(day + hour * HOUR_S) * NS, team=team, **fields)
         for day in DAYS
@@ -51,7 +53,10 @@ async def by_day(ledger: Ledger) -> dict[tuple[int, str], tuple[int, int, Decima
 
 
 async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
-    """Nine calls a day and team cost something and have a known input; the same before and after a day is summed up."""
+    """
+    Nine calls a day and team cost something and have a known input; the same before and after a day is summed
+    up.
+    """
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)
     ledger = await ledgers.open(clock=clock)
@@ -65,7 +70,12 @@ async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
 async def test_the_most_costly_come_first(ledgers: Ledgers) -> None:
     """And no more than were asked for."""
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
-    log.add([call(team=team, cost=cost, cost_source="reported") for team, cost in (("a", "1"), ("b", "3"), ("c", "2"))])
+    log.add(
+        [
+            call(team=team, cost=cost, cost_source="reported")
+            for team, cost in (("a", "1"), ("b", "3"), ("c", "2"))
+        ]
+    )
     ledger = await ledgers.open(clock=clock)
     await ledger.catch_up(log)
     assert ["b", "c"] == [each.dimensions.team for each in await ledger.sums_of_day(BEGIN, most=2)]

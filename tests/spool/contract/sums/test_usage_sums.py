@@ -1,4 +1,7 @@
-"""What a provider may have billed of a day, whether the engine has it by hours or summed up: a recount of the log."""
+"""
+What a provider may have billed of a day, whether the engine has it by hours or summed up: a recount of the
+log.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ def traffic() -> list[Inference]:
 
 async def by_key(ledger: Ledger) -> dict[tuple[int, str | None, str, bool], tuple[int, int, Decimal]]:
     """(day, key, mode, sized) -> calls, input tokens and cost."""
-    found: dict[tuple[int, str | None, str, bool], tuple[int, int, Decimal]] = defaultdict(lambda: (0, 0, Decimal(0)))
+    found: dict[tuple[int, str | None, str, bool], tuple[int, int, Decimal]] = defaultdict(
+        lambda: (0, 0, Decimal(0))
+    )
     for day in DAYS:
         for each in await ledger.usage_of_day(day):
             assert (None, None, "") == (each.dimensions.user, each.dimensions.device, each.dimensions.tags)
@@ -53,7 +58,10 @@ async def by_key(ledger: Ledger) -> dict[tuple[int, str | None, str, bool], tupl
 
 
 async def test_by_hours_and_summed_up(ledgers: Ledgers) -> None:
-    """Calls of every fate but a gateway's own cache, with their modes, and apart where their tokens are not known."""
+    """
+    Calls of every fate but a gateway's own cache, with their modes, and apart where their tokens are not
+    known.
+    """
     log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
     log.add(traffic(), at=clock.at)
     ledger = await ledgers.open(clock=clock)

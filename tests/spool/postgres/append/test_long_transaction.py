@@ -1,8 +1,9 @@
 """
 Somebody's transaction that stays open for long: appends go on as fast as before.
 
-Nothing that it might still see is removed. What only grows costs that nothing; a row that each commit updates would be
-looked for among all that it ever was. TOLLHOUSE_BENCH=full tries 100,000 commits and looks at their time, too.
+Nothing that it might still see is removed. What only grows costs that nothing; a row that each commit updates
+would be looked for among all that it ever was. TOLLHOUSE_BENCH=full tries 100,000 commits and looks at their
+time, too.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(1800 i
 async def test_commits_cost_what_they_cost_at_first(
     open_log: LogOpener, cluster: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the blocks that the server reads for what an append asks, which no other load of the machine changes."""
+    """
+    By the blocks that the server reads for what an append asks, which no other load of the machine changes.
+    """
     nodes = [await open_log(hold=0) for _ in range(2)]
     database = nodes[0]._database
     for node in nodes:
@@ -54,7 +57,8 @@ async def test_commits_cost_what_they_cost_at_first(
     took = f"{first * 1000:.2f} ms each at first, {last * 1000:.2f} ms at last, {last / first:.2f} times"
     with capsys.disabled():
         print(
-            f"\n{COMMITS:,} commits under an open transaction: {took}; {blocks_at_first}, {blocks_at_last} blocks read"
+            f"\n{COMMITS:,} commits under an open transaction: {took}; {blocks_at_first}, {blocks_at_last} "
+            "blocks read"
         )
     assert blocks_at_last <= SLOWER * blocks_at_first + DEEPER
     if FULL:
@@ -82,7 +86,9 @@ def blocks(looking: psycopg.Connection[tuple[object, ...]], database: Database, 
         looking.rollback()
 
 
-def blocks_of(looking: psycopg.Connection[tuple[object, ...]], query: bytes, values: dict[str, object]) -> int:
+def blocks_of(
+    looking: psycopg.Connection[tuple[object, ...]], query: bytes, values: dict[str, object]
+) -> int:
     row = looking.execute(b"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + query, values).fetchone()
     assert row is not None
     plan = row[0][0]["Plan"]  # type: ignore[index]

@@ -70,4 +70,6 @@ async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> 
 
 
 async def rows(log: PostgresLog, query: str) -> list[Any]:
-    return await log._database.read(lambda connection: connection.execute(log._database.sql(query)).fetchall())
+    return await log._database.read(
+        lambda connection: connection.execute(log._database.sql(query)).fetchall()
+    )

@@ -1,4 +1,7 @@
-"""Several gateways do everything at once on one database: none waits for another in a circle, and the books agree."""
+"""
+Several gateways do everything at once on one database: none waits for another in a circle, and the books
+agree.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ from tests.spool.postgres_cluster import Schema, Server
 
 GATEWAYS, TASKS = 3, 4  # tasks of each gateway
 LONG_S = 60.0
-# What a verb may find that another one has changed meanwhile; of the database alone, that somebody waited for a lock.
+# What a verb may find that another one has changed meanwhile; of the database alone, that somebody waited for
+# a lock.
 EXPECTED = (SpoolError, ContainerFileMoved)
 # Each row that is written takes its time now and then, so that transactions meet while they have some rows.
 HESITATE = """

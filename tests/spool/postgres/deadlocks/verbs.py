@@ -1,4 +1,6 @@
-"""The verbs of a storage that write or lock, each on one of a few rows, so that gateways meet on the same ones."""
+"""
+The verbs of a storage that write or lock, each on one of a few rows, so that gateways meet on the same ones.
+"""
 
 from __future__ import annotations
 
@@ -74,10 +76,17 @@ class Gateway:
 
 def reported(number: int, told: int) -> tuple[Inference, Identity]:
     """A call; each report of it adds a tag."""
-    return call(number, at=time.time(), user=f"u{number}", cost="0.001", cost_source="reported", tags={f"t{told}": "1"})
+    return call(
+        number,
+        at=time.time(),
+        user=f"u{number}",
+        cost="0.001",
+        cost_source="reported",
+        tags={f"t{told}": "1"},
+    )
 
 
-# -- the log -----------------------------------------------------------------------------------------------------------
+# -- the log -------------------------------------------------------------------------------------------------
 
 
 async def report_calls(gateway: Gateway) -> None:
@@ -119,7 +128,9 @@ async def report_operations(gateway: Gateway) -> None:
 
 async def report_billing(gateway: Gateway) -> None:
     chance = gateway.chance
-    rows = [{"time/usage_start": f"2026-11-01T{hour:02}:20:00Z", "cost/cost": "1"} for hour in gateway.some(4)]
+    rows = [
+        {"time/usage_start": f"2026-11-01T{hour:02}:20:00Z", "cost/cost": "1"} for hour in gateway.some(4)
+    ]
     operation = chance.choice(["sum", "replace_hourly", "replace_drop"])
     body = orjson.dumps({"month": MONTH, "operation": operation, "data": rows})
     drop = BillingDrop(
@@ -152,7 +163,7 @@ async def forget_heard(gateway: Gateway) -> None:
     await gateway.storage.heard.forget(time.time() - 0.5)
 
 
-# -- deliveries --------------------------------------------------------------------------------------------------------
+# -- deliveries ----------------------------------------------------------------------------------------------
 
 
 async def declare(gateway: Gateway) -> None:
@@ -223,7 +234,7 @@ async def drop_route(gateway: Gateway) -> None:
     await gateway.storage.deliveries.drop(ROUTES[2].name)
 
 
-# -- the ledger --------------------------------------------------------------------------------------------------------
+# -- the ledger ----------------------------------------------------------------------------------------------
 
 
 async def count(gateway: Gateway) -> None:
@@ -234,7 +245,7 @@ async def tidy(gateway: Gateway) -> None:
     await gateway.storage.ledger.tidy()
 
 
-# -- the registry ------------------------------------------------------------------------------------------------------
+# -- the registry --------------------------------------------------------------------------------------------
 
 
 async def change_keys(gateway: Gateway) -> None:
@@ -280,7 +291,7 @@ async def note(gateway: Gateway) -> None:
     await gateway.registry.note(ADA, "test", "target")
 
 
-# -- devices, clusters, container metrics and billing ------------------------------------------------------------------
+# -- devices, clusters, container metrics and billing --------------------------------------------------------
 
 
 def device(id: str) -> Device:
@@ -338,7 +349,9 @@ async def keep_container_files(gateway: Gateway) -> None:
 
 
 async def keep_billing_hours(gateway: Gateway) -> None:
-    hours = [SentHour(start=3600 * n, hash=b"h", rows=1, bytes=1, sent_at=time.time()) for n in gateway.some(6)]
+    hours = [
+        SentHour(start=3600 * n, hash=b"h", rows=1, bytes=1, sent_at=time.time()) for n in gateway.some(6)
+    ]
     await gateway.storage.billing_hours.keep(gateway.chance.choice("ab"), hours)
 
 
@@ -353,7 +366,7 @@ async def own_streams(gateway: Gateway) -> None:
     await gateway.storage.streams.own(f"stream {n}", f"key {gateway.chance.randrange(3)}")
 
 
-# -- leases ------------------------------------------------------------------------------------------------------------
+# -- leases --------------------------------------------------------------------------------------------------
 
 
 async def look(gateway: Gateway) -> None:

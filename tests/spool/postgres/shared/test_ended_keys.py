@@ -1,4 +1,6 @@
-"""A key that ends on one process keeps nothing on another from that commit on, whatever that one's memory says."""
+"""
+A key that ends on one process keeps nothing on another from that commit on, whatever that one's memory says.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ WAITING = """
 async def test_a_key_ends_after_what_is_being_kept(
     node: PostgresSpool, registries: tuple[Registry, Registry], cluster: Server, holds: str
 ) -> None:
-    """Whoever ends it hears so once nothing is kept under it any more, whether that was begun before or not."""
+    """
+    Whoever ends it hears so once nothing is kept under it any more, whether that was begun before or not.
+    """
     here, there = registries
     _, secret = await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     good, sql = expected(there, secret), node.database.sql
@@ -147,7 +151,9 @@ async def test_who_ends_one_holds_up_nobody_here(
     monkeypatch: pytest.MonkeyPatch,
     what: str,
 ) -> None:
-    """Another gateway does not come to the end of its commit: what others changed is followed here all the same."""
+    """
+    Another gateway does not come to the end of its commit: what others changed is followed here all the same.
+    """
     monkeypatch.setattr(bearers, "WAITS", 1000)
     here, _ = registries
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
@@ -157,12 +163,16 @@ async def test_who_ends_one_holds_up_nobody_here(
         keeping.execute(node.database.sql(LOCK_HEAD))
         if what == "a key":
             ended = node.database.sql("SELECT 1 WHERE NOT EXISTS (SELECT FROM {schema}.keys)")
-            ending: asyncio.Task[object] = asyncio.create_task(here.keys.delete("one", confirm="one", actor=ACTOR))
+            ending: asyncio.Task[object] = asyncio.create_task(
+                here.keys.delete("one", confirm="one", actor=ACTOR)
+            )
         else:
             ended = node.database.sql("SELECT 1 FROM {schema}.devices WHERE state = 'revoked'")
             ending = asyncio.create_task(node.devices.keep(replace(device, state="revoked")))
         async with asyncio.timeout(60):
-            while (1,) not in await node.database.read(lambda connection: connection.execute(ended).fetchall()):
+            while (1,) not in await node.database.read(
+                lambda connection: connection.execute(ended).fetchall()
+            ):
                 assert not ending.done()
             await here.follow()
             await node.devices.follow(["d"])
@@ -172,7 +182,10 @@ async def test_who_ends_one_holds_up_nobody_here(
 
 
 async def test_many_who_end_keys_wait_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each else has one of those that readers use, too. Nobody goes by a wait that began before the key had ended."""
+    """
+    Each else has one of those that readers use, too. Nobody goes by a wait that began before the key had
+    ended.
+    """
     begun, goes_on = 0, asyncio.Semaphore(0)
 
     async def outlast(database: object) -> None:
@@ -222,7 +235,9 @@ async def test_a_key_that_was_only_edited_is_good(
 
 async def test_a_device_that_is_revoked_or_reset(node: PostgresSpool) -> None:
     """Its key ends with its generation."""
-    device = Device(id="a/b:c", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, has_key=True, generation=3)
+    device = Device(
+        id="a/b:c", enrolled_at=1.0, enrolled_by="fleet", last_seen=1.0, has_key=True, generation=3
+    )
     await node.devices.keep(device)
     good = device_is_good("a/b:c", 3)
     assert isinstance(await node.log.append(submission(1, good)), Receipt)

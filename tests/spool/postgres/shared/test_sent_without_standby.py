@@ -1,4 +1,6 @@
-"""Nothing leaves because of rows that may be on one machine alone: it would leave again, under another key."""
+"""
+Nothing leaves because of rows that may be on one machine alone: it would leave again, under another key.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ async def node(strict: Database) -> AsyncIterator[Node]:
         leases = PostgresLeases(strict, clock, name="a", version="0")
         stack.push_async_callback(leases.close)
         routes, settings = PostgresRoutes(strict), SpoolSettings(hold=0)
-        log = PostgresLog(strict, settings=settings, clock=clock, secret=b"s" * 32, routes=routes, durability=LOCAL)
+        log = PostgresLog(
+            strict, settings=settings, clock=clock, secret=b"s" * 32, routes=routes, durability=LOCAL
+        )
         await log.open()
         stack.push_async_callback(log.close)
         deliveries = PostgresDeliveries(strict, log=log, leases=leases, clock=clock)
@@ -85,7 +89,9 @@ async def test_nothing_is_cut_or_taken(node: Node, strict: Database) -> None:
 
 
 async def test_an_operator_is_told_of_nothing_that_may_be_lost(node: Node, strict: Database) -> None:
-    """Neither that it is done nor, when he asks again, that there is nothing to do; and nothing is sent again."""
+    """
+    Neither that it is done nor, when he asks again, that there is nothing to do; and nothing is sent again.
+    """
     deliveries = node.deliveries
     strict.needs_standby = False
     await deliveries.unknown(await node.taken(max_records=5), reason="no answer")
@@ -130,7 +136,9 @@ async def test_what_was_taken_while_the_standby_went_is_not_sent(
     strict.needs_standby = True
     with pytest.raises(Unconfirmed, match=GONE):  # where its bytes begin is needed if it has to be sent again
         await node.deliveries.mark(delivery, "7")
-    await node.deliveries.settle(delivery, Settlement(delivered=10))  # else it would be sent again under its key
+    await node.deliveries.settle(
+        delivery, Settlement(delivered=10)
+    )  # else it would be sent again under its key
     assert 0 == (await node.state()).ambiguous
 
 

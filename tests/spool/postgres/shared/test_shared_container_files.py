@@ -12,7 +12,13 @@ import pytest_asyncio
 from spool.container_files.files import ContainerFiles
 from spool.container_files.rows import ContainerFileMoved, TooManyFiles
 from spool.container_files.upload import ContainerUpload
-from spool.container_files.values import UPLOADED, AnnouncedFile, ClusterIdentity, ContainerFile, ContainerSender
+from spool.container_files.values import (
+    UPLOADED,
+    AnnouncedFile,
+    ClusterIdentity,
+    ContainerFile,
+    ContainerSender,
+)
 from spool.postgres.container_contents import PostgresContents
 from spool.postgres.container_rows import PostgresContainerRows
 from spool.settings import ContainerSettings
@@ -30,12 +36,16 @@ pytestmark = pytest.mark.asyncio
 async def nodes(fresh_schema: Schema) -> AsyncIterator[tuple[ContainerFiles, ContainerFiles]]:
     async with migrated(fresh_schema) as database:
         rows, contents = PostgresContainerRows(database), PostgresContents(database)
-        opened = [await ContainerFiles.open(rows, contents, ContainerSettings(), MovedClock()) for _ in range(2)]
+        opened = [
+            await ContainerFiles.open(rows, contents, ContainerSettings(), MovedClock()) for _ in range(2)
+        ]
         yield opened[0], opened[1]
 
 
 async def announce(files: ContainerFiles, name: str) -> ContainerFile:
-    [file] = await files.announce(CLUSTER, [AnnouncedFile(reference=name)], AGENT, expires_at=files._clock.now() + 60)
+    [file] = await files.announce(
+        CLUSTER, [AnnouncedFile(reference=name)], AGENT, expires_at=files._clock.now() + 60
+    )
     return file
 
 
@@ -114,7 +124,9 @@ async def test_no_more_files_than_may_be_on_all_together(fresh_schema: Schema) -
             file = AnnouncedFile(reference=f"{place}-{n}")
             await nodes[place].announce(CLUSTER, [file], by, expires_at=nodes[place]._clock.now() + 60)
 
-        outcomes = await asyncio.gather(*(announced(n % 2, n // 2) for n in range(10)), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            *(announced(n % 2, n // 2) for n in range(10)), return_exceptions=True
+        )
         assert [None] * 8 == [one for one in outcomes if one is None]
         assert 2 == sum(isinstance(one, TooManyFiles) for one in outcomes)
         assert 8 == sum((await rows.count()).values())

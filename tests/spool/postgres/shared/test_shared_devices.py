@@ -1,4 +1,6 @@
-"""Two processes on one table of devices: nobody's change is lost, and each one's memory follows the other's."""
+"""
+Two processes on one table of devices: nobody's change is lost, and each one's memory follows the other's.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ async def test_both_change_one_device(nodes: tuple[Node, Node]) -> None:
     here, there = nodes
     await here.table.keep(device())
     await there.follow()
-    changes = [node.table.update("laptop-1", labelled(n)) for n, node in zip("abcdef", nodes * 3, strict=True)]
+    changes = [
+        node.table.update("laptop-1", labelled(n)) for n, node in zip("abcdef", nodes * 3, strict=True)
+    ]
     await asyncio.gather(*changes)
     await asyncio.gather(here.table.follow(["laptop-1"]), there.table.follow(["laptop-1"]))
     found = here.table.find("laptop-1")
@@ -191,12 +195,16 @@ async def test_what_others_wrote_is_read_while_a_change_is_audited(nodes: tuple[
     change = AuditedChange(actor=ACTOR, action="device.revoke", target="revoked")
     revoke = of_known(lambda known: replace(known, state="revoked"))
     outcomes = await asyncio.gather(
-        here.table.update("revoked", revoke, change), here.table.delete(["deleted"], []), return_exceptions=True
+        here.table.update("revoked", revoke, change),
+        here.table.delete(["deleted"], []),
+        return_exceptions=True,
     )
     assert isinstance(outcomes[0], Device) and outcomes[1] is None
     await there.follow()
     for node in nodes:
-        assert {"revoked": ("revoked", 2.0)} == {one.id: (one.state, one.last_seen) for one in node.table.all()}
+        assert {"revoked": ("revoked", 2.0)} == {
+            one.id: (one.state, one.last_seen) for one in node.table.all()
+        }
 
 
 async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]) -> None:
@@ -206,7 +214,9 @@ async def test_a_name_stays_while_its_device_is_refused(nodes: tuple[Node, Node]
     await here.table.flush()
     await there.table.follow(None)
     with pytest.raises(KeyEnded):
-        await there.table.update("mill", lambda known: known or device("mill"), expects=[key_is_good(b"no such key")])
+        await there.table.update(
+            "mill", lambda known: known or device("mill"), expects=[key_is_good(b"no such key")]
+        )
     for node in nodes:
         await node.table.follow(None)
         assert ["mill"] == [one.name for one in node.table.unenrolled()]
@@ -244,7 +254,11 @@ async def test_no_more_than_may_be_on_all_together(nodes: tuple[Node, Node]) -> 
     each = 5
     outcomes = await asyncio.gather(
         *(
-            node.table.update(f"{place}-{n}", lambda known, id=f"{place}-{n}": known or device(id), most=each + 1)  # type: ignore[misc]
+            node.table.update(
+                f"{place}-{n}",
+                lambda known, id=f"{place}-{n}": known or device(id),  # type: ignore[misc]
+                most=each + 1,
+            )
             for place, node in enumerate(nodes)
             for n in range(each)
         ),

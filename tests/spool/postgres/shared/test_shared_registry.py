@@ -1,4 +1,6 @@
-"""Two processes on one registry: changes take turns, and each one's memory follows what the other committed."""
+"""
+Two processes on one registry: changes take turns, and each one's memory follows what the other committed.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ async def make_namespace(registry: Registry) -> None:
     ],
 )
 async def test_tables_in_memory_follow(
-    nodes: tuple[Registry, Registry], make: Callable[[Registry], Awaitable[None]], shown: Callable[[Registry], object]
+    nodes: tuple[Registry, Registry],
+    make: Callable[[Registry], Awaitable[None]],
+    shown: Callable[[Registry], object],
 ) -> None:
     """What one makes, the other shows after its next look."""
     here, there = nodes
@@ -139,13 +143,15 @@ async def test_changes_of_both_take_turns(nodes: tuple[Registry, Registry]) -> N
 
 async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry, Registry]) -> None:
     """
-    Of different fields at the same moment: both are kept. Of one list, by what each had read: one is kept, and who was
-    late is told, reads again and adds to it.
+    Of different fields at the same moment: both are kept. Of one list, by what each had read: one is kept,
+    and who was late is told, reads again and adds to it.
     """
     here, there = nodes
     await make_view(here)
     [view] = here.views.all()
-    draft = BudgetDraft(name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={})
+    draft = BudgetDraft(
+        name="b", view_id=view.id, planned={}, default_amount="5", alerts={}, forecast_alerts={}
+    )
     budget = await here.budgets.create(draft, known=("model",), most=9, actor=ACTOR)
     role = await here.roles.create(
         RoleDraft(name="finance", data_access=FULL), known=(), limits=RoleLimits(), actor=ACTOR
@@ -203,7 +209,9 @@ async def test_who_missed_too_much_reads_everything(
 async def test_a_number_that_is_given_again_is_another_change(
     nodes: tuple[Registry, Registry], fresh_schema: Schema
 ) -> None:
-    """A takeover undid the newest change, and the next one got its number: what was undone is in memory no more."""
+    """
+    A takeover undid the newest change, and the next one got its number: what was undone is in memory no more.
+    """
     here, there = nodes
     await here.keys.create(name="one", scopes=[INGEST], actor=ACTOR)
     await here.keys.create(name="undone", scopes=[INGEST], actor=ACTOR)

@@ -1,4 +1,6 @@
-"""What somebody asked for is answered as done where a standby has it; without one it is refused, as records are."""
+"""
+What somebody asked for is answered as done where a standby has it; without one it is refused, as records are.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ async def opened(database: Database) -> Registry:
 
 
 async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
-    """No key, device, cluster or setting, and nothing of it is audited; when a device was seen is noted nonetheless."""
+    """
+    No key, device, cluster or setting, and nothing of it is audited; when a device was seen is noted
+    nonetheless.
+    """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     audited: list[AuditedChange] = []
 
@@ -84,7 +89,9 @@ async def test_without_a_standby_nothing_is_changed(strict: Database) -> None:
 
 
 async def test_without_a_standby_a_key_is_ended_and_not_answered_as_ended(strict: Database) -> None:
-    """Whoever revokes a stolen key need not mend the database before; that it rests on one machine is said."""
+    """
+    Whoever revokes a stolen key need not mend the database before; that it rests on one machine is said.
+    """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     strict.needs_standby = False
     await asyncio.gather(*(table.keep(device(id, has_key=True)) for id in ("revoked", "deleted")))
@@ -98,7 +105,8 @@ async def test_without_a_standby_a_key_is_ended_and_not_answered_as_ended(strict
 
     table.auditor = audit
     revocation, deletion = (
-        AuditedChange(actor=ACTOR, action=f"device.{verb}", target=f"{verb}d") for verb in ("revoke", "delete")
+        AuditedChange(actor=ACTOR, action=f"device.{verb}", target=f"{verb}d")
+        for verb in ("revoke", "delete")
     )
     for change in (
         registry.keys.delete("deleted", confirm="deleted", actor=ACTOR),
@@ -126,7 +134,10 @@ async def test_a_standby_that_goes_meanwhile_confirms_nothing(
     cluster: Server,
     waiting: asyncio.Task[object],
 ) -> None:
-    """A change waits for it, and the server is told to wait for none: it stands, is no success, and memory follows."""
+    """
+    A change waits for it, and the server is told to wait for none: it stands, is no success, and memory
+    follows.
+    """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))
     changes: Sequence[asyncio.Task[object]] = [
         asyncio.create_task(registry.keys.create(name="one", scopes=[INGEST], actor=ACTOR)),
@@ -136,7 +147,9 @@ async def test_a_standby_that_goes_meanwhile_confirms_nothing(
         pass
     await asyncio.to_thread(cluster.change, synchronous_standby_names="")
     outcomes = await asyncio.gather(*changes, return_exceptions=True)
-    assert any(isinstance(one, Unconfirmed) and "the standby is gone" in str(one) for one in outcomes), outcomes
+    assert any(isinstance(one, Unconfirmed) and "the standby is gone" in str(one) for one in outcomes), (
+        outcomes
+    )
     assert all(isinstance(one, SpoolUnavailable) for one in outcomes)
     await waiting
     await registry.follow()

@@ -1,4 +1,7 @@
-"""`tollhouse reconcile report`: what providers billed, what was counted, the difference to the last digit, and why."""
+"""
+`tollhouse reconcile report`: what providers billed, what was counted, the difference to the last digit, and
+why.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,9 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
     """
     What was billed against what was counted. Settled days alone are compared.
 
-    Every row adds up: billed = counted + volume + rate + other + own. Volume is tokens that one side alone has, rate a
-    price that differs, other what is no token, own where the ledger's cost is not its tokens at the price book.
+    Every row adds up: billed = counted + volume + rate + other + own. Volume is tokens that one side alone
+    has, rate a price that differs, other what is no token, own where the ledger's cost is not its tokens at
+    the price book.
     """
     given = {"provider": provider, "month": month, "by": by}
     query = [(name, value) for name, value in given.items() if value is not None]
@@ -51,7 +55,10 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
         _show(found, payload["reconciliation"]["month"], by)
     for other in payload["without_statement"]:
         name = other["provider"] or "no known provider"
-        click.echo(f"{printable(name)}: {_dollars(other['counted'])} was counted, and there is no statement", err=True)
+        click.echo(
+            f"{printable(name)}: {_dollars(other['counted'])} was counted, and there is no statement",
+            err=True,
+        )
     if not payload["providers"]:
         click.echo("there is no statement of this month: tollhouse reconcile import FILE", err=True)
 

@@ -16,9 +16,15 @@ PULL_COLUMNS = ("name", "source", "state", "reason", "pulled_to", "last_success"
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("--source", metavar="SOURCE", help="What kind of report it is; default: recognised by what is in it.")
-@click.option("--account", metavar="NAME", help="Whose report it is, if you have several; default: as the report says.")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True)
+)
+@click.option(
+    "--source", metavar="SOURCE", help="What kind of report it is; default: recognised by what is in it."
+)
+@click.option(
+    "--account", metavar="NAME", help="Whose report it is, if you have several; default: as the report says."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would change, and keep nothing.")
 @as_json
 @with_client
@@ -33,8 +39,8 @@ def import_statements(
     """
     Import reports of what providers billed: JSON or CSV, also packed with gzip.
 
-    A report replaces what was known of its days and leaves all others. Files of one export that is cut into parts go
-    into one command.
+    A report replaces what was known of its days and leaves all others. Files of one export that is cut into
+    parts go into one command.
     """
     body = {
         "files": [str(file.absolute()) for file in files],
@@ -78,12 +84,19 @@ def _show_import(each: dict[str, Any], *, dry_run: bool) -> None:
         click.echo(f"{files}: {each['source']}, and nothing in it")
     else:
         verb = "would be" if dry_run else "are"
-        change = f"{each['days_new']} days {verb} new, {each['days_changed']} {verb} changed, of {each['days']}"
+        change = (
+            f"{each['days_new']} days {verb} new, {each['days_changed']} {verb} changed, of {each['days']}"
+        )
         account = f" {printable(each['account'])}" if each["account"] else ""
-        click.echo(f"{files}: {each['source']}{account}, {each['from']} to {each['to']}, {each['rows']} rows; {change}")
+        click.echo(
+            f"{files}: {each['source']}{account}, {each['from']} to {each['to']}, {each['rows']} rows; "
+            f"{change}"
+        )
     for revision in each["revisions"]:
         money = f"${revision['billed_before']} -> ${revision['billed']}"
-        click.echo(f"  {revision['day']}: {money}, {revision['tokens_before']} -> {revision['tokens']} tokens")
+        click.echo(
+            f"  {revision['day']}: {money}, {revision['tokens_before']} -> {revision['tokens']} tokens"
+        )
     if each["damaged"]:
         click.echo(f"  {each['damaged']} rows cannot be read and are left out:", err=True)
         for row in each["damaged_rows"]:
@@ -94,7 +107,8 @@ def _show_import(each: dict[str, Any], *, dry_run: bool) -> None:
             click.echo(f"    {printable(row)}", err=True)
     if each["equal"]:
         click.echo(
-            f"  {each['equal']} rows are equal to others, have no id, and are counted: look whether the export has "
+            f"  {each['equal']} rows are equal to others, have no id, and are counted: look whether the "
+            "export has "
             "them twice",
             err=True,
         )

@@ -16,7 +16,14 @@ import msgspec
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.metrics.token_types import CACHE_READ, OUTPUT_VISIBLE, REASONING, TOOL_INPUT
 from gateway.normalise.otlp.model import Attributes, LogRecord
-from gateway.normalise.otlp.product import LogDialect, LogEvent, MetricFamily, Product, SpanDialect, TokenNames
+from gateway.normalise.otlp.product import (
+    LogDialect,
+    LogEvent,
+    MetricFamily,
+    Product,
+    SpanDialect,
+    TokenNames,
+)
 from gateway.normalise.otlp.span_rules import never
 from gateway.normalise.reading import values
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from gateway.normalise.otlp.metrics.token_types import CACHE_READ, REASONING, TOOL_INPUT
-from gateway.normalise.otlp.product import LogDialect, LogEvent, MetricFamily, Product, SpanDialect, TokenNames
+from gateway.normalise.otlp.product import (
+    LogDialect,
+    LogEvent,
+    MetricFamily,
+    Product,
+    SpanDialect,
+    TokenNames,
+)
 from gateway.normalise.otlp.span_rules import never
 
 _LOGGED = LogDialect(

@@ -8,7 +8,9 @@ from gateway.normalise.otlp.span_rules import by_operation_name, leaves_cache_ou
 from gateway.normalise.reading import operations, values
 
 _KIND = "ag2.span.type"
-_STEPS = frozenset({"agent", "tool", "conversation", "multi_conversation", "speaker_selection", "code_execution"})
+_STEPS = frozenset(
+    {"agent", "tool", "conversation", "multi_conversation", "speaker_selection", "code_execution"}
+)
 _USAGE_KIND = "ag2.usage.kind"
 
 
@@ -30,6 +32,9 @@ PRODUCT = Product(
     marks=(_KIND,),
     kinds=(Kind(attribute=_KIND, operation=_operation, steps=_STEPS),),
     spans=SpanDialect(
-        operation=_operation, without_cache=leaves_cache_out, usage_of=_repeats_usage, zero_cost_is_unknown=True
+        operation=_operation,
+        without_cache=leaves_cache_out,
+        usage_of=_repeats_usage,
+        zero_cost_is_unknown=True,
     ),
 )

@@ -74,7 +74,9 @@ def _counts(usage: GenkitUsage) -> dict[str, Any]:
         count(usage.cachedContentTokens, "cachedContentTokens"),
         reasoning=count(usage.thoughtsTokens, "thoughtsTokens"),
     )
-    found = {field: number for field, number in settle(stated, total=total)._asdict().items() if number is not None}
+    found = {
+        field: number for field, number in settle(stated, total=total)._asdict().items() if number is not None
+    }
     return {**found, "total": total} if found and total is not None else found
 
 

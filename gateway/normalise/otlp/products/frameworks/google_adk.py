@@ -13,7 +13,8 @@ from gateway.normalise.reading import operations
 
 _RESPONSE = "gcp.vertex.agent.llm_response"
 _USAGE = "usage_metadata"
-# Of the model's answer: its span and its event bear it. Under OpenInference the answers of a whole turn share one span.
+# Of the model's answer: its span and its event bear it. Under OpenInference the answers of a whole turn share
+# one span.
 _ANSWER = ("gcp.vertex.agent.event_id",)
 
 

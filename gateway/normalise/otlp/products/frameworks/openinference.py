@@ -54,7 +54,10 @@ PRODUCT = Product(
         "output": ("llm.token_count.completion",),
         # Those under `metadata` are BeeAI's.
         "cache_read": ("llm.token_count.prompt_details.cache_read", "metadata.usage.cached_prompt_tokens"),
-        "cache_write": ("llm.token_count.prompt_details.cache_write", "metadata.usage.cached_creation_tokens"),
+        "cache_write": (
+            "llm.token_count.prompt_details.cache_write",
+            "metadata.usage.cached_creation_tokens",
+        ),
         "reasoning": ("llm.token_count.completion_details.reasoning",),
         "total": ("llm.token_count.total",),
         "request_model": (

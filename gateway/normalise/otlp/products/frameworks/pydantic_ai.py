@@ -38,7 +38,10 @@ def _is_run(span: Span) -> bool:
 
 
 def _begins_stream(span: Span, shape: AttributeShape) -> bool:
-    """Whether a span says so, or (since Logfire 5, which does not) holds a request alone: no usage, id or exception."""
+    """
+    Whether a span says so, or (since Logfire 5, which does not) holds a request alone: no usage, id or
+    exception.
+    """
     attributes = span.attributes
     if attributes.get(_SPAN_TYPE) != "span" or has_usage(span, shape) or failed(span, shape):
         return False

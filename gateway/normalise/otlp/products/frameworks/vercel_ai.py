@@ -46,7 +46,9 @@ def _provider_metadata(value: Any) -> Fields:
 
 
 def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The token counts, the region, the cost, and the tier that served the call where it has prices of its own."""
+    """
+    The token counts, the region, the cost, and the tier that served the call where it has prices of its own.
+    """
     kept = token_counts_in(metadata)
     usage = object_in(object_in(metadata, "anthropic"), "usage")
     stated = (object_in(metadata, "openai").get("serviceTier"), usage.get("service_tier"))
@@ -87,7 +89,9 @@ PRODUCT = Product(
     source="vercel_ai",
     scopes=("ai", "gen_ai"),
     marks=(AI_SDK_OPERATION,),
-    kinds=(Kind(attribute=AI_SDK_OPERATION, around=frozenset({"ai.toolcall"}), steps=None, operation=_operation),),
+    kinds=(
+        Kind(attribute=AI_SDK_OPERATION, around=frozenset({"ai.toolcall"}), steps=None, operation=_operation),
+    ),
     names={
         "input": ("ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens"),
         "output": ("ai.usage.outputTokens", "ai.usage.completionTokens"),

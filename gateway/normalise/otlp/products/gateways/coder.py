@@ -1,4 +1,6 @@
-"""Coder's AI gateway: counters of all that passed it, which its clients or their providers tell call by call."""
+"""
+Coder's AI gateway: counters of all that passed it, which its clients or their providers tell call by call.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +36,8 @@ PRODUCT = Product(
     tags={"client": ("client",)},
     # Until 2.37 it counts under its former name, too.
     metrics={
-        f"coder_{name}_tokens{total}": _TOKENS for name in ("ai_gateway", "aibridged") for total in ("", "_total")
+        f"coder_{name}_tokens{total}": _TOKENS
+        for name in ("ai_gateway", "aibridged")
+        for total in ("", "_total")
     },
 )

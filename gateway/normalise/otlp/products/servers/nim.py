@@ -8,7 +8,9 @@ from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
     source="nim",
-    metrics=served("", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "prompt_tokens_cached": CACHE_READ}),
+    metrics=served(
+        "", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "prompt_tokens_cached": CACHE_READ}
+    ),
     repeated_metrics=(
         r"(prompt_tokens_by_source|(gpu_)?prefix_cache_(queries|hits)|iteration_tokens)(_total)?",
         r"request_(prompt|generation|prefill_kv_computed|max_num_generation|params_max)_?\w*tokens\w*",

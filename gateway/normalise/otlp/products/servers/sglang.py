@@ -8,7 +8,9 @@ from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
     source="sglang",
-    metrics=served("sglang:", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "cached_tokens": CACHE_READ}),
+    metrics=served(
+        "sglang:", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "cached_tokens": CACHE_READ}
+    ),
     repeated_metrics=(
         r"sglang[:_](\w+_tokens_histogram|realtime_tokens(_total)?)",
         r"sglang[:_](num_used_tokens|max_total_num_tokens|(\w+_)?token_usage)",  # room in its memory

@@ -9,5 +9,7 @@ from gateway.normalise.otlp.product import Product
 PRODUCT = Product(
     source="tgi",
     metrics=served("tgi_", {"request_input_length": INPUT, "request_generated_tokens": OUTPUT}),
-    repeated_metrics=(r"tgi_(request_max_new_tokens|batch_\w*tokens?\w*|request_mean_time_per_token_duration)",),
+    repeated_metrics=(
+        r"tgi_(request_max_new_tokens|batch_\w*tokens?\w*|request_mean_time_per_token_duration)",
+    ),
 )

@@ -1,4 +1,6 @@
-"""vLLM, from a server that is its own provider: spans of the conventions, and counters of all that it served."""
+"""
+vLLM, from a server that is its own provider: spans of the conventions, and counters of all that it served.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ PRODUCT = Product(
     scope_beginnings=("vllm.",),
     mark_beginnings=("gen_ai.latency.",),
     spans=SpanDialect(provider="vllm"),
-    metrics=served("vllm:", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "prompt_tokens_cached": CACHE_READ}),
+    metrics=served(
+        "vllm:", {"prompt_tokens": INPUT, "generation_tokens": OUTPUT, "prompt_tokens_cached": CACHE_READ}
+    ),
     repeated_metrics=(
         r"vllm[:_](prompt_tokens_by_source|\w*prefix_cache_(queries|hits)|iteration_tokens)(_total)?",
         r"vllm[:_](request|spec_decode)_\w*tokens\w*",

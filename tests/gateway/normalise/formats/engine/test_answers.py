@@ -1,4 +1,6 @@
-"""How each product's sender is answered: Tollhouse, Langfuse, Firehose, OpenMeter, and Helicone's signature."""
+"""
+How each product's sender is answered: Tollhouse, Langfuse, Firehose, OpenMeter, and Helicone's signature.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +58,16 @@ def test_a_line_of_which_one_call_is_good_was_taken() -> None:
     """Kong would send it again otherwise, the good call with it."""
     line = json.loads(body_of("kong", "http-log-bedrock-unpriced"))
     good = line["ai"]["proxy"]
-    line["ai"] = {"proxy": good, "ai-llm-as-judge": good | {"usage": good["usage"] | {"prompt_tokens": "many"}}}
+    line["ai"] = {
+        "proxy": good,
+        "ai-llm-as-judge": good | {"usage": good["usage"] | {"prompt_tokens": "many"}},
+    }
     status, words = said("kong", json.dumps(line).encode())
-    assert (200, 1, ["malformed"]) == (status, words["accepted"], [one["reason"] for one in words["rejected"]])
+    assert (200, 1, ["malformed"]) == (
+        status,
+        words["accepted"],
+        [one["reason"] for one in words["rejected"]],
+    )
 
 
 def test_a_payload_of_impossible_figures_only_was_read() -> None:

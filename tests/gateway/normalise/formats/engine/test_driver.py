@@ -18,7 +18,9 @@ from tests.gateway.normalise.formats.payloads import assert_balanced, read, run
 
 
 def rows(count: int) -> bytes:
-    return json.dumps([{"DeploymentName": "gpt-4o", "CorrelationId": f"call-{n}"} for n in range(count)]).encode()
+    return json.dumps(
+        [{"DeploymentName": "gpt-4o", "CorrelationId": f"call-{n}"} for n in range(count)]
+    ).encode()
 
 
 def test_records_of_a_large_body_are_packed_on_the_way() -> None:
@@ -31,14 +33,18 @@ def test_records_of_a_large_body_are_packed_on_the_way() -> None:
 def test_the_smallest_items_are_work_too() -> None:
     """However many fit into the bytes of a slice, the loop gets its turn."""
     count = 10_000
-    (outcome, _), turns = run(any_format.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options()))
+    (outcome, _), turns = run(
+        any_format.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options())
+    )
     assert_balanced(outcome)
     assert turns >= count * slices.ITEM_BYTES // slices.SLICE_BYTES
 
 
 @pytest.mark.parametrize("item", [1, None])
 def test_a_body_of_too_many_items_is_given_up(item: Any) -> None:
-    """Unreadable items are told by their place, which takes memory; nulls pack to nothing, and each is work."""
+    """
+    Unreadable items are told by their place, which takes memory; nulls pack to nothing, and each is work.
+    """
     options = Options(max_items=10)
     assert 10 == read("kong", [item] * 10, options=options).received
     with pytest.raises(Refusal, match=r"more than 10 items \(server.max_items\)") as refused:
@@ -48,7 +54,10 @@ def test_a_body_of_too_many_items_is_given_up(item: Any) -> None:
 
 @pytest.mark.parametrize("format", FORMAT_NAMES)
 def test_a_turn_on_the_way_is_no_item(format: str) -> None:
-    """Thousands of blank lines, and of commas with nothing between them: whatever the format, they are passed over."""
+    """
+    Thousands of blank lines, and of commas with nothing between them: whatever the format, they are passed
+    over.
+    """
     gaps = b"," * 10_000
     padding = b'"' + b"x" * (1 << 20) + b'"'
     bodies = [

@@ -1,4 +1,6 @@
-"""Formats by their signs: in whatever wrapping, at whatever place, and the records are the same set each time."""
+"""
+Formats by their signs: in whatever wrapping, at whatever place, and the records are the same set each time.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def lines(items: list[Any], end: str = "\n") -> bytes:
 
 
 def wrapped(items: list[Any]) -> Iterator[bytes]:
-    """The same items in every wrapping that senders and shippers use, with strangers and breaks among them."""
+    """
+    The same items in every wrapping that senders and shippers use, with strangers and breaks among them.
+    """
     yield json.dumps(items).encode()
     yield b"\xef\xbb\xbf \r\n" + json.dumps(items, indent=2).encode() + b"\r\n"
     yield json.dumps([None, {"x": 1}, [], "text", 3, True, *items, None]).encode()
@@ -106,7 +110,9 @@ def test_records_do_not_depend_on_the_wrapping(case: Case) -> None:
     """Nor on the order of items and members."""
     expected = rows(read(None, case.body))
     shuffler = random.Random(case.name)
-    bodies = [json.dumps(shuffled(json.loads(case.body), shuffler)).encode()] if is_document(case.body) else []
+    bodies = (
+        [json.dumps(shuffled(json.loads(case.body), shuffler)).encode()] if is_document(case.body) else []
+    )
     if case.format != "langfuse":  # its SDKs send one object and want an answer to each event in it
         items = shuffled(items_of(case.body), shuffler)
         bodies += wrapped(shuffler.sample(items, len(items)))
@@ -139,9 +145,13 @@ def test_the_first_that_shows_itself_decides() -> None:
 
 @pytest.mark.parametrize("name", [None, "kong"])
 def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None) -> None:
-    """They are ignored like anything unknown, but an operator sees which names they have, and never a value."""
+    """
+    They are ignored like anything unknown, but an operator sees which names they have, and never a value.
+    """
     call, plain = case("kong", "http-log-bedrock-unpriced"), {"started_at": 1, "latencies": {}}
-    outcome = read(name, lines([call, {"ai_org": "CANARY", "ai_model": "m"}, plain, {"x": 1}, {"resourceSpans": []}]))
+    outcome = read(
+        name, lines([call, {"ai_org": "CANARY", "ai_model": "m"}, plain, {"x": 1}, {"resourceSpans": []}])
+    )
     assert (1, {UNRECOGNISED_AI: 2, NOT_AI: 2}) == (len(outcome.records), dict(outcome.ignored))
     assert [("ai_model", "ai_org"), ("resourceSpans",)] == outcome.unrecognised
 

@@ -18,7 +18,11 @@ def create(own_id: str = "g-1", **more: Any) -> dict[str, Any]:
 
 def update(own_id: str = "g-1", **more: Any) -> dict[str, Any]:
     """As the SDK sends it when the answer is there."""
-    ended = {"endTime": "2026-11-20T07:15:07.352454Z", "usageDetails": {"input": 10, "output": 4}, "output": "CANARY"}
+    ended = {
+        "endTime": "2026-11-20T07:15:07.352454Z",
+        "usageDetails": {"input": 10, "output": 4},
+        "output": "CANARY",
+    }
     return event("generation-update", id=own_id, **(ended | more))
 
 

@@ -135,7 +135,10 @@ def test_later_values_that_are_not_null_win() -> None:
         ({"usage": {"promptTokens": 9, "completionTokens": 2}}, (9, 2, None, None, None)),
         ({"usage": {"prompt_tokens": 9, "completion_tokens": 2}}, (9, 2, None, None, None)),
         ({"usage": {"input": 900, "output": 20, "unit": "CHARACTERS"}}, (None, None, None, None, None)),
-        ({"usageDetails": {"input": 1, "output": 2}, "usage": {"input": 7, "output": 8}}, (1, 2, None, None, None)),
+        (
+            {"usageDetails": {"input": 1, "output": 2}, "usage": {"input": 7, "output": 8}},
+            (1, 2, None, None, None),
+        ),
     ],
 )
 def test_usage_in_every_shape(said: dict[str, Any], expected: tuple[int | None, ...]) -> None:
@@ -164,7 +167,10 @@ def test_cost_in_every_shape(said: dict[str, Any], expected: str | None) -> None
 def test_an_error_and_a_hit_in_the_gateways_cache() -> None:
     """An error has no type; a hit is LiteLLM's word in the metadata, merged like everything."""
     outcome = read(
-        None, batch(whole(level="ERROR", statusMessage="CANARY"), whole(own_id="g-2", metadata={"cache_hit": True}))
+        None,
+        batch(
+            whole(level="ERROR", statusMessage="CANARY"), whole(own_id="g-2", metadata={"cache_hit": True})
+        ),
     )
     assert [("error", "_OTHER"), ("cached", None)] == [
         (record.status, record.error_type) for record in outcome.records if isinstance(record, Inference)
@@ -172,7 +178,9 @@ def test_an_error_and_a_hit_in_the_gateways_cache() -> None:
 
 
 def test_an_id_that_litellm_wrote_holds_the_providers() -> None:
-    """So the call is the same as in LiteLLM's other reports, whatever its ids look like; others are our own."""
+    """
+    So the call is the same as in LiteLLM's other reports, whatever its ids look like; others are our own.
+    """
     written = "time-14-13-16-469836_"
     for response_id in ("chatcmpl-3803a9e9-aa68-4493", "31aec259-5224-4903-ad2a-91ade65c0987"):
         assert digest(2, response_id) == one(None, batch(whole(own_id=written + response_id))).id
@@ -181,14 +189,25 @@ def test_an_id_that_litellm_wrote_holds_the_providers() -> None:
 
 def test_what_is_no_generation_is_no_call() -> None:
     """Spans, scores, logs of the SDK, and observations of another type."""
-    others = [event("span-create", id="s"), event("score-create", id="x", value=1), event("sdk-log", log="CANARY")]
+    others = [
+        event("span-create", id="s"),
+        event("score-create", id="x", value=1),
+        event("sdk-log", log="CANARY"),
+    ]
     outcome = read(None, batch(*others, event("observation-create", id="o", type="SPAN"), None, {}))
     assert (6, {NOT_AI: 6}) == (outcome.received, dict(outcome.ignored))
 
 
 def test_the_older_observation_events_are_generations_too() -> None:
     """When they say so; an embedding is a call like any other, what only runs calls is none."""
-    for type, calls in (("GENERATION", 1), ("EMBEDDING", 1), ("AGENT", 0), ("TOOL", 0), ("CHAIN", 0), (None, 0)):
+    for type, calls in (
+        ("GENERATION", 1),
+        ("EMBEDDING", 1),
+        ("AGENT", 0),
+        ("TOOL", 0),
+        ("CHAIN", 0),
+        (None, 0),
+    ):
         body = create()["body"] | {"type": type, "endTime": "2026-11-20T07:15:07Z"}
         assert calls == len(read(None, batch(event("observation-create", **body))).records)
     assert 1 == len(read(None, batch(event("embedding-create", **body))).records)
@@ -199,7 +218,9 @@ def test_a_bad_event_is_rejected_alone() -> None:
     """Its neighbours are calls, also those of the same generation."""
     outcome = read(None, batch(whole(), update(usageDetails={"input": -1}), whole(own_id="g-2"), "text"))
     assert 2 == len(outcome.records)
-    assert [(1, IMPLAUSIBLE), (3, "malformed")] == [(reject.item, reject.reason) for reject in outcome.rejects]
+    assert [(1, IMPLAUSIBLE), (3, "malformed")] == [
+        (reject.item, reject.reason) for reject in outcome.rejects
+    ]
 
 
 def test_a_batch_that_cannot_be_read_is_refused_whole() -> None:

@@ -37,7 +37,10 @@ def records(yielded: Merge | Released) -> list[Inference]:
 
 
 def test_a_create_waits_for_its_update() -> None:
-    """The call is one record, with the model of the one and the tokens of the other; nothing is pending any more."""
+    """
+    The call is one record, with the model of the one and the tokens of the other; nothing is pending any
+    more.
+    """
     merger = merger_of()
     first, second = merged(merger, create()), merged(merger, update())
     (record,) = records(second)
@@ -88,7 +91,10 @@ def test_a_whole_report_completes_the_partial_one() -> None:
 
 
 def test_a_report_on_a_recorded_call_is_not_partial() -> None:
-    """The end first, the usage in a later request, and every repeat: the same call at once, under the same identity."""
+    """
+    The end first, the usage in a later request, and every repeat: the same call at once, under the same
+    identity.
+    """
     merger = merger_of()
     merged(merger, create())
     ended = merged(merger, update(usageDetails=None))
@@ -140,7 +146,10 @@ def test_a_trace_of_another_batch_says_who_called() -> None:
 
 
 def test_a_trace_that_comes_after_its_calls_says_who_made_those_that_are_open() -> None:
-    """An amendment of each: the same identity and figures, counted as split off the trace's event. Later ones none."""
+    """
+    An amendment of each: the same identity and figures, counted as split off the trace's event. Later ones
+    none.
+    """
     merger = merger_of(hold_s=10)
     merged(merger, create("old"), update("old"), now=0.0)
     first = merged(merger, create(), update(), now=5.0)
@@ -190,9 +199,14 @@ def test_when_the_window_ends_the_generation_is_released_as_it_is() -> None:
     merged(merger, update("g-9", model="gpt-4o"), sender=BOB, now=100.0)
     assert [] == merger.release(now=699.0)
     released = merger.release(now=700.0)
-    assert ([(ALICE, -1), (BOB, -1)], 0) == ([(one.sender, one.pending.count) for one in released], len(merger))
+    assert ([(ALICE, -1), (BOB, -1)], 0) == (
+        [(one.sender, one.pending.count) for one in released],
+        len(merger),
+    )
     assert [("gpt-4o-mini", None, "u-1"), ("gpt-4o", 10, None)] == [
-        (record.request_model, record.input_tokens, record.user) for one in released for record in records(one)
+        (record.request_model, record.input_tokens, record.user)
+        for one in released
+        for record in records(one)
     ]
     for one in released:
         assert sorted(one.reports) == sorted(one.pending.forget)
@@ -209,12 +223,15 @@ def test_what_a_request_has_in_hand_is_not_released() -> None:
 
 
 def test_a_restart_finds_what_was_kept() -> None:
-    """Partial reports and traces, from the bytes on disk alone; what is damaged is counted and spoils no other."""
+    """
+    Partial reports and traces, from the bytes on disk alone; what is damaged is counted and spoils no other.
+    """
     before, after = merger_of(), merger_of()
     kept = merged(before, trace(), create()).pending.keep
     assert 1 == after.load([*kept, PartialReport(b"x", 0.0, b"\xc1")])
     assert [("gpt-4o-mini", 10, "u-1")] == [
-        (record.request_model, record.input_tokens, record.user) for record in records(merged(after, update()))
+        (record.request_model, record.input_tokens, record.user)
+        for record in records(merged(after, update()))
     ]
 
 
@@ -231,7 +248,10 @@ def test_reports_of_the_first_release_are_read() -> None:
 
 
 def test_no_damaged_byte_keeps_tollhouse_from_starting_or_releasing() -> None:
-    """Whatever one byte of a report became on disk, it is read, or counted as damaged; nothing fails because of it."""
+    """
+    Whatever one byte of a report became on disk, it is read, or counted as damaged; nothing fails because of
+    it.
+    """
     kept = merged(merger_of(), trace(), create()).pending.keep
     for report in kept:
         for place in range(len(report.body)):
@@ -292,11 +312,15 @@ def test_a_key_that_fills_the_window_makes_room_for_others(bound: dict[str, int]
     (released,) = merger.release(now=number + 1.0)
     assert (ALICE, "a-0") == (released.sender, records(released)[0].request_id)
     assert not merger.is_over_full
-    assert ["b-0"] == [one.request_id for one in records(merged(merger, update("b-0"), sender=BOB, now=number + 2.0))]
+    assert ["b-0"] == [
+        one.request_id for one in records(merged(merger, update("b-0"), sender=BOB, now=number + 2.0))
+    ]
 
 
 def test_traces_make_room_before_generations() -> None:
-    """A busy hour of traces takes the user from a late call, but no call its usage; the oldest trace goes first."""
+    """
+    A busy hour of traces takes the user from a late call, but no call its usage; the oldest trace goes first.
+    """
     merger = merger_of(max_reports=3)
     merged(merger, create("a", traceId="t-0"), now=0.0)
     for number in range(4):
@@ -306,7 +330,8 @@ def test_traces_make_room_before_generations() -> None:
     assert ([], 2, 0) == (records(released), len(released.reports), released.pending.count)
     assert not merger.is_over_full
     assert [("a", 10, None)] == [
-        (record.request_id, record.input_tokens, record.user) for record in records(merged(merger, update("a")))
+        (record.request_id, record.input_tokens, record.user)
+        for record in records(merged(merger, update("a")))
     ]
     (late,) = records(merged(merger, create("b", traceId="t-3", endTime="2026-11-20T07:15:07Z")))
     assert "u-1" == late.user
@@ -320,7 +345,9 @@ def test_a_trace_that_names_nobody_takes_no_room() -> None:
 
 
 def test_what_is_on_record_is_remembered_within_bounds() -> None:
-    """By number and by time: what comes later waits like any partial report, and meets its record in the log."""
+    """
+    By number and by time: what comes later waits like any partial report, and meets its record in the log.
+    """
     merger = merger_of(max_reports=2)
     for number in range(3):
         merged(merger, create(f"g-{number}"), update(f"g-{number}"), now=float(number))
@@ -339,7 +366,9 @@ def test_a_trace_of_many_calls_on_record_names_them_in_turns() -> None:
     for turns, _ in enumerate(merger.apply(merge), start=1):
         merged(merger, create(f"other-{turns}"), update(f"other-{turns}"), now=1.0)
     assert 2 == turns
-    assert [(own_id, "u-1") for own_id in ids] == [(record.request_id, record.user) for record in records(merge)]
+    assert [(own_id, "u-1") for own_id in ids] == [
+        (record.request_id, record.user) for record in records(merge)
+    ]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -361,7 +390,9 @@ LAPTOP = msgspec.structs.replace(ALICE, named="laptop-1")
 
 
 @pytest.mark.parametrize(("senders", "expected"), [((LAPTOP, ALICE), {0: "laptop-1"}), ((ALICE, LAPTOP), {})])
-def test_the_device_of_one_half_is_that_of_the_call(senders: tuple[Sender, Sender], expected: dict[int, str]) -> None:
+def test_the_device_of_one_half_is_that_of_the_call(
+    senders: tuple[Sender, Sender], expected: dict[int, str]
+) -> None:
     """Named by the request of the first half alone it is kept with it; that of the second is its bearer's."""
     merger = merger_of()
     merged(merger, create(), sender=senders[0])

@@ -22,7 +22,10 @@ every_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
 
 def points(encoding: str, *encoded: dict[str, Any]) -> list[Point]:
     """Points of a cumulative histogram."""
-    metric = {"name": "gen_ai.client.token.usage", "histogram": {"aggregationTemporality": 2, "dataPoints": encoded}}
+    metric = {
+        "name": "gen_ai.client.token.usage",
+        "histogram": {"aggregationTemporality": 2, "dataPoints": encoded},
+    }
     payload = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}
     if encoding == "json":
         part = in_one(json_decoder.metrics(in_json(payload)))
@@ -43,7 +46,9 @@ def log_record(encoding: str, encoded: dict[str, Any]) -> LogRecord:
         part = in_one(json_decoder.logs(in_json(payload)))
     else:
         part = in_one(
-            protobuf_decoder.logs(json_format.ParseDict(payload, ExportLogsServiceRequest()).SerializeToString())
+            protobuf_decoder.logs(
+                json_format.ParseDict(payload, ExportLogsServiceRequest()).SerializeToString()
+            )
         )
     ((_, record),) = part.items
     return record
@@ -64,7 +69,10 @@ APART: list[dict[str, Any]] = [
 
 @every_encoding
 def test_what_may_not_be_read_still_tells_series_apart(encoding: str) -> None:
-    """Two people's counters are two series, even if nothing but an address tells them apart; nothing of it is kept."""
+    """
+    Two people's counters are two series, even if nothing but an address tells them apart; nothing of it is
+    kept.
+    """
     found = points(encoding, *(point({"gen_ai.token.type": "input", **more}) for more in APART))
     assert len(APART) == len({SeriesKeys().of(one) for one in found})
     assert [{"gen_ai.token.type": "input"}] * len(APART) == [one.attributes for one in found]

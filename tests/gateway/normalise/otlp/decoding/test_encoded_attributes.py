@@ -1,4 +1,6 @@
-"""Attributes that are found by their bytes or read by hand, against protobuf's own reading of the same bytes."""
+"""
+Attributes that are found by their bytes or read by hand, against protobuf's own reading of the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,19 @@ def pairs() -> list[bytes]:
     for encoded in trace_requests():
         for group in wire_view.TracesRequest.FromString(encoded).resource_spans:
             found.update(group.resource.attributes)
-            found.update(pair for scope in group.scope_spans for span in scope.spans for pair in span.attributes)
+            found.update(
+                pair for scope in group.scope_spans for span in scope.spans for pair in span.attributes
+            )
     return sorted(found)
 
 
 def changed(raw: bytes, rng: random.Random) -> Iterator[bytes]:
     """A byte more, less or another, an end cut off, a piece twice."""
     for _ in range(CHANGES):
-        at, byte = rng.randrange(len(raw)), bytes([rng.choice((0, 1, 2, 0x0A, 0x12, 0x18, 0x21, 0x7F, 0x80, 0xFF))])
+        at, byte = (
+            rng.randrange(len(raw)),
+            bytes([rng.choice((0, 1, 2, 0x0A, 0x12, 0x18, 0x21, 0x7F, 0x80, 0xFF))]),
+        )
         yield raw[:at] + byte + raw[at + 1 :]
         yield raw[:at] + byte + raw[at:]
         yield raw[:at] + raw[at + 1 :]
@@ -55,7 +62,9 @@ def changed(raw: bytes, rng: random.Random) -> Iterator[bytes]:
 
 
 def test_damaged_pairs_are_read_as_protobuf_reads_them() -> None:
-    """Whatever came before: by hand, by their bytes and by protobuf each pair says the same, or is unreadable."""
+    """
+    Whatever came before: by hand, by their bytes and by protobuf each pair says the same, or is unreadable.
+    """
     seed = random.randrange(2**32) if LONG else 1
     rng = random.Random(seed)
     whole = pairs()

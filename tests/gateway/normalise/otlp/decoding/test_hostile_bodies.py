@@ -1,4 +1,7 @@
-"""Bodies that are made to cost more than they weigh: bounded in memory, in items, and in what is done in one turn."""
+"""
+Bodies that are made to cost more than they weigh: bounded in memory, in items, and in what is done in one
+turn.
+"""
 
 from __future__ import annotations
 
@@ -145,10 +148,14 @@ def test_items_of_a_request_are_bounded(signal: Signal, encoding: str) -> None:
     """Exactly: a resource, a scope and eight items are ten; a further one is refused with what to do."""
 
     def body(count: int) -> bytes:
-        return in_json(signal, ",".join(["{}"] * count)) if encoding == "json" else of_items(b"\x12\x00" * count)
+        return (
+            in_json(signal, ",".join(["{}"] * count)) if encoding == "json" else of_items(b"\x12\x00" * count)
+        )
 
     read(signal, body(8), json=encoding == "json", max_items=10)
-    with pytest.raises(Refusal, match=r"more than 10 items \(server.max_items\); send smaller batches") as refused:
+    with pytest.raises(
+        Refusal, match=r"more than 10 items \(server.max_items\); send smaller batches"
+    ) as refused:
         read(signal, body(9), json=encoding == "json", max_items=10)
     assert (413, "too_many_items") == (refused.value.status, refused.value.type)
 
@@ -158,7 +165,9 @@ def test_items_of_a_request_are_bounded(signal: Signal, encoding: str) -> None:
 def test_small_items_are_held_for_what_they_cost(signal: Signal, encoding: str) -> None:
     """So that many bodies of nothing are too much for the bytes in hand, as one large body is."""
     held: list[int] = []
-    body = in_json(signal, ",".join(["{}"] * 50_000)) if encoding == "json" else of_items(b"\x12\x00" * 50_000)
+    body = (
+        in_json(signal, ",".join(["{}"] * 50_000)) if encoding == "json" else of_items(b"\x12\x00" * 50_000)
+    )
     finished(otlp.normalise(signal, body, json=encoding == "json", options=Options(), hold=held.append))
     assert 0.9 < (sum(held) + len(body)) / (50_000 * ITEM_BYTES) < 1.1
 
@@ -180,7 +189,9 @@ def test_a_metric_is_cut_at_its_points() -> None:
     parts = list(protobuf_decoder.metrics(of_items(field(2, metric))))
     assert len(parts) > 10
     points = [point for part in parts for _, point in part.items]
-    assert {("cline.tokens.output.total", False, 5)} == {(one.name, one.cumulative, one.value) for one in points}
+    assert {("cline.tokens.output.total", False, 5)} == {
+        (one.name, one.cumulative, one.value) for one in points
+    }
     assert list(range(60_000)) == [place for part in parts for place, _ in part.items]
 
 
@@ -197,7 +208,9 @@ def longest_share(work: Iterator[object]) -> float:
 def many_names(spans: int, names: int) -> bytes:
     made = []
     for number in range(spans):
-        pairs = [field(9, field(1, f"n{number}.{one}".encode()) + field(2, field(1, b"v"))) for one in range(names)]
+        pairs = [
+            field(9, field(1, f"n{number}.{one}".encode()) + field(2, field(1, b"v"))) for one in range(names)
+        ]
         made.append(field(2, field(1, (number + 1).to_bytes(16, "big")) + b"".join(pairs)))
     return of_items(b"".join(made))
 

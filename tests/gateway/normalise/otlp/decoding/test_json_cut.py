@@ -60,7 +60,9 @@ def cut_elements(text: bytes) -> list[Any]:
             return [json.loads(bytes(element)) for element in done.value]
 
 
-@given(values=st.lists(anything, max_size=40), window=st.integers(32, 400), indent=st.sampled_from([None, 0, 2]))
+@given(
+    values=st.lists(anything, max_size=40), window=st.integers(32, 400), indent=st.sampled_from([None, 0, 2])
+)
 def test_elements_are_those_of_the_array(values: list[Any], window: int, indent: int | None) -> None:
     """Whatever they are, however they are printed, and wherever a window ends."""
     before, json_cut.WINDOW = json_cut.WINDOW, window  # a fixture would be one for all examples
@@ -120,7 +122,9 @@ def test_blanks_longer_than_a_window_are_passed_over(sign: bytes, small: None) -
 
 def test_a_large_span_is_read_without_its_content() -> None:
     """Prompts of megabytes, attributes by the thousand, exceptions with long traces: its figures are read."""
-    made = span(1, CALL | {"gen_ai.input.messages": "x" * 2_000_000} | {f"n{one}": one for one in range(5_000)})
+    made = span(
+        1, CALL | {"gen_ai.input.messages": "x" * 2_000_000} | {f"n{one}": one for one in range(5_000)}
+    )
     made["events"] = [
         {"name": "exception", "attributes": [attribute("exception.type", "Timeout")]},
         {"name": "gen_ai.content.prompt", "attributes": [attribute("gen_ai.prompt", "y" * 1_000_000)]},
@@ -140,10 +144,18 @@ def test_points_of_a_large_metric_are_those_of_small_ones() -> None:
     """They are cut out by their places; one that is broken is rejected alone."""
     points: list[Any] = [{"asInt": str(one), "timeUnixNano": str(10**18)} for one in range(20_000)]
     points[7] = {"asInt": "x"}
-    metric = {"sum": {"dataPoints": points, "aggregationTemporality": 1, "isMonotonic": True}, "name": "a", "unit": "1"}
-    parts = list(json_decoder.metrics(in_json({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]})))
+    metric = {
+        "sum": {"dataPoints": points, "aggregationTemporality": 1, "isMonotonic": True},
+        "name": "a",
+        "unit": "1",
+    }
+    parts = list(
+        json_decoder.metrics(in_json({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}))
+    )
     assert len(parts) > 10
-    assert [one for one in range(20_000) if one != 7] == [point.value for part in parts for _, point in part.items]
+    assert [one for one in range(20_000) if one != 7] == [
+        point.value for part in parts for _, point in part.items
+    ]
     assert [7] == [reject.item for part in parts for reject in part.rejects]
     assert {("a", "1", False)} == {
         (point.name, point.unit, point.cumulative) for part in parts for _, point in part.items

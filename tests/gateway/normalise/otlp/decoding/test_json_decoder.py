@@ -61,7 +61,8 @@ def test_an_empty_request_is_a_request(signal: Signal) -> None:
 
 @every_signal
 @pytest.mark.parametrize(
-    "body", [b"", b" ", b"[]", b"1234", b'"text"', b"null", b"true", b"{", b"{}{}", b"{} x", b"\xef\xbb\xbf{}"]
+    "body",
+    [b"", b" ", b"[]", b"1234", b'"text"', b"null", b"true", b"{", b"{}{}", b"{} x", b"\xef\xbb\xbf{}"],
 )
 def test_what_is_no_object_is_refused(signal: Signal, body: bytes) -> None:
     """Nothing, an array, a number, trailing data: undecodable, and never retried."""
@@ -71,7 +72,9 @@ def test_what_is_no_object_is_refused(signal: Signal, body: bytes) -> None:
 
 
 @every_signal
-@pytest.mark.parametrize("opening", [b'{"a":', b"[", b'{"%s":[{"resource":{"attributes":[{"value":{"arrayValue":'])
+@pytest.mark.parametrize(
+    "opening", [b'{"a":', b"[", b'{"%s":[{"resource":{"attributes":[{"value":{"arrayValue":']
+)
 def test_deep_nesting_is_refused(signal: Signal, opening: bytes) -> None:
     """A hundred thousand levels crash nothing, in members that are read or not."""
     start = opening.replace(b"%s", ROOTS[signal].encode())
@@ -82,16 +85,22 @@ def test_deep_nesting_is_refused(signal: Signal, opening: bytes) -> None:
 
 
 @pytest.mark.parametrize("field", ["traceId", "spanId", "parentSpanId"])
-@pytest.mark.parametrize("value", ["AAAAAAAAAAAAAAAAAAAAAA==", "abc", "g" * 32, "0" * 31, "ａ" * 16, "0x" + "1" * 14])
+@pytest.mark.parametrize(
+    "value", ["AAAAAAAAAAAAAAAAAAAAAA==", "abc", "g" * 32, "0" * 31, "ａ" * 16, "0x" + "1" * 14]
+)
 def test_ids_are_hexadecimal(field: str, value: str) -> None:
-    """Base64 and wrong lengths are rejected with the field's path and never the value; the neighbours are kept."""
+    """
+    Base64 and wrong lengths are rejected with the field's path and never the value; the neighbours are kept.
+    """
     good, bad = span(1, CALL), span(2, CALL) | {field: value}
     outcome = read("traces", in_json(traces(good, bad, span(3, CALL))))
     ((place, reason, message),) = outcome.rejects
     assert (1, MALFORMED) == (place, reason)
     assert f"resourceSpans[0].scopeSpans[0].spans[1].{field}" in message
     assert value not in message
-    assert [f"{1:016x}", f"{3:016x}"] == [call.span_id for call in outcome.records if isinstance(call, Inference)]
+    assert [f"{1:016x}", f"{3:016x}"] == [
+        call.span_id for call in outcome.records if isinstance(call, Inference)
+    ]
 
 
 def test_ids_of_any_case_and_absent_ones() -> None:
@@ -114,9 +123,16 @@ def test_a_log_record_needs_no_ids(value: Any) -> None:
 def test_ids_of_links_and_exemplars_are_not_read() -> None:
     """Whatever stands there rejects nothing; some exporters write them as lists of numbers."""
     links = [{"traceId": [1, 2], "spanId": "AAAA"}, {"traceId": "0" * 31}, 5, None]
-    assert ([], 1) == ((outcome := read("traces", in_json(changed(links=links)))).rejects, len(outcome.records))
+    assert ([], 1) == (
+        (outcome := read("traces", in_json(changed(links=links)))).rejects,
+        len(outcome.records),
+    )
     exemplars = [{"traceId": "AAAA", "spanId": [1]}]
-    data = {"aggregationTemporality": 1, "isMonotonic": True, "dataPoints": [{"asInt": "5", "exemplars": exemplars}]}
+    data = {
+        "aggregationTemporality": 1,
+        "isMonotonic": True,
+        "dataPoints": [{"asInt": "5", "exemplars": exemplars}],
+    }
     metric = {"name": "cline.tokens.output.total", "sum": data}
     counted = read("metrics", in_json({"resourceMetrics": [{"scopeMetrics": [{"metrics": [metric]}]}]}))
     assert ([], 1) == (counted.rejects, len(counted.records) + len(counted.points))
@@ -153,7 +169,9 @@ def test_whole_numbers(written: str, expected: int | None) -> None:
 )
 def test_what_is_no_exact_integer_rejects_its_item_alone(written: str) -> None:
     """Nothing is rounded: the span is malformed, its neighbours are kept."""
-    bad = in_json(span(1, {"n": "@@"})).replace(b'{"stringValue": "@@"}', b'{"intValue": %s}' % written.encode())
+    bad = in_json(span(1, {"n": "@@"})).replace(
+        b'{"stringValue": "@@"}', b'{"intValue": %s}' % written.encode()
+    )
     good = in_json(span(2, CALL))
     outcome = read("traces", b'{"resourceSpans":[{"scopeSpans":[{"spans":[%b,%b]}]}]}' % (bad, good))
     assert [(0, MALFORMED)] == [(reject.item, reject.reason) for reject in outcome.rejects]
@@ -227,7 +245,9 @@ def test_null_is_accepted_everywhere() -> None:
     )
     payload["resourceSpans"][0]["scopeSpans"][0]["spans"][0] |= {
         "status": {"code": 2, "message": "m"},
-        "events": [{"name": "exception", "attributes": [{"key": "exception.type", "value": {"stringValue": "T"}}]}],
+        "events": [
+            {"name": "exception", "attributes": [{"key": "exception.type", "value": {"stringValue": "T"}}]}
+        ],
     }
     variants = _with_null(payload)
     assert len(variants) > 50
@@ -282,14 +302,18 @@ def test_the_names_of_the_proto_files_are_understood() -> None:
             }
         return [snake(value) for value in tree] if isinstance(tree, list) else tree
 
-    payload = traces(span(1, CALL | {"trace_id": "kept"}, parent=2), scope="s", resource={"service.name": "x"})
+    payload = traces(
+        span(1, CALL | {"trace_id": "kept"}, parent=2), scope="s", resource={"service.name": "x"}
+    )
     assert decoded(payload) == decoded(snake(payload))
     big = snake(traces(*(span(number, {"note": "x" * 4000}) for number in range(1, 1200))))
     with pytest.raises(BadPayload, match="lowerCamelCase"):
         read("traces", in_json(big))
 
 
-@pytest.mark.parametrize("body", [b'{"resourceSpans":[{"x":"\xff"}]}', b'{"a":"\xc3"}', b'{"a":"\xed\xa0\x80"}'])
+@pytest.mark.parametrize(
+    "body", [b'{"resourceSpans":[{"x":"\xff"}]}', b'{"a":"\xc3"}', b'{"a":"\xed\xa0\x80"}']
+)
 def test_what_is_not_utf_8_is_refused(body: bytes) -> None:
     """Also in members that nobody reads."""
     with pytest.raises(BadPayload, match="UTF-8"):
@@ -306,14 +330,19 @@ def test_utf_8_is_checked_across_slices() -> None:
 
 @pytest.mark.parametrize("half", [rb"\ud83d", rb"\uDe00", rb"\ud83d\ud83d", rb"\\\ud83d"])
 def test_half_an_emoji_costs_no_record(half: bytes) -> None:
-    """A text that its sender cut in two, wherever it stands: its place is kept and everything else is as it was."""
+    """
+    A text that its sender cut in two, wherever it stands: its place is kept and everything else is as it was.
+    """
     for payload in (
         traces(span(1, CALL, name="@@")),
         traces(span(1, CALL | {"a": "cut @@"}), span(2, CALL)),
         traces(span(1, CALL), resource={"service.name": "@@"}),
     ):
         outcome = read("traces", in_json(payload).replace(b"@@", half))
-        assert (len(payload["resourceSpans"][0]["scopeSpans"][0]["spans"]), []) == (outcome.received, outcome.rejects)
+        assert (len(payload["resourceSpans"][0]["scopeSpans"][0]["spans"]), []) == (
+            outcome.received,
+            outcome.rejects,
+        )
     body = in_json(changed(name="@@")).replace(b"@@", rb"\\ud83d \ud83d\ude00 " + half)
     assert decoded(body).name.startswith("\\ud83d \U0001f600 ")
     assert decoded(body).name.endswith("\ufffd")
@@ -322,14 +351,20 @@ def test_half_an_emoji_costs_no_record(half: bytes) -> None:
 def test_bare_nan_is_refused() -> None:
     """It is no JSON text that anybody else could read."""
     with pytest.raises(BadPayload):
-        read("traces", in_json(traces(span(1, {"d": "@@"}))).replace(b'{"stringValue": "@@"}', b'{"doubleValue": NaN}'))
+        read(
+            "traces",
+            in_json(traces(span(1, {"d": "@@"}))).replace(b'{"stringValue": "@@"}', b'{"doubleValue": NaN}'),
+        )
 
 
 def test_wrong_types_name_a_path_and_no_value() -> None:
     """The message of a refusal leads to the field."""
     with pytest.raises(BadPayload) as refusal:
         read("traces", b'{"resourceSpans":[{"resource":{"attributes":[{"key":5432}]}}]}')
-    assert "resourceSpans[0].resource.attributes[0].key: not of the type that OTLP gives it" == refusal.value.message
+    assert (
+        "resourceSpans[0].resource.attributes[0].key: not of the type that OTLP gives it"
+        == refusal.value.message
+    )
 
 
 @every_signal
@@ -362,13 +397,18 @@ def test_metric_points_are_the_items_of_metrics() -> None:
     sums = [{"count": "2", "sum": 7.5}, {"count": "1"}]
     metrics = [
         {"name": "a", "sum": {"aggregationTemporality": 1, "isMonotonic": True, "dataPoints": points}},
-        {"name": "b", "sum": {"aggregationTemporality": delta, "isMonotonic": False, "dataPoints": [{"asInt": 1}]}},
+        {
+            "name": "b",
+            "sum": {"aggregationTemporality": delta, "isMonotonic": False, "dataPoints": [{"asInt": 1}]},
+        },
         {"name": "c", "gauge": {"dataPoints": [{"asDouble": 1.5}, None]}},
         {"name": "d", "histogram": {"aggregationTemporality": cumulative, "dataPoints": sums}},
         {"name": 7},
         None,
     ]
-    part = in_one(json_decoder.metrics(in_json({"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]})))
+    part = in_one(
+        json_decoder.metrics(in_json({"resourceMetrics": [{"scopeMetrics": [{"metrics": metrics}]}]}))
+    )
     assert [("a", 5, False), ("d", 7.5, True)] == [
         (point.name, point.value, point.cumulative) for _, point in part.items
     ]

@@ -11,13 +11,22 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE, AGGREGATION_TEMPORALITY_DELTA
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AGGREGATION_TEMPORALITY_CUMULATIVE,
+    AGGREGATION_TEMPORALITY_DELTA,
+)
 
 from gateway.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
-from gateway.normalise.otlp.decoding import encoded_attributes, json_decoder, protobuf_decoder, slices, wire_cut
+from gateway.normalise.otlp.decoding import (
+    encoded_attributes,
+    json_decoder,
+    protobuf_decoder,
+    slices,
+    wire_cut,
+)
 from gateway.normalise.outcome import MALFORMED, Outcome, Reject
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.items import NOW, assert_balanced, finished
@@ -64,7 +73,9 @@ def test_json_under_the_wrong_type_is_named(signal: Signal) -> None:
 
 def test_a_cut_body_is_refused_wherever_it_is_cut() -> None:
     """Every proper beginning is either an error or a smaller request, never a crash."""
-    body = in_protobuf(traces(span(1, CALL | {"l": ["x"]}, parent=2), scope="s", resource={"service.name": "x"}))
+    body = in_protobuf(
+        traces(span(1, CALL | {"l": ["x"]}, parent=2), scope="s", resource={"service.name": "x"})
+    )
     for end in range(1, len(body)):
         with pytest.raises(BadPayload):
             read("traces", body[:end])
@@ -82,7 +93,9 @@ def test_random_bytes_never_crash(body: bytes, signal: Signal) -> None:
 @given(st.data())
 def test_damaged_requests_never_crash(data: st.DataObject) -> None:
     """A valid request with some bytes changed."""
-    body = bytearray(in_protobuf(traces(span(1, CALL, parent=2), span(2, CALL), resource={"service.name": "x"})))
+    body = bytearray(
+        in_protobuf(traces(span(1, CALL, parent=2), span(2, CALL), resource={"service.name": "x"}))
+    )
     for _ in range(data.draw(st.integers(1, 4))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -141,10 +154,15 @@ def test_a_span_with_an_id_of_another_length_is_rejected_alone(field: str, size:
     part = in_one(protobuf_decoder.traces(request.SerializeToString()))
     message = f"spans[1].{field}: {size} bytes where {8 if 'span' in field else 16} are due"
     assert [Reject(1, MALFORMED, message)] == part.rejects
-    assert (3, [(0, "before"), (2, "after")]) == (part.received, [(place, found.name) for place, found in part.items])
+    assert (3, [(0, "before"), (2, "after")]) == (
+        part.received,
+        [(place, found.name) for place, found in part.items],
+    )
 
 
-@pytest.mark.parametrize(("field", "size"), [("trace_id", 15), ("trace_id", 24), ("span_id", 9), ("span_id", 1)])
+@pytest.mark.parametrize(
+    ("field", "size"), [("trace_id", 15), ("trace_id", 24), ("span_id", 9), ("span_id", 1)]
+)
 def test_a_log_record_needs_no_ids(field: str, size: int) -> None:
     """An id of another length is none: the record counts without it."""
     logs = ExportLogsServiceRequest()
@@ -177,7 +195,9 @@ def test_ids_that_are_zero_or_absent_are_none() -> None:
     assert (None, None, None, None) == (found.trace_id, found.span_id, found.parent_id, found.start_time)
 
 
-@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16383, 16384, 2097151, 2097152, -1, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize(
+    "value", [0, 1, 127, 128, 300, 16383, 16384, 2097151, 2097152, -1, 2**63 - 1, -(2**63)]
+)
 @pytest.mark.parametrize("name", ["gen_ai.usage.input_tokens", "server.port"])
 def test_integers_of_every_length(name: str, value: int) -> None:
     """Read by hand or by protobuf, first time or again: the same number."""
@@ -259,13 +279,18 @@ def payload(spans: int, *, note: int = 300) -> dict[str, Any]:
 
 @pytest.mark.parametrize("limit", [200, 1_000, 5_000, 1_000_000])
 def test_pieces_hold_together_what_the_whole_holds(limit: int) -> None:
-    """Cut anywhere, the same spans with the same resource and scope, each piece within the limit but for its items."""
+    """
+    Cut anywhere, the same spans with the same resource and scope, each piece within the limit but for its
+    items.
+    """
     body = in_protobuf(payload(40))
     pieces = list(wire_cut.pieces(body, PATH, limit))
     assert (len(pieces) > 1) == (len(body) > limit)
     assert all(len(piece) <= max(limit, 700) for piece in pieces)
     whole = ExportTraceServiceRequest.FromString(body).resource_spans[0]
-    found = [group for piece in pieces for group in ExportTraceServiceRequest.FromString(piece).resource_spans]
+    found = [
+        group for piece in pieces for group in ExportTraceServiceRequest.FromString(piece).resource_spans
+    ]
     assert all(group.resource == whole.resource for group in found)
     assert all(scope.scope == whole.scope_spans[0].scope for group in found for scope in group.scope_spans)
     assert list(whole.scope_spans[0].spans) == [
@@ -321,7 +346,9 @@ def test_log_records_and_their_times() -> None:
     """timeUnixNano, else observedTimeUnixNano; a body only when it may be an event's name."""
     request = ExportLogsServiceRequest()
     scope = request.resource_logs.add().scope_logs.add()
-    scope.log_records.add(time_unix_nano=NOW, observed_time_unix_nano=5, event_name="e").body.string_value = "task.done"
+    scope.log_records.add(
+        time_unix_nano=NOW, observed_time_unix_nano=5, event_name="e"
+    ).body.string_value = "task.done"
     scope.log_records.add(observed_time_unix_nano=5).body.string_value = "a sentence with words"
     scope.log_records.add()
     found = [item for part in protobuf_decoder.logs(request.SerializeToString()) for _, item in part.items]

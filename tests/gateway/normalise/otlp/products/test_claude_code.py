@@ -13,7 +13,12 @@ from tests.gateway.normalise.otlp.items import NOW, SECOND, log, picked, point, 
 from tests.gateway.normalise.outcomes import inferences
 
 SCOPE = "com.anthropic.claude_code.events"
-WHO = {"user.id": "anon-1", "session.id": "session-1", "user.account_uuid": "uuid-1", "user.email": "a@b.example"}
+WHO = {
+    "user.id": "anon-1",
+    "session.id": "session-1",
+    "user.account_uuid": "uuid-1",
+    "user.email": "a@b.example",
+}
 REQUEST = {
     **WHO,
     "event.name": "api_request",
@@ -35,7 +40,9 @@ def request(**changes: Any) -> Inference:
 
 
 def test_a_collector_may_lose_scope_and_body() -> None:
-    """The attribute leaves the prefix out, and then only the service says whose event it is; other names stay."""
+    """
+    The attribute leaves the prefix out, and then only the service says whose event it is; other names stay.
+    """
     service = {"service.name": "claude-code"}
     details = {"event.name": "gen_ai.client.inference.operation.details", "gen_ai.operation.name": "chat"}
     outcome = read_logs(log(REQUEST, resource=service), log(details, resource=service), log(REQUEST))
@@ -116,7 +123,9 @@ def test_an_error_has_no_tokens_and_the_status_as_type() -> None:
     assert {
         "status": "error", "error_type": "529", "input_tokens": None, "cost": None, "request_id": "crid-2",
     } == picked(outcome.records[0], "status", "error_type", "input_tokens", "cost", "request_id")  # fmt: skip
-    assert 2 == len(outcome.identities[0].lookups)  # an id that the client chose is looked up with its neighbour steps
+    assert 2 == len(
+        outcome.identities[0].lookups
+    )  # an id that the client chose is looked up with its neighbour steps
 
 
 def test_an_event_without_ids_is_known_by_session_time_and_sequence() -> None:
@@ -127,7 +136,15 @@ def test_an_event_without_ids_is_known_by_session_time_and_sequence() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["user_prompt", "tool_result", "subagent_completed", "compaction", "assistant_response", "api_request_body"]
+    "name",
+    [
+        "user_prompt",
+        "tool_result",
+        "subagent_completed",
+        "compaction",
+        "assistant_response",
+        "api_request_body",
+    ],
 )
 def test_other_events_are_no_calls(name: str) -> None:
     """Sub-agents and compactions name tokens that their calls' own events hold."""
@@ -160,24 +177,32 @@ def test_an_implausible_count_is_never_billed(count: Any) -> None:
 
 def token_point(kind: str, value: float) -> Any:
     attributes = WHO | {"model": "claude-opus-4-5", "type": kind}
-    return point("claude_code.token.usage", value, attributes, unit="tokens", scope="com.anthropic.claude_code")
+    return point(
+        "claude_code.token.usage", value, attributes, unit="tokens", scope="com.anthropic.claude_code"
+    )
 
 
 def test_counters_are_doubles_and_count_tokens() -> None:
     """Seen with 2.1.197: `107.0` is 107 tokens; input leaves out the cache."""
     kinds = ("input", "output", "cacheRead", "cacheCreation")
     outcome = read_points(*(token_point(kind, 107.0) for kind in kinds))
-    assert [(kind, 107, "{token}", "uuid-1") for kind in ("input_uncached", "output", "cache_read", "cache_write")] == [
-        (r.token_type, r.value, r.unit, r.user) for r in outcome.records if isinstance(r, UsageMetric)
-    ]
+    assert [
+        (kind, 107, "{token}", "uuid-1") for kind in ("input_uncached", "output", "cache_read", "cache_write")
+    ] == [(r.token_type, r.value, r.unit, r.user) for r in outcome.records if isinstance(r, UsageMetric)]
 
 
 def test_a_counter_without_session_still_counts() -> None:
     """Session and account may be switched off for metrics."""
-    (record,) = read_points(point("claude_code.cost.usage", 0.1, {"model": "claude-opus-4-5"}, unit="USD")).records
-    assert {"value": "0.1", "unit": "USD", "token_type": None, "session": None, "source": "claude_code"} == picked(
-        record, "value", "unit", "token_type", "session", "source"
-    )
+    (record,) = read_points(
+        point("claude_code.cost.usage", 0.1, {"model": "claude-opus-4-5"}, unit="USD")
+    ).records
+    assert {
+        "value": "0.1",
+        "unit": "USD",
+        "token_type": None,
+        "session": None,
+        "source": "claude_code",
+    } == picked(record, "value", "unit", "token_type", "session", "source")
 
 
 def test_resource_attributes_name_the_team() -> None:

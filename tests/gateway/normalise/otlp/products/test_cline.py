@@ -36,7 +36,9 @@ def test_an_answered_turn_is_a_call() -> None:
 
 def test_the_word_undefined_is_nothing() -> None:
     """JavaScript's missing values arrive as text."""
-    record = turn(cacheReadTokens="undefined", totalCost="undefined", user_id="undefined", provider="undefined")
+    record = turn(
+        cacheReadTokens="undefined", totalCost="undefined", user_id="undefined", provider="undefined"
+    )
     assert {
         "cache_read_tokens": None, "cost": None, "user": None, "provider": "openai", "input_tokens": 800,
     } == picked(record, "cache_read_tokens", "cost", "user", "provider", "input_tokens")  # fmt: skip
@@ -44,7 +46,12 @@ def test_the_word_undefined_is_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("provider", "canonical"),
-    [("anthropic", "anthropic"), ("bedrock", "aws.bedrock"), ("vertex", "gcp.vertex_ai"), ("openrouter", "openrouter")],
+    [
+        ("anthropic", "anthropic"),
+        ("bedrock", "aws.bedrock"),
+        ("vertex", "gcp.vertex_ai"),
+        ("openrouter", "openrouter"),
+    ],
 )
 def test_providers_by_clines_names(provider: str, canonical: str) -> None:
     """Cline's words for providers are mapped; those that are none of OpenTelemetry's stay."""

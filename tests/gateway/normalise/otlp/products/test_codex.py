@@ -9,7 +9,12 @@ from spool.record import Inference
 from tests.gateway.normalise.otlp.items import NOW, SECOND, log, picked, point, read_logs, read_points
 from tests.gateway.normalise.outcomes import usage_metrics
 
-COMMON = {"conversation.id": "conv-1", "model": "gpt-5.1-codex", "user.account_id": "acct-1", "user.email": "a@b.c"}
+COMMON = {
+    "conversation.id": "conv-1",
+    "model": "gpt-5.1-codex",
+    "user.account_id": "acct-1",
+    "user.email": "a@b.c",
+}
 # As 0.169 sends it: a place in the source for a name, no body, texts for counts.
 COMPLETED = COMMON | {
     "event.name": "codex.sse_event",
@@ -23,7 +28,12 @@ COMPLETED = COMMON | {
     "ttft_ms": "410",
 }
 PLACE = "event otel/src/events/session_telemetry.rs:1153"
-FAILED = COMMON | {"event.name": "codex.api_request", "attempt": "1", "duration_ms": "812", "error.message": "secret"}
+FAILED = COMMON | {
+    "event.name": "codex.api_request",
+    "attempt": "1",
+    "duration_ms": "812",
+    "error.message": "secret",
+}
 
 
 def completed(**changes: object) -> Inference:
@@ -119,5 +129,8 @@ def test_the_cost_counter_is_in_millionths() -> None:
 
 def test_durations_and_counts_are_no_usage() -> None:
     """codex.api_request counts requests, and the e2e duration takes milliseconds."""
-    points = [point("codex.api_request", 3, {"model": "gpt-5.1"}), point("codex.turn.e2e_duration_ms", 5400.0)]
+    points = [
+        point("codex.api_request", 3, {"model": "gpt-5.1"}),
+        point("codex.turn.e2e_duration_ms", 5400.0),
+    ]
     assert {NOT_AI: 2} == read_points(*points).ignored

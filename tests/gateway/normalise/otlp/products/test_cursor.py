@@ -11,12 +11,22 @@ from gateway.normalise.outcome import NOT_AI
 from spool.record import Inference, UsageMetric
 from tests.gateway.normalise.otlp.items import log, point, read_logs, read_points
 
-CURSOR = {"service.name": "cursor", "cursor.user.id": 99, "cursor.surface": "cli", "cursor.entrypoint": "sdk_py"}
+CURSOR = {
+    "service.name": "cursor",
+    "cursor.user.id": 99,
+    "cursor.surface": "cli",
+    "cursor.entrypoint": "sdk_py",
+}
 USAGE = {
     "cursor.api.request.input_tokens": 40, "cursor.api.request.output_tokens": 310,
     "cursor.api.request.cache_read_tokens": 18_000, "cursor.api.request.cache_creation_tokens": 900,
 }  # fmt: skip
-REQUEST = {"cursor.event.id": "a1", "cursor.usage_event.id": "ue-7", "cursor.model.name": "claude-sonnet-5", **USAGE}
+REQUEST = {
+    "cursor.event.id": "a1",
+    "cursor.usage_event.id": "ue-7",
+    "cursor.model.name": "claude-sonnet-5",
+    **USAGE,
+}
 
 
 def only(attributes: dict[str, Any], **how: Any) -> Inference:
@@ -41,7 +51,10 @@ def test_a_request_is_a_call_wherever_its_name_stands(how: dict[str, str]) -> No
         record.request_id, record.input_tokens, record.output_tokens, record.cache_read_tokens,
         record.cache_write_tokens,
     )  # fmt: skip
-    assert ("99", {"service": "cursor", "surface": "cli", "entrypoint": "sdk_py"}) == (record.user, record.tags)
+    assert ("99", {"service": "cursor", "surface": "cli", "entrypoint": "sdk_py"}) == (
+        record.user,
+        record.tags,
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,10 +63,17 @@ def test_a_request_is_a_call_wherever_its_name_stands(how: dict[str, str]) -> No
         ("api_request", {"cursor.api.billable": False}, "0", "ok"),
         ("api_request", {"cursor.api.billable": True}, None, "ok"),
         ("api_error", {}, None, "error"),
-        ("api_correction_not_billed_errored", {"cursor.api.correction.kind": "not_billed_errored"}, "0", "ok"),
+        (
+            "api_correction_not_billed_errored",
+            {"cursor.api.correction.kind": "not_billed_errored"},
+            "0",
+            "ok",
+        ),
     ],
 )
-def test_what_is_not_billed_costs_nothing(body: str, more: dict[str, Any], cost: str | None, status: str) -> None:
+def test_what_is_not_billed_costs_nothing(
+    body: str, more: dict[str, Any], cost: str | None, status: str
+) -> None:
     """A correction says so of the whole request, after the fact."""
     record = only({**REQUEST, **more}, body=body)
     assert (cost, status) == (record.cost, record.status)
@@ -67,22 +87,36 @@ def test_a_group_of_models_has_no_provider(model: str) -> None:
 
 def test_content_is_never_kept() -> None:
     """Conversations are sent where a team opted in."""
-    planted = {"cursor.conversation.message": "PLANTED", "cursor.conversation.title": "PLANTED", "prompt": "PLANTED"}
+    planted = {
+        "cursor.conversation.message": "PLANTED",
+        "cursor.conversation.title": "PLANTED",
+        "prompt": "PLANTED",
+    }
     events = [
-        log({"event.name": f"cursor.{name}", "cursor.event.id": "a9", **planted}, resource=CURSOR, body="PLANTED")
+        log(
+            {"event.name": f"cursor.{name}", "cursor.event.id": "a9", **planted},
+            resource=CURSOR,
+            body="PLANTED",
+        )
         for name in ("conversation.message", "hook.execution_complete", "grok_bot.turn", "cloud_agent.setup")
     ]
-    outcome = read_logs(*events, log({"event.name": "cursor.api.request", **REQUEST, **planted}, resource=CURSOR))
+    outcome = read_logs(
+        *events, log({"event.name": "cursor.api.request", **REQUEST, **planted}, resource=CURSOR)
+    )
     assert {NOT_AI: 4} == dict(outcome.ignored)
     assert "PLANTED" not in str((outcome.records, outcome.unrecognised, outcome.rejects))
 
 
 @pytest.mark.parametrize("cumulative", [False, True])
 @pytest.mark.parametrize(("counted", "shadow"), [((), True), (("cursor",), False), (("claude_code",), True)])
-def test_counters_repeat_the_events_unless_it_is_said(counted: tuple[str, ...], shadow: bool, cumulative: bool) -> None:
+def test_counters_repeat_the_events_unless_it_is_said(
+    counted: tuple[str, ...], shadow: bool, cumulative: bool
+) -> None:
     """They name no call, and events may come days later: no order tells whether they do."""
     points = [
-        point("cursor.token.usage", 5, {"cursor.token.type": "input"}, resource=CURSOR, cumulative=cumulative),
+        point(
+            "cursor.token.usage", 5, {"cursor.token.type": "input"}, resource=CURSOR, cumulative=cumulative
+        ),
         point("cursor.cost.usage", 0.5, {"cursor.model.name": "m"}, resource=CURSOR, cumulative=cumulative),
     ]
     outcome = read_points(*points, options=Options(counted=frozenset(counted)))

@@ -16,10 +16,20 @@ FAILED = {"code": 2}
 
 
 def test_langsmiths_templates_and_retrievers_are_no_calls() -> None:
-    """Its exporter names a prompt template `chat` and a retriever `embeddings`; the kind of run tells them apart."""
+    """
+    Its exporter names a prompt template `chat` and a retriever `embeddings`; the kind of run tells them
+    apart.
+    """
     outcome = normalised(
         traces(
-            span(1, {"langsmith.span.kind": "prompt", "gen_ai.operation.name": "chat", "gen_ai.system": "langchain"}),
+            span(
+                1,
+                {
+                    "langsmith.span.kind": "prompt",
+                    "gen_ai.operation.name": "chat",
+                    "gen_ai.system": "langchain",
+                },
+            ),
             span(2, {"langsmith.span.kind": "retriever", "gen_ai.operation.name": "embeddings"}),
             span(3, {"langsmith.span.kind": "embedding", "gen_ai.operation.name": "embeddings", **USAGE}),
             span(4, {"langsmith.span.kind": "llm", "gen_ai.operation.name": "chat", **USAGE}),
@@ -32,7 +42,9 @@ def test_langsmiths_templates_and_retrievers_are_no_calls() -> None:
 def test_openllmetrys_unknown_request_type_says_nothing() -> None:
     """Its instrumentation of Mistral writes it on asynchronous calls, usage and all."""
     call = {"llm.request.type": "unknown", "gen_ai.system": "MistralAI", "gen_ai.usage.prompt_tokens": 7}
-    record = only(traces(span(1, call), span(2, {"llm.request.type": "unknown", "gen_ai.system": "MistralAI"})))
+    record = only(
+        traces(span(1, call), span(2, {"llm.request.type": "unknown", "gen_ai.system": "MistralAI"}))
+    )
     assert ("openllmetry", "chat", "mistral_ai", 7) == (
         record.source, record.operation, record.provider, record.input_tokens,
     )  # fmt: skip
@@ -47,7 +59,9 @@ def test_openllmetrys_unknown_request_type_says_nothing() -> None:
     ],
 )
 def test_an_agent_that_names_no_operation_is_no_call(kind: dict[str, str]) -> None:
-    """Neither when it failed nor when it repeats the sums of its calls; those below it are calls of their own."""
+    """
+    Neither when it failed nor when it repeats the sums of its calls; those below it are calls of their own.
+    """
     call = {"llm.request.type": "chat", "gen_ai.request.model": "m", **USAGE}
     agent = {**kind, "gen_ai.request.model": "m", **USAGE}
     payload = traces(span(1, call), span(2, agent, parent=1, status=FAILED), span(3, call, parent=2))
@@ -83,7 +97,11 @@ def test_spring_ais_tools_part_calls() -> None:
 
 def test_a_span_of_logfire_that_has_only_begun_is_no_call() -> None:
     """It comes in a request of its own, before the call has an end."""
-    pending = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    pending = {
+        "logfire.span_type": "pending_span",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+    }
     outcome = normalised(traces(span(2, pending, parent=1), scope="pydantic-ai"))
     assert ([], {NOT_AI: 1}) == (outcome.records, dict(outcome.ignored))
 
@@ -97,13 +115,19 @@ def logfire(kind: str, response: dict[str, Any] | None = None, **request: Any) -
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "gpt-4o",
         "request_data": json.dumps({"messages": prompt, "model": "gpt-4o", **request}),
-        **({} if response is None else {"response_data": json.dumps({"message": {"content": "CANARY"}, **response})}),
+        **(
+            {}
+            if response is None
+            else {"response_data": json.dumps({"message": {"content": "CANARY"}, **response})}
+        ),
     }
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_stream_of_logfires_is_one_call(encoding: str) -> None:
-    """A span when it began and a log beside it when it was over: the log alone has the usage, inside its answer."""
+    """
+    A span when it began and a log beside it when it was over: the log alone has the usage, inside its answer.
+    """
     usage = {
         "prompt_tokens": 90,
         "completion_tokens": 30,
@@ -112,7 +136,9 @@ def test_a_stream_of_logfires_is_one_call(encoding: str) -> None:
         "completion_tokens_details": {"reasoning_tokens": 12},
     }
     payload = traces(
-        span(1, logfire("span", stream=True)), span(2, logfire("log", {"usage": usage}, stream=True)), scope="logfire"
+        span(1, logfire("span", stream=True)),
+        span(2, logfire("log", {"usage": usage}, stream=True)),
+        scope="logfire",
     )
     record = only(payload, encoding=encoding)
     assert {
@@ -131,10 +157,19 @@ def test_a_stream_of_logfires_is_one_call(encoding: str) -> None:
 @pytest.mark.parametrize("named", [{}, {"gen_ai.operation.name": "chat"}])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_stream_of_logfire_5_is_one_call(encoding: str, named: dict[str, str]) -> None:
-    """The request's span no longer says that it begins one; the report of what was streamed has usage as an object."""
+    """
+    The request's span no longer says that it begins one; the report of what was streamed has usage as an
+    object.
+    """
     usage = json.dumps({"input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000})
-    request = {name: value for name, value in logfire("span").items() if name != "gen_ai.operation.name"} | named
-    report = request | {"logfire.span_type": "log", "usage": usage, "gen_ai.request.model": "claude-sonnet-4-5"}
+    request = {
+        name: value for name, value in logfire("span").items() if name != "gen_ai.operation.name"
+    } | named
+    report = request | {
+        "logfire.span_type": "log",
+        "usage": usage,
+        "gen_ai.request.model": "claude-sonnet-4-5",
+    }
     payload = traces(span(1, request), span(2, report, name="streaming response"), scope="logfire.anthropic")
     record = only(payload, encoding=encoding)
     assert ("pydantic_ai", 1120, 20, 1000) == (
@@ -153,7 +188,9 @@ IDENTIFIED = {"gen_ai.response.id": "msg_01AbCdEfGhIjKlMnOpQrStUv"}
 def test_the_sdks_span_below_a_stream_of_logfire_5_repeats_it(
     parent: int | None, sdk: dict[str, Any], turned: bool
 ) -> None:
-    """The span of Anthropic's SDK stands below the request, the report beside it: two streams are two calls."""
+    """
+    The span of Anthropic's SDK stands below the request, the report beside it: two streams are two calls.
+    """
     usage = json.dumps({"input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000})
     request = {**logfire("span"), "gen_ai.request.model": "claude-sonnet-4-5"}
     report = {**request, "logfire.span_type": "log", "usage": usage}
@@ -197,7 +234,8 @@ def test_the_sdks_span_below_a_stream_without_a_report_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [{"response_data": '{"usage": {"prompt_tokens": 7}}'}, {"gen_ai.response.id": "chatcmpl-1"}, USAGE]
+    "answer",
+    [{"response_data": '{"usage": {"prompt_tokens": 7}}'}, {"gen_ai.response.id": "chatcmpl-1"}, USAGE],
 )
 def test_a_request_of_logfire_5_with_an_answer_is_a_call(answer: dict[str, Any]) -> None:
     """It was not streamed."""
@@ -210,7 +248,9 @@ def test_a_stream_of_logfires_that_never_began_is_a_failed_call() -> None:
     assert ["error"] == [record.status for record in records(payload)]
 
 
-@pytest.mark.parametrize("response", [None, {}, {"usage": None}, {"usage": {"total_tokens": 3}}, {"usage": [1]}])
+@pytest.mark.parametrize(
+    "response", [None, {}, {"usage": None}, {"usage": {"total_tokens": 3}}, {"usage": [1]}]
+)
 def test_a_call_of_logfires_without_a_stream_needs_no_answer(response: dict[str, Any] | None) -> None:
     """Its own attributes count, and stay what they are."""
     call = {**logfire("span", response), **USAGE}
@@ -220,7 +260,11 @@ def test_a_call_of_logfires_without_a_stream_needs_no_answer(response: dict[str,
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [("anthropic/claude-sonnet-4", 1000), ("claude-sonnet-4", 1600), ("us.anthropic.claude-sonnet-4-v1:0", 1600)],
+    [
+        ("anthropic/claude-sonnet-4", 1000),
+        ("claude-sonnet-4", 1600),
+        ("us.anthropic.claude-sonnet-4-v1:0", 1600),
+    ],
 )
 def test_strands_over_litellm_counts_as_openai_does(model: str, expected: int) -> None:
     """LiteLLM's model names begin with a vendor, and its input holds the cache, Anthropic's too."""
@@ -266,7 +310,9 @@ def test_strands_puts_the_cache_into_the_input_since_1_54() -> None:
     ],
 )
 def test_parts_of_the_tokens_under_names_that_applications_choose(name: str, field: str) -> None:
-    """OpenAI's and Google's own names under the prefix, and short ones that plug-ins and hand-made spans have."""
+    """
+    OpenAI's and Google's own names under the prefix, and short ones that plug-ins and hand-made spans have.
+    """
     record = only(traces(span(1, {"gen_ai.operation.name": "chat", **USAGE, name: 8})))
     assert (100, 20, 8) == (record.input_tokens, record.output_tokens, getattr(record, field))
 

@@ -17,7 +17,12 @@ from tests.gateway.normalise.outcomes import usage_metrics
 
 DETAILS = "gen_ai.client.inference.operation.details"
 STAMP = "2026-03-02T09:00:00.000Z"
-WHO = {"session.id": "session-1", "installation.id": "inst-1", "user.email": "a@b.c", "auth_type": "gemini-api-key"}
+WHO = {
+    "session.id": "session-1",
+    "installation.id": "inst-1",
+    "user.email": "a@b.c",
+    "auth_type": "gemini-api-key",
+}
 RESPONSE = WHO | {
     "event.name": "gemini_cli.api_response",
     "event.timestamp": STAMP,
@@ -96,7 +101,8 @@ def test_the_record_of_a_start_is_no_call_and_no_twin() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"event.timestamp": "2026-03-02T09:00:00.001Z"}, {"model": "gemini-2.5-flash"}, {"session.id": "s-2"}]
+    "other",
+    [{"event.timestamp": "2026-03-02T09:00:00.001Z"}, {"model": "gemini-2.5-flash"}, {"session.id": "s-2"}],
 )
 def test_another_call_is_no_twin(other: dict[str, str]) -> None:
     """Time stamp, model and session have to agree: a collector mixes the laptops of a whole site."""
@@ -177,10 +183,14 @@ def test_a_bad_call_among_twins_is_rejected_alone() -> None:
     assert ([IMPLAUSIBLE], 1) == ([reject.reason for reject in outcome.rejects], len(outcome.records))
 
 
-@pytest.mark.parametrize("name", ["gemini_cli.chat_compression", "gemini_cli.api_request", "gemini_cli.tool_call"])
+@pytest.mark.parametrize(
+    "name", ["gemini_cli.chat_compression", "gemini_cli.api_request", "gemini_cli.tool_call"]
+)
 def test_other_events_are_no_calls(name: str) -> None:
     """The tokens of a compression are those before and after it."""
-    assert {NOT_AI: 1} == read_logs(gemini(WHO | {"event.name": name, "tokens_before": 9, "model": "m"})).ignored
+    assert {NOT_AI: 1} == read_logs(
+        gemini(WHO | {"event.name": name, "tokens_before": 9, "model": "m"})
+    ).ignored
 
 
 def test_the_counter_tells_thoughts_and_visible_output_apart() -> None:
@@ -251,7 +261,9 @@ def test_a_qwen_error_is_an_error_record() -> None:
 def test_qwens_counter() -> None:
     """qwen-code.token.usage has the types of its ancestor, but an output that holds the thoughts."""
     kinds = ("input", "output", "thought", "cache")
-    outcome = read_points(*(point("qwen-code.token.usage", 5, {"type": kind, "model": "qwen3"}) for kind in kinds))
+    outcome = read_points(
+        *(point("qwen-code.token.usage", 5, {"type": kind, "model": "qwen3"}) for kind in kinds)
+    )
     assert [("qwen_code", kind) for kind in ("input", "output", "reasoning", "cache_read")] == [
         (r.source, r.token_type) for r in usage_metrics(outcome)
     ]

@@ -67,14 +67,20 @@ def test_flows_tools_and_prompts_are_no_calls() -> None:
     """They may repeat the answer of the model's action within."""
     output = {"usage": USAGE}
     kinds = ["flow", "tool", "prompt", "util"]
-    around = [span(n, {**action(output), "genkit:metadata:subtype": kind}) for n, kind in enumerate(kinds, start=2)]
+    around = [
+        span(n, {**action(output), "genkit:metadata:subtype": kind}) for n, kind in enumerate(kinds, start=2)
+    ]
     outcome = normalised(traces(*around, span(1, action(output), parent=2)))
     assert ([1], {NOT_AI: 4}) == ([len(outcome.records)], dict(outcome.ignored))
 
 
 def test_an_embedders_action_is_a_call_without_counts() -> None:
     """It tells none."""
-    embedder = {**action(), "genkit:metadata:subtype": "embedder", "genkit:name": "vertexai/text-embedding-005"}
+    embedder = {
+        **action(),
+        "genkit:metadata:subtype": "embedder",
+        "genkit:name": "vertexai/text-embedding-005",
+    }
     record = only(traces(span(1, embedder)))
     assert ("embeddings", "gcp.vertex_ai", None) == (record.operation, record.provider, record.input_tokens)
 

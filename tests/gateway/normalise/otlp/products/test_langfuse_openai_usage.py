@@ -40,4 +40,6 @@ def test_the_cache_writes_are_a_part_of_the_input(usage: dict[str, Any]) -> None
         "cache_read_tokens": 1003,
         "cache_write_tokens": 401,
         "reasoning_tokens": 252,
-    } == said(record, "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+    } == said(
+        record, "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"
+    )

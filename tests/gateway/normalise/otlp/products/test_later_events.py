@@ -11,7 +11,10 @@ from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI
 from spool.record import Inference, UsageMetric
 from tests.gateway.normalise.otlp.items import log, point, read_logs, read_points
 
-CLAUDE: dict[str, Any] = {"resource": {"service.name": "claude-code"}, "scope": "com.anthropic.claude_code.events"}
+CLAUDE: dict[str, Any] = {
+    "resource": {"service.name": "claude-code"},
+    "scope": "com.anthropic.claude_code.events",
+}
 CODEX: dict[str, Any] = {"resource": {"service.name": "codex_cli_rs"}, "scope": "codex_otel"}
 
 
@@ -23,7 +26,11 @@ def only(attributes: dict[str, Any], **how: Any) -> Inference:
 
 def test_a_refusal_has_the_id_of_its_request() -> None:
     """The request was billed; without an id a refusal is of no call that is known."""
-    refusal = {"event.name": "api_refusal", "request_id": "req_011CAbCdEfGhIjKlMnOp", "model": "claude-sonnet-5"}
+    refusal = {
+        "event.name": "api_refusal",
+        "request_id": "req_011CAbCdEfGhIjKlMnOp",
+        "model": "claude-sonnet-5",
+    }
     request = {**refusal, "event.name": "api_request", "input_tokens": 5, "output_tokens": 1, "cost_usd": 0.1}
     outcome = read_logs(log(request, **CLAUDE), log(refusal, **CLAUDE))
     assert 1 == len({identity.id for identity in outcome.identities})
@@ -45,7 +52,11 @@ def test_skills_and_plugins_are_tags() -> None:
 @pytest.mark.parametrize(("status", "calls"), [(429, 1), ("503", 1), (101, 0), (None, 0)])
 def test_a_request_over_a_web_socket_that_failed_is_a_call(status: Any, calls: int) -> None:
     """One that did not is told by the event of its answer."""
-    said = {"event.name": "codex.websocket_request", "http.response.status_code": status, "model": "gpt-6-sol"}
+    said = {
+        "event.name": "codex.websocket_request",
+        "http.response.status_code": status,
+        "model": "gpt-6-sol",
+    }
     outcome = read_logs(log({name: value for name, value in said.items() if value is not None}, **CODEX))
     assert (calls, 1 - calls) == (len(outcome.records), outcome.ignored[NOT_AI])
 
@@ -62,7 +73,8 @@ def test_a_request_over_a_web_socket_that_failed_is_a_call(status: Any, calls: i
 def test_a_sub_agent_is_the_agent(event: str, service: str, said: dict[str, str], agent: str | None) -> None:
     """The main one has no name."""
     record = only(
-        {"event.name": event, "model": "m", "input_token_count": 1, **said}, resource={"service.name": service}
+        {"event.name": event, "model": "m", "input_token_count": 1, **said},
+        resource={"service.name": service},
     )
     assert agent == record.tags.get("agent")
 
@@ -96,7 +108,12 @@ def test_what_qwen_code_sums_up_repeats_its_calls() -> None:
     """Compressions, agents of an arena and workflows: each of their calls has an event."""
     summed: dict[str, dict[str, Any]] = {
         "chat_compression": {"tokens_before": 9000, "compression_input_token_count": 9000},
-        "arena_agent_completed": {"agent_model_id": "m", "total_tokens": 110, "input_tokens": 100, "output_tokens": 10},
+        "arena_agent_completed": {
+            "agent_model_id": "m",
+            "total_tokens": 110,
+            "input_tokens": 100,
+            "output_tokens": 10,
+        },
         "workflow_run": {"tokens_spent": 4000, "agents_completed": 3},
     }
     qwen = {"service.name": "qwen-code"}
@@ -104,7 +121,9 @@ def test_what_qwen_code_sums_up_repeats_its_calls() -> None:
         *(log({"event.name": f"qwen-code.{name}", **said}, resource=qwen) for name, said in summed.items())
     )
     assert {NOT_AI: 3} == dict(outcome.ignored)
-    outcome = read_points(point("qwen-code.arena.agent.tokens", 100, {"model_id": "m", "type": "input"}, resource=qwen))
+    outcome = read_points(
+        point("qwen-code.arena.agent.tokens", 100, {"model_id": "m", "type": "input"}, resource=qwen)
+    )
     assert {MERGED: 1} == dict(outcome.ignored)
 
 

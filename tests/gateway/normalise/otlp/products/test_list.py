@@ -20,7 +20,16 @@ def test_every_module_of_a_product_is_listed() -> None:
 
 def test_no_two_products_claim_the_same_name() -> None:
     """What stands for one product alone stands in one declaration; of marks the first in the list counts."""
-    tables = ("scopes", "scope_beginnings", "services", "sdks", "events", "metrics", "containers", "reductions")
+    tables = (
+        "scopes",
+        "scope_beginnings",
+        "services",
+        "sdks",
+        "events",
+        "metrics",
+        "containers",
+        "reductions",
+    )
     for table in tables:
         names = [name for product in PRODUCTS for name in getattr(product, table)]
         assert len(names) == len(set(names)), table
@@ -28,7 +37,9 @@ def test_no_two_products_claim_the_same_name() -> None:
 
 def test_names_of_a_product_belong_to_fields_that_there_are() -> None:
     """A field that nobody reads would be declared for nothing."""
-    assert [] == [(product.source, field) for product in PRODUCTS for field in product.names if field not in FIELDS]
+    assert [] == [
+        (product.source, field) for product in PRODUCTS for field in product.names if field not in FIELDS
+    ]
 
 
 def test_logfire_marks_the_spans_of_everybody_and_comes_last() -> None:

@@ -1,4 +1,7 @@
-"""What newer real clients sent: answers in lists, a provider's usage beside a framework's, failures told as good."""
+"""
+What newer real clients sent: answers in lists, a provider's usage beside a framework's, failures told as
+good.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ ANSWER = {
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_list_of_one_whole_answer_is_that_answer(encoding: str) -> None:
-    """OpenAI's agents for JavaScript write it without a role; the SDK's span in another trace bears the same id."""
+    """
+    OpenAI's agents for JavaScript write it without a role; the SDK's span in another trace bears the same id.
+    """
     counted = {**LLM, "llm.token_count.prompt": 410, "llm.token_count.completion": 22}
     agents = only(traces(span(1, {**counted, "output.value": json.dumps([ANSWER])})), encoding=encoding)
     sdk = only(traces(span(2, {**counted, "output.value": json.dumps(ANSWER)})), encoding=encoding)
@@ -43,11 +48,17 @@ def test_a_list_of_one_whole_answer_is_that_answer(encoding: str) -> None:
 
 @pytest.mark.parametrize(
     "several",
-    [[ANSWER, ANSWER | {"id": "chatcmpl-bb11bb22cc33dd44ee55"}], [{"id": ANSWER["id"], "model": "gpt-4o-mini"}], [{}]],
+    [
+        [ANSWER, ANSWER | {"id": "chatcmpl-bb11bb22cc33dd44ee55"}],
+        [{"id": ANSWER["id"], "model": "gpt-4o-mini"}],
+        [{}],
+    ],
 )
 def test_other_lists_name_no_answer(several: list[Any]) -> None:
     """Two answers are not one, and an element without usage may be a message."""
-    record = only(traces(span(1, {**LLM, "llm.token_count.prompt": 410, "output.value": json.dumps(several)})))
+    record = only(
+        traces(span(1, {**LLM, "llm.token_count.prompt": 410, "output.value": json.dumps(several)}))
+    )
     assert (None, None) == (record.request_id, record.cache_read_tokens)
 
 
@@ -59,9 +70,16 @@ def test_other_lists_name_no_answer(several: list[Any]) -> None:
     [(540, (500, 40, None, None, 12)), (552, (500, 52, None, None, 12)), (None, (500, 52, None, None, 12))],
 )
 def test_thoughts_are_inside_the_candidates_where_the_total_says_so(total: int | None, expected: Any) -> None:
-    """Google's ADK writes another provider's usage in Gemini's shape; Gemini's own thoughts stand beside them."""
+    """
+    Google's ADK writes another provider's usage in Gemini's shape; Gemini's own thoughts stand beside them.
+    """
     usage = {"prompt_token_count": 500, "candidates_token_count": 40, "thoughts_token_count": 12}
-    call = {**LLM, "llm.token_count.prompt": 500, "llm.token_count.completion": 40, "gen_ai.usage.output_tokens": 52}
+    call = {
+        **LLM,
+        "llm.token_count.prompt": 500,
+        "llm.token_count.completion": 40,
+        "gen_ai.usage.output_tokens": 52,
+    }
     if total is not None:
         usage["total_token_count"] = total
         call["llm.token_count.total"] = total
@@ -128,7 +146,10 @@ def test_a_call_that_names_no_model_may_name_it_plainly(name: str, value: str) -
 @pytest.mark.parametrize("value", ["the best model of all", '{"model": "gpt-4o"}', "x" * 129])
 def test_a_plain_name_of_a_model_is_one_word(value: str) -> None:
     """A sentence or an object is no model."""
-    assert None is only(traces(span(1, {"gen_ai.operation.name": "chat", "model": value}, **FAILED))).request_model
+    assert (
+        None
+        is only(traces(span(1, {"gen_ai.operation.name": "chat", "model": value}, **FAILED))).request_model
+    )
 
 
 # --- Spans of events inside a call --------------------------------------------------------------------------

@@ -49,7 +49,9 @@ def test_a_failed_call_of_another_name_counts_too() -> None:
     assert ("error", None) == (record.status, record.input_tokens)
 
 
-@pytest.mark.parametrize("name", ["openrouter-connection-test", "generation", "provider attempt 2: Amazon Bedrock"])
+@pytest.mark.parametrize(
+    "name", ["openrouter-connection-test", "generation", "provider attempt 2: Amazon Bedrock"]
+)
 def test_what_repeats_or_tries_out_is_no_call(name: str) -> None:
     """The connection test of a destination is a span without attributes."""
     outcome = normalised(traces(span(1, {}, name=name), scope="openrouter"))

@@ -1,4 +1,7 @@
-"""What real clients sent: spans that are no calls, failures with a good status, whose a span is, how it is priced."""
+"""
+What real clients sent: spans that are no calls, failures with a good status, whose a span is, how it is
+priced.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,9 @@ def test_an_exception_without_an_answer_is_a_failure(encoding: str) -> None:
     assert "error" == only(traces(raised(1, unnamed)), encoding=encoding).status
 
 
-@pytest.mark.parametrize("answer", [USAGE, {"gen_ai.response.id": "chatcmpl-1"}, {"gen_ai.response.model": "gpt-4o-1"}])
+@pytest.mark.parametrize(
+    "answer", [USAGE, {"gen_ai.response.id": "chatcmpl-1"}, {"gen_ai.response.model": "gpt-4o-1"}]
+)
 def test_an_exception_beside_an_answer_is_none(answer: dict[str, Any]) -> None:
     """Whoever read the answer may have raised it."""
     assert "ok" == only(traces(raised(1, {**CHAT, **answer}))).status
@@ -92,7 +97,9 @@ def test_spans_of_litellms_scope_are_litellms_whatever_marks_them() -> None:
     assert ("litellm", "chatcmpl-A1B2C3D4E5F6G7H8I9", 1200, 80, None) == (
         record.source, record.request_id, record.input_tokens, record.output_tokens, record.cost,
     )  # fmt: skip
-    assert "openinference" == only(traces(span(1, call), scope="openinference.instrumentation.litellm")).source
+    assert (
+        "openinference" == only(traces(span(1, call), scope="openinference.instrumentation.litellm")).source
+    )
 
 
 def test_a_response_id_of_openinference_joins_reports() -> None:
@@ -104,7 +111,12 @@ def test_a_response_id_of_openinference_joins_reports() -> None:
 
 def test_the_requested_model_of_openinference_comes_first() -> None:
     """The older name may be that of the model that answered."""
-    call = {**LLM, **COUNTED, "llm.request.model_name": "gpt-4o-mini", "llm.response.model_name": "gpt-4o-mini-1"}
+    call = {
+        **LLM,
+        **COUNTED,
+        "llm.request.model_name": "gpt-4o-mini",
+        "llm.response.model_name": "gpt-4o-mini-1",
+    }
     record = only(traces(span(1, call)))
     assert ("gpt-4o-mini", "gpt-4o-mini-1") == (record.request_model, record.response_model)
 

@@ -1,4 +1,7 @@
-"""Senders of 2026: credits, costs and counters under names of their own, and operations of the newer conventions."""
+"""
+Senders of 2026: credits, costs and counters under names of their own, and operations of the newer
+conventions.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,9 @@ def test_costs_in_dollars_under_other_names(stated: dict[str, Any], cost: str | 
         ({"gateway": {"cost": -1}, "openai": {"cost": 3}}, "gateway", None),
     ],
 )  # fmt: skip
-def test_the_ai_sdk_tells_what_a_gateway_charged(metadata: dict[str, Any], provider: str, cost: str | None) -> None:
+def test_the_ai_sdk_tells_what_a_gateway_charged(
+    metadata: dict[str, Any], provider: str, cost: str | None
+) -> None:
     """Vercel's own or OpenRouter; Vercel's is no provider, and the model names one."""
     call = {
         "ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "openai/gpt-6-sol",
@@ -149,7 +154,8 @@ def test_opencodes_counters_are_its_own_under_any_beginning(beginning: str) -> N
     """Who chooses that of Claude Code's family has no calls of Claude Code for it."""
     types = ("input", "output", "reasoning", "cacheRead", "cacheCreation")
     points = [
-        point(f"{beginning}token.usage", 5, {"type": type}, scope="com.opencode", unit="tokens") for type in types
+        point(f"{beginning}token.usage", 5, {"type": type}, scope="com.opencode", unit="tokens")
+        for type in types
     ]
     points += [
         point(f"{beginning}cost.usage", 0.5, scope="com.opencode", unit="USD"),
@@ -203,12 +209,17 @@ def test_a_turn_of_a_conversation_repeats_its_calls() -> None:
 
 
 def test_counters_of_the_draft_count_each_token_once() -> None:
-    """What the input and the output are made up of is no more than they; another family of the meter repeats them."""
+    """
+    What the input and the output are made up of is no more than they; another family of the meter repeats
+    them.
+    """
     beginning, model = "gen_ai.client.inference.", {"gen_ai.request.model": "m"}
     told = [("tokens", "type", word) for word in ("input", "output")]
     told += [("input_tokens_by_cache", "cache", word) for word in ("none", "read", "creation")]
     told += [("output_tokens_by_phase", "phase", word) for word in ("response", "reasoning")]
-    points = [point(f"{beginning}{name}", 5, {f"gen_ai.token.{key}": word, **model}) for name, key, word in told]
+    points = [
+        point(f"{beginning}{name}", 5, {f"gen_ai.token.{key}": word, **model}) for name, key, word in told
+    ]
     points.append(point("gen_ai.client.token.usage", 5, {"gen_ai.token.type": "input", **model}))
     outcome = read_points(*points)
     assert {MERGED: 3} == dict(outcome.ignored)

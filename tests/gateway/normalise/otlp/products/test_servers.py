@@ -29,7 +29,11 @@ REPEATS = [
     "sglang:prompt_tokens_histogram", "sglang:num_used_tokens", "sglang:token_usage", "tgi_request_max_new_tokens",
     "tgi_batch_current_max_tokens", "llamacpp:kv_cache_tokens", "ollama_tokens_per_second",
 ]  # fmt: skip
-DURATIONS = ["vllm:time_to_first_token_seconds", "sglang:inter_token_latency_seconds", "llamacpp:prompt_tokens_seconds"]
+DURATIONS = [
+    "vllm:time_to_first_token_seconds",
+    "sglang:inter_token_latency_seconds",
+    "llamacpp:prompt_tokens_seconds",
+]
 
 
 @pytest.mark.parametrize("counted", [False, True])
@@ -38,9 +42,15 @@ DURATIONS = ["vllm:time_to_first_token_seconds", "sglang:inter_token_latency_sec
 def test_what_was_served_is_shown_and_not_counted(
     source: str, name: str, token_type: str, cumulative: bool, counted: bool
 ) -> None:
-    """With a colon or without, with `_total` or without; counted where the operator says that nobody else tells it."""
+    """
+    With a colon or without, with `_total` or without; counted where the operator says that nobody else tells
+    it.
+    """
     names = {f"{colon}{total}" for colon in (name, name.replace(":", "_")) for total in ("", "_total")}
-    points = [point(each, 5, {"model_name": "qwen3", "engine": "0"}, cumulative=cumulative) for each in sorted(names)]
+    points = [
+        point(each, 5, {"model_name": "qwen3", "engine": "0"}, cumulative=cumulative)
+        for each in sorted(names)
+    ]
     outcome = read_points(*points, options=Options(counted=frozenset([source] if counted else ["otel"])))
     found = [one for one in outcome.records if isinstance(one, UsageMetric)]
     found += [one.template for one in outcome.points]

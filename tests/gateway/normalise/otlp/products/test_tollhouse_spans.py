@@ -24,9 +24,12 @@ FORWARDED = {
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_forwarded_span_is_taken_as_it_is(encoding: str) -> None:
-    """No dialect: counts stay as they are, `none` is a user there, the record keeps its id and is not priced."""
+    """
+    No dialect: counts stay as they are, `none` is a user there, the record keeps its id and is not priced.
+    """
     outcome = normalised(
-        traces(span(1, FORWARDED), scope="strands.telemetry.tracer", resource={"user.id": "not me"}), encoding=encoding
+        traces(span(1, FORWARDED), scope="strands.telemetry.tracer", resource={"user.id": "not me"}),
+        encoding=encoding,
     )
     (record,) = outcome.records
     assert (bytes.fromhex(ID), {0}) == (record.id, outcome.forwarded)
@@ -80,7 +83,13 @@ def test_a_text_that_no_server_would_send_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("stated", "region"),
-    [("us-east-1", "us-east-1"), ("East US 2", "eastus2"), ("r" * 65, None), ("any words at all!", None), (7, None)],
+    [
+        ("us-east-1", "us-east-1"),
+        ("East US 2", "eastus2"),
+        ("r" * 65, None),
+        ("any words at all!", None),
+        (7, None),
+    ],
 )
 def test_a_region_is_summed_under_one_spelling(stated: Any, region: str | None) -> None:
     """Whatever says that it is a Tollhouse: a region is a name of one, as from any other source."""
