@@ -40,9 +40,8 @@ class Linger:
             if not self._seconds or closed <= self._below:
                 self._below = max(closed, self._below)
                 yield self._below
-            while (
-                closed > self._below
-            ):  # a whole delivery leaves at once; what is left over is no news of the log
+            # a whole delivery leaves at once; what is left over is no news of the log
+            while closed > self._below:
                 self._below = max(await self._wait(), self._below)
                 yield self._below
 

@@ -139,9 +139,8 @@ class RouteLoop:
             await self._forward(delivery)
         except Exception as error:  # what became of it could not be said: it must not stay in hand
             not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
-            with suppress(
-                SpoolError
-            ):  # then it is due again at once, and known as one that may have been taken
+            # then it is due again at once, and known as one that may have been taken
+            with suppress(SpoolError):
                 await self._deliveries.give_back(delivery, reason=str(error), not_before=not_before)
             raise
         self._wake()
@@ -318,9 +317,8 @@ class RouteLoop:
                         continue
                     rest_s = await self._until_due()
                     self._waits = ""
-                except (
-                    SpoolUnavailable
-                ) as error:  # nothing was settled, nothing is lost: the spool says what it needs
+                except SpoolUnavailable as error:
+                    # nothing was settled, nothing is lost: the spool says what it needs
                     self._tell_waiting(str(error))
                     rest_s = AFTER_A_FAULT_S
                 except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost

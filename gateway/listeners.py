@@ -26,9 +26,8 @@ _log = logging.getLogger(__name__)
 UPLOAD_S = 1.0  # what bodies get to arrive when the server stops
 DRAIN_S = 4.0  # and what has arrived, to be answered
 CUT_S = 1.0  # and calls of gRPC after that: all waits of a stop together stay under the 10 s of `docker stop`
-LEAVE_S = (
-    2.0  # before that, what connections get to send their last request, where a successor takes new ones
-)
+# before that, what connections get to send their last request, where a successor takes new ones
+LEAVE_S = 2.0
 LOOK_S = 0.02
 SETTLE_S = 0.2  # and what a connection that was just accepted gets to send its first
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from spool.errors import SpoolError
 from spool.settings import POSTGRES, SQLITE, StorageSettings
 
-if (
-    TYPE_CHECKING
-):  # it brings everything that is kept, and whoever reads a configuration needs the names alone
+# it brings everything that is kept, and whoever reads a configuration needs the names alone
+if TYPE_CHECKING:
     from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 __all__ = [

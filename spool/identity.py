@@ -81,9 +81,8 @@ def is_long(response_id: str) -> bool:
     Whether enough of the id remains after its prefix (`chatcmpl-`, `msg_`, ...) to be unique everywhere.
     """
     before = response_id[:-LONG_ENOUGH]
-    if (
-        "-" in before or "_" in before
-    ):  # whether or not a prefix ends there: nearly every id, and found at once
+    # whether or not a prefix ends there: nearly every id, and found at once
+    if "-" in before or "_" in before:
         return True
     prefix = _PREFIX.match(response_id)
     return len(response_id) - (prefix.end() if prefix else 0) >= LONG_ENOUGH

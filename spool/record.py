@@ -66,9 +66,8 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     # Its further names (spool.identity), 16 bytes each: only the log reads them, to know the call after a
     # restart.
     also: bytes | None = None
-    cache_write_1h_tokens: int | None = (
-        None  # of cache_write_tokens, those kept for an hour; told by some sources
-    )
+    # of cache_write_tokens, those kept for an hour; told by some sources
+    cache_write_1h_tokens: int | None = None
     region: str | None = None  # where the provider processed it, in the provider's word; told by some sources
     # Of a shadow that was a call of its own until a further report fitted it and another: the id of that
     # other one.

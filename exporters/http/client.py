@@ -33,9 +33,8 @@ class ClientSettings:
     compression: str = "gzip"  # or "none"
     idempotency_header: str = "Idempotency-Key"
     user_agent: str = "tollhouse"
-    may_take_and_fail: bool = (
-        False  # who answers may have taken what it answers with 500, and remembers no errors
-    )
+    # who answers may have taken what it answers with 500, and remembers no errors
+    may_take_and_fail: bool = False
 
 
 class Client:

@@ -44,9 +44,8 @@ class ChannelSender:
         self._table = table
         self._clock = clock
         self._stamp = channel.stamp()
-        self._seen = (
-            0  # the version of the registry that was looked at last, and of what waits for this channel
-        )
+        # the version of the registry that was looked at last, and of what waits for this channel
+        self._seen = 0
         self._changes = -1
         # A start, and a channel that was set up anew, try at once what waited for a later try.
         self._is_eager = True

@@ -108,9 +108,8 @@ def _put(text: str, path: tuple[str, ...], value: str) -> str:
         at = _line_end(text, each.end)
         if each.value is None and each.path == path[:-1]:
             return f"{text[:at]}{newline}{pair}{text[at:]}"
-        if (
-            each.value is not None and each.path[:-1] == path[:-1] and not each.table
-        ):  # dotted keys without a header
+        # dotted keys without a header
+        if each.value is not None and each.path[:-1] == path[:-1] and not each.table:
             dotted = ".".join(map(_key, path))
             return f"{text[:at]}{newline}{dotted} = {value}{text[at:]}"
     header = f"[{'.'.join(map(_key, path[:-1]))}]{newline}"

@@ -106,9 +106,8 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
         show=shown_recommendation,
         identity=Sort(value=lambda row: row.id),
         sorts={
-            "savings": Sort(
-                value=lambda row: float(Decimal(row.saving.monthly_savings))
-            ),  # to sort by; shown exactly
+            # to sort by; shown exactly
+            "savings": Sort(value=lambda row: float(Decimal(row.saving.monthly_savings))),
             "last_updated": Sort(value=lambda row: row.last_updated),
             "status": Sort(value=lambda row: STATUSES.index(row.status)),
             "type": Sort(value=lambda row: row.saving.type),

@@ -32,9 +32,8 @@ def main() -> None:
         signal.SIGHUP,
     ):  # sent to all of a service: the server says when
         signal.signal(ignored, signal.SIG_IGN)
-    with suppress(
-        OSError, AttributeError
-    ):  # only Linux can; elsewhere the socket's end ends it, after its job
+    # only Linux can; elsewhere the socket's end ends it, after its job
+    with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
     with suppress(OSError, ValueError):  # a service manager may forbid it, and then bounds the memory of all
         resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))

@@ -253,9 +253,8 @@ class Access:
         Whether a key would be refused by what is in memory, and another gateway may just have changed that.
         """
         secret = _without_prefix(given or "").strip()
-        if not secret or secret.startswith(
-            "thd_"
-        ):  # a device's key says itself whether it is newer than memory
+        # a device's key says itself whether it is newer than memory
+        if not secret or secret.startswith("thd_"):
             return False
         key = self._find(secret)
         if key is not None:

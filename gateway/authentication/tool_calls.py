@@ -11,9 +11,8 @@ from spool.clock import Clock
 
 DAY_S = 86_400
 MINUTE_S = 60
-MESSAGES_A_CALL = (
-    10  # that a key may send for each call of a tool that it may make: lists, prompts and pings, too
-)
+# that a key may send for each call of a tool that it may make: lists, prompts and pings, too
+MESSAGES_A_CALL = 10
 
 
 class ToolCalls:

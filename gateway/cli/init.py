@@ -174,8 +174,7 @@ def _keys(section: type[Any], values: Mapping[str, Any], defaults: Sequence[str]
         key = found[name]
         value = values.get(name, key.default)
         text = written(key.kind, value) if key.kind in UNITS else value
-        line = (
-            f"{name} = {json.dumps(text, ensure_ascii=False)}"  # texts and lists of them are the same in TOML
-        )
+        # texts and lists of them are the same in TOML
+        line = f"{name} = {json.dumps(text, ensure_ascii=False)}"
         yield f"# {key.setting.words}"
         yield line if name in values else f"#{line}"

@@ -196,9 +196,8 @@ class FinalCostPuller:
 
     async def _ask_for(self, seller: SellerSettings, waiting: Waiting, number: int) -> None:
         sold, known = SELLERS[seller.name], await self._record(number)
-        if not isinstance(known, Inference) or not sold.sold(
-            known, seller.providers
-        ):  # a report told it meanwhile
+        # a report told it meanwhile
+        if not isinstance(known, Inference) or not sold.sold(known, seller.providers):
             waiting.drop(number)
             return
         try:

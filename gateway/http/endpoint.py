@@ -154,9 +154,8 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
             except (Refusal, BadPayload):
                 receivers.access.count(bearer, bytes=lease.held)  # it cost as much as one that is taken
                 raise
-            if (
-                row.body is not bytes
-            ):  # what is sent in counts as of when it began; a change, as of when it is here
+            # what is sent in counts as of when it began; a change, as of when it is here
+            if row.body is not bytes:
                 check_still_open(row, request, receivers)
             receivers.access.charge(bearer, requests=0, bytes=len(body))
             admitted.body = _decode(row, body)
@@ -242,9 +241,8 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
     # The exception's text may hold what was sent, so its type and place have to do.
     extra = {"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__}
     _log.error("an endpoint failed", extra={**extra, "where": where(error)})
-    if isinstance(
-        error, OSError
-    ):  # a disk or a lack of descriptors: that passes, and a sender drops what meets a 500
+    # a disk or a lack of descriptors: that passes, and a sender drops what meets a 500
+    if isinstance(error, OSError):
         message = "The machine could not do this now; send it again shortly."
         return Refusal(503, "unavailable", message, retry_after_s=1)
     return Refusal(500, "internal", "Tollhouse made a mistake; the operator finds it in the log.")

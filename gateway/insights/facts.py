@@ -103,9 +103,8 @@ class Facts:
     differing_periods: int = 0  # hours and days of the ledger that are not what the log keeps of them
     clock_step_s: float = 0.0  # by how much the wall clock is ahead of the time that is used
     node_settings: Sequence[NodeSettings] = ()  # of the gateways on one storage, if they differ
-    oldest_transaction_s: float | None = (
-        None  # of anybody in the database that they share; None: not known, or none
-    )
+    # of anybody in the database that they share; None: not known, or none
+    oldest_transaction_s: float | None = None
     keys: Sequence[Key] = ()
     devices: Sequence[Device] = ()
     shares: Sequence[KeyShare] = ()  # of keys that hold nearly what they may of what is one for all

@@ -27,9 +27,8 @@ from spool.record import AiRecord, Inference
 from spool.steady_clock import SteadyClock
 from spool.turns.fair_turns import current_work, pause_when_due
 
-SHARED_PART = (
-    128  # records that are kept together while others wait, too: a commit of them takes a few milliseconds
-)
+# records that are kept together while others wait, too: a commit of them takes a few milliseconds
+SHARED_PART = 128
 SHARED_POINTS = 32  # the same of a payload with counters, of which each takes several times as long
 TURN = 25  # records between two looks at the time
 
@@ -123,9 +122,8 @@ class Intake:
             else:
                 self._shadows.note_counter(record, key=bearer.name)
                 may_repeat = True
-            if (
-                may_repeat and place not in outcome.forwarded
-            ):  # another Tollhouse has decided already what counts
+            # another Tollhouse has decided already what counts
+            if may_repeat and place not in outcome.forwarded:
                 undecided[place] = record
         windows = self._note_sessions(outcome) if outcome.sessions else PendingChange()
         for number, point in enumerate(outcome.points, start=1):

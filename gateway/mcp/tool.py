@@ -14,9 +14,8 @@ from spool.registry.operators import Actor
 
 MAX_BYTES = 40_000  # of an answer, text and structured content together
 ANSWERED, MISTAKEN = "answered", "mistaken"
-_DIMENSION = (
-    "dimension of the ledger"  # in place of the names, which are known only when the schema is asked for
-)
+# in place of the names, which are known only when the schema is asked for
+_DIMENSION = "dimension of the ledger"
 
 # The name of a dimension: the schema lists those of the ledger.
 DimensionName = Annotated[str, msgspec.Meta(extra_json_schema={"$comment": _DIMENSION})]

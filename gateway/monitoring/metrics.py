@@ -28,9 +28,8 @@ ANSWER_S = 5.0  # of the storage; Prometheus waits for ten
 LAG_EVERY_S = 0.1
 LAG_WINDOW_S = 15.0  # longer than the usual scrape interval, so that no peak falls between two scrapes
 
-MAX_DETAILS = (
-    500  # of each kind that have a series of their own: sources that senders name, pairs of sources, reasons
-)
+# of each kind that have a series of their own: sources that senders name, pairs of sources, reasons
+MAX_DETAILS = 500
 OTHER = "other"
 
 # term of a commit -> (metric, the label beside topic, help)

@@ -14,9 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping
 _log = logging.getLogger(__name__)
 
 STARTING_EVERY_S = 10.0
-MORE_TIME = (
-    "EXTEND_TIMEOUT_USEC=60000000"  # counted from each message: a start that hangs is ended all the same
-)
+# counted from each message: a start that hangs is ended all the same
+MORE_TIME = "EXTEND_TIMEOUT_USEC=60000000"
 
 
 class ServiceManager:

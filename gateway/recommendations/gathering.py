@@ -26,9 +26,8 @@ from spool.registry.views import EXCLUDES
 
 RECENT_DAYS = 7
 _WORK = ("source", "provider", "model", "team", f"{TAG}service")  # the fields of Work
-MOST_A_DAY = (
-    2_000  # the most costly sums of each day: what is left out is not advised on, and counts as no saving
-)
+# the most costly sums of each day: what is left out is not advised on, and counts as no saving
+MOST_A_DAY = 2_000
 
 Chosen = Callable[[Dimensions], bool]
 

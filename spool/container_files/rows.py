@@ -23,9 +23,8 @@ UNTOLD = "untold"  # the upstream is to hear of them
 MISSING = "missing"  # of `cluster` and `key`: wanted again, and the bytes are not here
 OVERDUE = "overdue"  # announced, and the address ended before `now`
 UNSENT = "unsent"  # uploaded before `now`
-SPENT = (
-    "spent"  # delivered before `now`, and the bytes are still here; of `cluster` and `key` if they are given
-)
+# delivered before `now`, and the bytes are still here; of `cluster` and `key` if they are given
+SPENT = "spent"
 FORGETTABLE = "forgettable"  # nothing is to be done for them, and no bytes are here
 SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE)
 

@@ -11,9 +11,8 @@ from spool.log.books import ROUTE_TERMS
 MAX_WAITING = 16
 STUCK_AFTER = 8  # 5xx answers while others passed: a single record that met them is shown as stuck
 SUSPECT_AFTER = 3  # 5xx answers while nothing passed: a batch that met them is tried in halves
-SAME_ANSWERS = (
-    3  # as many times under one key, the same answer is taken for one that the destination remembers
-)
+# as many times under one key, the same answer is taken for one that the destination remembers
+SAME_ANSWERS = 3
 REPLAY_RECORDS = 1000  # in one delivery of a replay
 KEPT_REFUSALS = 1000  # partial refusals listed for each route
 

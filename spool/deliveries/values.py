@@ -36,9 +36,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     refusals: int = 0  # how often this single record was refused alone
     refused_at: float | None = None  # the first time
     proven: bool = False  # another record of the route was accepted since this one was first refused
-    ambiguous: bool = (
-        False  # it may have been taken under its idempotency key: sent, and no answer said otherwise
-    )
+    # it may have been taken under its idempotency key: sent, and no answer said otherwise
+    ambiguous: bool = False
     last_error: str | None = None
     mark: str | None = None
     replay: bool = False
@@ -56,9 +55,8 @@ class Settlement:
     delivered: int
     refused: int = 0  # a partial success named them
     shadow: int = 0
-    unmapped: int = (
-        0  # usage events that the destination takes only as something else, which nothing makes of them
-    )
+    # usage events that the destination takes only as something else, which nothing makes of them
+    unmapped: int = 0
     damaged: int = 0
     words: str | None = None  # the upstream's, when it refused some
 
@@ -94,9 +92,8 @@ class RouteState:
     dead: int
     stuck: int
     unknown: int = 0  # records whose arrival is not known, those of replays among them
-    ambiguous: int = (
-        0  # records that were sent without a clear answer so far, and then again under the same key
-    )
+    # records that were sent without a clear answer so far, and then again under the same key
+    ambiguous: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

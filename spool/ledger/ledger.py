@@ -180,9 +180,8 @@ class Ledger:
         """
         async with self._turn:
             if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
-                if (
-                    self.is_shared
-                ):  # the sums are as old as the log: a database that lost both, or others saw further
+                # the sums are as old as the log: a database that lost both, or others saw further
+                if self.is_shared:
                     self._reach = (await self._state())["reach"]
                     await self._bring_back(log)
                 else:

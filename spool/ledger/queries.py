@@ -90,9 +90,8 @@ class CostRow:
     cache_write_tokens: int
     reasoning_tokens: int
     cache_write_1h_tokens: int  # of cache_write_tokens, those kept for an hour, as far as sources tell
-    cached_input_tokens: (
-        int  # of the calls that the gateway's cache answered: in the sums above, on no provider's bill
-    )
+    # of the calls that the gateway's cache answered: in the sums above, on no provider's bill
+    cached_input_tokens: int
     cached_output_tokens: int
     latency_ms: int
     latency: tuple[int, ...]  # calls by LATENCY_EDGES_MS, the last are beyond

@@ -54,9 +54,8 @@ _REASONING_APART = ("gemini_cli.", "opencode.")
 _INPUT_TYPES = frozenset({"input", "input_uncached", "tool_input"})
 _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
-MAX_TAG = (
-    256  # characters of a chosen tag's value; each is cut by itself, so that their text together stays JSON
-)
+# characters of a chosen tag's value; each is cut by itself, so that their text together stays JSON
+MAX_TAG = 256
 
 
 class Dimensions(NamedTuple):

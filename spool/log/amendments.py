@@ -69,9 +69,8 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
             for name in (total, *parts):
                 fields.pop(name, None)
     written = fields.get("cache_write_tokens", first.cache_write_tokens)
-    if fields.get("cache_write_1h_tokens", 0) > (
-        written or 0
-    ):  # the writes that it is a part of were left out
+    # the writes that it is a part of were left out
+    if fields.get("cache_write_1h_tokens", 0) > (written or 0):
         del fields["cache_write_1h_tokens"]
     start, end = (fields.get(name, getattr(first, name)) for name in ("start_time", "end_time"))
     if start is not None and end is not None and end < start:  # two clocks

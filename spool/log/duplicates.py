@@ -357,9 +357,8 @@ class OldestIds:
             ends.append(self.next_place)
         for topic, number in ends:
             through[topic] = max(number - 1, through.get(topic, 0))
-        if (
-            self.next_place
-        ):  # it may be a further name of a record whose id is taken: a start reads that record again
+        # it may be a further name of a record whose id is taken: a start reads that record again
+        if self.next_place:
             topic, number = self.next_place
             if number > self.through.get(topic, 0):
                 through[topic] = number - 1

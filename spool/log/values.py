@@ -54,13 +54,11 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...]
     ] = ()  # attribute names of items like AI calls that match no dialect
     before: Sequence[str] = ()  # of the last part of a request: the receipts of its other parts
-    price: Callable[[Inference], None] | None = (
-        None  # estimates anew what these records add counts or a model to
-    )
+    # estimates anew what these records add counts or a model to
+    price: Callable[[Inference], None] | None = None
     amount_of: AmountOf | None = None  # of a usage event
-    request: RequestNames | None = (
-        None  # its sender chose a key: a known request adds nothing, the key has one body
-    )
+    # its sender chose a key: a known request adds nothing, the key has one body
+    request: RequestNames | None = None
     is_repeat: bool = False  # the request was known when this was made: else it is refused with Stale
 
 

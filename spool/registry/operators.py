@@ -77,9 +77,8 @@ class Person:
     email: str
     role: str
     decides_role: bool  # the role is the provider's to say, and not the list of operators'
-    is_mapped: bool = (
-        False  # the role is that of one of the groups, not the one that a person without such a group has
-    )
+    # the role is that of one of the groups, not the one that a person without such a group has
+    is_mapped: bool = False
     issuer: str
     subject: str
     session: str = ""

@@ -276,9 +276,8 @@ async def passes_quick_check(database: Database) -> bool:
 
 async def _opened(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     connection = _Connection(connector, iter_chunk_size=64)
-    connection._thread.daemon = (
-        True  # a connection that a failure left open must not keep the process from ending
-    )
+    # a connection that a failure left open must not keep the process from ending
+    connection._thread.daemon = True
     try:
         await connection
     except BaseException:

@@ -32,9 +32,8 @@ async def open_storage(options: StorageOptions) -> Storage:
     """See `spool.engines.open_storage`."""
     try:
         return await _open(options)
-    except (
-        sqlite3.Error
-    ) as error:  # a full disk or an error of the device; damage was handled where it was met
+    except sqlite3.Error as error:
+        # a full disk or an error of the device; damage was handled where it was met
         raise SpoolUnavailable(f"{options.directory} cannot be opened: {error}") from error
 
 

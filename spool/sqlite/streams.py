@@ -30,9 +30,8 @@ async def open_streams(database: Database, clock: Clock) -> SqlStreams:
 
     try:
         await database.transaction(begin)
-    except (
-        sqlite3.Error
-    ) as error:  # a full disk: what is there can still be read, and no total counts as whole
+    except sqlite3.Error as error:
+        # a full disk: what is there can still be read, and no total counts as whole
         if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_FULL:
             raise SpoolUnavailable(f"streams cannot be read: {error}") from error
     return SqlStreams(SqliteTransactions(database, "streams"))

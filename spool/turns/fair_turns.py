@@ -73,9 +73,8 @@ class FairTurns:
         self.weight = 1.0
         self.are_shared = False  # several parties are there
         self.commits_are_shared = False  # several parties had something for a commit of late
-        self.is_wanted = (
-            False  # a request came of a party that used less than the one whose job a thread does
-        )
+        # a request came of a party that used less than the one whose job a thread does
+        self.is_wanted = False
         self.aside: Party | None = None  # that party
         self._now = clock
         self._began = clock()

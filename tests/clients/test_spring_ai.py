@@ -19,9 +19,8 @@ NAMES = ("chat", "stream", "tools", "failures", "embeddings")
 def told(name: str, calls: list[Call]) -> list[Call]:
     """It counts no cache and no reasoning, and for Anthropic the input without the cache."""
     kept = [_counted(call) for call in calls]
-    if (
-        name == "tools"
-    ):  # the call that brings a tool's result is told with the tokens of the call before it added
+    # the call that brings a tool's result is told with the tokens of the call before it added
+    if name == "tools":
         kept = [_summed(call, kept[place - 1]) if place % 2 else call for place, call in enumerate(kept)]
     return kept
 

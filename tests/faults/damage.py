@@ -202,9 +202,8 @@ def change_types(file: Path, rng: random.Random) -> None:
                 value = rng.choice([None, -(2**40), 7.5, "\u00e9", b"\xff\x00", 2**60, ""])
                 odd = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE abs(random()) % 3 = 0"
                 connection.execute(odd, (value,))
-    except (
-        sqlite3.DatabaseError
-    ):  # without its log, or of an earlier version, the file may not have the table
+    except sqlite3.DatabaseError:
+        # without its log, or of an earlier version, the file may not have the table
         flip_bits(file, rng)
     finally:
         connection.close()
@@ -358,9 +357,8 @@ def start_and_kill(directory: Path, *, share: float) -> None:
 def _start_s() -> float:
     """How long a start on an empty directory takes on this machine."""
     with tempfile.TemporaryDirectory() as directory:
-        start_process(
-            [str(COMMAND), "version"], cwd=Path(directory)
-        ).wait()  # what is copied has been started
+        # what is copied has been started
+        start_process([str(COMMAND), "version"], cwd=Path(directory)).wait()
         began = time.monotonic()
         with _server(Path(directory), is_read=True) as process:
             assert process.stdout is not None

@@ -152,9 +152,8 @@ async def test_an_answer_stands_when_the_primary_is_lost(serve: Serve, pair: Pai
     assert (await metrics(node))["tollhouse_storage_answers"] == 0
     later = asyncio.ensure_future(serve(config=config, key_name="later"))  # a start waits for the database
     pair.promote()
-    with pytest.raises(
-        SpoolUnavailable, match="the standby is gone"
-    ):  # it has started; no key is made then, either
+    # it has started; no key is made then, either
+    with pytest.raises(SpoolUnavailable, match="the standby is gone"):
         await later
     await until(lambda: has_records(node, 2))
     third = json_traces(json_span())

@@ -16,9 +16,8 @@ from typing import Any, TypeAlias
 from aiohttp import web
 from aiohttp.web_urldispatcher import PlainResource
 
-Handle: TypeAlias = (
-    "Callable[[Any], Awaitable[web.StreamResponse]]"  # of a web.Request; aiohttp says BaseRequest
-)
+# of a web.Request; aiohttp says BaseRequest
+Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"
 
 # Read by the router as it is written, and by nobody in two ways: nothing is escaped, and no part may be left
 # out.
@@ -47,9 +46,8 @@ def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
 def _matches(application: web.Application) -> Mapping[str, web.UrlMappingMatchInfo]:
     """What the router finds for each path that is one text and takes every method."""
     found: dict[str, web.UrlMappingMatchInfo] = {}
-    for (
-        resource
-    ) in application.router.resources():  # not its routes: those of mounted applications are among them
+    # not its routes: those of mounted applications are among them
+    for resource in application.router.resources():
         if not isinstance(resource, PlainResource) or not _PLAIN.fullmatch(resource.canonical):
             continue
         for route in resource:

@@ -14,9 +14,8 @@ from aiohttp import web
 from gateway.attempts import neighbourhood
 from spool.turns.fair_turns import FairTurns, current_work
 
-Handle: TypeAlias = (
-    "Callable[[Any], Awaitable[web.StreamResponse]]"  # of a web.Request; aiohttp says BaseRequest
-)
+# of a web.Request; aiohttp says BaseRequest
+Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"
 
 
 def in_turns(turns: FairTurns, handle: Handle) -> Handle:

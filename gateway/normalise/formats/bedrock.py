@@ -146,9 +146,8 @@ def _of_data(packed: payload.Raw, field: str, unfolding: Unfolding, wrappers: in
 
 
 def _of_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> Items:
-    if payload.is_exactly(
-        members.get("messageType"), b'"CONTROL_MESSAGE"'
-    ):  # CloudWatch tests the subscription
+    # CloudWatch tests the subscription
+    if payload.is_exactly(members.get("messageType"), b'"CONTROL_MESSAGE"'):
         yield b"{}"
         return
     index = 0

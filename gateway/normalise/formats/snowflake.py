@@ -133,9 +133,8 @@ def _call(
     metadata.tag("credits", credits)
     metadata.describe(record, principal=text(event.USER_ID))
     own_id = None if record.request_id is None else f"{record.request_id}\0{model}"
-    if (
-        own_id is not None and text(event.REQUEST_ID) is None
-    ):  # a query may go on for hours, with a row for each
+    # a query may go on for hours, with a row for each
+    if own_id is not None and text(event.REQUEST_ID) is None:
         own_id += f"\0{record.start_time}"
     return Call(record, of_call(record, own_id=own_id), metadata.left_out)
 

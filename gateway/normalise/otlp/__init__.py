@@ -45,9 +45,8 @@ def normalise(
         clock = SliceClock()
         for number, (place, item) in enumerate(part.items, start=1):
             reader.take(place, item)
-            if (
-                number % TURN == 0 and clock.is_over()
-            ):  # a metric is never cut, and may have any number of points
+            # a metric is never cut, and may have any number of points
+            if number % TURN == 0 and clock.is_over():
                 outcome.pack()
                 yield
                 clock.begin()

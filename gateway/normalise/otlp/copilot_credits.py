@@ -14,9 +14,8 @@ from gateway.normalise.reading.values import BadValue
 from spool.record import Inference, decimal_text
 
 BEGINNING = "github.copilot."
-_CREDITS = (
-    f"{BEGINNING}nano_aiu"  # billionths; `.aiu` has two scales, and nothing says which one a release writes
-)
+# billionths; `.aiu` has two scales, and nothing says which one a release writes
+_CREDITS = f"{BEGINNING}nano_aiu"
 _DOLLARS = Decimal("0.01")  # a credit
 
 

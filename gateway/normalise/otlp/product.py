@@ -134,9 +134,8 @@ class SpanDialect:
     not_unique: str | None = None  # a response id that equals this attribute identifies no call
     cached_id: Callable[[Attributes], str | None] | None = None  # its own id of an answer from its cache
     refine: Callable[[Span, Inference], None] | None = None  # exceptions
-    also: Callable[[Span, Inference], tuple[bytes, ...]] | None = (
-        None  # further names of the call (spool.identity)
-    )
+    # further names of the call (spool.identity)
+    also: Callable[[Span, Inference], tuple[bytes, ...]] | None = None
     is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one
     is_attempt: Callable[[Span], bool] | None = None  # a further attempt: no twin of the attempt above it
     # A span that begins a stream is no call: the report of it, beside that span, is the call.
@@ -248,9 +247,8 @@ class MetricFamily:
     type_keys: Names = ()
     types: Mapping[str, str] = field(default_factory=dict)
     divisor: Decimal = Decimal(1)
-    has_two_names: bool = (
-        False  # its sender counts the same under another one: of one meter the first to come counts
-    )
+    # its sender counts the same under another one: of one meter the first to come counts
+    has_two_names: bool = False
     model: Names = ()  # before those of the conventions
     repeats_calls: bool = False  # always a shadow, unless [sources.NAME] says `count = true`
     is_served: bool = False  # what a server that runs models served, whoever asked for it
@@ -320,9 +318,8 @@ class Product:
     metric_patterns: Mapping[str, MetricFamily] = field(default_factory=dict)  # by expressions for names
     repeated_metrics: Names = ()  # the same, of distributions and second counters of what a family counts
     repeats_token_usage: bool = False  # its `gen_ai.client.token.usage` repeats a family of its own
-    metric_beginning: str = (
-        ""  # of these names, in whose place its user may choose another for what its scopes send
-    )
+    # of these names, in whose place its user may choose another for what its scopes send
+    metric_beginning: str = ""
 
     # Items that bear one of these attributes are read as a whole, each signal by its own function.
     taken_marks: Names = ()

@@ -132,9 +132,8 @@ def _tokens(usage: UsageObject) -> tuple[Tokens, int | None]:
     if usage.promptTokenCount is not None or usage.prompt_token_count is not None:
         gemini = Gemini(*[_either(*spellings) for spellings in _of_both_spellings(usage)])
         total = count(_either(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
-        if (
-            gemini.thoughtsTokenCount is not None
-        ):  # thoughts that the total alone tells are known by the model's name
+        # thoughts that the total alone tells are known by the model's name
+        if gemini.thoughtsTokenCount is not None:
             gemini.totalTokenCount = total
         return of_gemini(gemini), total
     return of_usage(usage), total

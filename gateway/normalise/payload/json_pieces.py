@@ -57,9 +57,8 @@ def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None,
     while body[end : end + 1] != b"]":
         border = ends.border(place)
         if border is None and not is_cleaned:
-            is_cleaned = (
-                True  # what is wrong here is wrong in most elements: all that follow are cleaned together
-            )
+            # what is wrong here is wrong in most elements: all that follow are cleaned together
+            is_cleaned = True
             cleaned = clean(b"[" + body[place:])
             if ValueEnds(cleaned).of(0) is not None:
                 body, end, place = cleaned, 0, 1

@@ -91,9 +91,8 @@ def put(tags: dict[str, str], name: str, value: Any) -> bool:
     text = text_of(value)
     if text is None or not name or len(name) > MAX_NAME:
         return False
-    if (
-        may_hold_content(name) if text is value else is_content(name)
-    ):  # no number is a prompt: `messages_sent` counts
+    # no number is a prompt: `messages_sent` counts
+    if may_hold_content(name) if text is value else is_content(name):
         return False
     return _add(tags, name, text)
 

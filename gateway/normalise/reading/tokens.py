@@ -230,9 +230,8 @@ def of_gemini(usage: Gemini) -> Tokens:
     prompt = count(usage.promptTokenCount, "usageMetadata.promptTokenCount")
     candidates = count(usage.candidatesTokenCount, "usageMetadata.candidatesTokenCount")
     cached = count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
-    if (
-        thoughts is None and prompt is not None
-    ):  # some gateways pass on the total that holds them, and not them
+    # some gateways pass on the total that holds them, and not them
+    if thoughts is None and prompt is not None:
         thoughts = _beyond(total_of(usage.totalTokenCount), prompt, from_tools, candidates)
     total = total_of(usage.totalTokenCount)
     if thoughts and total is not None and total == added(prompt, from_tools, candidates):

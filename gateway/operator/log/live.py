@@ -34,9 +34,8 @@ from spool.registry.permission_sets import (
 )
 
 MOST_AT_ONCE = 500  # records of a topic
-OWN_EVERY_S = (
-    15.0  # between two events for who may see some calls alone: the moment of a change tells something, too
-)
+# between two events for who may see some calls alone: the moment of a change tells something, too
+OWN_EVERY_S = 15.0
 # The permission set without which a page is closed, by what is said of it.
 NEEDS = {
     "records": VIEW_RECORDS,

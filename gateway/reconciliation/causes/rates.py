@@ -217,9 +217,8 @@ def _factor(ratios: Mapping[str, Decimal], regions_told: bool) -> tuple[str, str
     if (len(ratios) < 2 and WHOLE not in ratios) or not all(_near(each, factor) for each in ratios.values()):
         return None
     for known, cause, words in _FACTORS:
-        if _near(factor, known) and not (
-            cause == REGION and regions_told
-        ):  # what is told was looked at before
+        # what is told was looked at before
+        if _near(factor, known) and not (cause == REGION and regions_told):
             sure = WEAK if cause == REGION else STRONG
             return cause, sure, f"every kind of token was billed at {words}"
     if factor < 1:

@@ -22,9 +22,8 @@ LEAST_DAYS = 3  # on which twice as much was counted, before that is no chance
 LEAST_SHARE = 0.01  # of the tokens: less is no gap
 NEAR = 0.05
 EXCHANGED = 0.1  # of the tokens that one side lacks, so many may be too many elsewhere
-SAME_SIZE = (
-    2.5  # names of one side alone are not told apart for sure while none has so many times the other's tokens
-)
+# names of one side alone are not told apart for sure while none has so many times the other's tokens
+SAME_SIZE = 2.5
 MEAN_ALIKE = 0.2
 # times the mean size and the root of their number some calls may be off: few large ones are many tokens
 CHANCE = 6

@@ -37,9 +37,8 @@ class FoldsAside:
             async with self._turn:
                 if index() is before and before.folds == oldest.folds:
                     await self._keep(fold)
-        except (
-            SpoolError
-        ) as error:  # the commits that follow say so to their senders, and another fold is planned
+        except SpoolError as error:
+            # the commits that follow say so to their senders, and another fold is planned
             _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})
 
     async def end(self) -> None:

@@ -257,9 +257,8 @@ class Following:
         with self._lock:
             self._unconfirmed.append(_Unconfirmed(row.id, row.at, self.last.size, self.last.next))
             self.last = row
-            while (
-                self._open and self._open[-1].at > row.at
-            ):  # of a clock that was ahead: they close with this row
+            # of a clock that was ahead: they close with this row
+            while self._open and self._open[-1].at > row.at:
                 self._open.pop()
             self._open.append(row._replace(ids=b""))
             self._forget_confirmed()

@@ -90,9 +90,8 @@ class GroupWriter:
         self._least = 0.0  # what was used by those that wait for it
         self._most = GROUP_RECORDS  # in the next group
         self._lighter = asyncio.Event()  # somebody submitted who used far less than all that wait
-        self._heavy_not_before = (
-            0.0  # the next group without one that used far less than those of the last such group
-        )
+        # the next group without one that used far less than those of the last such group
+        self._heavy_not_before = 0.0
         self._passed_over = False  # somebody had more for the group before than fits beside another
         self._began: float | None = None  # the group in hand, or the upkeep behind it
         self._waiting: deque[_WaitingSubmission] = deque()

@@ -188,9 +188,8 @@ class Lane:
             result = form(session)
             self._reachability.noticed_answer()
             return result
-        except (
-            errors.InvalidSqlStatementName
-        ):  # the server and psycopg disagree on what is prepared, and always will
+        except errors.InvalidSqlStatementName:
+            # the server and psycopg disagree on what is prepared, and always will
             session.connection.is_spoiled = True
             raise
         finally:

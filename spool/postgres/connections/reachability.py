@@ -12,9 +12,8 @@ import time
 from spool.errors import SpoolUnavailable
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between attempts to connect, jittered
-SILENT_S = (
-    60.0  # for so long after one connection was broken off, and until one answers, the others wait less
-)
+# for so long after one connection was broken off, and until one answers, the others wait less
+SILENT_S = 60.0
 
 
 class Reachability:

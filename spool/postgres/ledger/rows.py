@@ -30,9 +30,8 @@ _ARRAYS = ", ".join(
 _KEY_COLUMNS = ", ".join(f'"{name}"' for name in Dimensions._fields)
 _KEY_VALUES = ", ".join("%s" for _ in Dimensions._fields)
 
-MOST_LOOKUPS = (
-    16  # of numbers in one transaction, each a way to the server and back; then all are read at once
-)
+# of numbers in one transaction, each a way to the server and back; then all are read at once
+MOST_LOOKUPS = 16
 
 _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 _ADD_KEY = f"""
@@ -61,9 +60,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         self._connection = connection
         self._database = database
         self._lookups = 0
-        self._numbers: dict[bytes, int] | None = (
-            None  # of all dimensions, once some were looked up one by one
-        )
+        # of all dimensions, once some were looked up one by one
+        self._numbers: dict[bytes, int] | None = None
 
     def number(self, dimensions: Dimensions) -> int:
         number = self.find_number(dimensions)

@@ -21,9 +21,8 @@ from spool.streams import StreamBook
 
 LOOK_S = 0.1  # between looks at what was changed: see docs/decisions/0041
 STREAMS_EVERY = 10  # looks between reading the definitions of streams
-REST_EVERY = (
-    5  # and of these, between reading what changes all the time: who was last heard, and what is in use
-)
+# and of these, between reading what changes all the time: who was last heard, and what is in use
+REST_EVERY = 5
 
 _log = logging.getLogger(__name__)
 

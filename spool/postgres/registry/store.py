@@ -55,9 +55,8 @@ class PostgresRegistry:
         self._told_at: float | None = None  # the time of the newest change that was told
         self._barrier = Barrier(lambda: database.pool.confirm(needs_standby=database.needs_standby))
         self._outlasting = asyncio.Lock()
-        self._waits = self._outlasted = (
-            0  # for commits: how many have begun, and the newest that came to its end
-        )
+        # for commits: how many have begun, and the newest that came to its end
+        self._waits = self._outlasted = 0
 
     async def change(self, work: Callable[[RegistryRows], T]) -> T:
         database = self._database
@@ -69,9 +68,8 @@ class PostgresRegistry:
             is_answered = (
                 bool(rows.changed) and rows.is_audited
             )  # sessions may be lost, and findings are found again
-            if (
-                is_answered and not rows.shuts_key
-            ):  # that is done on one machine, too, but not answered as done
+            # that is done on one machine, too, but not answered as done
+            if is_answered and not rows.shuts_key:
                 database.check_standby(connection)
             seq = note_changes(connection, database, rows.changed) if rows.changed else None
             # What was left as it is is answered by what others wrote.

@@ -37,9 +37,8 @@ from spool.registry.rows import RegistryRows
 
 _WAITING = "notification"
 _OVER = "notification_over"
-_CHANNEL = (
-    "notification_channel"  # per channel: the next number, how often it was changed, and its ChannelCounts
-)
+# per channel: the next number, how often it was changed, and its ChannelCounts
+_CHANNEL = "notification_channel"
 
 
 def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterable[str]) -> None:

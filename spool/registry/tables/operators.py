@@ -148,9 +148,8 @@ class OperatorTable:
         session = self._session(secret, known.email, known.role, address, account=known.email, operator=True)
 
         def work(rows: RegistryRows) -> bool:
-            if (
-                rows.operator(known.email) != known
-            ):  # the hash takes its time: what ended his sessions ends this one
+            # the hash takes its time: what ended his sessions ends this one
+            if rows.operator(known.email) != known:
                 return False
             self._keep(rows, session, {"role": known.role})
             return True

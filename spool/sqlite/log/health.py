@@ -96,9 +96,8 @@ class LogHealth:
                 notes.mark(self._database.path.parent, error)
             if self._disk_full:
                 self._reserve.give_up()
-        except (
-            OSError
-        ) as further:  # no descriptor, a read-only mount: the submitters wait for the same recovery
+        except OSError as further:
+            # no descriptor, a read-only mount: the submitters wait for the same recovery
             _log.error(
                 "the data directory cannot be written: %s", further, extra={"action": "directory_failed"}
             )

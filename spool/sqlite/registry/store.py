@@ -107,8 +107,7 @@ def _rows(connection: sqlite3.Connection) -> RegistryRows:
 
 
 def _translated(error: sqlite3.DatabaseError, path: Path) -> RegistryDamaged | SpoolUnavailable:
-    if isinstance(error, sqlite3.OperationalError) and not is_corrupt(
-        error
-    ):  # disk full, no permission: the file itself is whole
+    # disk full, no permission: the file itself is whole
+    if isinstance(error, sqlite3.OperationalError) and not is_corrupt(error):
         return SpoolUnavailable(f"{path.name} cannot be used: {error}")
     return RegistryDamaged(f"{path} is damaged ({error}). {BEGIN_ANEW}")

@@ -16,9 +16,8 @@ from tests.processes.copied import COMMAND, start_process
 
 def seconds_of(*words: str) -> float:
     """How long a command takes that nobody kills."""
-    start_process(
-        [str(COMMAND), "version"], cwd=Path.cwd()
-    ).wait()  # the first one waits for what it is a copy of
+    # the first one waits for what it is a copy of
+    start_process([str(COMMAND), "version"], cwd=Path.cwd()).wait()
     began = time.monotonic()
     assert 0 == start_process([str(COMMAND), *words], cwd=Path.cwd()).wait(300)
     return time.monotonic() - began

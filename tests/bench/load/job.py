@@ -29,9 +29,8 @@ class LoadJob:
     rate: float = 0.0
     first: int = 0
     repeat: bool = False
-    pause_s: float = (
-        0.0  # of the one client that `tests.bench.fairness.steady` is, between an answer and the next request
-    )
+    # of the one client that `tests.bench.fairness.steady` is, between an answer and the next request
+    pause_s: float = 0.0
 
     def body(self, number: int) -> bytes:
         """What the request of that number carries, before compression."""

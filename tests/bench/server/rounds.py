@@ -31,9 +31,8 @@ PATHS = {
 }
 USERS_OF_ONE_BODY = 50  # a body of single spans is that of one user
 LOOK_S = 5.0  # between two looks at the loop lag, which is the worst of the last 15 s
-STANDSTILL_S = (
-    60.0  # nothing more arrives at the sink; a disk that others keep busy may stand still for seconds
-)
+# nothing more arrives at the sink; a disk that others keep busy may stand still for seconds
+STANDSTILL_S = 60.0
 METRICS_AGE_S = 1.1
 BEYOND_S = 120.0  # a generator that takes so much longer than it was told is hung
 

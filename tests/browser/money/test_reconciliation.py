@@ -122,9 +122,8 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     page = console.page
     console.open(f"/reconciliation?month={MONTH.name}&by=model")
     by_model = page.get_by_role("region", name=f"{PROVIDER} by model")
-    expect(
-        by_model.get_by_role("link", name=OURS, exact=True)
-    ).to_be_visible()  # once the calls are closed and counted
+    # once the calls are closed and counted
+    expect(by_model.get_by_role("link", name=OURS, exact=True)).to_be_visible()
     answer = console.ask(f"/reconciliation?month={MONTH.name}&by=model")
     [found] = [each for each in answer["providers"] if each["provider"] == PROVIDER]
     assert "unreported_traffic" in [each["cause"] for each in found["causes"]]

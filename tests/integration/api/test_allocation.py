@@ -309,9 +309,8 @@ async def test_a_restart(tmp_path: Path) -> None:
     manager = await started(tmp_path, SMALL)
     await manager.publish(BY_SERVICE)
     await manager.table.create_namespace("ml", name="ml", description="", most=2, actor=ACTOR)
-    async with (
-        manager.services.money.require_publishing()._turn
-    ):  # what is on its way stands still until the end
+    # what is on its way stands still until the end
+    async with manager.services.money.require_publishing()._turn:
         for state, namespace, text in ((VALIDATING, "ml", REGION), (PUBLISHING, "", WRONG)):
             job = await manager.table.submit(
                 text.decode(), namespace=namespace, base=None, most=9, actor=ACTOR

@@ -377,9 +377,8 @@ async def test_a_demo_month_with_late_data_and_restarts(tmp_path: Path) -> None:
     async with Service() as service:
         settings = UpstreamSettings(base_url=service.url, connection_id="c-1", keys=(key,))
         service.next = [200, 200, 200, 0]
-        for late in range(
-            3
-        ):  # a process each: the first is cut off, later data waits for the second and the third
+        # a process each: the first is cut off, later data waits for the second and the third
+        for late in range(3):
             spool = await open_on_disk(tmp_path, settings=SpoolSettings(hold=0), clock=clock)
             ledger = await open_ledger(tmp_path, clock=clock)
             client = Client(ClientSettings(timeout_s=30), clock=clock)

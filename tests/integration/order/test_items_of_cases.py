@@ -30,9 +30,8 @@ def test_the_items_of_a_case_in_any_order(name: str) -> None:
         groups = cut(pieces, [choice.random() < 0.5 for _ in pieces])
         requests = [case.request(group) for group in groups]
         restarts = [choice.random() < 0.3 for _ in requests]
-        if (
-            case.format == "otlp/metrics"
-        ):  # which point a cumulative counter grew at depends on which came before
+        # which point a cumulative counter grew at depends on which came before
+        if case.format == "otlp/metrics":
             assert summed(expected[0]) == summed(told_in_memory(requests)[0])
             assert summed(expected[0]) == summed(told_on_disk(requests, restarts)[0])
             continue

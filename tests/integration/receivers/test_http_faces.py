@@ -239,9 +239,8 @@ async def test_tls_and_client_certificates(serve: Serve, certificates: Certifica
         url, data=traces(JSON), headers=headers, ssl=certificates.client()
     ) as response:
         assert 200 == response.status
-    with pytest.raises(
-        (OSError, ClientError)
-    ):  # the connection is closed before or after the request was written
+    # the connection is closed before or after the request was written
+    with pytest.raises((OSError, ClientError)):
         async with serving.client.post(
             url, data=traces(JSON), headers=headers, ssl=certificates.anonymous()
         ) as response:

@@ -37,9 +37,8 @@ LAG_SHARE = 0.05  # of the request's time, on a slower machine
 def body() -> tuple[bytes, int]:
     """An export request just below 64 MiB, and how many calls it holds."""
     template = proto_span()
-    template.attributes.add(
-        key="deployment.environment.name"
-    ).value.string_value = "production"  # one as small as may be
+    # one as small as may be
+    template.attributes.add(key="deployment.environment.name").value.string_value = "production"
     encoded = template.SerializeToString()
     before, between = encoded.split(template.trace_id)
     between, after = between.split(template.span_id)

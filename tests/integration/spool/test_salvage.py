@@ -435,9 +435,8 @@ async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> N
     (route,) = await spool.deliveries.routes()
     assert 0 <= route.queued <= 10
     await add(spool.log, call(1000))
-    if (
-        await spool.log.verify()
-    ).imbalances:  # what a start does not see, a recount does, and the next start mends
+    # what a start does not see, a recount does, and the next start mends
+    if (await spool.log.verify()).imbalances:
         await spool.close()
         spool = await start()
         await spool.deliveries.declare([ROUTE])

@@ -433,9 +433,8 @@ def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> s
             if stored.key[len(TOLD_OF) + KEY_BYTES :]:  # else it says only that there is such a generation
                 keys.add(TOLD + stored.key[-KEY_BYTES:])
         elif kind == PARTS:
-            with suppress(
-                msgspec.DecodeError, UnicodeDecodeError
-            ):  # `Merger.load` counts what cannot be read
+            # `Merger.load` counts what cannot be read
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
                 report = _reports.decode(stored.body)
                 if report.kind == GENERATION:
                     keys |= _trace_of(sender or report.sender, _generations.decode(report.facts))

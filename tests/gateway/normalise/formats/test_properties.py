@@ -200,9 +200,8 @@ def test_content_never_leaves_a_decoder(format: str, data: st.DataObject) -> Non
     planted = st.sampled_from([CANARY, [{"role": "user", "content": CANARY}], {"text": CANARY}])
     for place in data.draw(st.lists(st.integers(0, len(objects) - 1), min_size=1, max_size=4)):
         for name in data.draw(st.lists(st.sampled_from(CONTENT), min_size=1, max_size=6)):
-            if not isinstance(
-                objects[place].get(name), dict
-            ):  # Portkey's body and Kong's headers hold more than content
+            # Portkey's body and Kong's headers hold more than content
+            if not isinstance(objects[place].get(name), dict):
                 objects[place][name] = data.draw(planted)
     outcome = taken(format, json.dumps(payload).encode())
     if outcome is None:

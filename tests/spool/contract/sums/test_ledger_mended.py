@@ -185,7 +185,6 @@ async def test_a_reach_beyond_what_was_given_is_brought_back(ledgers: Ledgers) -
     given.add(log.entries[3].records, at=HOUR + 2 * HOUR_S)
     assert 14 == await ledger.catch_up(given)
     assert expected(log) == await calls(ledger)
-    if (
-        ledger.is_shared
-    ):  # other engines know that a log was lost or restored, and what they missed stays missed
+    # other engines know that a log was lost or restored, and what they missed stays missed
+    if ledger.is_shared:
         assert (0, 0) == (await ledger.missed(), await ledger.whole_since())
