@@ -48,12 +48,10 @@ $(VENV)/chromium.stamp: $(VENV)/test.stamp
 	fi
 	@touch $@
 
-# Alerts are tested with promtool. Debian's package would start a server: it is unpacked beside the environment instead.
-$(VENV)/promtool.stamp: $(VENV)/run.stamp
-	@command -v promtool >/dev/null || ! command -v apt-get >/dev/null || ( \
-	  cd $(VENV) && apt-get download -qq prometheus 2>promtool.log && dpkg -x prometheus_*.deb prometheus && rm prometheus_*.deb \
-	) || echo "the tests of the alerts are skipped: promtool cannot be had (.venv/promtool.log)"
-	@touch $@
+# promtool and openssl. What cannot be had is told, and asked for again the next time.
+$(VENV)/tools.stamp: tests/deploy/tools.sh $(VENV)/run.stamp
+	@tests/deploy/tools.sh $(VENV)/tools
+	@ls $(VENV)/tools/*.missing >/dev/null 2>&1 || touch $@
 
 # The tests of the storage on PostgreSQL start servers of their own, as a user without privileges.
 $(VENV)/postgres.stamp: tests/postgres_programs.sh $(VENV)/run.stamp
@@ -71,7 +69,7 @@ quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on
 # the time, and what has a bound on time is slow. The longest parts begin first, so that no lane is left alone at the end;
 # with a failure the others still run to their end.
 LANES ?= 3
-test: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp  ## the whole suite with the linters, three parts at a time, and the wheel on every Python there is
+test: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp $(VENV)/tools.stamp  ## the whole suite with the linters, three parts at a time, and the wheel on every Python there is
 	@$(MAKE) --no-print-directory -k -j $(LANES) test-program test-faults test-browser test-integration test-code test-api test-deploy lint audit
 
 # Together all of tests/. Each part ends with the tests that took longest.
@@ -87,7 +85,8 @@ INTEGRATION := tests/integration
 test-program: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(PROGRAM)
 
-test-deploy: $(VENV)/test.stamp $(VENV)/promtool.stamp $(VENV)/postgres.stamp
+test-deploy: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
+	@$(MAKE) --no-print-directory kubernetes-tools || test -s .venv-kubernetes/missing
 	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(DEPLOY)
 
 test-browser: $(VENV)/test.stamp $(VENV)/chromium.stamp
@@ -96,10 +95,10 @@ test-browser: $(VENV)/test.stamp $(VENV)/chromium.stamp
 test-faults: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(FAULTS)
 
-test-integration: $(VENV)/test.stamp $(VENV)/postgres.stamp
+test-integration: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(INTEGRATION) $(addprefix --ignore=,$(API))
 
-test-api: $(VENV)/test.stamp $(VENV)/postgres.stamp
+test-api: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(API)
 
 test-code: $(VENV)/test.stamp $(VENV)/postgres.stamp

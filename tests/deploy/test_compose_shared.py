@@ -23,6 +23,7 @@ from tests.acceptance.conftest import ROOT
 from tests.deploy.test_container import CONTAINERFILE, variables
 from tests.free_ports import free_port
 from tests.spool.postgres_cluster import Server, environment, folder, programs, run, user
+from tests.tools import program
 
 SHARED = ROOT / "deploy/compose/shared"
 SAMPLES = ROOT / "deploy/postgresql"
@@ -34,8 +35,7 @@ GATEWAYS = ("gateway-1", "gateway-2", "gateway-3")
 @pytest.fixture(scope="module")
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What secrets.sh makes."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl")
+    program("openssl")
     place = tmp_path_factory.mktemp("shared") / "secrets"
     subprocess.run([str(SHARED / "secrets.sh"), str(place)], check=True, capture_output=True)
     return place

@@ -15,6 +15,7 @@ import pytest
 
 from tests.acceptance.conftest import ROOT
 from tests.deploy.machine import Machine, booted, debian
+from tests.tools import program
 
 CONFIG = "/etc/tollhouse/tollhouse.toml"
 ASK = """
@@ -27,8 +28,11 @@ OWN = ("systemd", "systemd-sysv", "dbus", "python3", "ca-certificates")
 
 
 def build(place: Path) -> Path:
-    if shutil.which("dpkg-deb") is None or not Path("/usr/bin/python3").exists():
-        pytest.skip("packages are built on Debian with its Python: dpkg-deb or /usr/bin/python3 is missing")
+    if not Path("/etc/debian_version").exists():
+        pytest.skip("packages are built on Debian with its Python: this is another system")
+    program("dpkg-deb")
+    if not Path("/usr/bin/python3").exists():
+        pytest.skip("packages are built with Debian's Python: /usr/bin/python3 is missing")
     command = [str(ROOT / "deploy/debian/build.sh"), str(place)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert 0 == done.returncode, done.stderr

@@ -22,6 +22,7 @@ from referencing.jsonschema import DRAFT202012
 from gateway.configuration.reader import load
 from tests.acceptance.conftest import ROOT
 from tests.deploy.test_container import variables
+from tests.tools import without
 
 KUBERNETES = ROOT / "deploy/kubernetes"
 TOOLS = ROOT / ".venv-kubernetes"
@@ -37,8 +38,7 @@ Objects = dict[tuple[str, str], Any]
 def tool(name: str, *words: str) -> str:
     path = TOOLS / "bin" / name
     if not path.exists():
-        missing = "" if shutil.which("go") else ", and Go is not installed"
-        pytest.skip(f"{name} is not there: `make kubernetes-tools` builds it with Go{missing}")
+        without(name, TOOLS / "missing", "make kubernetes-tools")
     done = subprocess.run([str(path), *words], capture_output=True, text=True, timeout=60)
     assert 0 == done.returncode, done.stderr
     return done.stdout

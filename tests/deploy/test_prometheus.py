@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from gateway.monitoring.database import figures
@@ -18,6 +15,7 @@ from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
 from tests.acceptance.test_metrics import scraped
 from tests.gateway.monitoring.test_metrics import DATABASE
 from tests.processes.copied import run_process
+from tests.tools import program
 
 RULES = ROOT / "deploy/prometheus/rules.yaml"
 RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
@@ -34,9 +32,7 @@ ONLY_SOMETIMES = {
 
 def promtool(*words: str | Path) -> None:
     """AssertionError with what promtool says."""
-    found = shutil.which("promtool") or shutil.which(Path(sys.prefix) / "prometheus/usr/bin/promtool")
-    if found is None:
-        pytest.skip("needs promtool: `make test` fetches it on Debian")
+    found = program("promtool", "prometheus/usr/bin/promtool")
     done = subprocess.run([found, *words], cwd=RULES.parent, capture_output=True, text=True)
     assert 0 == done.returncode, done.stdout + done.stderr
 

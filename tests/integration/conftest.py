@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -29,6 +28,7 @@ from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from tests.gateway.workers.children import on_a_thread
 from tests.integration.certificates import Certificates
+from tests.tools import program
 
 ACTOR = Actor("tests", "local")
 # A command as a process that waits as long as it takes for a server or another command: a machine may be
@@ -148,8 +148,7 @@ def looks_of_its_own() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command")
+    program("openssl")
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 

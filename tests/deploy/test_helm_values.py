@@ -1,0 +1,80 @@
+"""The values of the Helm chart against its schema, in Python: these tests need no helm."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from tests.acceptance.conftest import ROOT
+
+CHART = ROOT / "deploy/kubernetes/helm"
+VALUES: Any = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA: Any = json.loads((CHART / "values.schema.json").read_text())
+DOCUMENTS = sorted((ROOT / "docs").rglob("*.md"))
+SHARED = {"storage": {"engine": "postgres", "maxBytes": "60GiB"}, "replicas": 3}
+MONITORED = {"monitoring": {"enabled": True}}
+
+
+def merged(values: Any, own: Any) -> Any:
+    """As helm does with `--set` and `--values`."""
+    if not isinstance(values, dict) or not isinstance(own, dict):
+        return own
+    return {**values, **{name: merged(values.get(name), value) for name, value in own.items()}}
+
+
+def problems(values: Any) -> list[str]:
+    Draft7Validator.check_schema(SCHEMA)
+    return [f"{each.json_path}: {each.message}" for each in Draft7Validator(SCHEMA).iter_errors(values)]
+
+
+@pytest.mark.parametrize("own", [{}, SHARED, MONITORED, {**SHARED, **MONITORED}])
+def test_the_schema_takes_the_values(own: Any) -> None:
+    """Those of the chart, with a PostgreSQL, and with monitoring: else nobody can install it."""
+    assert [] == problems(merged(VALUES, own))
+
+
+@pytest.mark.parametrize("own", [{"replica": 2}, {"storage": {"engine": "mysql"}}, {"storage": {"max": "1"}}])
+def test_the_schema_refuses_a_value_that_the_chart_does_not_know(own: Any) -> None:
+    """At the top and within a section."""
+    assert 1 == len(problems(merged(VALUES, own)))
+
+
+def closed_tables(schema: Any, values: Any, name: str = "") -> Iterator[tuple[str, set[str], set[str]]]:
+    """Each table whose names the schema lists: its name, the names there, and those of the values."""
+    if schema.get("additionalProperties") is False:
+        yield name, set(schema["properties"]) - {"global"}, set(values)
+        for inner, part in schema["properties"].items():
+            yield from closed_tables(part, values.get(inner, {}), f"{name}.{inner}")
+
+
+def test_values_and_schema_have_the_same_names() -> None:
+    """A value that is new in one of them is in the other; `global` is Helm's own."""
+    for name, described, given in closed_tables(SCHEMA, VALUES):
+        assert described == given, name
+
+
+def value(name: str) -> Any:
+    found = VALUES
+    for part in name.split("."):
+        found = found[part]
+    return found
+
+
+def named_in(paths: list[Path], pattern: str) -> set[str]:
+    return {name for path in paths for name in re.findall(pattern, path.read_text())}
+
+
+def test_the_templates_and_the_documents_name_values_of_the_chart() -> None:
+    """`.Values.x` in a template, `--set x=` on a page."""
+    used = named_in(sorted((CHART / "templates").iterdir()), r"\.Values\.([\w.]+)")
+    told = named_in(DOCUMENTS, r"--set ([\w.]+)=")
+    assert used and told
+    for name in used | told:
+        value(name)
