@@ -154,6 +154,10 @@ INSIGHT_ROWS = (
         "PATCH", _COMMENTS + "/{comment}", "insights:update_insight_comment", insights.update_comment,
         "update_comment", takes=insights.NewComment, gives=insights.OneComment,
     ),
+    _insights(  # the catalogue has no scope of its own for this
+        "DELETE", _COMMENTS + "/{comment}", "insights:update_insight_comment", insights.delete_comment,
+        "delete_comment", gives=insights.DeletedComment,
+    ),
 )  # fmt: skip
 
 

@@ -90,6 +90,12 @@ class OneComment(msgspec.Struct, kw_only=True):
     comment: CommentItem
 
 
+class DeletedComment(msgspec.Struct, kw_only=True):
+    """What is gone."""
+
+    comment: CommentName
+
+
 class Deleted(msgspec.Struct, kw_only=True):
     """What is gone."""
 
@@ -146,13 +152,22 @@ async def create_comment(request: KeyRequest[NewComment]) -> Result:
 
 
 async def update_comment(request: KeyRequest[NewComment]) -> Result:
-    number = request.word("comment")
-    if not (number.isascii() and number.isdecimal() and len(number) < 19):
-        raise NotThere("this insight has no comment with this id")
-    table = _registry(request).insights
+    table, number = _registry(request).insights, comment_number(request.word("comment"))
     insight, text = request.word("id"), request.body.message
-    comment = await table.change_comment(insight, int(number), text, actor=request.actor)
+    comment = await table.change_comment(insight, number, text, actor=request.actor)
     return {"comment": shown_comment(comment)}
+
+
+async def delete_comment(request: KeyRequest[None]) -> Result:
+    table, number = _registry(request).insights, comment_number(request.word("comment"))
+    await table.delete_comment(request.word("id"), number, actor=request.actor)
+    return {"comment": {"id": str(number)}}
+
+
+def comment_number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise NotThere("this insight has no comment with this id")
+    return int(text)
 
 
 def _registry(request: KeyRequest[Any]) -> Registry:

@@ -16,6 +16,7 @@ from gateway.api.insight_lists import (
     shown_comment,
     shown_to_people,
 )
+from gateway.api.insights import comment_number
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
@@ -122,6 +123,13 @@ async def comment_insight(request: OperatorRequest[InsightComment]) -> Result:
     )
     comment = await table.comment(insight.id, given.message, actor=request.actor)
     return {"comment": shown_comment(comment)}
+
+
+async def delete_insight_comment(request: OperatorRequest[None]) -> Result:
+    number = comment_number(request.word("comment"))
+    insight = await insight_of(request, await visible_to(request), request.word("id"))
+    await request.registry.insights.delete_comment(insight.id, number, actor=request.actor)
+    return {"deleted": str(number)}
 
 
 async def inspect(request: OperatorRequest[Inspection]) -> Result:

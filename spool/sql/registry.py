@@ -212,6 +212,10 @@ class SqlRegistryRows:
         self._run(_PUT_COMMENT, **_COMMENT.values(comment))
         self._tell(INSIGHTS, "")
 
+    def delete_comment(self, id: int) -> None:
+        self._run("DELETE FROM {schema}.comments WHERE id = :id", id=id)
+        self._tell(INSIGHTS, "")
+
     def delete_comments(self, insight: str) -> None:
         self._run("DELETE FROM {schema}.comments WHERE insight = :insight", insight=insight)
 

@@ -54,6 +54,7 @@ def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_cons
     console.page.get_by_role("dialog").get_by_role("button", name="Comment").click()
     console.page.get_by_role("link", name=SPIKE["title"]).click()
     expect(dialog).to_contain_text("batch run.")
+    expect(dialog.get_by_role("button", name="Delete a comment")).to_be_visible()
     dialog.get_by_role("button", name="Set status").click()
     console.page.get_by_role("combobox", name="Status").select_option("addressed")
     console.page.get_by_role("dialog").get_by_role("button", name="Set status").click()

@@ -307,6 +307,9 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert "comment 1" in run(
         "insights", "comment", id, "with the vendor", *data_option, "--as", "ada@example.com"
     )
+    assert "1 20" in run("insights", "show", id, *data_option).splitlines()[-1]
+    assert "comment 2" in run("insights", "comment", id, "a mistake", *data_option)
+    assert "comment 2 deleted" in run("insights", "delete-comment", id, "2", *data_option)
     run("ledger", "rebuild", *data_option)
     done = json.loads(run("insights", "run", *data_option, "--json"))["inspection"]
     assert {"new": 0, "again": 3, "reopened": 0, "gone": 0, "left_out": 0, "failed": []} == done

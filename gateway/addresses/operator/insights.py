@@ -20,4 +20,6 @@ ROWS = (
          lists=insight_lists.COMMENTS, shows=SLICED),
     call("POST", "/insights/{id}/comments", WORK_ON_INSIGHTS, insights.comment_insight, "Comment on an insight",
          takes=insights.InsightComment, shows=SLICED),
+    call("DELETE", "/insights/{id}/comments/{comment}", WORK_ON_INSIGHTS, insights.delete_insight_comment,
+         "Delete a comment on an insight", shows=SLICED),
 )  # fmt: skip

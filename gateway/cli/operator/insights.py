@@ -54,8 +54,8 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
         click.echo("It is found no more: what it is about is gone, or is as it should be.\n")
     click.echo("\n".join(printable(line) for line in insight["description"].splitlines()))
     for comment in payload["comments"]:
-        author, text = printable(comment["author"]), printable(comment["text"])
-        click.echo(f"\n{_time(comment['created'])} {author}: {text}")
+        author, text = printable(comment["author"]), printable(comment["message"])
+        click.echo(f"\n{comment['id']} {_time(comment['created'])} {author}: {text}")
 
 
 @insights.command("set")
@@ -85,6 +85,17 @@ def comment(client: OperatorClient, id: str, message: str, as_json: bool) -> Non
     """Leave a comment on an insight."""
     payload = client.request("POST", f"/insights/{part(id)}/comments", body={"message": message})
     _show_result(payload, as_json, f"comment {payload['comment']['id']}")
+
+
+@insights.command("delete-comment")
+@click.argument("id")
+@click.argument("number")
+@as_json
+@with_client
+def delete_comment(client: OperatorClient, id: str, number: str, as_json: bool) -> None:
+    """Delete a comment on an insight. `tollhouse insights show ID` has its number."""
+    payload = client.request("DELETE", f"/insights/{part(id)}/comments/{part(number)}")
+    _show_result(payload, as_json, f"comment {number} deleted")
 
 
 @insights.command()

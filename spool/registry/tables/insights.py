@@ -165,10 +165,7 @@ class InsightTable:
         text = checked_comment(text)
 
         def work(rows: RegistryRows) -> Comment:
-            _read(rows, id)
-            before = next((each for each in rows.comments(id) if each.id == comment), None)
-            if before is None:
-                raise NotThere("this insight has no comment with this id")
+            before = _comment_of(rows, id, comment)
             after = edited(before, replace(before, text=text), last_updated=now)
             if after is before:
                 return before
@@ -178,6 +175,19 @@ class InsightTable:
             return after
 
         return await self._changes.change(work)
+
+    async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
+        """The audit row keeps whose it was, not what it said."""
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> None:
+            before = _comment_of(rows, id, comment)
+            _touch(rows, id, now)
+            rows.delete_comment(comment)
+            was = {"comment": comment, "author": before.author}
+            rows.add_audit(now, actor, "insight.comment.delete", id, before=was)
+
+        await self._changes.change(work)
 
     async def merge(
         self, findings: Sequence[Finding], *, looked_for: Collection[str], cut: Collection[str] = ()
@@ -332,6 +342,14 @@ def _is_over(insight: Insight, now: float) -> bool:
 
 def _touch(rows: RegistryRows, id: str, now: float) -> None:
     rows.put_insights([replace(_read(rows, id), touched=True, last_updated=now)])
+
+
+def _comment_of(rows: RegistryRows, id: str, comment: int) -> Comment:
+    _read(rows, id)
+    found = next((each for each in rows.comments(id) if each.id == comment), None)
+    if found is None:
+        raise NotThere("this insight has no comment with this id")
+    return found
 
 
 def _read(rows: RegistryRows, id: str) -> Insight:

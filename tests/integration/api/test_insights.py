@@ -257,14 +257,33 @@ async def test_the_life_of_an_insight(serve: Serve) -> None:
     assert ("desk", "who was it?", {"id": id}) == tuple(
         edited[name] for name in ("author", "message", "insight")
     )
+    third = (await reading.ask("POST", path, {"message": "a secret by mistake"}))["comment"]
+    page = await reading.ask("GET", f"{path}?limit=2")
+    deleted = {"comment": {"id": third["id"]}}
+    assert deleted == await reading.ask("DELETE", f"{path}/{third['id']}")
+    await reading.ask("DELETE", f"{path}/{third['id']}", status=404)
+    await reading.ask("PATCH", f"{path}/{third['id']}", {"message": "again"}, status=404)
+    cursor = quote(page["pagination"]["cursor"]["next_cursor"])
+    assert [] == (await reading.ask("GET", f"{path}?cursor={cursor}"))["comments"]
     gone = await reading.ask("DELETE", f"/v2/insights/{id}")
     assert {"insight": {"id": id}, "comments": [{"id": first["id"]}, {"id": second["id"]}]} == gone
     await reading.ask("GET", f"/v2/insights/{id}", status=404)
     registry = reading.serving.app.services.storage.registry
     assert registry is not None
     rows = [row for row in await audit_rows(registry) if row.actor == "desk"]
-    actions = ["create", "change", "comment", "comment", "comment.change", "delete"]
+    actions = [
+        "create",
+        "change",
+        "comment",
+        "comment",
+        "comment.change",
+        "comment",
+        "comment.delete",
+        "delete",
+    ]
     assert [f"insight.{action}" for action in actions] == [row.action for row in rows]
+    [row] = [row for row in rows if row.action == "insight.comment.delete"]
+    assert {"comment": int(third["id"]), "author": "desk"} == row.before
 
 
 @pytest.mark.asyncio
@@ -302,6 +321,7 @@ async def test_the_life_of_an_insight(serve: Serve) -> None:
         ("POST", "/v2/insights/{id}/comments", {"message": " "}, 400, "a comment needs a text"),
         ("PATCH", "/v2/insights/{id}/comments/7", {"message": "x"}, 404, "no comment with this id"),
         ("PATCH", "/v2/insights/{id}/comments/x", {"message": "x"}, 404, "no comment with this id"),
+        ("DELETE", "/v2/insights/{id}/comments/7", None, 404, "no comment with this id"),
         ("GET", "/v2/insights/{id}?colour=red", None, 400, "no parameters"),
         ("PUT", "/v2/insights", {}, 405, "GET, POST, HEAD"),
     ],
@@ -322,7 +342,7 @@ async def test_every_method_has_its_scope(serve: Serve) -> None:
     """A key with the other seven scopes is refused by name; nobody without a key learns anything."""
     reading = await desk(serve)
     id = await reading.one()
-    assert sorted(SCOPES) == sorted(str(each.scope) for each in INSIGHT_ROWS)
+    assert sorted(SCOPES) == sorted({str(each.scope) for each in INSIGHT_ROWS})
     for number, operation in enumerate(INSIGHT_ROWS):
         path, method = operation.path, operation.methods[0]
         others = [scope for scope in SCOPES if scope != operation.scope]

@@ -135,6 +135,7 @@ def requests(key: str, things: Things) -> dict[str, Sent]:
         "insights_delete": Sent(insight, method="DELETE", kind=None),
         "insights_create_comment": Sent(f"{insight}/comments", {"message": "who?"}),
         "insights_update_comment": Sent(f"{insight}/comments/{things.comment}", {"message": "I"}, method="PATCH"),
+        "insights_delete_comment": Sent(f"{insight}/comments/{things.comment}", method="DELETE", kind=None),
         "update_cluster": Sent(f"/v2/container/clusters/{things.cluster}", {"display_name": "Mill"}, method="PATCH"),
         "create_view": Sent("/v2/views", {"name": "New", "filter": {"team": ["a"]}, "principal_dimension": "model"}),
         "update_view": Sent(f"/v2/views/{things.view}", {"name": "Newer"}, method="PATCH"),

@@ -169,6 +169,7 @@ async def test_every_change_is_audited(app: App) -> None:
         await operators.change(
             "comment_insight", "POST", f"/insights/{insight.id}/comments", {"message": "seen"}
         )
+        await operators.change("delete_insight_comment", "DELETE", f"/insights/{insight.id}/comments/1")
 
         await recommendations(operators)
         notices = services.installation.require_registry().notices

@@ -163,6 +163,10 @@ function Field({name, label, type, value, options = [], note, rows = 12, require
   return html`<label>${label} ${hint}${box}</label>`;
 }
 
+/** The fields of an action on one of the comments of a row. */
+export const commented = (row) => [{name: "comment", label: "Comment", type: "select",
+  options: row.comments.map(({id, author, message}) => [id, `${author}: ${message.slice(0, 60)}`])}];
+
 /** The fields of an answer, by name; objects within are lists of their own. */
 export function Fields({of}) {
   return html`<dl class="fields">${Object.entries(of).map(([name, value]) => html`<div key=${name}>

@@ -4,7 +4,7 @@ import {send} from "../lib/api.mjs";
 import {ago, money} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {State} from "../lib/parts.mjs";
+import {State, commented} from "../lib/parts.mjs";
 
 const PATH = "/insights";
 const OPEN = ["new", "in_progress", "on_hold"];
@@ -61,6 +61,8 @@ const INSIGHTS = {
       run: (row, {status}) => send("PATCH", at(row.id), {status}).then(() => null)},
     {title: "Comment", needs: "work_on_insights", fields: () => [{name: "message", label: "Comment", type: "area", rows: 4, required: true}],
       run: (row, {message}) => send("POST", `${at(row.id)}/comments`, {message}).then(() => null)},
+    {title: "Delete a comment", needs: "work_on_insights", danger: true, when: (row) => row.comments?.length > 0, fields: commented,
+      run: (row, {comment}) => send("DELETE", `${at(row.id)}/comments/${comment}`).then(() => null)},
   ],
   empty: html`<h2>Nothing was found</h2><p>Detectors look every hour for spend that jumped, models without a price, calls that are
     reported twice or repeated, traffic without an owner, routes that are stuck, and keys that nobody uses.</p>`,

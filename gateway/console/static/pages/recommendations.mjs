@@ -4,7 +4,7 @@ import {send} from "../lib/api.mjs";
 import {ago, money} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Confirm, Fields, State, Tabs, isOpen} from "../lib/parts.mjs";
+import {Confirm, Fields, State, Tabs, commented, isOpen} from "../lib/parts.mjs";
 
 const PATH = "/recommendations";
 const TYPES_PATH = "/recommendation-types";
@@ -93,6 +93,8 @@ const LIST = {
     {title: "Decide", needs, fields: decided, run: (row, given) => set([row.id], given)},
     {title: "Comment", needs, fields: () => [{name: "message", label: "Comment", type: "area", rows: 4, required: true}],
       run: (row, {message}) => send("POST", `${at(row.id)}/comments`, {message}).then(() => null)},
+    {title: "Delete a comment", needs, danger: true, when: (row) => row.comments?.length > 0, fields: commented,
+      run: (row, {comment}) => send("DELETE", `${at(row.id)}/comments/${comment}`).then(() => null)},
   ],
   empty: html`<h2>Nothing was found</h2><p>A look each hour reckons through the last 30 days: cache writes that nobody reads, faster tiers, surcharges of
     regions, newer models of the same rank, and more. Both of the least of a type must be reached.</p>`,

@@ -169,6 +169,18 @@ async def test_deleted_and_still_true(insights: Insights) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_deleted_comment(insights: Insights) -> None:
+    """The others stay, and no later comment gets its number."""
+    id = (await insights.table.create(Draft(title="t"), actor=ADA)).id
+    one, two = [await insights.table.comment(id, text, actor=ADA) for text in ("one", "two")]
+    await insights.table.delete_comment(id, two.id, actor=ADA)
+    assert [one] == list(await insights.table.comments(id))
+    with pytest.raises(NotThere, match="no comment with this id"):
+        await insights.table.delete_comment(id, two.id, actor=ADA)
+    assert two.id != (await insights.table.comment(id, "three", actor=ADA)).id
+
+
+@pytest.mark.asyncio
 async def test_a_change_that_is_refused_changes_nothing(insights: Insights) -> None:
     """Half a good change is none."""
     insight = await insights.table.create(Draft(title="t"), actor=ADA)
