@@ -12,9 +12,8 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.api.insight_lists import COMMENTS, INSIGHTS, comment_rows, insight_rows, shown, shown_comment
-from gateway.http.endpoint import registry_unavailable
 from gateway.http.requests import KeyRequest, Result
-from spool.errors import NotThere
+from spool.errors import NotThere, RegistryDamaged
 from spool.registry.insights import Draft
 from spool.registry.registry import Registry
 
@@ -171,8 +170,8 @@ def comment_number(text: str) -> int:
 
 
 def _registry(request: KeyRequest[Any]) -> Registry:
-    """The registry. Refusal 503 while its file is damaged."""
+    """The registry. RegistryDamaged while its file is."""
     registry = request.services.storage.registry
     if registry is None:
-        raise registry_unavailable()
+        raise RegistryDamaged("registry.sqlite cannot be read")
     return registry

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from aiohttp import web
 
-from gateway.authentication.access import key_ended
-from gateway.errors import ASKED_TOO_MUCH, BadPayload, Refusal
+from gateway.error_table import refusal_of
+from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_still_open
@@ -24,19 +24,7 @@ from gateway.http.listening.fair_requests import begin_work, key_party
 from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters
 from gateway.http.services import Services
-from gateway.monitoring.logs import where
 from gateway.monitoring.traces import SERVER
-from spool.errors import (
-    AskedTooMuch,
-    Invalid,
-    KeyEnded,
-    NotAllowed,
-    NotCertain,
-    NotThere,
-    RegistryDamaged,
-    SpoolFull,
-    SpoolUnavailable,
-)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -203,50 +191,3 @@ def _decode(row: Address, body: bytes) -> object:
         raise BadPayload("The body is not what this address takes: it is not UTF-8.") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadPayload(f"The body is not what this address takes: {error}.") from None
-
-
-def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
-    """
-    What the sender is told about an error. Only our own mistake is a 500, which reveals nothing of what was
-    sent.
-    """
-    match error:
-        case Refusal():
-            return error
-        case SpoolFull():
-            return Refusal(
-                503, "spool_full", f"Nothing was kept: {error}.", retry_after_s=error.retry_after_s
-            )
-        case KeyEnded():
-            return key_ended()
-        case NotCertain():
-            message = (
-                "Whether this is kept for good is not known: see whether it is there, then send it again."
-            )
-            return Refusal(503, "spool_unavailable", message, retry_after_s=1)
-        case SpoolUnavailable():
-            return Refusal(
-                503, "spool_unavailable", "Nothing was kept; send it again shortly.", retry_after_s=1
-            )
-        case RegistryDamaged():
-            return registry_unavailable()
-        case NotThere():
-            return Refusal(404, "not_found", str(error))
-        case AskedTooMuch():
-            return Refusal(422, ASKED_TOO_MUCH, str(error))
-        case Invalid():
-            return Refusal(400, "invalid", str(error))
-        case NotAllowed():
-            return Refusal(409, "not_allowed", str(error))
-    # The exception's text may hold what was sent, so its type and place have to do.
-    extra = {"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__}
-    _log.error("an endpoint failed", extra={**extra, "where": where(error)})
-    # a disk or a lack of descriptors: that passes, and a sender drops what meets a 500
-    if isinstance(error, OSError):
-        message = "The machine could not do this now; send it again shortly."
-        return Refusal(503, "unavailable", message, retry_after_s=1)
-    return Refusal(500, "internal", "Tollhouse made a mistake; the operator finds it in the log.")
-
-
-def registry_unavailable() -> Refusal:
-    return Refusal(503, "unavailable", "The key table cannot be read now; repeat later.", retry_after_s=30)

@@ -10,37 +10,15 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.allocation.faults import InvalidDefinition
-from gateway.errors import ASKED_TOO_MUCH, Refusal
+from gateway.error_table import operator_refusal_of
+from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
-from spool.errors import (
-    AlreadyThere,
-    AskedTooMuch,
-    Invalid,
-    NotAllowed,
-    NotThere,
-    RegistryDamaged,
-    SpoolError,
-    SpoolFull,
-    SpoolUnavailable,
-)
+from spool.errors import SpoolError
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 256 * 1024
-
-# The first class that matches counts: subclasses stand above their base classes.
-_STATUSES: tuple[tuple[type[SpoolError], int, str], ...] = (
-    (NotThere, 404, "not_found"),
-    (AskedTooMuch, 422, ASKED_TOO_MUCH),
-    (AlreadyThere, 409, "already_exists"),
-    (Invalid, 400, "invalid"),
-    (NotAllowed, 409, "not_allowed"),
-    (RegistryDamaged, 503, "registry_damaged"),
-    (SpoolFull, 503, "spool_full"),
-    (SpoolUnavailable, 503, "unavailable"),
-    (SpoolError, 500, "failed"),
-)
 
 
 class RequestBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -79,14 +57,13 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except Refusal as refusal:
-        return _error(refusal.status, refusal.type, refusal.message, refusal.retry_after_s)
+        return _refused(refusal)
     except InvalidDefinition as error:
         faults = [fault._asdict() for fault in error.faults]
         told = {"type": "invalid_definition", "message": f"the definition is not valid: {error}"}
         return uncached_json({"error": told, "errors": faults}, 422)
     except SpoolError as error:
-        status, type = next((status, type) for kind, status, type in _STATUSES if isinstance(error, kind))
-        return _error(status, type, str(error), error.retry_after_s if isinstance(error, SpoolFull) else None)
+        return _refused(operator_refusal_of(error))
     except web.HTTPException as error:
         if error.status < 400:
             raise
@@ -101,6 +78,10 @@ _HTTP = {
     404: ("not_found", "there is nothing at this path"),
     405: ("method_not_allowed", "this path does not take this method"),
 }
+
+
+def _refused(refusal: Refusal) -> web.Response:
+    return _error(refusal.status, refusal.type, refusal.message, refusal.retry_after_s)
 
 
 def _error(

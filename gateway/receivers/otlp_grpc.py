@@ -20,13 +20,13 @@ import grpc
 
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import split_address
+from gateway.error_table import refusal_of
 from gateway.errors import BadPayload, Refusal, reason_of
 from gateway.first_use import imported
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import end, inflate_message
 from gateway.http.budget import Lease
-from gateway.http.endpoint import refusal_of
 from gateway.http.listening.fair_requests import address_party, begin_work, key_party
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.tls import Certificate

@@ -6,8 +6,49 @@ import errno
 
 import pytest
 
-from gateway.http.endpoint import refusal_of
-from spool.errors import NotCertain, SpoolUnavailable
+from gateway.error_table import operator_refusal_of, refusal_of
+from spool import errors
+from spool.errors import NotCertain, SpoolError, SpoolUnavailable
+
+UNAVAILABLE = (503, "spool_unavailable", 1), (503, "unavailable", None)
+FAILED = (500, "internal", None), (500, "failed", None)
+# Every error of the storage: what key holders are told, and what operators are.
+TOLD = {
+    "AlreadyThere": ((409, "not_allowed", None), (409, "already_exists", None)),
+    "AskedTooMuch": ((422, "asked_too_much", None), (422, "asked_too_much", None)),
+    "BeingMigrated": UNAVAILABLE,
+    "EntryUnreadable": FAILED,
+    "Invalid": ((400, "invalid", None), (400, "invalid", None)),
+    "KeyEnded": ((401, "unknown_key", None), (503, "unavailable", None)),
+    "KeyReused": UNAVAILABLE,
+    "LedgerLost": UNAVAILABLE,
+    "NotAllowed": ((409, "not_allowed", None), (409, "not_allowed", None)),
+    "NotCertain": UNAVAILABLE,
+    "NotClosed": UNAVAILABLE,
+    "NotKept": ((400, "invalid", None), (400, "invalid", None)),
+    "NotThere": ((404, "not_found", None), (404, "not_found", None)),
+    "RegistryDamaged": ((503, "unavailable", 30), (503, "registry_damaged", None)),
+    "SpoolDamaged": UNAVAILABLE,
+    "SpoolError": FAILED,
+    "SpoolFromTheFuture": FAILED,
+    "SpoolFull": ((503, "spool_full", 7), (503, "spool_full", 7)),
+    "SpoolLocked": FAILED,
+    "SpoolUnavailable": UNAVAILABLE,
+    "Stale": UNAVAILABLE,
+    "TakenOver": FAILED,
+    "UnfinishedCopy": FAILED,
+}
+
+
+def test_each_error_of_the_storage_has_one_status_and_type_for_each_who_asks() -> None:
+    """Status, type and how long to wait: for key holders, and in the operator API."""
+    told = {}
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, SpoolError):
+            error = kind("x", retry_after_s=7) if kind is errors.SpoolFull else kind("x")
+            asked = refusal_of(error, endpoint="keys"), operator_refusal_of(error)
+            told[name] = tuple((each.status, each.type, each.retry_after_s) for each in asked)
+    assert TOLD == told
 
 
 @pytest.mark.parametrize(
