@@ -10,36 +10,27 @@ from contextlib import contextmanager
 from exporters.errors import Misconfigured, Retryable
 from spool.clock import Clock
 from spool.deliveries.values import Delivery
+from spool.token_bucket import TokenBucket
 
 
-class TokenBucket:
-    """A token bucket: `per_s` tokens a second over time, and at most `burst` at once."""
+class Pace:
+    """At most `per_s` a second over time, and `burst` at once."""
 
     def __init__(self, clock: Clock, *, per_s: float, burst: float) -> None:
-        self._clock = clock
-        self._per_s = per_s
-        self._burst = burst
-        self._left = burst
-        self._at = clock.monotonic()
+        self._bucket = TokenBucket(clock, per_s=per_s, burst=burst)
         self._turn = asyncio.Lock()
 
     async def take(self, n: int) -> None:
-        """Wait for n tokens, in the order of the calls."""
+        """Wait until n may be sent, in the order of the calls."""
         async with self._turn:
-            wanted = min(n, self._burst)
-            while (short := wanted - self._filled()) > 0:  # noqa: ASYNC110 - it waits for time alone
-                await asyncio.sleep(short / self._per_s)
-            self._left -= wanted
+            wanted = min(n, self._bucket.burst)
+            while wait_s := self._bucket.wait_s(wanted):  # noqa: ASYNC110 - it waits for time alone
+                await asyncio.sleep(wait_s)
+            self._bucket.charge(wanted)
 
     def give_back(self, n: int) -> None:
-        """Return n tokens that were not used."""
-        self._left = min(self._burst, self._filled() + n)
-
-    def _filled(self) -> float:
-        now = self._clock.monotonic()
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
-        self._at = now
-        return self._left
+        """Return what was waited for and not sent."""
+        self._bucket.charge(-n)
 
 
 class InOrder:

@@ -7,9 +7,9 @@ from collections import OrderedDict
 from ipaddress import IPv6Address, ip_address
 
 from spool.clock import Clock
+from spool.token_bucket import TokenBucket
 
 WHOLE = 1.0  # token: less of one is no try
-NEARLY = 1e-6  # what rounding may leave of it
 
 
 class Buckets:
@@ -26,27 +26,25 @@ class Buckets:
         self._burst = burst
         self._per_s = per_s
         self._size = size
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()  # name -> level, when
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def wait_s(self, name: str) -> int:
         """Whole seconds until `name` may charge again; 0 now."""
-        level = self._level(name, self._clock.monotonic())
-        missing = WHOLE - level
-        return 0 if missing <= NEARLY else max(1, math.ceil(missing / self._per_s))
+        return math.ceil(self._bucket_of(name).wait_s(WHOLE))
 
     def charge(self, name: str, amount: float = 1) -> None:
-        now = self._clock.monotonic()
-        self._levels[name] = (self._level(name, now) - amount, now)
-        self._levels.move_to_end(name)
-        if len(self._levels) > self._size:
-            self._levels.popitem(last=False)
+        bucket = self._bucket_of(name)
+        bucket.charge(amount)
+        self._buckets[name] = bucket
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > self._size:
+            self._buckets.popitem(last=False)
 
-    def _level(self, name: str, now: float) -> float:
-        level, since = self._levels.get(name, (self._burst, now))
-        return min(self._burst, level + (now - since) * self._per_s)
+    def _bucket_of(self, name: str) -> TokenBucket:
+        return self._buckets.get(name) or TokenBucket(self._clock, per_s=self._per_s, burst=self._burst)
 
     def __len__(self) -> int:
-        return len(self._levels)
+        return len(self._buckets)
 
 
 def neighbourhood(address: str) -> str:

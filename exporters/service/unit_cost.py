@@ -16,7 +16,7 @@ from decimal import Decimal
 import msgspec
 
 from exporters.errors import DeliveryTooLarge, Divide, Misconfigured, OutcomeUnknown, Retryable, SendError
-from exporters.pace import InOrder, TokenBucket
+from exporters.pace import InOrder, Pace
 from exporters.service.upstream_client import UpstreamClient
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, Settlement
@@ -64,7 +64,7 @@ class UnitCostExporter:
         self._streams = streams
         self._single_writer = frozenset(single_writer)
         self._to_tollhouse = to_tollhouse
-        self._bucket = TokenBucket(clock, per_s=PER_S, burst=BURST)
+        self._pace = Pace(clock, per_s=PER_S, burst=BURST)
         self._order = InOrder()
 
     async def prepare(self, delivery: Delivery) -> str | None:
@@ -78,7 +78,7 @@ class UnitCostExporter:
         attempt = str(delivery.attempts)
         if delivery.mark is not None and delivery.mark.rstrip("?") == attempt:
             return f"{attempt}?"
-        await self._bucket.take(delivery.count)
+        await self._pace.take(delivery.count)
         return attempt
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
@@ -150,7 +150,7 @@ class UnitCostExporter:
         head = runs[0]
         stop = 1 if head.once else next(place for place, run in enumerate(runs) if run.once)
         if stop < len(runs):
-            self._bucket.give_back(delivery.count)
+            self._pace.give_back(delivery.count)
             raise Divide("sums leave alone", at=runs[stop].first)
         if delivery.mark is not None and delivery.mark.endswith("?"):
             raise OutcomeUnknown("Tollhouse was stopped while it waited for an answer", answered=False)
