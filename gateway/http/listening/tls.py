@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import ssl
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.configuration.sections import ServerSettings
 
 _log = logging.getLogger(__name__)
 
-# The two times of an X.509 certificate in DER, each as UTCTime (two digits of the year) or GeneralizedTime.
-_VALIDITY = re.compile(
-    rb"\x30[\x1e-\x22](?:\x17\x0d\d{12}|\x18\x0f\d{14})Z(?:\x17\x0d(\d{12})|\x18\x0f(\d{14}))Z"
-)
 LOOK_S = 10.0  # how often the files are looked at; SIGHUP looks at once
 
 
@@ -48,15 +42,12 @@ class Certificate:
     @property
     def ends_at(self) -> float:
         """When the certificate in use ends, in seconds since 1970; 0 if that cannot be read of it."""
-        begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
-        first = (begin + self.text.cert.partition(begin)[2].partition(end)[0] + end).decode(
-            "ascii", "replace"
-        )
-        found = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(first))
-        if found is None:
+        from cryptography.x509 import load_pem_x509_certificate  # a start without TLS needs none of it
+
+        try:
+            return load_pem_x509_certificate(self.text.cert).not_valid_after_utc.timestamp()
+        except ValueError:
             return 0.0
-        form, text = ("%y%m%d%H%M%S", found[1]) if found[1] else ("%Y%m%d%H%M%S", found[2])
-        return datetime.strptime(text.decode(), form).replace(tzinfo=UTC).timestamp()
 
     @classmethod
     def of(cls, server: ServerSettings) -> Certificate | None:
