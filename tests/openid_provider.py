@@ -10,7 +10,7 @@ import json
 import secrets
 import threading
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from hashlib import sha256
@@ -21,6 +21,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from yarl import URL
 
 CLIENT, SECRET = "tollhouse", "a+secret:of%the-client"
@@ -30,17 +31,17 @@ def encoded(data: bytes) -> str:
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _part(value: object) -> str:
+def part(value: object) -> str:
     return encoded(json.dumps(value).encode())
 
 
 class Key:
     """A key pair that signs with RS256 or ES256."""
 
-    def __init__(self, kid: str | None = "one", algorithm: str = "RS256") -> None:
+    def __init__(self, kid: str | None = "one", algorithm: str = "RS256", rsa_bits: int = 2048) -> None:
         self.kid = kid
         self.algorithm = algorithm
-        self._rsa = rsa.generate_private_key(65537, 2048) if algorithm == "RS256" else None
+        self._rsa = rsa.generate_private_key(65537, rsa_bits) if algorithm == "RS256" else None
         self._ec = ec.generate_private_key(ec.SECP256R1()) if algorithm == "ES256" else None
 
     @property
@@ -59,8 +60,14 @@ class Key:
         x, y = (encoded(number.to_bytes(32)) for number in (point.x, point.y))
         return {**shown, "kty": "EC", "crv": "P-256", "x": x, "y": y}
 
+    @property
+    def public_pem(self) -> bytes:
+        pair = self._rsa or self._ec
+        assert pair
+        return pair.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
     def token(self, claims: Mapping[str, Any], **header: Any) -> str:
-        signed = f"{_part({'alg': self.algorithm, **self._id, **header})}.{_part(claims)}"
+        signed = f"{part({'alg': self.algorithm, **self._id, **header})}.{part(claims)}"
         return f"{signed}.{encoded(self._signature(signed.encode()))}"
 
     def _signature(self, message: bytes) -> bytes:
@@ -88,11 +95,15 @@ class OpenIdProvider:
         self.claims: dict[str, Any] = {}
         self.header: dict[str, Any] = {}
         self.document: dict[str, Any] = {}
+        self.key_fields: dict[str, Any] = {}  # of every published key, in place of its own
         self.down: set[str] = set()
         self.giant: set[str] = set()
         self.hang: dict[str, asyncio.Event] = {}
         self.asked: list[str] = []
         self.id_token: str | None = None  # in place of a signed one
+        self.forge: Callable[[dict[str, Any]], str] | None = (
+            None  # makes one of the claims that were asked for
+        )
         self.refresh_token: str | None = None
         self.is_gone = False  # the account: no refresh token is taken
         self.codes: dict[str, dict[str, str]] = {}
@@ -128,7 +139,9 @@ class OpenIdProvider:
         })  # fmt: skip
 
     async def keys(self, _: web.Request) -> web.Response:
-        return await self._answer("keys", {"keys": [key.public for key in self.published]})
+        return await self._answer(
+            "keys", {"keys": [{**key.public, **self.key_fields} for key in self.published]}
+        )
 
     async def authorize(self, request: web.Request) -> web.Response:
         """Signs the person in without a question."""
@@ -155,7 +168,9 @@ class OpenIdProvider:
             ):
                 return web.json_response({"error": "invalid_grant"}, status=400)
             nonce = {"nonce": begun["nonce"]}
-        given = {"id_token": self.id_token or self.key.token({**nonce, **self.id_claims()}, **self.header)}
+        claims = {**nonce, **self.id_claims()}
+        forged = self.forge(claims) if self.forge else self.id_token
+        given = {"id_token": forged or self.key.token(claims, **self.header)}
         if self.refresh_token:
             self.refresh_token = secrets.token_urlsafe(8)
             given["refresh_token"] = self.refresh_token

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from spool.registry.operators import ADMIN, OPERATOR, Actor
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
-from tests.openid_provider import CLIENT, SECRET, Key, OpenIdProvider, encoded, openid_provider
+from tests.openid_provider import CLIENT, SECRET, Key, OpenIdProvider, encoded, openid_provider, part
 
 ROOT = Actor("root", "here")
 
@@ -269,6 +270,50 @@ def public_key_as_secret(provider: OpenIdProvider) -> None:
     provider.header = {"alg": "HS256"}
 
 
+def forged(forge: Callable[[OpenIdProvider, dict[str, Any]], str]) -> Bend:
+    """A token that somebody made of the right claims, nonce included."""
+    return lambda provider: setattr(provider, "forge", lambda claims: forge(provider, claims))
+
+
+def without_signature(algorithm: str) -> Bend:
+    return forged(lambda _, claims: f"{part({'alg': algorithm})}.{part(claims)}.")
+
+
+def signed_with_secret(secret: Callable[[OpenIdProvider], bytes], **header: str) -> Bend:
+    """As HS256, with what everybody knows of the provider's key in place of a secret."""
+
+    def forge(provider: OpenIdProvider, claims: dict[str, Any]) -> str:
+        message = f"{part({'alg': 'HS256', 'kid': 'one', **header})}.{part(claims)}"
+        signature = hmac.digest(secret(provider), message.encode(), "sha256")
+        return f"{message}.{encoded(signature)}"
+
+    return forged(forge)
+
+
+def published(**fields: Any) -> Bend:
+    """The key that signs, published as one that may not or cannot."""
+    return lambda provider: provider.key_fields.update(fields)
+
+
+def headed(**header: Any) -> Bend:
+    return lambda provider: provider.header.update(header)
+
+
+def signed_by(key: Callable[[], Key], **fields: Any) -> Bend:
+    def bend(provider: OpenIdProvider) -> None:
+        provider.key = key()
+        provider.published = [provider.key]
+        provider.key_fields = fields
+
+    return bend
+
+
+def changed_after(provider: OpenIdProvider) -> None:
+    """The signature is that of the provider, over other claims."""
+    head, _, signature = provider.key.token(provider.id_claims()).split(".")
+    provider.forge = lambda claims: f"{head}.{part(claims)}.{signature}"
+
+
 def foreign_key(provider: OpenIdProvider) -> None:
     provider.key = Key("one")
 
@@ -313,6 +358,51 @@ def mangled(provider: OpenIdProvider) -> None:
         mangled,
         lambda provider: setattr(provider, "id_token", "x" * 70_000),
         lambda provider: setattr(provider, "id_token", "a.b"),
+        set_claims(azp="another"),
+        set_claims(azp=7),
+        set_claims(aud={"tollhouse": 1}),
+        set_claims(nonce=None),
+        set_claims(nbf="later"),
+        set_claims(nbf=True),
+        without_signature("none"),
+        without_signature("None"),
+        without_signature("RS256"),
+        signed_with_secret(lambda provider: provider.key.public_pem),
+        signed_with_secret(lambda provider: provider.key.public["n"].encode()),
+        signed_with_secret(lambda provider: provider.key.public_pem, alg="RS256"),
+        signed_with_secret(lambda _: b""),
+        headed(alg="RS512"),
+        headed(alg="PS256"),
+        headed(alg="ES256"),
+        headed(alg=["RS256"]),
+        headed(alg=None),
+        headed(kid="of nobody"),
+        headed(kid=1),
+        headed(kid=["one"]),
+        headed(crit=["exp"], exp=1),
+        headed(crit=[]),
+        headed(crit="b64"),
+        published(use="enc"),
+        published(alg="RS512"),
+        published(kid="another"),
+        published(kty="oct", k="c2VjcmV0"),
+        published(kty="EC", crv="P-256"),
+        published(n="!"),
+        published(n=7),
+        published(n=""),
+        published(e="Ag"),
+        signed_by(lambda: Key(rsa_bits=1024)),
+        signed_by(lambda: Key("one", "ES256"), crv="P-384"),
+        signed_by(lambda: Key("one", "ES256"), x="AA"),
+        changed_after,
+        forged(lambda provider, claims: provider.key.token({**claims, "pad": "x" * 65_536})),
+        forged(lambda provider, claims: provider.key.token(claims) + "."),
+        forged(lambda provider, claims: provider.key.token(claims) + ".AAAA.AAAA"),
+        forged(lambda provider, claims: provider.key.token(claims) + "AA"),
+        forged(lambda provider, claims: " " + provider.key.token(claims)),
+        forged(lambda provider, claims: provider.key.token(claims) + "\n"),
+        forged(lambda provider, claims: provider.key.token(claims).replace(".", ".!", 1)),
+        forged(lambda provider, claims: provider.key.token([claims])),  # type: ignore[arg-type]
     ],
 )
 async def test_a_token_that_proves_nothing_is_refused(house: House, bend: Bend) -> None:
