@@ -52,8 +52,8 @@ FOR_SENDERS = (
         module="gateway.addresses.topics",
         paths=("/v1/ai-control-plane", "/v1/events", "/unit-cost/v1/telemetry"),
         endpoints=(
-            "devices/enroll", "devices/heartbeat", "devices/ping", "events", "unit-cost", "unit-cost/records",
-            "unit-cost/streams",
+            "devices/enroll", "devices/heartbeat", "devices/ping", "events", "events/read", "unit-cost",
+            "unit-cost/records", "unit-cost/streams",
         ),
     ),
     Area(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from gateway.api.kept import events as kept_events
 from gateway.http.address import READ, WHOLE_BYTES, WRITE, Address, BodyLimit, Content
 from gateway.http.answers import CLOUD_EVENTS, JSON
+from gateway.http.lists import List
 from gateway.http.requests import AddressHandler
 from gateway.receivers import devices, events, unit_cost
-from gateway.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array, closed
+from gateway.schemas import ANYTHING, BOOLEAN, COUNT, OBJECT, TEXT, Schema, array, closed
 from spool.registry.scopes import (
     CREATE_EVENT,
     ENROLL,
@@ -83,6 +87,39 @@ DEVICES = (
 _EVENT_ERROR = closed({"type": TEXT, "message": TEXT})
 _EVENT_FATE = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _EVENT_ERROR})
 
+_EVENT = closed(
+    {"topic": TEXT, "number": COUNT, "committed_at": TEXT, "state": TEXT, "amount": OR_NULL, "id": TEXT, "kind": TEXT,
+     "source": TEXT, "event_id": OR_NULL, "event_type": TEXT, "subject": OR_NULL, "start_time": OR_NULL, "data": OBJECT,
+     "tags": OBJECT, "shadow": BOOLEAN},
+)  # fmt: skip
+_EVENT_TYPE = closed(
+    {
+        "type": TEXT,
+        "count": COUNT,
+        "amount": OR_NULL,
+        "last_seen": OR_NULL,
+        "sent_as": OR_NULL,
+        "unmapped": BOOLEAN,
+    }
+)
+
+
+def _events(path: str, handler: AddressHandler, summary: str, lists: List[Any], item: Schema) -> Address:
+    """No scope of the catalogue reads events: they are telemetry as the streams are."""
+    return Address(
+        methods=("GET", "HEAD"),
+        path=f"/v1/events{path}",
+        name=handler.__name__,
+        summary=summary,
+        handler=handler,
+        endpoint="events/read",
+        scope=READ_RECORDS,
+        lists=lists,
+        item=item,
+        refusals=READ,
+    )
+
+
 EVENTS = (
     Address(
         methods=("POST",),
@@ -98,7 +135,11 @@ EVENTS = (
         gives={200: {JSON: closed({"accepted": COUNT, "rejected": COUNT, "events": array(_EVENT_FATE)})}},
         takes_idempotency_key=True,
     ),
-)
+    _events("", kept_events.read_events, "The usage events that are kept, the newest first",
+            kept_events.EVENTS, _EVENT),
+    _events("/types", kept_events.read_event_types, "The types of usage events, with their sums",
+            kept_events.TYPES, _EVENT_TYPE),
+)  # fmt: skip
 
 
 # Unit cost. The first path that matches takes the request.

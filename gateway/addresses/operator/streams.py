@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.addresses.operator_call import call
+from gateway.api.kept.events import EVENTS, TYPES
 from gateway.operator import events, streams
 from gateway.receivers import unit_cost
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_STREAM_SETTINGS
@@ -11,9 +12,9 @@ ROWS = (
     call("GET", "/streams", VIEW_STREAM_SETTINGS, streams.list_streams, "List unit-cost streams",
          lists=unit_cost.STREAMS),
     call("GET", "/events", VIEW_STREAM_SETTINGS, events.list_events, "List the newest usage events",
-         lists=events.EVENTS),
+         lists=EVENTS),
     call("GET", "/event-types", VIEW_STREAM_SETTINGS, events.list_event_types, "List types of usage events",
-         lists=events.TYPES),
+         lists=TYPES),
     call("GET", "/unknown", VIEW_STREAM_SETTINGS, streams.list_unknown, "List deliveries of unknown fate",
          lists=streams.UNKNOWN),
     call("POST", "/unknown/{id}/resolve", OPERATE_SPOOL, streams.resolve, "Settle a delivery of unknown fate",

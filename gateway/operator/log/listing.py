@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from gateway.api.kept import records
+from gateway.api.kept.records import KeptRecord
 from gateway.http.lists import List, MemoryRows, PageQuery, passes
 from gateway.http.requests import Result
 from gateway.operator.log import dates, newest
-from gateway.operator.log.newest import KeptRecord
 from gateway.operator.requests import OperatorRequest
 from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S
@@ -45,7 +46,7 @@ class RecordRows:
             found = await look(start, topics, lambda kept: passes(listed, wanted.filters, kept))
         else:
             found = list(await newest.newest(self._request))
-            self.beside = newest.looked_through(found)
+            self.beside = records.looked_through(found)
         return await MemoryRows(found).page(listed, wanted)
 
     async def _own_from(
@@ -63,18 +64,18 @@ class RecordRows:
         below = self._log.closed_below(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
         number = await first_after(self._log, AI_TELEMETRY, start, below)
         below = await first_after(self._log, AI_TELEMETRY, end, below)
-        while number < below and count < newest.LOOKED_THROUGH:
+        while number < below and count < records.LOOKED_THROUGH:
             following = min(number + STEP, below)
             entries = await self._log.read(AI_TELEMETRY, number, following - 1)
-            for kept in newest.kept_records(self._log, entries):
-                if count < newest.LOOKED_THROUGH and is_own(kept.record):
+            for kept in records.kept_records(self._log, entries):
+                if count < records.LOOKED_THROUGH and is_own(kept.record):
                     count += 1
-                    if count == newest.LOOKED_THROUGH:
+                    if count == records.LOOKED_THROUGH:
                         until = kept.committed_at
                     found += filter(is_wanted, [replace(kept, is_number_shown=False)])
             number = following
             await pause()
-        self.beside = newest.how_far(records=count, most=newest.LOOKED_THROUGH, since=start, until=until)
+        self.beside = records.how_far(records=count, most=records.LOOKED_THROUGH, since=start, until=until)
         return found
 
     async def look_from(
@@ -93,16 +94,16 @@ class RecordRows:
                 following = min(number + STEP, below)
                 for entry in await self._log.read(topic, number, following - 1, with_open=True):
                     read += len(entry.records)
-                    kept = list(newest.kept_records(self._log, [entry]))
+                    kept = list(records.kept_records(self._log, [entry]))
                     seen += len(kept)
                     if kept:
                         since = entry.committed_at if since is None else min(since, entry.committed_at)
                     found += filter(is_wanted, kept)
-                    is_enough = read >= most or len(found) >= newest.LOOKED_THROUGH
+                    is_enough = read >= most or len(found) >= records.LOOKED_THROUGH
                     if is_enough and (entry.last + 1 < below or topic != topics[-1]):
                         until = entry.committed_at
                         break
                 number = following
                 await pause()
-        self.beside = newest.how_far(records=seen, most=most, since=since, until=until)
+        self.beside = records.how_far(records=seen, most=most, since=since, until=until)
         return found

@@ -8,17 +8,15 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.api.kept.records import KeptRecord, kept_records, shown
 from gateway.http.event_streams import News, event
 from gateway.http.lists import chosen
 from gateway.http.services import OperatorServices
 from gateway.operator.log.newest import (
-    KeptRecord,
-    kept_records,
     newest,
     own_record,
     own_to,
     records_in_views,
-    shown,
 )
 from gateway.operator.money.visible import visible_to
 from gateway.operator.requests import OperatorRequest, holder

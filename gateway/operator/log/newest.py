@@ -4,87 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+from gateway.api.kept.records import (
+    LOOKED_THROUGH,
+    LOOKED_THROUGH_SCHEMA,
+    STATES,
+    KeptRecord,
+    newest_of,
+    shown,
+)
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
 from gateway.operator.log import dates
 from gateway.operator.money.visible import usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
-from gateway.schemas import COUNT, closed
-from spool.ledger.counting import bounded
 from spool.ledger.own_records import OwnRecord
-from spool.ledger.queries import TAG
-from spool.ledger.sums import outcome_of
-from spool.log.protocols import Log
-from spool.log.values import Entry
-from spool.record import AI_TELEMETRY, TOPICS, Inference, Record, UsageMetric, as_json, moment
+from spool.record import AI_TELEMETRY, TOPICS, Record
 
-LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
-STATES = OPEN, CLOSED = "open", "closed"
-_MOMENT = {"type": ["string", "null"]}
-LOOKED_THROUGH_SCHEMA = {
-    "looked_through": closed({"records": COUNT, "most": COUNT, "since": _MOMENT, "until": _MOMENT})
-}
 RATE_S = 60.0
 MOST_SOURCES = 50
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRecord:
-    """A record with its place in the log."""
-
-    topic: str
-    number: int
-    committed_at: float
-    is_open: bool
-    record: Record
-    is_number_shown: bool = True
-
-    @property
-    def state(self) -> str:
-        return OPEN if self.is_open else CLOSED
-
-    @property
-    def place(self) -> str:
-        """Rises in the order of commits. Cursors have it: what is not shown is not in it."""
-        last = f"{self.number:020}" if self.is_number_shown else self.record.id.hex()
-        return f"{self.committed_at:017.6f} {self.topic} {last}"
-
-    def value(self, name: str) -> str:
-        """
-        What a filter sees: the value of a field or tag under the name that costs have for it; "" is unknown.
-        """
-        record = self.record
-        if name.startswith(TAG):
-            tags: dict[str, str] = getattr(record, "tags", {})
-            return tags.get(name.removeprefix(TAG), "")
-        if name == "model" and isinstance(record, Inference):
-            return record.response_model or record.request_model or ""
-        return getattr(record, name, None) or ""
-
-    def counted(self, name: str) -> str:
-        """The value under which the ledger counts it."""
-        if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
-            return outcome_of(self.record)[name == "cost_source"]
-        return str(bounded(self.value(name)))
-
-
-def shown(kept: KeptRecord) -> dict[str, object]:
-    row = as_json(kept.record)
-    row.pop("body", None)  # of a billing drop: as large as a request
-    return {**shown_place(kept), **row}
-
-
-def shown_place(kept: KeptRecord) -> dict[str, object]:
-    return {
-        "topic": kept.topic,
-        "number": kept.number if kept.is_number_shown else None,
-        "committed_at": moment(kept.committed_at),
-        "state": kept.state,
-    }
 
 
 def _filter(name: str) -> Filter[KeptRecord]:
@@ -140,21 +81,6 @@ async def records_in_views(request: OperatorRequest[None]) -> List[KeptRecord]:
     return replace(RECORDS, filters={**RECORDS.filters, "view": holds})
 
 
-def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
-    """What a list of the newest says beside its page."""
-    since = min((kept.committed_at for kept in found), default=None)
-    return how_far(records=len(found), most=LOOKED_THROUGH, since=since)
-
-
-def how_far(*, records: int, most: int, since: float | None, until: float | None = None) -> dict[str, object]:
-    """
-    How many records were looked through, at most how many, and when they were committed; `until` None: up to
-    now.
-    """
-    first, last = (None if each is None else moment(each) for each in (since, until))
-    return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
-
-
 async def show_rates(request: OperatorRequest[None]) -> Result:
     """
     How many records of each source were committed in the last minute, or in as much of it as was looked
@@ -181,7 +107,7 @@ async def newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) 
     At most LOOKED_THROUGH: of everybody's, or of the own ones of `own_records.LOOK_BACK_S`.
     """
     if not request.is_limited:
-        return await _newest(request, topics)
+        return await newest_of(request.services.spool.log, topics)
     if not request.rights.slice.parts:
         return []
     found = await request.services.spool.own_records.newest(
@@ -225,27 +151,3 @@ def _until(request: OperatorRequest[Any]) -> float:
     """Up to when records are counted: now, or what is closed by now, because no open one is shown to some."""
     now = request.services.installation.clock.now()
     return now - request.services.spool.hold_s() if request.is_limited else now
-
-
-async def _newest(request: OperatorRequest[Any], topics: Sequence[str]) -> Sequence[KeptRecord]:
-    log = request.services.spool.log
-    entries: list[Entry] = []
-    for topic in topics:
-        below = log.next_number(topic)
-        entries += await log.read(topic, max(1, below - LOOKED_THROUGH), below - 1, with_open=True)
-    entries.sort(key=lambda entry: entry.committed_at, reverse=True)
-    found: list[KeptRecord] = []
-    for entry in entries:
-        found += reversed(list(kept_records(log, [entry])))
-        if len(found) >= LOOKED_THROUGH:
-            break
-    return found[:LOOKED_THROUGH]
-
-
-def kept_records(log: Log, entries: Iterable[Entry]) -> Iterator[KeptRecord]:
-    """The records of entries, in order, without damaged ones."""
-    for entry in entries:
-        below = log.closed_below(entry.topic)
-        for number, record in enumerate(entry.records, entry.first):
-            if record is not None:
-                yield KeptRecord(entry.topic, number, entry.committed_at, number >= below, record)

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from gateway.api.costs import moment as moment_of
+from gateway.api.kept.records import KeptRecord, shown_place
 from gateway.http.requests import Result
 from gateway.intake.reasons import price_lines, reasons
 from gateway.operator.dead_letters import shown_dead
 from gateway.operator.deliveries import shown_delivery
 from gateway.operator.log.listing import STEP
-from gateway.operator.log.newest import KeptRecord, seen, shown_place
+from gateway.operator.log.newest import seen
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from gateway.api.kept.records import KeptRecord
 from gateway.http.requests import Result
 from gateway.normalise.otlp.metrics.families import SERVERS
 from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT
 from gateway.operator.log import dates
 from gateway.operator.log.listing import RecordRows
-from gateway.operator.log.newest import KeptRecord
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.names import letters
 from spool.errors import Invalid

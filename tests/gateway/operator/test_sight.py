@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.operator.log.newest import KeptRecord
+from gateway.api.kept.records import KeptRecord
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.ranges import span

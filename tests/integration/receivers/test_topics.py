@@ -124,6 +124,33 @@ async def test_an_event_counts_once_and_bad_neighbours_are_named(serving: Servin
 
 
 @pytest.mark.asyncio
+async def test_events_are_read_back(serving: Serving) -> None:
+    """By keys that read telemetry, to the last field and by time; who may only send is told the scope."""
+    sender = await serving.make_key("events", scopes=[CREATE_EVENT])
+    reader = await serving.make_key("reader", scopes=[READ])
+    first = {**EVENT, "subject": "acme", "time": "2026-11-01T10:00:00.5Z", "region": "eu"}
+    second = {**EVENT, "id": "2", "source": "/other", "type": "seat", "time": "2026-11-02T10:00:00Z"}
+    await serving.send("/v1/events", orjson.dumps([first, second]), key=sender)
+
+    async def page(path: str = "/v1/events", *, status: int = 200, key: str = reader) -> Any:
+        answer = await serving.send(path, b"", method="GET", key=key)
+        assert status == answer.status, answer.body
+        return said(answer)
+
+    one = (await page("/v1/events?type=api.call&source=%2Fapp&subject=acme"))["events"][0]
+    assert "api.call" == one["event_type"] and {"count": 3} == one["data"] and {"region": "eu"} == one["tags"]
+    assert ("/app", "1", "acme") == (one["source"], one["event_id"], one["subject"])
+    assert ["2", "1"] == [each["event_id"] for each in (await page())["events"]]
+    span = "/v1/events?start_time=2026-11-01T10:00:00.5Z&end_time=2026-11-02T10:00:00Z"
+    assert ["1"] == [each["event_id"] for each in (await page(span))["events"]]
+    assert 2 == (await page())["looked_through"]["records"]
+    types = (await page("/v1/events/types"))["event_types"]
+    assert [("api.call", 1), ("seat", 1)] == [(each["type"], each["count"]) for each in types]
+    assert "start_time" in (await page("/v1/events?start_time=soon", status=400))["error"]["message"]
+    assert READ in (await page(status=403, key=sender))["error"]["message"]
+
+
+@pytest.mark.asyncio
 async def test_events_are_bounded_and_hold_no_content(serving: Serving) -> None:
     """What stands under a content name, is too long or is no scalar never reaches the disk."""
     key = await serving.make_key("events", scopes=[CREATE_EVENT])

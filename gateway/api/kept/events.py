@@ -1,0 +1,167 @@
+"""
+Usage events that are kept, and their types with sums, for keys that read telemetry; people read the same lists.
+
+A key that may send events learns nothing here: its scope is write-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from aiohttp import web
+
+from gateway.api.kept.records import (
+    LOOKED_THROUGH_SCHEMA,
+    STATES,
+    KeptRecord,
+    looked_through,
+    newest_of,
+    shown,
+)
+from gateway.errors import Refusal
+from gateway.http.holders.spool import SpoolServices
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import KeyRequest, Result
+from spool.log.event_types import EventType
+from spool.record import NS, USAGE_EVENTS, UsageEvent, decimal_text, moment
+
+
+@dataclass(frozen=True, slots=True)
+class SentType:
+    seen: EventType
+    sent_as: str | None
+    is_unmapped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEvent:
+    kept: KeptRecord
+    event: UsageEvent
+    amount: Decimal | None
+
+    @property
+    def at(self) -> int:
+        """When it happened, in nanoseconds; if it does not say so, when it came."""
+        start = self.event.start_time
+        return int(self.kept.committed_at * NS) if start is None else start
+
+
+def shown_type(type: SentType) -> dict[str, object]:
+    """
+    `sent_as` is null for a type whose events are kept here and not sent; `unmapped`: for want of a mapping.
+
+    `amount` sums the amounts that its mapping names in the events, as decimal text; null without one.
+    """
+    return {
+        "type": type.seen.type,
+        "count": type.seen.count,
+        "amount": _text(type.seen.amount),
+        "last_seen": moment(type.seen.last_seen),
+        "sent_as": type.sent_as,
+        "unmapped": type.is_unmapped,
+    }
+
+
+def shown_event(row: KeptEvent) -> dict[str, object]:
+    """The record with its place; `amount` as the mapping of its type is now."""
+    return {**shown(row.kept), "amount": _text(row.amount)}
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else decimal_text(amount)
+
+
+TYPES: List[SentType] = List(
+    root="event_types",
+    show=shown_type,
+    identity=Sort(value=lambda type: type.seen.type),
+    sorts={
+        "type": Sort(value=lambda type: type.seen.type),
+        "count": Sort(value=lambda type: type.seen.count),
+        "last_seen": Sort(value=lambda type: type.seen.last_seen),
+    },
+    default_sort=("type", "asc"),
+    filters={
+        "type": Filter(values=lambda type: (type.seen.type,)),
+        "sent": Filter(
+            values=lambda type: ("no" if type.sent_as is None else "yes",), valid_values=("yes", "no")
+        ),
+    },
+)
+
+SPAN: dict[str, Filter[KeptEvent]] = {
+    "start_time": Filter(holds=lambda row, text: row.at >= nanoseconds("start_time", text), type="date-time"),
+    "end_time": Filter(holds=lambda row, text: row.at < nanoseconds("end_time", text), type="date-time"),
+}
+
+EVENTS: List[KeptEvent] = List(
+    root="events",
+    show=shown_event,
+    identity=Sort(value=lambda row: row.kept.place),
+    sorts={
+        "number": Sort(value=lambda row: row.kept.place),
+        "start_time": Sort(value=lambda row: row.event.start_time),
+    },
+    default_sort=("number", "desc"),
+    filters={
+        "type": Filter(values=lambda row: (row.event.event_type,)),
+        "subject": Filter(values=lambda row: (row.event.subject or "",)),
+        "source": Filter(values=lambda row: (row.event.source,)),
+        "state": Filter(values=lambda row: (row.kept.state,), valid_values=STATES),
+        **SPAN,
+    },
+    max_limit=200,  # an answer stays small enough for a page
+    beside=LOOKED_THROUGH_SCHEMA,
+)
+
+
+async def read_events(request: KeyRequest[None]) -> Result:
+    """The newest events that pass. `looked_through` says how far back was looked."""
+    check_span(request.http)
+    spool = request.services.operators.spool
+    found = await newest_of(spool.log, (USAGE_EVENTS,))
+    return {**await request.list(EVENTS, event_rows(spool, found)), **looked_through(found)}
+
+
+async def read_event_types(request: KeyRequest[None]) -> Result:
+    return await request.list(TYPES, await type_rows(request.services.operators.spool))
+
+
+def check_span(request: web.Request) -> None:
+    """Refusal 400 for a time that is none, also where there is no event."""
+    for name in SPAN:
+        for text in request.query.getall(name, ()):
+            nanoseconds(name, text)
+
+
+def event_rows(spool: SpoolServices, found: Sequence[KeptRecord]) -> MemoryRows[KeptEvent]:
+    """Those of the records that are events, with what they amount to."""
+    return MemoryRows(
+        [
+            KeptEvent(kept, kept.record, spool.event_amount(kept.record))
+            for kept in found
+            if isinstance(kept.record, UsageEvent)
+        ]
+    )
+
+
+async def type_rows(spool: SpoolServices) -> MemoryRows[SentType]:
+    types = [
+        SentType(seen, spool.events_sent_as(seen.type), spool.is_unmapped(seen.type))
+        for seen in await spool.log.event_types()
+    ]
+    return MemoryRows(types)
+
+
+def nanoseconds(name: str, text: str) -> int:
+    """A time as nanoseconds since 1970. Refusal 400 for what is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+        at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        message = f"{name} must be an ISO 8601 time, such as 2026-11-01T00:00:00Z"
+        raise Refusal(400, "invalid_parameter", message) from error
+    return round(at * 1000) * (NS // 1000)

@@ -1,0 +1,115 @@
+"""Records of the log as lists show them, closed and open: no content, because none is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gateway.schemas import COUNT, closed
+from spool.ledger.counting import bounded
+from spool.ledger.queries import TAG
+from spool.ledger.sums import outcome_of
+from spool.log.protocols import Log
+from spool.log.values import Entry
+from spool.record import Inference, Record, UsageMetric, as_json, moment
+
+LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
+STATES = OPEN, CLOSED = "open", "closed"
+_MOMENT = {"type": ["string", "null"]}
+LOOKED_THROUGH_SCHEMA = {
+    "looked_through": closed({"records": COUNT, "most": COUNT, "since": _MOMENT, "until": _MOMENT})
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecord:
+    """A record with its place in the log."""
+
+    topic: str
+    number: int
+    committed_at: float
+    is_open: bool
+    record: Record
+    is_number_shown: bool = True
+
+    @property
+    def state(self) -> str:
+        return OPEN if self.is_open else CLOSED
+
+    @property
+    def place(self) -> str:
+        """Rises in the order of commits. Cursors have it: what is not shown is not in it."""
+        last = f"{self.number:020}" if self.is_number_shown else self.record.id.hex()
+        return f"{self.committed_at:017.6f} {self.topic} {last}"
+
+    def value(self, name: str) -> str:
+        """
+        What a filter sees: the value of a field or tag under the name that costs have for it; "" is unknown.
+        """
+        record = self.record
+        if name.startswith(TAG):
+            tags: dict[str, str] = getattr(record, "tags", {})
+            return tags.get(name.removeprefix(TAG), "")
+        if name == "model" and isinstance(record, Inference):
+            return record.response_model or record.request_model or ""
+        return getattr(record, name, None) or ""
+
+    def counted(self, name: str) -> str:
+        """The value under which the ledger counts it."""
+        if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
+            return outcome_of(self.record)[name == "cost_source"]
+        return str(bounded(self.value(name)))
+
+
+def shown(kept: KeptRecord) -> dict[str, object]:
+    row = as_json(kept.record)
+    row.pop("body", None)  # of a billing drop: as large as a request
+    return {**shown_place(kept), **row}
+
+
+def shown_place(kept: KeptRecord) -> dict[str, object]:
+    return {
+        "topic": kept.topic,
+        "number": kept.number if kept.is_number_shown else None,
+        "committed_at": moment(kept.committed_at),
+        "state": kept.state,
+    }
+
+
+def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
+    """What a list of the newest says beside its page."""
+    since = min((kept.committed_at for kept in found), default=None)
+    return how_far(records=len(found), most=LOOKED_THROUGH, since=since)
+
+
+def how_far(*, records: int, most: int, since: float | None, until: float | None = None) -> dict[str, object]:
+    """
+    How many records were looked through, at most how many, and when they were committed; `until` None: up to
+    now.
+    """
+    first, last = (None if each is None else moment(each) for each in (since, until))
+    return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
+
+
+async def newest_of(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
+    """The newest records of some topics, at most LOOKED_THROUGH, the newest commit first."""
+    entries: list[Entry] = []
+    for topic in topics:
+        below = log.next_number(topic)
+        entries += await log.read(topic, max(1, below - LOOKED_THROUGH), below - 1, with_open=True)
+    entries.sort(key=lambda entry: entry.committed_at, reverse=True)
+    found: list[KeptRecord] = []
+    for entry in entries:
+        found += reversed(list(kept_records(log, [entry])))
+        if len(found) >= LOOKED_THROUGH:
+            break
+    return found[:LOOKED_THROUGH]
+
+
+def kept_records(log: Log, entries: Iterable[Entry]) -> Iterator[KeptRecord]:
+    """The records of entries, in order, without damaged ones."""
+    for entry in entries:
+        below = log.closed_below(entry.topic)
+        for number, record in enumerate(entry.records, entry.first):
+            if record is not None:
+                yield KeptRecord(entry.topic, number, entry.committed_at, number >= below, record)
