@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
 from spool.clock import Clock
@@ -47,6 +48,7 @@ class Buckets:
         return len(self._buckets)
 
 
+@lru_cache(maxsize=4096)  # asked for each request
 def neighbourhood(address: str) -> str:
     """The name of the bucket of an address: an IPv6 host owns its whole /64."""
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -19,7 +20,7 @@ from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_still_open
-from gateway.http.confirming import SAFE_METHODS, confirmed
+from gateway.http.confirming import REFUSALS, SAFE_METHODS, confirm
 from gateway.http.listening.fair_requests import begin_work, key_party
 from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters
@@ -148,24 +149,25 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
             receivers.access.charge(bearer, requests=0, bytes=len(body))
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held
-        takes_turn = row.takes_turn(admitted.body)
-        asks_change = bearer is not NOBODY and request.method not in SAFE_METHODS
+        try:
+            if row.takes_turn(admitted.body):
+                return await _answer_in_turn(row, admitted)
+            return await answers.give(request, await row.handler(admitted), status=row.status)
+        except REFUSALS as error:
+            asks_change = bearer is not NOBODY and request.method not in SAFE_METHODS
+            await confirm(error, services.operators.installation.registry, asks_change=asks_change)
+            raise
 
-        async def work() -> Result:
-            async with confirmed(services.operators.installation.registry, asks_change=asks_change):
-                return await row.handler(admitted)
 
-        async def send(result: Result) -> web.StreamResponse:
-            return await answers.give(request, result, status=row.status)
+async def _answer_in_turn(row: Address, admitted: KeyRequest[Any]) -> web.StreamResponse:
+    async def work() -> Result:
+        return await answers.encoded(await row.handler(admitted), status=row.status)
 
-        async def work_and_encode() -> Result:
-            return await answers.encoded(await work(), status=row.status)
+    async def send(result: Result) -> web.StreamResponse:
+        return await answers.give(admitted.http, result, status=row.status)
 
-        if takes_turn:
-            return await services.operators.installation.questions.answer(
-                f"key {bearer.name}", work_and_encode, send
-            )
-        return await send(await work())
+    questions = admitted.services.operators.installation.questions
+    return await questions.answer(f"key {admitted.bearer.name}", work, send)
 
 
 def _limit(row: Address, services: Services) -> tuple[int, str]:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar, Token
 from itertools import islice
 from math import exp
 from types import coroutine
@@ -114,16 +114,9 @@ class FairTurns:
         looked_at = islice(self._submitting.values(), MOST_LOOKED_AT)
         return any(party.used < most and party.submitted > since for party in looked_at)
 
-    @contextmanager
-    def request(self, name: str) -> Iterator[WorkInHand]:
+    def request(self, name: str) -> WorkInHand:
         """A request while it is in hand. `name`: the party that it is of, unless it says another one."""
-        work = WorkInHand(self, name)
-        before = _current.set(work)
-        try:
-            yield work
-        finally:
-            work.end()
-            _current.reset(before)
+        return WorkInHand(self, name)
 
     def enter(self, party: Party) -> None:
         """A request of the party is in hand."""
@@ -291,17 +284,31 @@ class FairTurns:
 
 
 class WorkInHand:
-    """The work of one request: for whom it is, and how long the step that runs has taken."""
+    """
+    The work of one request: for whom it is, and how long the step that runs has taken.
 
-    __slots__ = ("_before_s", "_began", "_name", "party", "turns")
+    As a context manager it is that of the task, until the request is no longer in hand.
+    """
+
+    __slots__ = ("_before", "_before_s", "_began", "_name", "party", "turns")
 
     def __init__(self, turns: FairTurns, name: str) -> None:
         """`name` is that of the party, unless `begin` says another one."""
         self.turns = turns
         self.party: Party | None = None  # None: it has not begun, because who asks is not known
         self._name = name
+        self._before: Token[WorkInHand | None]
         self._before_s = 0.0  # what was used before that
         self._began = 0.0
+
+    def __enter__(self) -> WorkInHand:
+        self._before = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.party is not None:
+            self.turns.leave(self.party)
+        _current.reset(self._before)
 
     async def begin(self, name: str = "") -> None:
         """Who asks is known: wait for the turn of that party. A second time is ignored."""
@@ -309,16 +316,15 @@ class WorkInHand:
             self.party = party = self.turns.party(name or self._name)
             self.turns.enter(party)
             party.spend(self._before_s)
-            await self.turns.turn(party)
+            if self.turns.are_shared:
+                await self.turns.turn(party)
 
     async def end_in_turn(self) -> None:
         """Wait for the turn with the answer: what is sent upon it must not come before others are read."""
-        if self.party is not None:
+        if self.party is None:
+            await self.begin()
+        if self.party is not None and self.turns.are_shared:
             await self.turns.turn(self.party)
-
-    def end(self) -> None:
-        if self.party is not None:
-            self.turns.leave(self.party)
 
     async def pause(self) -> None:
         """End a step: the event loop has its turn, and parties that used less have theirs."""
@@ -340,13 +346,14 @@ class WorkInHand:
             await self.pause()
 
     @coroutine
-    def run(self, job: Coroutine[Any, Any, T]) -> Generator[Any, None, T]:
+    def run(self, job: Awaitable[T]) -> Generator[Any, None, T]:
         """What the job returns; the time of each of its steps on the event loop is charged to the party."""
+        steps = job.__await__()
         error: BaseException | None = None
         while True:
             self._began = time.perf_counter()
             try:
-                waited = job.send(None) if error is None else job.throw(error)
+                waited = steps.send(None) if error is None else steps.throw(error)
             except StopIteration as done:
                 result: T = done.value
                 return result
@@ -363,9 +370,10 @@ class WorkInHand:
         if party is None:
             self._before_s += seconds
         else:
-            party.spend(seconds)
+            party.used += seconds * self.turns.weight
             party.urgent_until = now + URGENT_S
-            party.step_s = max(seconds, 0.9 * party.step_s, LEAST_STEP_S)
+            shorter = max(0.9 * party.step_s, LEAST_STEP_S)
+            party.step_s = seconds if seconds > shorter else shorter
             self.turns.last_step_s = seconds
 
 

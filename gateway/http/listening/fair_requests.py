@@ -21,13 +21,9 @@ Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"
 def in_turns(turns: FairTurns, handle: Handle) -> Handle:
     """What handles requests as `handle` does, each step of it charged to its party."""
 
-    async def handled(request: web.Request) -> web.StreamResponse:
-        return await handle(request)
-
     async def enter(request: web.Request) -> web.StreamResponse:
         with turns.request(address_party(request.remote or "")) as work:
-            response = await work.run(handled(request))
-            await work.begin()
+            response = await work.run(handle(request))
             await work.end_in_turn()
             return response
 
