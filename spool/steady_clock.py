@@ -13,6 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 from spool.clock import Clock, SystemClock
@@ -26,9 +27,8 @@ _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _log = logging.getLogger(__name__)
 
 
-def time_since_boot() -> float:
-    """Seconds that only go forward, also while the machine sleeps."""
-    return time.clock_gettime(_SINCE_BOOT)
+# Seconds that only go forward, also while the machine sleeps.
+time_since_boot = partial(time.clock_gettime, _SINCE_BOOT)
 
 
 class SteadyClock:
@@ -48,6 +48,7 @@ class SteadyClock:
         hold_s: float = 3600.0,
     ) -> None:
         self._source = source or SystemClock()
+        self.monotonic: Callable[[], float] = self._source.monotonic
         self._timer = timer
         self._step_limit_s = step_s
         self._hold_s = hold_s
@@ -59,9 +60,6 @@ class SteadyClock:
         self._stepped_at: float | None = None  # by the timer; None while the wall clock is believed
         self._settled_offset, self._settled_until = self._offset, float("-inf")
         self._witnesses: deque[float] = deque(maxlen=WITNESSES + 4)
-
-    def monotonic(self) -> float:
-        return self._source.monotonic()
 
     def now(self) -> float:
         timer, wall = self._timer(), self._source.now()

@@ -146,13 +146,14 @@ class Access:
         if not secret or not secret.strip():
             message = "no API key: send the key alone as the value of the Authorization header"
             raise self._failed("missing_key", message)
-        if _has_prefix(secret) and not self._accept_bearer:
+        plain = _without_prefix(secret)
+        if len(plain) < len(secret) and not self._accept_bearer:
             raise self._failed(
                 "bearer_prefix",
                 "the Authorization header has a Bearer prefix: send the key alone as its whole value, "
                 "or have the operator set server.accept_bearer",
             )
-        secret = _without_prefix(secret)
+        secret = plain
         if scope not in KEPT_UNDER and self._registry is not None and not self._registry.is_fresh:
             message = "the database was not reached for a second: whether this key is still good is not known; repeat"
             raise Refusal(503, "keys_unavailable", message, retry_after_s=1)
@@ -349,12 +350,8 @@ class Access:
         return Refusal(401, type, message)
 
 
-def _has_prefix(given: str) -> bool:
-    return given[:7].lower() == "bearer "
-
-
 def _without_prefix(given: str) -> str:
-    return given[7:].strip() if _has_prefix(given) else given
+    return given[7:].strip() if given[:7].lower() == "bearer " else given
 
 
 def lacking(scope: str) -> Refusal:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from aiohttp import web
@@ -114,7 +115,7 @@ class Address:
     in_turn: bool = False  # it takes memory and processor time: answered in turn, within [answers]
     asks_much: Callable[[Any], bool] | None = None  # of the body: whether it takes a turn; None: each does
 
-    @property
+    @cached_property
     def status(self) -> int:
         return next(iter(self.gives), 200)
 

@@ -150,7 +150,7 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held
         try:
-            if row.takes_turn(admitted.body):
+            if row.in_turn and row.takes_turn(admitted.body):
                 return await _answer_in_turn(row, admitted)
             return await answers.give(request, await row.handler(admitted), status=row.status)
         except REFUSALS as error:

@@ -132,11 +132,13 @@ class Horizon:
         """
         All topics at one instant: looked at one by one, a commit could be open in one and closed in the next.
         """
-        self._advance()
+        if self._open:
+            self._advance()
         return dict(self._closed_below)
 
     def closed_below(self, topic: str) -> int:
-        self._advance()
+        if self._open:
+            self._advance()
         return self._closed_below.get(topic, 1)
 
     def changes(self, topic: str) -> AsyncIterator[int]:
