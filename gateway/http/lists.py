@@ -44,6 +44,7 @@ class Filter(Generic[Row]):
     A filterable field: a row passes when one of its values was asked for. No `valid_values`: an open set.
 
     `holds` is in place of `values` where a row does not know what it passes for: whether it does for a value.
+    `excludes`: a row passes when none of its values was asked for.
     """
 
     values: Callable[[Row], Sequence[str]] | None = None
@@ -51,6 +52,7 @@ class Filter(Generic[Row]):
     field: str = ""  # of a stored row
     valid_values: tuple[str, ...] = ()
     type: str = "string"
+    excludes: bool = False  # of rows in memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +117,7 @@ async def envelope(
             "available": [
                 {"field": name, "valid_values": list(each.valid_values), "valid_types": [each.type]}
                 for name, each in listed.filters.items()
+                if not each.excludes
             ],
             "current": {name: list(values) for name, values in wanted.filters.items()},
         },
@@ -295,7 +298,7 @@ def passes(listed: List[Row], filters: Mapping[str, Sequence[str]], row: Row) ->
             passes = any(value in asked for value in values(row))
         else:
             raise TypeError(f"the list {listed.root} has no values of {name} for rows in memory")
-        if not passes:
+        if passes == listed.filters[name].excludes:
             return False
     return True
 

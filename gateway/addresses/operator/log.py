@@ -12,8 +12,8 @@ from spool.registry.permission_sets import VIEW_RECORDS
 ROWS = (
     call("GET", "/changes", SIGNED_IN, live.changes, "Hear what changes", gives={EVENT_STREAM: TEXT}, shows=NOTHING),
     call("GET", "/records", VIEW_RECORDS, listing.list_records,
-         "List the newest records or those of dates, open ones too",
-         lists=newest.RECORDS, shows=SLICED, in_turn=True),
+         "List the newest records, those of dates, or the dearest of a span, open ones too",
+         lists=listing.LISTED, shows=SLICED, in_turn=True),
     call("GET", "/served", VIEW_RECORDS, served.show_served,
          "What servers of models served on a day, less the calls that were told of these models",
          optional=("date",), in_turn=True),

@@ -7,9 +7,12 @@ from dataclasses import replace
 
 from gateway.api.kept import records
 from gateway.api.kept.records import KeptRecord
-from gateway.http.lists import List, MemoryRows, PageQuery, passes
+from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes
 from gateway.http.requests import Result
-from gateway.operator.log import dates, newest
+from gateway.operator.log import dates, newest, ranked
+from gateway.operator.log.amounts import AMOUNTS
+from gateway.operator.log.newest import RECORDS
+from gateway.operator.money.report import ONE_SPAN, times
 from gateway.operator.requests import OperatorRequest
 from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S
@@ -21,10 +24,26 @@ STEP = 1024  # records that are read between two turns of the event loop
 OWN_DATES_S = 48 * 3600.0  # a day, and what of it is reported within the next one
 
 
+def _by(name: str) -> Sort[KeptRecord]:
+    return Sort(value=lambda kept: AMOUNTS[name](kept.record))
+
+
+LISTED: List[KeptRecord] = replace(
+    RECORDS,
+    sorts={**RECORDS.sorts, **{name: _by(name) for name in AMOUNTS}},
+    filters={**RECORDS.filters, **{name: Filter(holds=lambda *_: True) for name in ONE_SPAN}},
+)
+
+
 async def list_records(request: OperatorRequest[None]) -> Result:
-    """The records that pass, open ones too. `looked_through` says how far was looked."""
+    """
+    The records that pass, open ones too: the newest, those of dates, or the first of a span by an amount.
+    `looked_through` says how far was looked.
+    """
+    now = request.services.installation.clock.now()
+    times({name: request.http.query[name] for name in ONE_SPAN if name in request.http.query}, now)
     rows = RecordRows(request)
-    return {**await request.list(await newest.records_in_views(request), rows), **rows.beside}
+    return {**await request.list(await newest.records_in_views(request, LISTED), rows), **rows.beside}
 
 
 class RecordRows:
@@ -39,6 +58,11 @@ class RecordRows:
         self.beside: Mapping[str, object] = {}  # how far was looked, once a page was given
 
     async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
+        if ranked.is_asked(wanted) and dates.FIELD not in wanted.filters:
+            of_span = ranked.RankedRows(self._request)
+            page = await of_span.page(listed, wanted)
+            self.beside = of_span.beside
+            return page
         if asked := wanted.filters.get(dates.FIELD):
             start = min(map(dates.start_of, asked)) - AHEAD_S
             topics = wanted.filters.get("topic", TOPICS)

@@ -19,7 +19,8 @@ from gateway.api.kept.records import (
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
 from gateway.operator.log import dates
-from gateway.operator.money.visible import usable_view_of, visible_to
+from gateway.operator.log.amounts import AMOUNTS, bound
+from gateway.operator.money.visible import known_dimensions, usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from spool.ledger.own_records import OwnRecord
 from spool.record import AI_TELEMETRY, TOPICS, Record
@@ -30,6 +31,16 @@ MOST_SOURCES = 50
 
 def _filter(name: str) -> Filter[KeptRecord]:
     return Filter(values=lambda kept: (kept.value(name),))
+
+
+def _bounds(name: str) -> Filter[KeptRecord]:
+    """Passes what has an amount within a bound such as ">0.5"."""
+
+    def holds(kept: KeptRecord, text: str) -> bool:
+        amount = AMOUNTS[name](kept.record)
+        return amount is not None and bound(name, text)(amount)
+
+    return Filter(holds=holds)
 
 
 FIELDS = (
@@ -53,6 +64,7 @@ RECORDS: List[KeptRecord] = List(
         dates.FIELD: Filter(
             values=lambda kept: dates.day_and_month(kept.record.start_time, kept.committed_at)
         ),
+        **{name: _bounds(name) for name in AMOUNTS},
         "view": Filter(),  # see `records_in_views`
     },
     max_limit=200,  # an answer stays small enough for a page
@@ -60,13 +72,19 @@ RECORDS: List[KeptRecord] = List(
 )
 
 
-async def records_in_views(request: OperatorRequest[None]) -> List[KeptRecord]:
+async def records_in_views(
+    request: OperatorRequest[None], listed: List[KeptRecord] = RECORDS
+) -> List[KeptRecord]:
     """
-    RECORDS, whose views are those of now. Refusal 400 if one that is asked for is unknown or broken, or a
-    date is none.
+    A list of records, whose views, tags and dimensions of the organization's own are those of now; `!` behind
+    a dimension leaves values out. Refusal 400 if a view that is asked for is unknown or broken, or a date or
+    a bound is none.
     """
     for word in request.http.query.getall(dates.FIELD, ()):
         dates.start_of(word)
+    for name in AMOUNTS:
+        for word in request.http.query.getall(name, ()):
+            bound(name, word)
     visible = await visible_to(request)
     view = cache(lambda word: usable_view_of(request, visible, word))
     for word in request.http.query.getall("view", ()):
@@ -78,7 +96,14 @@ async def records_in_views(request: OperatorRequest[None]) -> List[KeptRecord]:
         return kept.counted(name) if found is None else found.value(tuple(map(kept.counted, found.sources)))
 
     holds: Filter[KeptRecord] = Filter(holds=lambda kept, word: view(word).holds(partial(value, kept)))
-    return replace(RECORDS, filters={**RECORDS.filters, "view": holds})
+
+    def of(name: str) -> Filter[KeptRecord]:
+        return Filter(values=lambda kept: (value(kept, name),))
+
+    named = await known_dimensions(request)
+    filters = {name: of(name) for name in named if name not in listed.filters}
+    out = {f"{name}!": replace(of(name), excludes=True) for name in named}
+    return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})
 
 
 async def show_rates(request: OperatorRequest[None]) -> Result:

@@ -37,7 +37,8 @@ from spool.registry.texts import check_one_of
 from spool.turns.ordering import ordered
 
 REPEATED = ("by", "where", "show")
-ONCE = ("from", "to", "range", "view", "tz", "per", "compare", "top", "top_by", "format", *PAGING)
+ONE_SPAN = ("from", "to", "range", "tz")
+ONCE = (*ONE_SPAN, "view", "per", "compare", "top", "top_by", "format", *PAGING)
 FORMATS = ("json", "csv")
 
 _Place = tuple[int, Group]  # of a row: which period, and which group
@@ -176,17 +177,9 @@ async def query_of(request: OperatorRequest[Any], known: Sequence[str]) -> CostQ
             raise Invalid(f"costs are known by {', '.join(known)}")
     per = given.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
-    zone = _zone(given.get("tz", "UTC"))
-    if "range" in given and ("from" in given or "to" in given):
-        raise Invalid("range says when it begins and ends; leave from and to out")
-    named = given.get("range", "mtd")
-    check_one_of("range", named, RANGES)
-    now = request.services.installation.clock.now()
-    since, until = span(named, now, zone)
-    if "to" in given:
-        until = costs.moment("to", given["to"], zone=zone, end=True)
+    since, until, zone = times(given, request.services.installation.clock.now())
     query = CostQuery(
-        since=costs.moment("from", given["from"], zone=zone) if "from" in given else since,
+        since=since,
         until=until,
         granularity=per,
         group_by=by,
@@ -199,6 +192,23 @@ async def query_of(request: OperatorRequest[Any], known: Sequence[str]) -> CostQ
         return query
     view = usable_view_of(request, await visible_to(request), given["view"])
     return within(query, include=view.include, exclude=view.exclude)
+
+
+def times(
+    given: Mapping[str, str], now: float, *, default: str = "mtd"
+) -> tuple[datetime, datetime, ZoneInfo]:
+    """When the span of the parameters ONE_SPAN begins and ends, and its zone. Invalid for a wrong one."""
+    zone = _zone(given.get("tz", "UTC"))
+    if "range" in given and ("from" in given or "to" in given):
+        raise Invalid("range says when it begins and ends; leave from and to out")
+    named = given.get("range", default)
+    check_one_of("range", named, RANGES)
+    since, until = span(named, now, zone)
+    if "from" in given:
+        since = costs.moment("from", given["from"], zone=zone)
+    if "to" in given:
+        until = costs.moment("to", given["to"], zone=zone, end=True)
+    return since, until, zone
 
 
 def _words(texts: Sequence[str]) -> list[str]:

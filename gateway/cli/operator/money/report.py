@@ -22,6 +22,7 @@ from gateway.api.report_words import (
 )
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import show_cursor
+from gateway.cli.operator.money.top_calls import BY_CALL, TOP_CALLS, show_top_calls
 from gateway.cli.output import show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.comparison.split import PARTS
@@ -68,7 +69,17 @@ _AMOUNTS = (*MONEY, "cost_per_call", "cost_per_million_tokens")
     type=click.IntRange(1, MAX_TOP),
     help=f"Only so many groups; the rest is {OTHER}. Default: all, with --against {DEFAULT_TOP}.",
 )
-@click.option("--top-by", type=Choice(SUMS), help="What makes a group large; default: cost.")
+@click.option(
+    "--top-by",
+    type=Choice(tuple(dict.fromkeys((*SUMS, *BY_CALL)))),
+    help=f"What makes a group large, with --calls a call (one of {', '.join(BY_CALL)}); default: cost.",
+)
+@click.option(
+    "--calls",
+    is_flag=True,
+    help=f"List the dearest calls that are kept, {TOP_CALLS} unless --top says otherwise, instead of sums. --where "
+    "takes bounds, too: 'cost>0.5', 'tokens>100000', 'duration>30' (in seconds).",
+)
 @click.option("--show", multiple=True, metavar="MEASURES", help=f"Some of {', '.join(MEASURES)}.")
 @click.option(
     "--latency", is_flag=True, help="Show how long calls took: bounds of percentiles, in milliseconds."
@@ -90,10 +101,22 @@ def report(
     until: str | None,
     compare: bool,
     latency: bool,
+    calls: bool,
     form: str | None,
     **once: Any,
 ) -> None:
     """What AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated."""
+    if calls:
+        if by or show or compare or latency or against is not None or once["per"] or form == "csv":
+            raise click.UsageError(
+                "--calls goes without --by, --per, --compare, --against, --show, --latency and --csv"
+            )
+        show_top_calls(client, where, {**once, "from": since, "to": until}, as_json=form == "json")
+        return
+    if once["top_by"] not in (None, *SUMS):
+        raise click.UsageError(
+            f"--top-by {once['top_by']} is of calls: add --calls, or take {', '.join(SUMS)}"
+        )
     if form == "csv" and (once["limit"] or once["cursor"]):
         raise click.UsageError("--csv has every row: it goes without --limit and --cursor")
     if against is not None and (show or compare or latency or once["per"] or once["top_by"] or form == "csv"):

@@ -102,7 +102,7 @@ const toMain = (event) => {
   document.getElementById("main").focus();
 };
 
-/** A page's title, field:value for Costs, or a record's id. */
+/** A page's title, field:value for Costs, a bound such as cost>0.5 for Calls, or a record's id. */
 function find(event, pages) {
   event.preventDefault();
   const text = new FormData(event.currentTarget).get("q").trim();
@@ -110,7 +110,9 @@ function find(event, pages) {
   event.currentTarget.reset();
   const page = pages.find((each) => each.title.toLowerCase().startsWith(text.toLowerCase()));
   const [, field, value] = text.match(/^([a-z_]+):(.+)$/) ?? [];
+  const [, amount, bound] = text.match(/^(cost|tokens|duration)\s*([<>]=?\s*[0-9.]+)$/) ?? [];
   if (page) go(to(page.path));
+  else if (amount) go(to("/calls", {[amount]: bound.replace(/\s/g, ""), sort: amount, order: "desc"}));
   else go(field ? to("/costs", {[field]: value.trim()}) : to("/calls", {open: text}));
 }
 

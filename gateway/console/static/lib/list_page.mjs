@@ -7,34 +7,35 @@ import {useQuery} from "./query.mjs";
 
 const PAGE = 50;
 const MOST = 1000;
-const OURS = ["tab", "open", "from", "to", "view", "expand", "sort", "order"]; // no filters
+const OURS = ["tab", "open", "from", "to", "range", "tz", "view", "expand", "sort", "order"]; // no filters
 
 /**
  * `list`:
  *   path ("/devices"), root ("devices"), at ("/devices", the page's own path), caption, what (["devices"], of the stream)
- *   columns: {name, title, value(row), kind, exact(row), sort (its sort key)}; the first is the row's link
- *   inView: whether the list takes a view; ask: parameters that it always gets. most: rows of one answer, where it is fewer than 1,000
+ *   columns: {name, title, value(row), kind, exact(row), sort (its sort key), order (the one to begin with)}; the first is the row's link
+ *   inView: whether the list takes a view; ask: parameters that it always gets, or a function of the address that gives them;
+ *   asked(pairs): filters as they are asked for; hints: what is typed for a filter, by its name. most: rows of one answer, where it is fewer than 1,000
  *   identity(row), and show (id => path of one row) with one(answer), the row in it; else the row is shown itself
  *   Details({row, reload, session, query}): the open row; without it all its fields. heading(row): instead of its identity
  *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}; `run` may
  *     return what is shown when it is done
- *   create: one such action without a row; Before({answer, session, reload}): above the table; empty: what to do first
+ *   create: one such action without a row; Above({query}), Before({answer, session, query, reload}): above the table; empty: what to do first
  */
 export function ListPage({list, session, query}) {
   const filters = [...query].filter(([name]) => !OURS.includes(name));
   const [key, order] = [query.get("sort"), query.get("order")];
   const view = list.inView ? query.get("view") : null;
-  const parameters = {...list.ask, ...grouped(filters), view, sort_key: key, sort_order: order};
+  const parameters = {...(typeof list.ask === "function" ? list.ask(query) : list.ask), ...grouped(list.asked?.(filters) ?? filters), view, sort_key: key, sort_order: order};
   const loaded = useRef(PAGE);
   const [more, setMore] = useState(null);
   const found = useQuery(async () => {
     const answer = await get(list.path, {...parameters, limit: Math.min(loaded.current, list.most ?? MOST)});
     setMore(null);
     return answer;
-  }, [list.path, String(filters), view, key, order], list.what);
+  }, [list.path, JSON.stringify(parameters)], list.what);
   useEffect(() => {
     loaded.current = PAGE;
-  }, [list.path, String(filters), view, key, order]);
+  }, [list.path, JSON.stringify(parameters)]);
   const [action, setAction] = useState(null);
   const {data} = found;
   const rows = data ? [...data[list.root], ...(more?.rows ?? [])] : [];
@@ -49,15 +50,17 @@ export function ListPage({list, session, query}) {
   const sort = sorting && {
     key: sorting.sort_key,
     order: sorting.sort_order,
-    by: (name) => go(here({sort: name, order: name === sorting.sort_key && sorting.sort_order === "asc" ? "desc" : "asc"})),
+    by: (name) => go(here({sort: name, order: name !== sorting.sort_key
+      ? list.columns.find((each) => each.sort === name).order ?? "asc" : sorting.sort_order === "asc" ? "desc" : "asc"})),
   };
   const id = query.get("open");
   const total = data?.pagination.total_count;
   return html`
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
-    ${list.Before && data && html`<${list.Before} answer=${data} session=${session} reload=${found.reload} />`}
+    ${list.Above && html`<${list.Above} query=${query} />`}
+    ${list.Before && data && html`<${list.Before} answer=${data} session=${session} query=${query} reload=${found.reload} />`}
     <div class="bar">
-      ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !OURS.includes(field))} filters=${filters} at=${here} />`}
+      ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !OURS.includes(field))} hints=${list.hints} filters=${filters} at=${here} />`}
       <span role="status" class="faint">${data ? `${rows.length} of ${total} ${list.caption}` : found.error ? "" : "Loading ..."}</span>
       ${list.create && isOpen(session, list.create) && html`<button type="button" class="main"
         onClick=${() => setAction({...list.create, row: null})}>${list.create.title}</button>`}
@@ -102,7 +105,7 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
 }
 
 /** Filters as chips that are removed by a click, and a form that adds one. `chose(field)` hears which field is asked for. */
-export function Filters({available, filters, at, chose}) {
+export function Filters({available, filters, at, chose, hints = {}}) {
   const [field, setField] = useState("");
   const chosen = available.find((each) => each.field === field);
   const titleOf = (name) => available.find((each) => each.field === name)?.title ?? name;
@@ -113,7 +116,8 @@ export function Filters({available, filters, at, chose}) {
   };
   const submit = (event) => {
     event.preventDefault();
-    add(new FormData(event.currentTarget).get("value").trim());
+    const typed = new FormData(event.currentTarget).get("value").trim();
+    add(/^[0-9.]+$/.test(typed) && hints[field]?.startsWith(">") ? `>${typed}` : typed);
   };
   return html`<div class="filters">
     ${filters.map(([name, value]) => html`<a key=${`${name}=${value}`} class="chip" title="Remove this filter"
@@ -127,7 +131,7 @@ export function Filters({available, filters, at, chose}) {
     ${chosen && (chosen.valid_values.length
       ? html`<select aria-label=${`Value of ${field}`} value="" onChange=${(event) => add(event.target.value)}>
           <option value="">is ...</option>${chosen.valid_values.map((each) => html`<option key=${each}>${each}</option>`)}</select>`
-      : html`<form class="filters" onSubmit=${submit}><input name="value" aria-label=${`Value of ${field}`} autocomplete="off" />
+      : html`<form class="filters" onSubmit=${submit}><input name="value" aria-label=${`Value of ${field}`} placeholder=${hints[field]} autocomplete="off" />
           <button type="submit">Add</button></form>`)}
   </div>`;
 }

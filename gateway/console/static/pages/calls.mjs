@@ -1,20 +1,28 @@
 /** The newest records, and what is known of one: when it happened, what it cost and why, and where it went. */
-import {to} from "../lib/address.mjs";
+import {here, to} from "../lib/address.mjs";
 import {html} from "../lib/html.mjs";
 import {ago, count, duration, exactCount, money} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, State, Table} from "../lib/parts.mjs";
+import {UNKNOWN} from "../lib/chart.mjs";
+import {RangePicker, span} from "../lib/range.mjs";
 
 const PATH = "/calls";
 const LOOK_BACK_MS = 30 * 86400000; // for a record that is not among the newest
 const what = (row) => row.response_model ?? row.request_model ?? row.model ?? row.event_type ?? row.stream ?? "unknown";
-const tokens = (row) => (row.kind === "usage_metric" && row.unit !== "USD" ? row.value : null);
+const AMOUNTS = {cost: "cost", tokens: "number of tokens", duration: "time taken"};
 const clock = (iso) => (iso ? `${iso.slice(0, 10)} ${iso.slice(11, 19)}` : "unknown");
 
 /** What counts of a record, as decimal text; null is unknown. */
 function cost(row) {
   if (row.kind === "usage_metric") return row.unit === "USD" ? row.value : null;
   return {reported: row.cost, estimated: row.estimated_cost}[row.cost_source] ?? null;
+}
+
+/** Input and output of a call, or what a counter counted; null is unknown. */
+function tokens(row) {
+  if (row.kind === "usage_metric") return row.unit === "USD" ? null : row.value;
+  return row.input_tokens === null && row.output_tokens === null ? null : (row.input_tokens ?? 0) + (row.output_tokens ?? 0);
 }
 
 const number = (title, value) => ({title, kind: "number", value: (row) => (value(row) === null || value(row) === undefined ? "–"
@@ -24,10 +32,12 @@ const number = (title, value) => ({title, kind: "number", value: (row) => (value
 export const COLUMNS = [
   {title: "Started (UTC)", value: (row) => clock(row.start_time).replace(/^\d+-/, ""), exact: (row) => row.start_time, sort: "start_time"},
   {title: "Model or type", value: what},
-  number("Tokens in", (row) => row.input_tokens ?? tokens(row)),
-  number("Tokens out", (row) => row.output_tokens),
-  {title: "Cost", kind: "number", exact: cost, value: (row) => (row.kind === "inference" || cost(row) !== null
+  {title: "Cost", kind: "number", exact: cost, sort: "cost", order: "desc", value: (row) => (row.kind === "inference" || cost(row) !== null
     ? html`${row.cost_source === "estimated" && html`<span class="faint">est. </span>`}${money(cost(row))}` : "–")},
+  {...number("Tokens", tokens), sort: "tokens", order: "desc", exact: (row) => (row.kind === "inference"
+    ? `${exactCount(row.input_tokens)} in, ${exactCount(row.output_tokens)} out` : exactCount(tokens(row)))},
+  {title: "Took", kind: "number", sort: "duration", order: "desc", value: (row) => (row.start_time && row.end_time && row.kind === "inference"
+    ? duration(new Date(row.end_time) - new Date(row.start_time)) : "–")},
   {title: "Status", value: (row) => (row.status ? html`<${State} word=${row.status} kind=${KINDS[row.status]} />` : "–")},
   {title: "Team", value: (row) => row.team ?? "unknown"},
   {title: "User", value: (row) => row.user ?? "unknown"},
@@ -40,14 +50,39 @@ export const toRecord = (row) => to(PATH, {open: row.id});
 
 const LIST = {
   path: "/records", root: "records", at: PATH, caption: "records", what: ["records"], inView: true, most: 200, columns: COLUMNS,
+  ask: (query) => (isOfSpan(query) ? {from: span(query).from, to: span(query).to, tz: query.get("tz")} : {}),
+  asked: (filters) => filters.flatMap(([name, value]) => (value === UNKNOWN ? [[name, ""], [name, UNKNOWN]] : [[name, value]])),
+  hints: {cost: ">0.5", tokens: ">100000", duration: ">30", date: "2026-11-20"}, Above: Span,
   identity: (row) => row.id, Details: Call,
   show: (id) => `/records/${encodeURIComponent(id)}?since=${new Date(Date.now() - LOOK_BACK_MS).toISOString().slice(0, 10)}`,
   Before: Looked,
   empty: html`<h2>No record has arrived yet</h2><p><a href="#/">The overview</a> says how to send the first.</p>`,
 };
 
+/** Whether the calls of a span are asked for, by what they cost or took, instead of the newest. */
+const isOfSpan = (query) => !query.has("date") && (query.get("sort") in AMOUNTS || Object.keys(AMOUNTS).some((name) => query.has(name)));
+
+/** Chooses the span of the dearest calls; leads to them where the newest are shown. */
+function Span({query}) {
+  if (isOfSpan(query)) return html`<div class="bar"><${RangePicker} query=${query} /> <a href=${here({sort: "", order: "", ...NO_BOUNDS})}>The newest calls</a></div>`;
+  return html`<p class="bar"><a href=${here({sort: "cost", order: "desc", date: ""})}>Top calls by cost</a></p>`;
+}
+const NO_BOUNDS = Object.fromEntries(Object.keys(AMOUNTS).map((name) => [name, ""]));
+
+/** How far was looked for the calls that cost or took most. */
+function LookedAtSpan({answer, query}) {
+  const {records, most, since, until} = answer.looked_through;
+  const by = AMOUNTS[query.get("sort")];
+  return html`<p class="faint">${by && html`Top calls by ${by}, ${span(query).name.toLowerCase()}. `}Tollhouse looked at
+    ${" "}${exactCount(records)} kept records${since && html`, which came ${until ? html`from ${clock(since)} to ${clock(until)}` : html`since ${clock(since)}`} UTC`}.
+    ${records >= most && " It did not look at older ones: choose fewer days."} Calls are kept for a time only;
+    ${" "}<a href=${to("/costs", {from: query.get("from"), to: query.get("to"), tz: query.get("tz"), ...kept(answer)})}>the costs of this time</a> stay longer.
+    Prompts and answers are never stored.</p>`;
+}
+
 /** How far was looked for what the page shows. */
-function Looked({answer}) {
+function Looked({answer, query}) {
+  if (isOfSpan(query)) return html`<${LookedAtSpan} answer=${answer} query=${query} />`;
   const {records, since, until} = answer.looked_through;
   const dates = answer.filtering.current.date;
   if (!dates) {
@@ -65,7 +100,7 @@ function Looked({answer}) {
 const dayOf = (date, day) => (date.length > 7 ? date
   : new Date(Date.UTC(date.slice(0, 4), date.slice(5, 7) - (day === 1 ? 1 : 0), day === 1 ? 1 : 0)).toISOString().slice(0, 10));
 /** The filters of an answer that costs have, too. */
-const kept = ({filtering: {current: {date, state, kind, topic, session, view, ...others}}}) => others;
+const kept = ({filtering: {current: {date, state, kind, topic, session, view, from, to: until, range, tz, cost: bound, tokens: most, duration: took, ...others}}}) => others;
 
 function Call({row: {record, why, price_lines, routes, not_stored, ...place}}) {
   return html`

@@ -125,6 +125,8 @@ function Answer({table, bars, at, isDark, query}) {
     measure.adds && {title: "Share", kind: "number", value: (row) => percent(now(row), now(whole))},
     {title: "Before", kind: "number", sort: "before", of: before, value: (row) => (before(row) === null ? "–" : measure.format(before(row)))},
     {title: "Change", kind: "number", sort: "change", value: changed, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
+    {title: "Calls that cost most", kind: "text", value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
+      href=${topCalls(row, at, query)} aria-label=${`Top calls${row.of ? "" : ` of ${by.map((field) => nameOf(row[field])).join(", ")}`}`}>Top calls</a>`},
     ...ALONGSIDE.filter((each) => each !== name).map(column),
   ].filter(Boolean);
   const [key, order] = [query.get("sort") ?? name, query.get("order") ?? "desc"];
@@ -143,7 +145,14 @@ function Answer({table, bars, at, isDark, query}) {
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
 }
 
-const calls = (filters) => to("/calls", grouped(filters.filter(([name]) => name !== "request_model" && !/^(tag|User:Defined):/.test(name))));
+const calls = (filters) => to("/calls", grouped(filters));
+
+/** The calls behind a row that cost most, or took most where that is shown. */
+function topCalls(row, {by, filters, measure}, query) {
+  const own = by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
+  const sort = measure.startsWith("latency") ? "duration" : /tokens$/.test(measure) && MEASURES[measure].adds ? "tokens" : "cost";
+  return to("/calls", {...grouped(filters), ...grouped(own), from: query.get("from"), to: query.get("to"), tz: query.get("tz"), sort, order: "desc"});
+}
 
 /** A row's own filters, divided by what comes next; its calls where nothing is left to divide by; none of what is folded. */
 function deeper(row, at) {

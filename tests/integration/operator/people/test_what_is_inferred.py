@@ -124,7 +124,8 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path, engine: 
             listens = any(EVENT_STREAM in content for content in row.gives.values())
             for world in (there.own, there.foreign) if row.methods == ("GET",) and not listens else ():
                 for path, _ in asked(row, world):
-                    for limit in ("", "limit=1") if row.lists else ("",):
+                    ranked = ("sort_key=cost&sort_order=desc",) if row.path.endswith("/records") else ()
+                    for limit in ("", "limit=1", *ranked) if row.lists else ("",):
                         whole = path + ("&" if "?" in path else "?") * bool(limit) + limit
                         status, text = await there.send("GET", whole, None, there.eva)
                         found[whole] = status, text.partition("} ")[2]
@@ -138,6 +139,8 @@ async def test_no_answer_depends_on_the_calls_of_others(tmp_path: Path, engine: 
         await foreign_calls(there)
         after = await answers(there)
         assert 4 == json.loads(after["/records"][1])["pagination"]["total_count"]
+        dearest = json.loads(after["/records?sort_key=cost&sort_order=desc"][1])["records"]
+        assert [OWN] * 4 == [row["team"] for row in dearest]
         assert [] == [path for path in before if before[path] != after[path]]
 
 

@@ -1,0 +1,63 @@
+"""What a call cost and took, as lists sort and filter by it."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import lru_cache
+
+from spool.errors import Invalid
+from spool.record import NS, Inference, Record
+
+_BOUND = re.compile(r"(>=?|<=?)(\d{1,15}(?:\.\d{1,18})?)", re.ASCII)
+_COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+
+
+def cost(record: Record) -> float | None:
+    """
+    The dollars that costs count a call with. None if unknown, of a shadow, of what a cache answered, and of
+    what is no call.
+    """
+    if not isinstance(record, Inference) or record.shadow or record.status == "cached":
+        return None
+    text = record.cost if record.cost_source == "reported" else record.estimated_cost
+    return None if text is None or record.cost_source == "none" else float(Decimal(text))
+
+
+def tokens(record: Record) -> int | None:
+    """Input and output of a call; None if it names neither."""
+    if not isinstance(record, Inference) or record.input_tokens is record.output_tokens is None:
+        return None
+    return (record.input_tokens or 0) + (record.output_tokens or 0)
+
+
+def duration(record: Record) -> float | None:
+    """How many seconds a call took; None if an end is unknown or wrong."""
+    if not isinstance(record, Inference) or record.start_time is None or record.end_time is None:
+        return None
+    took = record.end_time - record.start_time
+    return took / NS if took >= 0 else None
+
+
+AMOUNTS: Mapping[str, Callable[[Record], float | None]] = {
+    "cost": cost,
+    "tokens": tokens,
+    "duration": duration,
+}
+
+
+@lru_cache(100)
+def bound(name: str, text: str) -> Callable[[float], bool]:
+    """Whether an amount is on the right side of a bound such as ">0.5". Invalid for what is no bound."""
+    found = _BOUND.fullmatch(text)
+    if found is None:
+        raise Invalid(f"{name} takes >, >=, < or <= and a number, such as {name}=>0.5")
+    compare, number = _COMPARE[found[1]], float(found[2])
+    return lambda amount: compare(amount, number)

@@ -1,0 +1,91 @@
+"""The calls that cost most: one click from each row of Costs, with who made them, and on a phone."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, Route, expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW, Console
+
+ALL = ("minor", "moderate", "serious", "critical")
+
+
+def costs_of(page: Page) -> list[float]:
+    """What the cells of the calls say, in dollars, as far as it is known."""
+    shown = page.locator("tbody td:nth-child(3)")
+    titles = [cell.get_attribute("title") for cell in shown.all()]
+    return [float(title) for title in titles if title]
+
+
+def test_the_dearest_calls_are_one_click_from_a_row(console: Console) -> None:
+    """Journey b in one click: of the row's team, in the span of Costs, the dearest first, with the user."""
+    console.open("/costs?from=now-7d&by=team")
+    page = console.page
+    page.get_by_role("link", name="Top calls of search", exact=True).click()  # the only click
+    expect(page.get_by_role("heading", level=1)).to_have_text("Calls")
+    expect(page.get_by_role("link", name="team: search")).to_be_visible()
+    expect(page.get_by_text("Top calls by cost, last 7 days.")).to_be_visible()
+    told = console.ask("/records?sort_key=cost&sort_order=desc&team=search&range=last_7d&limit=50")
+    shown = costs_of(page)
+    assert len(shown) > 10
+    assert shown == sorted(shown, reverse=True)
+    expect(page.locator("tbody tr")).to_have_count(len(told["records"]))
+    expect(page.locator("tbody tr").first).to_contain_text(told["records"][0]["user"] or "unknown")
+    expect(page.get_by_text("Tollhouse looked at")).to_be_visible()
+    assert [] == console.audit(ALL)
+    page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
+    assert 0 == console.overhang()
+    console.screenshot("top-calls-narrow")
+
+
+def test_calls_are_sorted_by_a_click_on_a_heading(console: Console) -> None:
+    """The most first, also by tokens and by the time taken; a second click turns it round."""
+    console.open("/calls")
+    page = console.page
+    for title, said in (("Cost", "cost"), ("Tokens", "number of tokens"), ("Took", "time taken")):
+        page.locator("thead").get_by_role("button", name=title).click()
+        expect(page.get_by_text(f"Top calls by {said}, last 30 days.")).to_be_visible()
+        expect(page.locator("thead th[aria-sort=descending]")).to_contain_text(title)
+    page.get_by_label("Range").select_option("now-7d")
+    expect(page.get_by_text("Top calls by time taken, last 7 days.")).to_be_visible()
+    page.get_by_role("link", name="The newest calls").click()
+    expect(page.get_by_role("link", name="Top calls by cost")).to_be_visible()
+
+
+def test_a_bound_is_typed_in_the_search(console: Console) -> None:
+    """`cost>0.01` shows the calls above it and nothing else; a number alone in the filter is a lower bound."""
+    console.open("/")
+    page = console.page
+    page.get_by_label("Search").fill("cost>0.01")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="cost: >0.01")).to_be_visible()
+    expect(page.get_by_text("Top calls by cost")).to_be_visible()
+    assert min(costs_of(page)) > 0.01
+    page.get_by_label("Add a filter").select_option("tokens")
+    page.get_by_label("Value of tokens").fill("1000000000")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("link", name="tokens: >1000000000")).to_be_visible()
+    expect(page.get_by_text("No records match.")).to_be_visible()
+    assert [] == console.audit(ALL)
+
+
+def test_while_it_looks_and_when_it_cannot(house: Tollhouse, open_console: OpenConsole) -> None:
+    """An empty installation says so; a refusal is told with a way to try again, and the page waits visibly."""
+    console = open_console(house)
+    console.open("/calls?sort=cost&order=desc")
+    expect(console.page.get_by_role("heading", name="No record has arrived yet")).to_be_visible()
+    held: list[Route] = []
+    console.page.route("**/api/records?*", lambda route: held.append(route))
+    console.page.goto("about:blank")
+    with console.page.expect_request("**/api/records?*"):
+        console.page.goto(f"{console.url}/console/#/calls?sort=cost&order=desc")
+    expect(console.page.get_by_text("Loading ...")).to_be_visible()
+    console.expects("503", "/records")
+    for route in held:
+        route.fulfill(status=503, json={"error": {"type": "busy", "message": "Try again later."}})
+    console.page.unroute("**/api/records?*")
+    expect(console.page.get_by_role("alert")).to_contain_text("Try again later.")
+    console.page.get_by_role("button", name="Try again").click()
+    expect(console.page.get_by_role("heading", name="No record has arrived yet")).to_be_visible()
+    assert [] == console.audit(ALL)
