@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -189,9 +189,10 @@ def test_sql_stands_in_the_engine_alone() -> None:
         assert not [text for text in texts if SQL.search(text) or text.endswith(".sqlite")], path
 
 
-HOMES: Mapping[str, str | tuple[str, ...]] = {
-    "cryptography": ("gateway/authentication/oidc/signatures.py", "gateway/http/listening/tls.py"),
+HOMES = {
+    "cryptography": "gateway/http/listening/tls.py",
     "aiosqlite": "spool/sqlite/database.py",
+    "jwt": "gateway/authentication/oidc/signatures.py",
     "grpc": "gateway/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",
     "prometheus_client": "gateway/monitoring/",

@@ -382,6 +382,7 @@ def mangled(provider: OpenIdProvider) -> None:
         headed(crit=["exp"], exp=1),
         headed(crit=[]),
         headed(crit="b64"),
+        headed(b64=False),
         published(use="enc"),
         published(alg="RS512"),
         published(kid="another"),
