@@ -130,7 +130,7 @@ class DuplicateIndex:
         """
         id = self.id_of(identity)
         found = self._newest.get(id)
-        if found is not None:
+        if found:
             return Whereabouts(place_of(found), 0.0, inf)
         runs = [run for runs in self._runs.values() for run in runs if id in run]
         if not runs:
@@ -152,7 +152,7 @@ class DuplicateIndex:
             self._arrivals.append((now, len(ids)))
 
     def newest_place(self, id: int) -> int | None:
-        """The place of an id that is among the newest."""
+        """The place of an id that is among the newest; IN_A_RUN for a name of a record whose id is there."""
         return self._newest.get(id)
 
     def knows(self, id: int) -> bool:
@@ -302,8 +302,9 @@ class DuplicateIndex:
         """As they are now: lists of their own."""
         return {hour: list(runs) for hour, runs in self._runs.items()}
 
-    def runs_of(self, hour: int) -> list[IdRun]:
-        return list(self._runs.get(hour, ()))
+    def is_in_runs(self, id: int, hour: int) -> bool:
+        """Whether it is in a run of the hour."""
+        return any(id in run for run in self._runs.get(hour, ()))
 
     @property
     def max_run(self) -> int:
@@ -335,8 +336,8 @@ class OldestIds:
         through = dict(self.through)
         for (id, place), hour in zip(self.ids, self.hours, strict=True):
             by_hour.setdefault(hour, []).append(id)
-            topic, number = place_of(place)
-            through[topic] = number
+            topic, number = place_of(place)  # a name that was told later may be one of an earlier record
+            through[topic] = max(number, through.get(topic, 0))
         self._end(through)
         plan = self.plan
         for hour, ids in by_hour.items():

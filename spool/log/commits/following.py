@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from spool.log.commits.unfolded import UnfoldedCommits
 from spool.log.duplicates import DuplicateIndex
 from spool.log.planning.plan import Plan
 from spool.log.planning.planner import Planner
-from spool.log.runs import IdRun
 from spool.record import TOPICS
 
 UNKNOWN_TOKEN = 0  # of a commit that was copied from where tokens are not kept
@@ -149,7 +149,7 @@ class Following:
             CommitRow
         ] = []  # rows that may have open records, oldest first, their times ascending
         self._unconfirmed: deque[_Unconfirmed] = deque()  # oldest first
-        self._unfolded: deque[tuple[int, int]] = deque()  # commits, and how many ids of each are in no run
+        self._unfolded = UnfoldedCommits()
         self._lock = Lock()
 
     def learn(self, rows: Sequence[CommitRow], *, in_runs_in_part: bool) -> None:
@@ -170,29 +170,19 @@ class Following:
     def committed(self, row: CommitRow, plan: Plan) -> None:
         """A commit of this process."""
         self.planner.apply(plan)
-        if plan.ids:
-            self._unfolded.append((row.id, len(plan.ids)))
+        self._unfolded.note(row.id, len(plan.ids))
         self._note(row)
 
     def folded_through(self, taken: int) -> int:
         """
         The newest commit whose ids are all in runs once the oldest `taken` newest ids are; then note it.
         """
-        commit = self.last.id
-        for id, count in self._unfolded:
-            if count > taken:
-                commit = id - 1
-                break
-            taken -= count
-        return commit
+        left = self._unfolded.first_left(taken)
+        return self.last.id if left is None else left - 1
 
     def folded(self, taken: int) -> None:
         """The oldest of the newest ids are in runs now."""
-        while taken:
-            id, count = self._unfolded.popleft()
-            if count > taken:
-                self._unfolded.appendleft((id, count - taken))
-            taken -= min(count, taken)
+        self._unfolded.folded(taken)
 
     def closed_at(self, now: float, *, durable: float = inf) -> ByTopic:
         """
@@ -245,13 +235,13 @@ class Following:
         ids: dict[int, int] = {}
         hours = []
         for id, place, hour in zip(new.ids, new.places, new.hours, strict=True):
-            if self.index.knows(id) or (known_in_runs and _is_in(self.index.runs_of(hour), id)):
+            if self.index.knows(id) or (known_in_runs and self.index.is_in_runs(id, hour)):
                 continue
             ids[id] = place
             hours.append(hour)
         if ids:
             self.index.add(ids, hours, row.at)
-            self._unfolded.append((row.id, len(ids)))
+            self._unfolded.note(row.id, len(ids))
 
     def _note(self, row: CommitRow) -> None:
         with self._lock:
@@ -275,10 +265,6 @@ class Following:
 
 def _is_closed(row: CommitRow, newest: CommitRow) -> bool:
     return all(map(int.__le__, row.next, newest.closed))
-
-
-def _is_in(runs: Sequence[IdRun], id: int) -> bool:
-    return any(id in run for run in runs)
 
 
 def _steps(values: Sequence[int]) -> array[int]:

@@ -73,7 +73,7 @@ class KnownCalls:
         for name in names:
             id = self._index.id_of(name)
             place = self._plan.ids.get(id, self._index.newest_place(id))
-            if place is None:
+            if place is None or place == IN_A_RUN:
                 continue
             topic, number = duplicates.place_of(place)
             if self.may_amend(topic, number):
@@ -116,25 +116,37 @@ class KnownCalls:
             self._plan.observed[topic, books.AMENDED_LATE, record.source] += 1
         return place
 
-    def remember(self, record: Record, identity: Identity, place: int, hour: int) -> None:
+    def remember(
+        self, record: Record, identity: Identity, place: int, hour: int, hours: Iterable[int]
+    ) -> None:
         """Further names of the call at a place. A name that is known is that of another report of it."""
-        names = (identity.id, *identity.names, *sorted(self._told))
-        more = [name for name in names if self.note(name, place, hour)]
-        self._told.clear()
         topic, number = duplicates.place_of(place)
+        known_in = hours if number < self._plan.first.get(topic, 1) else ()  # of a new one all were looked up
+        names = (identity.id, *identity.names, *sorted(self._told))
+        more = [name for name in names if self.note(name, place, hour, known_in)]
+        self._told.clear()
         if more and self.may_amend(topic, number):  # a start finds them with the record
             known = self.record(topic, number)
             if isinstance(known, Inference) and known is not record:
                 also = (known.also or b"") + b"".join(more)
                 self.amend(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
 
-    def note(self, name: bytes, place: int, hour: int) -> bool:
-        """Have the record at a place known under a name; False if something is already."""
-        id = self._index.id_of(name)
-        if id in self._plan.ids or self._index.knows(id):
+    def note(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
+        """
+        Have the record at a place known under a name; False if something is already, in runs of `known_in`,
+        too.
+        """
+        index, plan = self._index, self._plan
+        id = index.id_of(name)
+        if id in plan.ids or index.knows(id):
             return False
-        self._plan.ids[id] = place
-        self._plan.hours.append(hour)
+        if known_in and index.find(Identity(name), id, known_in, plan.at) is not None:
+            return False
+        plan.ids[id] = place
+        plan.hours.append(hour)
+        topic, number = duplicates.place_of(place)
+        if number < plan.first.get(topic, 1):
+            plan.apart.append((id, place, hour))
         return True
 
     def may_amend(self, topic: str, number: int) -> bool:

@@ -61,6 +61,8 @@ class Plan:
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # new ids and their places
     hours: list[int] = field(default_factory=list)  # of the new ids, in their order
+    # Of the new ids those of records of earlier commits, which are not written now; with places and hours.
+    apart: list[tuple[int, int, int]] = field(default_factory=list)
 
     def next_numbers(self) -> dict[str, int]:
         return {topic: self.first[topic] + len(records) for topic, records in self.records.items() if records}

@@ -15,7 +15,7 @@ from spool.identity import Identity
 from spool.log import books, duplicates
 from spool.log.books import Terms
 from spool.log.counters import SeriesState, advance, as_record
-from spool.log.duplicates import HOUR_NS, IN_A_RUN, DuplicateIndex, hours_of
+from spool.log.duplicates import HOUR_NS, DuplicateIndex, hours_of
 from spool.log.event_types import types_of
 from spool.log.expectations import stale
 from spool.log.planning.known_calls import KnownCalls
@@ -74,7 +74,7 @@ class Planner:
                 *identity.names,
                 *[other for _, other in identity.links],
             )
-            if (place := index.newest_place(index.id_of(name))) is not None
+            if (place := index.newest_place(index.id_of(name)))
         }
 
     def plan(
@@ -205,8 +205,8 @@ class _Work:
                     record.also = b"".join(identity.names)
             else:
                 place = self._known.report(record, identity, place, near)
-            if (also or links or joins) and place != IN_A_RUN:
-                self._known.remember(record, identity, place, hour)
+            if also or links or joins:
+                self._known.remember(record, identity, place, hour, near)
 
     def _repeat(self) -> None:
         """Everything in it is here."""

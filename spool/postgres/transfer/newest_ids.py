@@ -22,13 +22,21 @@ from spool.record import NS, Inference
 
 
 class NewestIds:
-    """`through`: by topic, up to which number ids are in runs. `amendments`: rows of that table."""
+    """
+    `through`: by topic, up to which number ids are in runs. `apart`: ids, places and hours of names that are
+    kept beside the records. `amendments`: rows of that table.
+    """
 
     def __init__(
-        self, secret: bytes, through: Mapping[str, int], amendments: Iterable[Mapping[str, Any]]
+        self,
+        secret: bytes,
+        through: Mapping[str, int],
+        apart: Iterable[tuple[int, int, int]],
+        amendments: Iterable[Mapping[str, Any]],
     ) -> None:
         self._index = DuplicateIndex(secret, window_s=0.0, max_ids=1)
         self._through = through
+        self._apart = list(apart)
         self._known: set[int] = set()
         self._fields: dict[tuple[str, int], dict[str, Any]] = {}
         for row in amendments:
@@ -77,8 +85,9 @@ class NewestIds:
         return _packed(found)
 
     def rest(self) -> bytes:
-        """Those of commits that are carried forward already."""
-        return _packed([one for of_topic in self._found.values() for ids in of_topic.values() for one in ids])
+        """Those of commits that are carried forward already, and the names beside the records."""
+        found = [one for of_topic in self._found.values() for ids in of_topic.values() for one in ids]
+        return _packed(found + [name for name in self._apart if name[0] not in self._known])
 
 
 def _packed(found: list[tuple[int, int, int]]) -> bytes:

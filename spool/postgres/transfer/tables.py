@@ -17,8 +17,10 @@ import msgspec
 from spool.errors import NotAllowed
 from spool.ledger import money
 from spool.ledger.sums import MONEY
-from spool.log.commits.following import by_topic
+from spool.log.commits.following import by_topic, unpack_ids
+from spool.log.commits.names_apart import fact_of, pack_names
 from spool.log.conflicts import Conflict
+from spool.log.duplicates import place_of
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds
@@ -58,7 +60,8 @@ _STATEMENTS: Mapping[str, str] = {
          UNION ALL SELECT 'audit', coalesce(max(id), 0) FROM {schema}.audit""",
 }
 _FACTS = "SELECT name, value FROM {schema}.facts WHERE name IN ('incarnation', 'streams since', 'settings')"
-_FOLDS = "SELECT through, covered_since FROM {schema}.folds WHERE shard = 0"
+_FOLDS = "SELECT through, covered_since, commit FROM {schema}.folds WHERE shard = 0"
+_IDS_SINCE = "SELECT id, at, next, ids FROM {schema}.commits WHERE id >= %s ORDER BY id"
 _CONTENTS = "SELECT draft, id, head FROM {schema}.container_contents WHERE id IS NOT NULL ORDER BY id"
 _PIECES = "SELECT body FROM {schema}.container_pieces WHERE draft = %s ORDER BY n"
 _NODES = f"SELECT DISTINCT name FROM {{schema}}.nodes WHERE {LIVE} ORDER BY name"
@@ -105,9 +108,24 @@ class PostgresTables:
 
     def _facts(self) -> Iterator[tuple[str, bytes]]:
         yield from self._connection.execute(self._database.sql(_FACTS)).fetchall()
-        [(through, covered_since)] = self._connection.execute(self._database.sql(_FOLDS)).fetchall()
+        [(through, covered_since, commit)] = self._connection.execute(self._database.sql(_FOLDS)).fetchall()
         folded = {"through": by_topic(through, 0), "covered_since": covered_since}
         yield "ids", msgspec.msgpack.encode(folded)
+        yield from self._names_apart(commit)
+
+    def _names_apart(self, folded: int) -> Iterator[tuple[str, bytes]]:
+        """
+        Of the commits whose ids are in no run, those of records of earlier commits: others are found with
+        their records.
+        """
+        before: dict[str, int] = {}
+        _, rows = self._select(_IDS_SINCE, folded)
+        for id, at, ends, ids in rows:
+            new = zip(*unpack_ids(ids), strict=True)
+            names = [one for one in new if _is_before(before, one[1])]
+            if names and id > folded:
+                yield fact_of(id), pack_names(at, names)
+            before = by_topic(ends)
 
 
 async def tables(options: StorageOptions) -> OpenTables:
@@ -178,6 +196,12 @@ def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTabl
         return (*(named[name] for name in kept), *(limb for three in sums for limb in three))
 
     return KeptTable(columns=(*kept, *limbs), rows=map(changed, rows))
+
+
+def _is_before(numbers: Mapping[str, int], place: int) -> bool:
+    """Whether the record at a place has a lower number; all have where the numbers are not known."""
+    topic, number = place_of(place)
+    return not numbers or number < numbers[topic]
 
 
 def _same(value: Any) -> Any:

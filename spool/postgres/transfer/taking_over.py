@@ -28,6 +28,7 @@ from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable
 from spool.installation import derived, make_secret
 from spool.log import books
 from spool.log.commits.following import UNKNOWN_TOKEN, of_topics
+from spool.log.commits.names_apart import names_in
 from spool.postgres.address import open_database, read_secret
 from spool.postgres.database import Connection, Database
 from spool.postgres.facts import agree
@@ -255,7 +256,7 @@ class _TakingOver:
         neighbours.
         """
         folded = msgspec.msgpack.decode(facts["ids"], type=_Folded) if "ids" in facts else _Folded()
-        newest = NewestIds(self._secret, folded.through, self._rows("amendments"))
+        newest = NewestIds(self._secret, folded.through, names_in(facts), self._rows("amendments"))
         size = entries = 0
         oldest = dict.fromkeys(TOPICS, 0)
         upto = dict.fromkeys(TOPICS, 1)

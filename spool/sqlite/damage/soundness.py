@@ -19,6 +19,7 @@ import msgspec
 
 from spool.deliveries.values import OPEN, ROUTE_STATES, UNKNOWN
 from spool.log import books, runs
+from spool.log.commits.names_apart import AFTER, FIRST, unpack_names
 from spool.log.conflicts import Conflict
 from spool.log.entries import codec
 from spool.record import TOPICS, unpack
@@ -78,7 +79,8 @@ class RowCheck:
 
 
 def _fact(row: Row) -> bool:
-    reader = _FACTS.get(row["name"])
+    name: str = row["name"]
+    reader = unpack_names if FIRST <= name < AFTER else _FACTS.get(name)
     if reader is not None:
         reader(row["value"])
     return True

@@ -20,6 +20,7 @@ from spool.identity import RequestNames
 from spool.log import books, shapes
 from spool.log.commits.carrying import log_set_aside
 from spool.log.commits.folds_aside import FoldsAside
+from spool.log.commits.unfolded import UnfoldedCommits
 from spool.log.commits.writer import GroupWriter, IndexOutOfStep
 from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
 from spool.log.entries.cache import EntryCache
@@ -78,6 +79,7 @@ class SqliteLog:
             secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids
         )
         self._planner = Planner(self._index, hold_s=settings.hold)
+        self._unfolded = UnfoldedCommits()  # in the numbers of their new ids
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
         self._read_cache = EntryCache(cache_bytes)
         self._write_cache = EntryCache(cache_bytes)
@@ -123,7 +125,7 @@ class SqliteLog:
         last = connection.execute(queries.LAST_COMMITTED_AT).fetchone()
         if last and isinstance(self._clock, SteadyClock):
             self._clock.begin(last[0])
-        store.load_ids(connection, self._index)
+        self._unfolded = store.load_ids(connection, self._index)
         now, hold = self._clock.now(), self._settings.hold
         newest = store.still_open(connection, self._routes, now - hold, now + hold)
         return store.next_numbers(connection), newest
@@ -176,6 +178,7 @@ class SqliteLog:
             raise
         try:
             self._planner.apply(plan)
+            self._unfolded.note(self._unfolded.last + 1, len(plan.ids))
             self._horizon.thaw(plan.next_numbers())
         except Exception as error:
             raise IndexOutOfStep(answers) from error
@@ -197,7 +200,7 @@ class SqliteLog:
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
         plan = self._planner.plan(group, reader, closed_below, now)
-        commit = store.write(connection, plan)
+        commit = store.write(connection, plan, self._unfolded.last + 1)
         receipts = [
             terms.receipt(self._sealer.seal(commit, index), self._durability)
             for index, terms in enumerate(plan.submissions)
@@ -244,8 +247,10 @@ class SqliteLog:
             await self._keep_fold(await asyncio.to_thread(oldest.fold))
 
     async def _keep_fold(self, fold: Fold) -> None:
-        await self._database.transaction(partial(store.write_fold, fold=fold))
+        left = self._unfolded.first_left(fold.taken)
+        await self._database.transaction(partial(store.write_fold, fold=fold, first_left=left))
         self._index.folded(fold)
+        self._unfolded.folded(fold.taken)
 
     async def _keep_fold_aside(self, fold: Fold) -> None:
         with self._writing():

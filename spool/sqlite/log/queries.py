@@ -174,6 +174,8 @@ REMOVE_RUN = "DELETE FROM id_runs WHERE id = ?"
 FACT = "SELECT value FROM facts WHERE name = ?"
 KEEP_FACT = "INSERT OR REPLACE INTO facts (name, value) VALUES (?, ?)"
 FORGET_FACT = "DELETE FROM facts WHERE name = ?"
+FACTS_BETWEEN = "SELECT name, value FROM facts WHERE name >= ? AND name < ? ORDER BY name"
+FORGET_FACTS = "DELETE FROM facts WHERE name >= ? AND name < ?"
 
 # What the totals of unit-cost streams take up: not part of spool.max_bytes.
 BOUNDED_ELSEWHERE = """

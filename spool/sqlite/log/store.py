@@ -18,6 +18,8 @@ import msgspec
 from spool.log import books, duplicates, event_types, runs, shapes
 from spool.log import conflicts as conflict_pairs
 from spool.log.bounded_names import often
+from spool.log.commits import names_apart
+from spool.log.commits.unfolded import UnfoldedCommits
 from spool.log.conflicts import OTHER, Conflict, Conflicts, Pair, others_of
 from spool.log.counters import SeriesState
 from spool.log.duplicates import DuplicateIndex, Fold
@@ -70,8 +72,11 @@ class SqlitePlanReader:
         return version_of(partial_reports.find(self._connection, [key]).get(key))
 
 
-def write(connection: sqlite3.Connection, plan: Plan) -> int:
-    """Everything that a commit holds; returns the id of its row."""
+def write(connection: sqlite3.Connection, plan: Plan, number: int) -> int:
+    """
+    Everything that a commit holds; returns the id of its row. `number`: of its new ids, see
+    `UnfoldedCommits`.
+    """
     for topic, records in plan.records.items():
         _write_entries(connection, plan, topic, records)
     _write_amendments(connection, plan)
@@ -82,6 +87,9 @@ def write(connection: sqlite3.Connection, plan: Plan) -> int:
         queries.KEEP_SERIES,
         [(id, state.start_time, state.time, str(state.value), plan.at) for id, state in plan.series.items()],
     )
+    if plan.apart:
+        names = names_apart.pack_names(plan.at, plan.apart)
+        connection.execute(queries.KEEP_FACT, (names_apart.fact_of(number), names))
     if plan.conflicts:
         _write_conflicts(connection, plan.conflicts)
     if plan.unrecognised:
@@ -167,18 +175,26 @@ def read_conflicts(connection: sqlite3.Connection) -> Conflicts:
 # -- known ids -----------------------------------------------------------------------------------------------
 
 
-def write_fold(connection: sqlite3.Connection, fold: Fold) -> None:
-    """New runs, the end of those they replace, and how far ids are in runs now."""
+def write_fold(connection: sqlite3.Connection, fold: Fold, first_left: int | None) -> None:
+    """
+    New runs, the end of those they replace, and how far ids are in runs now. `first_left`: the first commit
+    of which ids are in none.
+    """
     connection.executemany(queries.REMOVE_RUN, [(run.key,) for run in fold.removed])
     for run in fold.added:
         data, checksum = runs.packed(run.ids)
         connection.execute(queries.ADD_RUN, (run.key, run.hour, len(run.ids), run.arrived_at, checksum, data))
     ids = _Ids(through=dict(fold.through), covered_since=fold.covered_since)
     connection.execute(queries.KEEP_FACT, ("ids", msgspec.msgpack.encode(ids)))
+    end = names_apart.AFTER if first_left is None else names_apart.fact_of(first_left)
+    connection.execute(queries.FORGET_FACTS, (names_apart.FIRST, end))
 
 
-def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> None:
-    """Runs as stored, and the newest ids from the entries after them: after a crash nothing is forgotten."""
+def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> UnfoldedCommits:
+    """
+    Runs as stored, the newest ids from the entries after them, and the names that are kept beside these:
+    after a crash nothing is forgotten.
+    """
     found = []
     for key, hour, arrived_at, checksum, data in _rows(connection, queries.RUNS):
         ids = runs.unpacked(data, checksum)
@@ -189,8 +205,27 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> None:
     facts = connection.execute(queries.FACT, ("ids",)).fetchone()
     state = _ids.decode(facts[0]) if facts else _Ids()
     index.load(found, state.through, state.covered_since)
+    in_runs = len(index)
     for topic in TOPICS:
         _load_newest(connection, index, topic)
+    unfolded = UnfoldedCommits()
+    unfolded.note(0, len(index) - in_runs)
+    _load_apart(connection, index, unfolded)
+    return unfolded
+
+
+def _load_apart(connection: sqlite3.Connection, index: DuplicateIndex, unfolded: UnfoldedCommits) -> None:
+    names = (names_apart.FIRST, names_apart.AFTER)
+    for name, value in connection.execute(queries.FACTS_BETWEEN, names):
+        at, new = names_apart.unpack_names(value)
+        ids: dict[int, int] = {}
+        hours = []
+        for id, place, hour in zip(*new, strict=True):
+            if id not in ids and not index.knows(id) and not index.is_in_runs(id, hour):
+                ids[id] = place
+                hours.append(hour)
+        index.add(ids, hours, at)
+        unfolded.note(names_apart.number_of(name), len(ids))
 
 
 def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:

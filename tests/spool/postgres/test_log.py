@@ -437,6 +437,32 @@ async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: 
     await assert_books_balance(nodes[0])
 
 
+@pytest.mark.parametrize("is_folded", [False, True])
+async def test_a_name_told_after_the_hold_is_known_to_every_node(
+    open_log: LogOpener, clock: MovedClock, is_folded: bool
+) -> None:
+    """
+    One node kept the call, another one was told a further name of it: a third one that starts knows the name.
+    """
+    one, other = await open_log(), await open_log()
+    record, known_as = call(1)
+    await add(one, (record, known_as))
+    clock.move(11)
+    await one.close_what_is_due()
+    if is_folded:
+        await one._folds.fold_all()
+    await add(other, (record, known_as._replace(also=(b"told later......",))))
+    started = await open_log()
+    for number, node in enumerate((started, one), start=2):
+        later, own = call(number)
+        await add(node, (later, own._replace(also=(b"told later......",))))
+    clock.move(11)
+    await started.follow()
+    assert [record] == await everything(started)
+    assert 3 == (await topic_terms(started))["duplicates"]
+    await assert_books_balance(started)
+
+
 async def test_a_start_under_which_a_period_goes_knows_its_calls(
     open_log: LogOpener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

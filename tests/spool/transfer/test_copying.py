@@ -5,6 +5,7 @@ A storage that is copied into another one: the same numbers, receipts, keys, del
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,15 +19,17 @@ import pytest
 
 from spool.engines import engine_of
 from spool.errors import NotAllowed, SpoolDamaged, SpoolUnavailable, UnfinishedCopy
+from spool.identity import Identity
 from spool.postgres.address import open_database
 from spool.postgres.administration import ADMINISTRATION
 from spool.postgres.database import CommitUnknown, Lane
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.log.confirmed import CONFIRMED_FILE
 from spool.postgres.transfer import unfinished
-from spool.record import AI_TELEMETRY, UNIT_COST, Inference
+from spool.record import AI_TELEMETRY, UNIT_COST, Inference, Record
 from spool.storage import Storage, StorageOptions
 from spool.transfer.copying import copy_storage
+from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, call
 from tests.spool.transfer.places import ACTOR, HOLD_S, OTHER, ROUTE, Places
 
@@ -89,6 +92,35 @@ async def _works(storage: Storage, places: Places, receipt: str) -> None:
     assert isinstance(record, Inference)
     assert "search" == record.team
     assert [] == list((await log.verify()).imbalances)
+
+
+async def test_names_that_were_told_after_the_hold_are_copied(places: Places) -> None:
+    """
+    Of files as a kill leaves them, and of a database: who knows a call by such a name alone adds none there.
+    """
+    names = (b"told to files...", b"told to database")
+    storage = await places.open("files")
+    await add(storage.log, call(0))
+    places.clock.move(HOLD_S + 1)
+    await add(storage.log, named(0, names[0]))
+    other = places.options["other files"].directory
+    killed(places.options["files"].directory, other)
+    await storage.close()
+    await places.copy("other files", "postgres")
+    shutil.rmtree(other)
+    storage = await places.open("postgres")
+    await add(storage.log, named(1, names[0]), named(0, names[1]))
+    await storage.close()
+    await places.copy("postgres", "other files")
+    storage = await places.open("other files")
+    await add(storage.log, named(2, names[0]), named(3, names[1]))
+    assert 2 == storage.log.next_number(AI_TELEMETRY)
+    await storage.close()
+
+
+def named(number: int, name: bytes) -> tuple[Record, Identity]:
+    record, known_as = call(number)
+    return record, known_as._replace(also=(name,))
 
 
 async def test_what_a_database_did_itself_is_copied(places: Places, receipt: str) -> None:

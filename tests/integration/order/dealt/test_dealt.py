@@ -138,8 +138,7 @@ def test_what_is_kept_is_what_is_true(where: str, plans: int) -> None:
     """
     for number in range(plans):
         name = f"{SEED} {where} {number}"
-        # A kill forgets the names that came after the hold (docs/ordering.md).
-        plan = dealt(random.Random(name), is_open=where == "on disk")
+        plan = dealt(random.Random(name))
         print(
             f"TOLLHOUSE_ORDER_SEED={SEED}, {where}, plan {number}: {[one.name for one in plan.conversations]}"
         )

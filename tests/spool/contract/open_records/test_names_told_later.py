@@ -1,0 +1,184 @@
+"""
+The contract of names that a report tells when the record of its call is closed: whoever knows the call by
+such a name alone is no call more, also after a kill, and whether its ids are in runs or not.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+import spool.sqlite
+from spool.identity import Identity
+from spool.record import AI_TELEMETRY, Record
+from spool.settings import SpoolSettings
+from spool.sqlite import SqliteSpool
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import Opener
+from tests.spool.contract.disk import killed
+from tests.spool.contract.examples import add, assert_books_balance, call, everything, topic_terms
+
+pytestmark = pytest.mark.asyncio
+
+DAY_S = 90_000.0
+Report = tuple[Record, Identity]
+
+
+def report(number: int, *names: bytes, **fields: Any) -> Report:
+    record, known_as = call(number, **fields)
+    return record, known_as._replace(also=names)
+
+
+FIRST = report(1, b"the first name..")
+BOTH = report(2, b"the first name..", b"told later......")
+LATER = report(3, b"told later......")
+
+
+async def test_a_name_of_a_call_in_a_run_is_remembered(open_spool: Opener, clock: MovedClock) -> None:
+    """The place of such a call is not at hand; a name that is told again is not kept again."""
+    log = (await open_spool()).log
+    await add(log, FIRST)
+    clock.move(DAY_S)
+    await add(log, call(9))  # ids of a day ago become runs
+    known = (await log.stats()).duplicate_ids
+    for number in range(3):
+        await add(log, BOTH)
+        clock.move(number * DAY_S)
+        await add(log, LATER)
+        assert known + 3 == (await log.stats()).duplicate_ids  # ids of both reports, and the name
+    assert [FIRST[0], call(9)[0]] == await everything(log)
+    assert 6 == (await topic_terms(log))["duplicates"]
+    await assert_books_balance(log)
+
+
+async def test_a_report_of_the_same_side_is_a_call_of_its_own(open_spool: Opener, clock: MovedClock) -> None:
+    """Also when the call of the other side, which one attempt joined, is in a run."""
+    log = (await open_spool()).log
+    client = call(1)[0], call(1)[1]._replace(links=((b"made", b"answered"),))
+    attempts = [(call(n)[0], call(n)[1]._replace(links=((b"answered", b"made"),))) for n in (2, 3)]
+    await add(log, client)
+    clock.move(DAY_S)
+    await add(log, call(9))
+    for attempt in attempts:
+        await add(log, attempt)
+    assert [client[0], call(9)[0], attempts[1][0]] == await everything(log)
+
+
+class KilledSpool:
+    """A spool of files that is killed: what is on disk at that moment is opened again."""
+
+    def __init__(self, directory: Path, clock: MovedClock, **settings: Any) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._settings = SpoolSettings(**{"hold": 10, **settings})
+        self.opened: list[SqliteSpool] = []
+
+    async def start(self) -> None:
+        one = await spool.sqlite.open_spool(self._directory, settings=self._settings, clock=self._clock)
+        self.opened.append(one)
+
+    async def kill(self) -> None:
+        self._directory = killed(self._directory, self._directory.with_name(f"killed-{len(self.opened)}"))
+        await self.start()
+
+    async def stop(self) -> None:
+        await self.opened.pop().close()
+        await self.start()
+
+    async def tell(self, *reports: Report) -> None:
+        for one in reports:
+            await add(self.opened[-1].log, one)
+
+    async def names_on_disk(self) -> int:
+        """Rows of names that are kept beside the records."""
+        return await self._count("facts WHERE name LIKE 'names %'")
+
+    async def runs_on_disk(self) -> int:
+        return await self._count("id_runs")
+
+    async def _count(self, of: str) -> int:
+        def count(connection: sqlite3.Connection) -> int:
+            (rows,) = connection.execute(f"SELECT count(*) FROM {of}").fetchone()
+            return int(rows)
+
+        return await self.opened[-1].database.read(count)
+
+    async def judge(self, *kept: Report) -> None:
+        """What was kept, and nothing else."""
+        self._clock.move(11)
+        log = self.opened[-1].log
+        assert [record.id for record, _ in kept] == [one.id for one in await everything(log) if one]
+        assert len(kept) == log.next_number(AI_TELEMETRY) - 1
+        await assert_books_balance(log)
+
+
+@pytest_asyncio.fixture
+async def killed_spool(tmp_path: Path, clock: MovedClock) -> AsyncIterator[KilledSpool]:
+    """Of which few ids are kept as the newest ones: four at least become runs at once."""
+    one = KilledSpool(tmp_path / "data", clock, duplicate_ids=16)
+    await one.start()
+    yield one
+    for opened in one.opened:
+        await opened.close()
+
+
+async def test_a_name_told_after_the_hold_outlives_a_kill(
+    killed_spool: KilledSpool, clock: MovedClock
+) -> None:
+    """It is on disk before the answer; a repeat writes nothing."""
+    await killed_spool.tell(FIRST)
+    clock.move(11)
+    await killed_spool.tell(BOTH, BOTH)
+    assert 1 == await killed_spool.names_on_disk()
+    await killed_spool.kill()
+    await killed_spool.tell(LATER, BOTH)
+    await killed_spool.kill()
+    await killed_spool.tell(LATER)
+    assert 2 == await killed_spool.names_on_disk()  # the id of the report that knows that name alone
+    await killed_spool.judge(FIRST)
+
+
+async def test_a_name_told_after_a_stop_outlives_a_kill(killed_spool: KilledSpool, clock: MovedClock) -> None:
+    """The stop made runs of all ids, so that the record is not at hand."""
+    await killed_spool.tell(FIRST)
+    clock.move(11)
+    await killed_spool.stop()
+    await killed_spool.tell(BOTH)
+    await killed_spool.kill()
+    await killed_spool.tell(LATER)
+    await killed_spool.stop()
+    await killed_spool.tell(BOTH, LATER)
+    await killed_spool.judge(FIRST)
+
+
+async def test_a_fold_takes_a_record_and_not_the_name_told_later(
+    killed_spool: KilledSpool, clock: MovedClock
+) -> None:
+    """The name was told while the record was open; runs have the record's ids alone when the kill comes."""
+    others = [call(number) for number in range(10, 17)]
+    await killed_spool.tell(FIRST, *others[:3])
+    await killed_spool.tell(BOTH)
+    clock.move(11)
+    await killed_spool.tell(*others[3:])
+    assert 0 < await killed_spool.runs_on_disk()
+    await killed_spool.kill()
+    await killed_spool.tell(LATER)
+    await killed_spool.judge(FIRST, *others)
+
+
+async def test_what_is_in_runs_is_kept_once(killed_spool: KilledSpool, clock: MovedClock) -> None:
+    """Names beside the records go with the fold that takes them."""
+    await killed_spool.tell(FIRST)
+    clock.move(11)
+    await killed_spool.tell(BOTH)
+    clock.move(DAY_S)
+    await killed_spool.tell(call(9))
+    assert 0 == await killed_spool.names_on_disk()
+    await killed_spool.kill()
+    await killed_spool.tell(LATER)
+    await killed_spool.judge(FIRST, call(9))
