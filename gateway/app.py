@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from gateway.assembly.services import open_services
 from gateway.authentication.access import Bearer
 from gateway.configuration.in_effect import DEFAULT, SettingInEffect, in_effect
+from gateway.configuration.local_operator import local_address
 from gateway.configuration.problems import problems as problems_of
 from gateway.configuration.sections import Config, ConfigError, split_address
 from gateway.handover import Predecessor
@@ -168,9 +169,8 @@ class App:
         registry = self.services.storage.registry
         if registry is None or registry.keys.all() or self.config.server.api_key_file:
             return None
-        _, secret = await registry.keys.create(
-            name=FIRST_KEY, use_cases=[SEND_AI_TELEMETRY], actor=Actor("tollhouse serve", "local")
-        )
+        actor = Actor(local_address(self.config), "tollhouse serve")
+        _, secret = await registry.keys.create(name=FIRST_KEY, use_cases=[SEND_AI_TELEMETRY], actor=actor)
         return secret
 
     async def console_link(self, actor: Actor) -> str | None:

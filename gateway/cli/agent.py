@@ -32,9 +32,9 @@ from gateway.agent.settings import Edited, NotEditable, configured_for, undo, wr
 from gateway.app import App
 from gateway.authentication.access import Bearer
 from gateway.cli import config_option, configured, fail
-from gateway.cli.operator.client import system_user
 from gateway.cli.output import show_table
 from gateway.cli.serve import run_app, why
+from gateway.configuration.local_operator import system_user
 from gateway.configuration.reader import load
 from gateway.configuration.sections import Config, ConfigError, is_loopback, split_address
 from gateway.monitoring import logs

@@ -17,11 +17,12 @@ import orjson
 
 from gateway.authentication.access import Bearer
 from gateway.cli import configured, data_option
-from gateway.cli.operator.client import OperatorClient, nobody_named, part
+from gateway.cli.operator.client import OperatorClient, part
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
 from gateway.configuration.counted_sources import counted_sources
 from gateway.configuration.kept_tags import kept_tags
+from gateway.configuration.local_operator import local_address
 from gateway.configuration.sections import Config
 from gateway.errors import BadPayload, Refusal
 from gateway.intake.attribution import Attribution
@@ -120,7 +121,7 @@ def explain(
 def _explain_record(id: str, since: str | None, data: Path | None, config: Path | None) -> None:
     """By the operator API, whether a server runs or not."""
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
-    client = OperatorClient(settings, nobody_named(), has_file=config is not None)
+    client = OperatorClient(settings, local_address(settings), has_file=config is not None)
     show_json(
         client.request("GET", f"/records/{part(id)}", query=[] if since is None else [("since", since)])
     )

@@ -18,6 +18,7 @@ import click
 
 from gateway.app import App, StartAbandoned
 from gateway.cli import config_option, configured, data_option, fail, forced_exit
+from gateway.configuration.local_operator import local_address
 from gateway.configuration.reader import load, origins
 from gateway.configuration.sections import Config, ConfigError
 from gateway.http.listening.connections import raise_descriptor_limit
@@ -29,7 +30,6 @@ from spool.errors import SpoolError, SpoolFromTheFuture, UnfinishedCopy
 from spool.registry.operators import Actor
 
 SIGHUP = Actor("SIGHUP", "local")
-SERVE = Actor("tollhouse serve", "local")
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +116,8 @@ async def run(
         # On a terminal a person reads it; what a service manager collects must hold no secret after the first
         # start.
         is_wanted = shows_link or (embedded and (first_key is not None or sys.stdout.isatty()))
-        _announce(app, first_key, await app.console_link(SERVE) if is_wanted else None)
+        starter = Actor(local_address(app.config), "tollhouse serve")
+        _announce(app, first_key, await app.console_link(starter) if is_wanted else None)
 
     return await run_app(app, announce)
 

@@ -28,7 +28,7 @@ from gateway.normalise.reading.content import may_hold_content
 from spool import engines
 from spool.devices.device import is_device_id
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
-from spool.registry.operators import ROLES, SESSION_LIFE_S
+from spool.registry.operators import ROLES, SESSION_LIFE_S, is_email
 from spool.settings import POSTGRES
 
 LEAST_WORKER_MEMORY = 6  # times the largest body: that, its records, and what decoding takes meanwhile
@@ -56,6 +56,9 @@ def problems(config: Config) -> Iterator[str]:
     yield from _agent_problems(config)
     yield from url("container.upload_url", config.container.upload_url)
     yield from _oidc_problems(config.oidc)
+    for user, email in config.operators.local.items():
+        if not is_email(email):
+            yield f"operators.local.{user} must be an e-mail address, such as ops@example.com"
     for name in config.privacy.keep_attributes:
         if may_hold_content(name):
             yield f"privacy.keep_attributes: {name} is message content and can never be kept"

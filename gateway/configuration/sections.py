@@ -665,6 +665,17 @@ class OidcSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OperatorSettings:
+    """People who work with commands on this machine: lists of changes name them by their e-mail addresses."""
+
+    local: Mapping[str, str] = setting(
+        {},
+        'user of the system = e-mail address: `root = "ops@example.com"`. Else `TOLLHOUSE_AS`, and without '
+        "both USER@HOSTNAME",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SourceSettings:
     """One source of records by its name, such as `claude_code` or `litellm`."""
 
@@ -722,6 +733,7 @@ class Config:
     final_costs: FinalCostSettings = setting(FinalCostSettings(), "")
     mcp: McpSettings = setting(McpSettings(), "")
     oidc: OidcSettings = setting(OidcSettings(), "")
+    operators: OperatorSettings = setting(OperatorSettings(), "")
     billing: BillingSettings = setting(BillingSettings(), "")
     streams: tuple[UnitCostStream, ...] = setting((), "")
     publish: tuple[Publication, ...] = setting((), "")

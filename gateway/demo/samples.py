@@ -20,7 +20,7 @@ from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 from spool.storage import Storage
 
-ACTOR = Actor("tollhouse demo", "local")
+ACTOR = Actor("demo@example.com", "tollhouse demo")
 OLD_S = 60 * DAY_S  # how long the keys have been there
 SHAPE = ("acme.completion.model", "acme.completion.tokens", "acme.prompt.tokens")
 SHAPES = 40

@@ -32,11 +32,16 @@ from gateway.mounts import AS
 from gateway.operator.address import SIGNED_IN, WHOLE, OperatorAddress
 from gateway.operator.body import read_body
 from gateway.operator.requests import OperatorRequest, holder
-from spool.registry.operators import ADMIN, Actor
+from spool.errors import Invalid
+from spool.registry.operators import ADMIN, Actor, checked_email
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import EVERYTHING, Rights
 
 MAX_ACTOR = 200
+NO_ADDRESS = (
+    f"a change names who makes it by an e-mail address: give --as EMAIL, or set TOLLHOUSE_AS, or "
+    f"operators.local.USER in the configuration, or else USER@HOSTNAME is taken; the header is {AS}"
+)
 # Without a path a cookie is for the folder of the call that sets it, which is the API's: also where a proxy
 # put a path before it.
 FOLDER = ""
@@ -95,6 +100,11 @@ def _admit_on_socket(request: web.Request, services: OperatorServices) -> Operat
     name = unquote(request.headers.get(AS, "")).strip()
     if not name or len(name) > MAX_ACTOR or not name.isprintable():
         raise Refusal(400, "actor", f"the header {AS} names who asks: 1 to {MAX_ACTOR} printable characters")
+    if request.method not in SAFE_METHODS:
+        try:
+            name = checked_email(name)
+        except Invalid as error:
+            raise Refusal(400, "actor", NO_ADDRESS) from error
     actor = Actor(name, "operator socket")
     return OperatorRequest(
         http=request, body=None, services=services, actor=actor, role=ADMIN, rights=EVERYTHING

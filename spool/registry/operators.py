@@ -137,9 +137,13 @@ def status(operator: Operator) -> str:
 def checked_email(email: str) -> str:
     """Trimmed and in small letters: one person has one account."""
     email = unicodedata.normalize("NFC", email.strip()).lower()
-    if not _EMAIL.fullmatch(email) or not email.isprintable():
+    if not is_email(email):
         raise Invalid("an operator is named by an e-mail address, such as ada@example.com")
     return email
+
+
+def is_email(text: str) -> bool:
+    return _EMAIL.fullmatch(text) is not None and text.isprintable()
 
 
 def checked_role(role: str) -> str:

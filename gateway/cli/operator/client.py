@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import getpass
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -24,6 +22,7 @@ import orjson
 from yarl import URL
 
 from gateway.cli import config_option, configured, data_option, fail
+from gateway.configuration.local_operator import AS_ENV, local_address
 from gateway.configuration.sections import Config, ConfigError
 from gateway.mounts import AS, OPERATOR_API, socket_path
 from spool.errors import SpoolError, SpoolLocked
@@ -233,14 +232,19 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
     @data_option
     @config_option
     @click.option(
-        "--as", "actor", metavar="EMAIL", help="Who asks, for the audit list; default: command line, USER."
+        "--as",
+        "actor",
+        metavar="EMAIL",
+        help=f"Who asks, for the audit list; default: {AS_ENV}, `operators.local`, or USER@HOSTNAME.",
     )
     @functools.wraps(command)
     def prepared(*, data: Path | None, config: Path | None, actor: str | None, **rest: object) -> None:
         settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
         if _is_new(settings):  # a mistyped directory would look as if all data were lost
             click.echo(f"tollhouse: created data directory {settings.data_dir}", err=True)
-        command(OperatorClient(settings, actor or nobody_named(), has_file=config is not None), **rest)
+        command(
+            OperatorClient(settings, actor or local_address(settings), has_file=config is not None), **rest
+        )
 
     return prepared
 
@@ -248,18 +252,3 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
 def part(name: str) -> str:
     """Returns a name quoted as one part of a path."""
     return quote(name, safe="")
-
-
-def nobody_named() -> str:
-    """
-    Returns who asks where --as names nobody: people are known by e-mail, and a user of the system is none.
-    """
-    return f"command line, {system_user() or f'uid {os.getuid()}'}"
-
-
-def system_user() -> str | None:
-    """Returns who runs the command; None in a container whose user has no name."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return None

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from gateway.cli import config_option, configured, data_option, fail
-from gateway.cli.operator.client import nobody_named
+from gateway.configuration.local_operator import local_address
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.deliveries.values import RouteState
@@ -62,7 +62,7 @@ async def _restore(backup: Path, config: Config, queued: str | None) -> None:
                 raise NotAllowed(_question(routes, manifest))
             reason = f"of a backup of {manifest.made_at}: it may have been sent since"
             await storage.deliveries.restored(hold_back=reason if queued == HOLD else None)
-            actor = Actor(nobody_named(), "command line")
+            actor = Actor(local_address(config), "command line")
             after = {"backup": str(backup.absolute()), "made_at": manifest.made_at, "queued": queued}
             await storage.registry.note(actor, "restore", "data", after=after)
         backups.put_in_place(draft, directory)

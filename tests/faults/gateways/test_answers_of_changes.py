@@ -210,7 +210,7 @@ def ask(gateway: Tollhouse, method: str, path: str, body: object = None) -> tupl
     connection = UnixConnection(socket_path(gateway.data))
     content = None if body is None else json.dumps(body)
     try:
-        headers = {AS: "test", "Content-Type": "application/json"}
+        headers = {AS: "test@example.com", "Content-Type": "application/json"}
         connection.request(method, OPERATOR_API + path, body=content, headers=headers)
         answer = connection.getresponse()
         payload = answer.read()

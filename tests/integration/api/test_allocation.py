@@ -345,7 +345,7 @@ async def test_a_body_that_is_not_utf_8(manager: Manager) -> None:
         assert (400, True) == (sent.status, b"not UTF-8" in sent.body), path
     socket = UnixConnector(str(manager.serving.app.config.data_dir / "operator.sock"))
     async with ClientSession("http://localhost", connector=socket) as client:
-        headers = {"X-Tollhouse-As": "ada", "Content-Type": "application/json"}
+        headers = {"X-Tollhouse-As": "ada@example.com", "Content-Type": "application/json"}
         for body in (b'{"id":"\xff"}', b'{"id":' + b"[" * 100_000):
             async with client.post(
                 f"{OPERATOR_API}/allocation/namespaces", data=body, headers=headers

@@ -58,7 +58,7 @@ class Asker:
 
     async def operate(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         url = f"http://tollhouse{OPERATOR_API}{path}"
-        async with self._socket.request(method, url, json=body, headers={AS: "ada"}) as response:
+        async with self._socket.request(method, url, json=body, headers={AS: "ada@example.com"}) as response:
             return response.status, await response.read()
 
 

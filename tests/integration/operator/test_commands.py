@@ -17,12 +17,15 @@ from click.testing import CliRunner, Result
 from gateway.cli import main
 from gateway.cli.forced_exit import STOP_WITHIN_S
 from gateway.cli.operator import client as operator_client
+from gateway.configuration.local_operator import local_address
+from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.clusters import ReportedCluster
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
+from spool.registry.operators import checked_email
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.sqlite import lock_directory, open_spool
@@ -314,17 +317,21 @@ def test_a_console_link_is_printed(run: Run) -> None:
     assert run("console", "link").stdout.startswith("http://127.0.0.1:4318/console/#link=")
 
 
-def test_as_names_the_actor(run: Run) -> None:
-    """--as EMAIL is who the audit list names; without it the command line, with the user of the system."""
+def test_as_names_the_actor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--as EMAIL is who made a key; without it TOLLHOUSE_AS, else the user of the system at this machine."""
     assert (
         "grace@example.com"
         == answer(run(*CREATE, "--as", "grace@example.com", "--json"))["key"]["created_by"]
     )
     again = answer(run("keys", "disable", "search team", "--json"))["key"]
-    assert ("grace@example.com", f"command line, {operator_client.system_user()}") == (
-        again["created_by"],
-        again["updated_by"],
-    )
+    mine = local_address(Config())
+    assert ("grace@example.com", mine) == (again["created_by"], again["updated_by"])
+    assert mine == checked_email(mine)
+    monkeypatch.setenv("TOLLHOUSE_AS", "ops@example.com")
+    assert "ops@example.com" == answer(run("keys", "enable", "search team", "--json"))["key"]["updated_by"]
+    refused = run("keys", "disable", "search team", "--as", "root", code=2)
+    assert all(way in refused.stderr for way in ("--as", "TOLLHOUSE_AS", "operators.local", "USER@HOSTNAME"))
+    assert run("keys", "list", "--as", "root").stdout
 
 
 def test_spool_commands_answer_for_an_empty_spool(run: Run) -> None:

@@ -28,6 +28,7 @@ from tests.integration.operator.server import ADA, OperatorServer, operator_serv
 from tests.openid_provider import CLIENT, SECRET, Key, OpenIdProvider, encoded, openid_provider, part
 
 ROOT = Actor("root", "here")
+EVE = "eve@example.com"
 
 
 class House:
@@ -173,12 +174,11 @@ async def test_a_disabled_operator_stays_out(house: House) -> None:
     """The sessions end, and a new sign-in says whom to ask; enabled again it works."""
     cookie = await house.sign_in()
     assert (
-        200
-        == (await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, by="root")).status
+        200 == (await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, by=EVE)).status
     )
     assert (401, "disabled") == (await house.status(cookie), await house.sign_in())
-    assert 400 == (await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "off"}, by="root")).status
-    await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Enabled"}, by="root")
+    assert 400 == (await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "off"}, by=EVE)).status
+    await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Enabled"}, by=EVE)
     assert 200 == await house.status(await house.sign_in())
 
 
@@ -195,7 +195,7 @@ async def test_a_disabled_account_takes_no_password(house: House) -> None:
     own = await house.server.over_http("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, headers=headers)
     assert 409 == own.status
     await house.server.ask("POST", "/operators", {**given, "email": "root@example.com", "role": "admin"})
-    await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, by="root")
+    await house.server.ask("PATCH", f"/operators/{ADA}", {"status": "Disabled"}, by=EVE)
     assert 401 == (await house.server.over_http("POST", "/sessions", given)).status
 
 

@@ -391,7 +391,7 @@ async def test_a_changed_account_signs_out_everywhere(
     """Removal, a new role and a new password end every session of the account at once."""
     headers = await signed_in(server)
     await account(server, email="root@example.com")
-    assert 200 == (await server.ask(method, f"/operators/{ADA}", body, by="root")).status
+    assert 200 == (await server.ask(method, f"/operators/{ADA}", body, by="root@example.com")).status
     assert 401 == (await server.over_http("GET", "/keys", headers=headers)).status
 
 
@@ -434,7 +434,7 @@ async def test_rights_are_those_of_when_the_body_is_here(
     adding = asyncio.create_task(server.over_http("POST", "/operators", friend, headers=headers))
     await begun.wait()
     method = "DELETE" if change is None else "PATCH"
-    assert 200 == (await server.ask(method, f"/operators/{ADA}", change, by="root")).status
+    assert 200 == (await server.ask(method, f"/operators/{ADA}", change, by="root@example.com")).status
     gate.set()
     assert 401 == (await adding).status
     assert "friend@example.com" not in [each.email for each in await server.registry.operators.all()]
@@ -445,7 +445,7 @@ async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServ
     """Removed, disabled or another role: 409 says who it is and what to do first."""
     await account(server)
     for method, body in (("DELETE", None), ("PATCH", {"status": "Disabled"}), ("PATCH", {"role": "none"})):
-        answer = await server.ask(method, f"/operators/{ADA}", body, by="root")
+        answer = await server.ask(method, f"/operators/{ADA}", body, by="root@example.com")
         assert (409, True) == (
             answer.status,
             "the last enabled Organizer: give the role admin" in answer.error[2],
@@ -502,13 +502,16 @@ def link_of(answer: Answer) -> str:
 @pytest.mark.asyncio
 async def test_a_console_link_signs_in_once(server: OperatorServer) -> None:
     """Under the name of whoever made it; its secret stands in the fragment, which no log keeps."""
-    secret = link_of(await server.ask("POST", "/console-links", {}, by="root"))
+    secret = link_of(await server.ask("POST", "/console-links", {}, by="root@example.com"))
     answer = await server.over_http("POST", "/sessions", {"link": secret})
-    assert ("root", "admin") == (answer.payload["session"]["actor"], answer.payload["session"]["role"])
+    assert ("root@example.com", "admin") == (
+        answer.payload["session"]["actor"],
+        answer.payload["session"]["role"],
+    )
     created = await server.over_http(
         "POST", "/keys", {"name": "abc", "scopes": [INGEST]}, headers=headers_of(answer)
     )
-    assert "root" == created.payload["key"]["created_by"]
+    assert "root@example.com" == created.payload["key"]["created_by"]
     again = await server.over_http("POST", "/sessions", {"link": secret})
     assert (401, "sign_in") == again.error[:2]
 
@@ -576,7 +579,7 @@ async def test_every_change_is_in_the_audit_list(server: OperatorServer) -> None
     await server.ask("POST", "/keys/search%20team/disable")
     await server.ask("DELETE", "/keys/search%20team", confirm="search team")
     await account(server, email="root@example.com")
-    await server.ask("PATCH", f"/operators/{ADA}", {"role": "viewer"}, by="root")
+    await server.ask("PATCH", f"/operators/{ADA}", {"role": "viewer"}, by="root@example.com")
     payload = (await server.ask("GET", "/audit", sort_key="id", sort_order="asc")).payload
     assert [
         "operator.add", "session.begin", "key.create", "key.rotate", "key.edit", "key.disable", "key.delete",
@@ -609,7 +612,7 @@ async def test_the_audit_list_is_paged_and_filtered(server: OperatorServer) -> N
     """It is a list like every other: newest first, filters by actor, action, target and address."""
     for number in range(5):
         await server.create(f"key {number}", scopes=[INGEST])
-    await server.ask("POST", "/keys/key%203/disable", by="root")
+    await server.ask("POST", "/keys/key%203/disable", by="root@example.com")
     first = (await server.ask("GET", "/audit", limit="2", action="key.create")).payload
     assert ["key 4", "key 3"] == [row["target"] for row in first["audit"]]
     assert (5, 3) == (first["pagination"]["total_count"], first["pagination"]["page_count"])
