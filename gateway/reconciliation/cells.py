@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.reconciliation.moves import Move, levelled, moves
+from gateway.reconciliation.repeats import Repeats, repeats_of
 from gateway.reconciliation.sides import (
     METERS,
     POOLED,
@@ -94,7 +95,7 @@ class Split:
     `sold` are the billed tokens of a cell of money by meter, `worth` the same at our prices, `paid` what was
     billed for them, and `lines` in how many amounts; what was billed without telling meters apart is WHOLE in
     all. Of `worth`, `counted_in` is of each region that the ledger tells, `billed_in` of each that the
-    statement does.
+    statement does. `values` is what was counted, at our prices.
     """
 
     levels: Levels
@@ -103,6 +104,8 @@ class Split:
     metered: set[int] = field(default_factory=set)  # days of which a statement tells tokens
     parts: dict[Entry, int] = field(default_factory=lambda: defaultdict(int))
     extra: dict[tuple[Cell, str], int] = field(default_factory=dict)  # tokens billed less tokens counted
+    values: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
+    repeats: Repeats = field(default_factory=Repeats)
     worth: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
     paid: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
     sold: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
@@ -146,7 +149,8 @@ def split(
     _add_sides(found, tokens, money, counted)
     paid_rates = _paid_rates(found)
     theirs_of = {cell: _told(found, cell) for cell in {*found.billed, *found.counted}}
-    moved = list(moves(theirs_of, found.counted, prices))
+    found.repeats = repeats_of(theirs_of, found.counted)
+    moved = list(moves(theirs_of, found.counted, prices, found.repeats.times))
     arrived: dict[tuple[Cell, str], list[Move]] = defaultdict(list)
     for move in moved:
         arrived[move.target].append(move)
@@ -168,6 +172,7 @@ def split(
                 price = own_price
             value = ours.values.get(meter, 0) + (have - ours.valued.get(meter, 0)) * price
             own += value
+            found.values[cell, meter] = value
             volume = (said - have) * price if said else -value
             volume += sum(
                 int(each.tokens * (each.target_price - price)) for each in arrived.get((cell, meter), ())

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 from gateway.reconciliation.cells import OTHER, RATE, VOLUME, Entry, Split
 from gateway.reconciliation.rate_series import of_model
@@ -20,6 +21,13 @@ from gateway.reconciliation.wording import dollars
 EXACT, STRONG, WEAK = "exact", "strong", "weak"
 APART = 50  # one in so many dollars of a claim about tokens may be of their price without a word
 MOST_NAMES = 20  # of models, keys or regions that a claim lists
+
+
+class Portion(NamedTuple):
+    """What is claimed of an entry: of its amount, and of its tokens."""
+
+    amount: int
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +166,12 @@ class Left:
         exchange: bool = False,
         since: int = 0,
         regions: Iterable[str] = (),
-        portions: Mapping[Entry, Fraction] | None = None,
+        portions: Mapping[Entry, Portion] | None = None,
         tells_calls: bool = False,
     ) -> Claim | None:
         """
-        Claim these entries as a whole, or the `portions` given of some; None if nothing of them is left.
+        Claim these entries as a whole, or the `portions` given of some, also of those that came to nothing
+        because two causes undo each other; None if nothing of them is left.
 
         `tells_calls`: all calls of their cells are of one side, so that no number of calls is compared there
         any more.
@@ -176,9 +185,10 @@ class Left:
             part, cell, meter = entry
             share = self.amounts.pop(entry, None)
             moved_tokens = self.extra.pop((cell, meter), None) if part == VOLUME else None
-            if share is None and moved_tokens is None:
+            portion = portions.get(entry) if portions else None
+            if share is None and moved_tokens is None and portion is None:
                 continue
-            if portions and (portion := portions.get(entry)) is not None:
+            if portion is not None:
                 share, moved_tokens = self._leave(entry, share, moved_tokens, portion)
             taken = True
             parts.add(part)
@@ -217,17 +227,22 @@ class Left:
             is_of_tokens=parts != {OTHER},
         )
 
+    def portion(self, entry: Entry, share: Fraction) -> Portion:
+        """A share of what is left of an entry."""
+        part, cell, meter = entry
+        tokens = self.extra.get((cell, meter), 0) if part == VOLUME else 0
+        return Portion(round(self.amounts.get(entry, 0) * share), round(tokens * share))
+
     def _leave(
-        self, entry: Entry, share: int | None, tokens: int | None, portion: Fraction
-    ) -> tuple[int | None, int | None]:
+        self, entry: Entry, share: int | None, tokens: int | None, portion: Portion
+    ) -> tuple[int, int | None]:
         """A portion of an entry that was taken out; what is beside it is left again."""
-        _, cell, meter = entry
-        taken_tokens = None if tokens is None else round(tokens * portion)
-        if taken_tokens is not None and tokens is not None and abs(tokens - taken_tokens) <= 1:
-            return share, tokens
-        taken = None if share is None else round(share * portion)
-        if share is not None and taken is not None and share != taken:
-            self.amounts[entry] = share - taken
-        if tokens is not None and taken_tokens is not None and tokens != taken_tokens:
-            self.extra[cell, meter] = tokens - taken_tokens
-        return taken, taken_tokens
+        part, cell, meter = entry
+        is_all = part == VOLUME and tokens is not None and abs(tokens - portion.tokens) <= 1
+        if is_all:
+            return share or 0, tokens
+        if (share or 0) != portion.amount:
+            self.amounts[entry] = (share or 0) - portion.amount
+        if part == VOLUME and (tokens or 0) != portion.tokens:
+            self.extra[cell, meter] = (tokens or 0) - portion.tokens
+        return portion.amount, portion.tokens

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from gateway.reconciliation.sides import INPUT_METERS, METERS, STANDARD, Cell, CountedSums, Prices
@@ -34,25 +34,29 @@ class Move:
 
 
 def moves(
-    told: Mapping[Cell, Mapping[str, int]], counted: Mapping[Cell, CountedSums], prices: Prices
+    told: Mapping[Cell, Mapping[str, int]],
+    counted: Mapping[Cell, CountedSums],
+    prices: Prices,
+    times: Callable[[Cell], Fraction] = lambda _: Fraction(1),
 ) -> Iterator[Move]:
     """
     Those between the tiers of a model, and then between kinds of its input; `told` are billed tokens by
-    METERS.
+    METERS. They are looked for in the tokens of one time, where the statement has them more `times`.
     """
     groups: dict[Cell, list[Cell]] = defaultdict(list)
     for cell in sorted(told):
         groups[cell._replace(tier=STANDARD)].append(cell)
     for cells in groups.values():
         extras = {
-            (cell, meter): told[cell].get(meter, 0)
+            (cell, meter): int(told[cell].get(meter, 0) / times(cell))
             - (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
             for cell in cells
             for meter in METERS
         }
         for meters in (*((meter,) for meter in METERS), INPUT_METERS):
             chosen = {place: extra for place, extra in extras.items() if place[1] in meters}
-            yield from _matched(chosen, extras, counted, prices)
+            for move in _matched(chosen, extras, counted, prices):
+                yield replace(move, tokens=int(move.tokens * times(move.source[0])))
 
 
 def _matched(

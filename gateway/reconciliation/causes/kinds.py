@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gateway.reconciliation.cells import VOLUME, Entry
-from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
+from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.sides import INPUT_METERS, METERS, WRITE_1H, WRITE_5M, Cell
 from gateway.reconciliation.wording import named
 
@@ -57,7 +57,7 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
             found[group] = _Exchange(places, abs(sum(of_tiers.values())) / max(tokens[group], 1), gains)
     found = _lasting(found)
-    portions: dict[Entry, Fraction] = {}
+    portions: dict[Entry, Portion] = {}
     for group, each in found.items():
         case.left.untold_tiers.add((group.key, group.model))
         if each.is_whole:
@@ -105,7 +105,7 @@ def _exchanged(extras: Iterable[int]) -> int:
     return min(sum(each for each in extras if each > 0), -sum(each for each in extras if each < 0))
 
 
-def _in_both(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Fraction]:
+def _in_both(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Portion]:
     """
     What is exchanged between some places, of each: as much of those with too many as of those with too few.
     """
@@ -113,13 +113,15 @@ def _in_both(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Fraction
     exchanged = _exchanged(extras.values())
     more, fewer = (sum(abs(each) for each in extras.values() if (each > 0) is sign) for sign in (True, False))
     return {
-        (VOLUME, *place): Fraction(exchanged, more if extra > 0 else fewer)
+        (entry := (VOLUME, *place)): case.left.portion(
+            entry, Fraction(exchanged, more if extra > 0 else fewer)
+        )
         for place, extra in extras.items()
         if extra
     }
 
 
-def _of_tiers_alone(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Fraction]:
+def _of_tiers_alone(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Portion]:
     """
     What is of the tiers where kinds of tokens are apart as well, over all tiers: those are of the tiers under
     which the ledger has tokens of the kinds that are too few.
@@ -136,7 +138,9 @@ def _of_tiers_alone(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, F
     if not whole or sum(map(abs, of_kinds.values())) <= AGREES * size:
         return {}
     return {
-        (VOLUME, cell, meter): 1 - Fraction(of_kinds[meter] * lacking[cell.tier], whole * extra[cell, meter])
+        (entry := (VOLUME, cell, meter)): case.left.portion(
+            entry, 1 - Fraction(of_kinds[meter] * lacking[cell.tier], whole * extra[cell, meter])
+        )
         for cell, meter in places
     }
 
@@ -150,7 +154,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
     for cell, meter in case.left.extra:
         if meter in INPUT_METERS:
             groups[cell].append(meter)
-    portions: dict[Entry, Fraction] = {}
+    portions: dict[Entry, Portion] = {}
     exchanges: dict[Cell, _Exchange] = {}
     for cell, meters in groups.items():
         said = sum(tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1])

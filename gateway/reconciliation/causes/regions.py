@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from gateway.reconciliation.cells import RATE, Regional, Split
-from gateway.reconciliation.claims import STRONG, WEAK, Case, Claim
+from gateway.reconciliation.claims import STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.rate_series import RateSeries, sets_of_days
 from gateway.reconciliation.sides import Cell
 from gateway.reconciliation.wording import named
@@ -151,10 +151,10 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -
             for each in rates:
                 plain = each.worth + Fraction(dearer) * each.within(regions)
                 added = Fraction(dearer) * each.within(regions) * (each.worth + each.amount) / plain
-                portions[RATE, each.cell, each.meter] = added / each.amount if each.amount else Fraction(0)
+                portions[RATE, each.cell, each.meter] = Portion(round(added) if each.amount else 0)
             return case.left.take(
                 REGION,
-                [entry for entry, portion in portions.items() if portion],
+                [entry for entry, portion in portions.items() if portion.amount],
                 sure=STRONG,
                 evidence=f"{named([model]) if model else 'all tokens'}: by the {told_by}, {float(share):.1%} by value "
                 f"was processed in {named(list(regions))}; without {1 + dearer} times the price there, the "

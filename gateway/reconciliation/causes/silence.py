@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from fractions import Fraction
 
-from gateway.reconciliation.cells import RATE, Entry
-from gateway.reconciliation.claims import EXACT, STRONG, Case, Claim
+from gateway.reconciliation.cells import RATE, VOLUME, Entry
+from gateway.reconciliation.claims import EXACT, STRONG, Case, Claim, Portion
 from gateway.reconciliation.rate_series import SAME, of_model
-from gateway.reconciliation.sides import DAY_S, OUTPUT, Cell
+from gateway.reconciliation.sides import DAY_S
 from gateway.reconciliation.wording import day_text, named
-
-Kind = tuple[str, str, bool]  # a key, a model, and whether it is output
 
 HOUR_S = 3600
 LEAST_HOURS = 5  # without a call that have one on other days: fewer are chance
 LEAST_SHARE = 0.1  # of a day's tokens: less is no part of a day
 LEAST_USUAL = 0.2  # of a day's tokens: what the silent hours have on other days
-MOST_AGAIN = 3  # times that rows may stand in a report beside the first
 ALIKE = 3  # so many times as much as the hours usually have, or so small a part of it, a day may lack
 
 _POINT = "Look whether the gateway, or what reports to it, stood still or was not in use yet."
@@ -67,26 +64,18 @@ def billed_twice(case: Case) -> Iterator[Claim]:
     again.
     """
     split, left = case.split, case.left
-    counted: dict[int, dict[Kind, int]] = defaultdict(lambda: defaultdict(int))
-    extra: dict[int, dict[Kind, int]] = defaultdict(lambda: defaultdict(int))
-    for cell, sums in split.counted.items():
-        for meter, tokens in sums.tokens.items():
-            counted[cell.day][cell.key, cell.model, meter == OUTPUT] += tokens
-    for (cell, meter), tokens in left.extra.items():
-        extra[cell.day][cell.key, cell.model, meter == OUTPUT] += tokens
-    again = {day: times for day in extra if (times := _times_again(extra[day], counted[day]))}
-    if len(again) * 2 > len(case.days) and not all(_is_told_again(case, place) for place in left.extra):
-        return  # so many days with tokens of another tier are calls, and no rows
-    entries = [entry for entry in left.volume() if entry[1].day in again]
+    again = split.repeats.billed
     portions = {}
-    for entry in entries:
-        _, cell, meter = entry
-        own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
-        said, times = own + split.extra[cell, meter], again[cell.day]
-        portions[entry] = Fraction(said * times, (times + 1) * left.extra[cell, meter])
+    for (cell, meter), value in split.values.items():
+        if cell.day in again and cell not in left.told:
+            own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
+            share = 1 - Fraction(1, again[cell.day])
+            said = own + split.extra.get((cell, meter), 0)
+            worth = value + split.parts.get((VOLUME, cell, meter), 0)
+            portions[VOLUME, cell, meter] = Portion(round(worth * share), round(said * share))
     claim = left.take(
         "billed_twice",
-        entries,
+        portions,
         sure=STRONG,
         evidence=f"{_named(sorted(again))}: the statement has input and output of each model exactly twice, or more",
         advice="Look whether rows of these days stand in the report more than once, and import it again.",
@@ -95,23 +84,6 @@ def billed_twice(case: Case) -> Iterator[Claim]:
     )
     if claim is not None:
         yield claim
-
-
-def _is_told_again(case: Case, place: tuple[Cell, str]) -> bool:
-    """Whether tokens of one tier are a multiple of those that were counted of it."""
-    cell, meter = place
-    own = case.split.counted[cell].tokens.get(meter, 0) if cell in case.split.counted else 0
-    return own > 0 and case.left.extra[place] % own == 0
-
-
-def _times_again(extra: Mapping[Kind, int], counted: Mapping[Kind, int]) -> int:
-    """How many times more the tokens of a day were billed, of all kinds alike; 0 if they were not."""
-    places = [place for place, tokens in extra.items() if tokens]
-    if len(places) < 2 or sum(counted.get(place, 0) for place in places) * 2 < sum(counted.values()):
-        return 0
-    times, more = divmod(extra[places[0]], counted.get(places[0], 0) or 1)
-    is_again = 1 <= times <= MOST_AGAIN and not more
-    return times if is_again and all(extra[place] == times * counted.get(place, 0) for place in places) else 0
 
 
 def silent_hours(case: Case) -> Iterator[Claim]:

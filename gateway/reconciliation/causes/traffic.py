@@ -13,12 +13,11 @@ from operator import attrgetter
 from statistics import median
 
 from gateway.reconciliation.cells import OWN, RATE, VOLUME, Entry
-from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
+from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.series import are_alike
 from gateway.reconciliation.sides import INPUT, OUTPUT, BilledSums, Cell, CountedSums
 from gateway.reconciliation.wording import day_text, named, percent
 
-LEAST_DAYS = 3  # on which twice as much was counted, before that is no chance
 LEAST_SHARE = 0.01  # of the tokens: less is no gap
 NEAR = 0.05
 EXCHANGED = 0.1  # of the tokens that one side lacks, so many may be too many elsewhere
@@ -110,36 +109,16 @@ def counted_twice(case: Case) -> Iterator[Claim]:
     Keys or models of which exactly twice as much was counted, on every day of theirs, by two sources alike.
     """
     split, left = case.split, case.left
-    sums: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0, 0, 0]))
-    sources: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for cell, counted in split.counted.items():
-        for meter, tokens in counted.tokens.items():
-            of_day = sums[cell.key, cell.model][cell.day]
-            of_day[meter == OUTPUT] += tokens
-            of_day[2 + (meter == OUTPUT)] += tokens + split.extra.get((cell, meter), 0)
-        for source, tokens in counted.by_source.items():
-            sources[cell.key, cell.model][source] += tokens
-    for (cell, meter), extra in split.extra.items():
-        if meter not in (split.counted[cell].tokens if cell in split.counted else {}):
-            sums[cell.key, cell.model][cell.day][2 + (meter == OUTPUT)] += extra
-    twice = {
-        place
-        for place, days in sums.items()
-        if len(days) >= LEAST_DAYS
-        and all(have == [2 * each for each in said] for have, said in map(_halves, days.values()))
-        and len(sources[place]) == 2
-        and len(set(sources[place].values())) == 1
+    twice = split.repeats.counted
+    portions = {
+        (VOLUME, cell, meter): Portion(-value // 2, -split.counted[cell].tokens[meter] // 2)
+        for (cell, meter), value in split.values.items()
+        if (cell.key, cell.model) in twice and cell not in left.told and value
     }
-    entries = [entry for entry in left.volume() if (entry[1].key, entry[1].model) in twice]
-    portions = {}
-    for entry in entries:
-        _, cell, meter = entry
-        own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
-        portions[entry] = Fraction(-own, 2 * left.extra[cell, meter])
-    names = sorted({source for place in twice for source in sources[place]})
+    names = sorted({source for sources in twice.values() for source in sources})
     claim = left.take(
         "double_report",
-        entries,
+        portions,
         sure=STRONG,
         evidence=f"exactly twice as much was counted as was billed, on each day, as much by {' as by '.join(names)}",
         advice=f"Count one of them: `count = false` in [sources.{names[-1] if names else ''}].",
@@ -147,11 +126,6 @@ def counted_twice(case: Case) -> Iterator[Claim]:
     )
     if claim is not None:
         yield claim
-
-
-def _halves(sums: list[int]) -> tuple[list[int], list[int]]:
-    """What was counted and what was billed of input and output."""
-    return sums[:2], sums[2:]
 
 
 def double_report(case: Case) -> Iterator[Claim]:
@@ -224,7 +198,7 @@ def usage_missing(case: Case) -> Iterator[Claim]:
             f"{ours.unsized * mean:,} of the {gap:,} that are missing{beside}{_or_rows_twice(case, entries)}",
             "Ask for usage in streams (`stream_options: {\"include_usage\": true}`); aborted streams tell "
             "none.",
-            portions={} if is_of_all else dict.fromkeys(entries, share),
+            portions={} if is_of_all else {entry: case.left.portion(entry, share) for entry in entries},
         )  # fmt: skip
 
 
@@ -427,7 +401,7 @@ def _taken(
     sure: str,
     evidence: str,
     advice: str,
-    portions: Mapping[Entry, Fraction] | None = None,
+    portions: Mapping[Entry, Portion] | None = None,
 ) -> Iterator[Claim]:
     entries = entries if portions else case.left.with_rates(entries)
     claim = case.left.take(cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions)
