@@ -100,42 +100,16 @@ class Intake:
         pending: PendingChange,
         before: Sequence[str],
     ) -> Receipt:
-        if self._clock is not None and outcome.records and (began := outcome.records[-1].start_time):
-            self._clock.witness(began)
+        self._witness(outcome)
         if self._device_assignment is not None:
             await self._device_assignment.assign(outcome, bearer)
-        arrived_at = self._shadows.now()
-        undecided: dict[int, AiRecord] = {}  # by place: may repeat calls, and nobody has said whether they do
-        for place, record in enumerate(outcome.records):
-            if place % TURN == TURN - 1:
-                await pause_when_due()
-            device_labels = self._device_labels(record)
-            self._attribution.apply(record, bearer.labels, device_labels)
-            if isinstance(record, Inference):
-                if place not in outcome.forwarded:
-                    self.prices.price(record)
-                if record.shadow:
-                    _give_own_identity(outcome, place)
-                default_user = self._attribution.default_user(record, bearer.labels, device_labels)
-                self._shadows.note(record, arrived_at, default_user=default_user, key=bearer.name)
-                may_repeat = sums_up(record) and not record.shadow
-            else:
-                self._shadows.note_counter(record, key=bearer.name)
-                may_repeat = True
-            # another Tollhouse has decided already what counts
-            if may_repeat and place not in outcome.forwarded:
-                undecided[place] = record
+        undecided = await self._complete_records(outcome, bearer)
         windows = self._note_sessions(outcome) if outcome.sessions else PendingChange()
-        for number, point in enumerate(outcome.points, start=1):
-            if number % TURN == 0:
-                await pause_when_due()
-            self._attribution.apply(point.template, bearer.labels, self._device_labels(point.template))
-            self._shadows.note_counter(point.template, key=bearer.name)
+        if outcome.points:
+            await self._complete_points(outcome, bearer)
         told: Sequence[Reporter] = ()
         if self._shadows.is_shared:
-            repeaters = (*undecided.values(), *(point.template for point in outcome.points))
-            await self._shadows.look_up(reporter for one in repeaters for reporter in reporters_of(one))
-            told = self._shadows.take_unkept()
+            told = await self._look_up_reporters(outcome, undecided)
         submission = Submission(
             topic=outcome.topic,
             received=outcome.received,
@@ -163,6 +137,58 @@ class Intake:
             if isinstance(error, KeyEnded):
                 raise key_ended() from error
             raise
+
+    def _witness(self, outcome: Outcome) -> None:
+        """Tell the clock when a call that has just arrived began."""
+        if self._clock is not None and outcome.records and (began := outcome.records[-1].start_time):
+            self._clock.witness(began)
+
+    async def _complete_records(self, outcome: Outcome, bearer: Bearer) -> Mapping[int, AiRecord]:
+        """
+        Give each record what its sender could not: labels, a price, an identity if it is a shadow.
+
+        Returns those that may repeat calls, by place, of which nobody has said yet whether they do. Another
+        Tollhouse has decided that already for what it forwarded.
+        """
+        arrived_at = self._shadows.now()
+        undecided: dict[int, AiRecord] = {}
+        for place, record in enumerate(outcome.records):
+            if place % TURN == TURN - 1:
+                await pause_when_due()
+            is_forwarded = place in outcome.forwarded
+            device_labels = self._device_labels(record)
+            self._attribution.apply(record, bearer.labels, device_labels)
+            if isinstance(record, Inference):
+                if not is_forwarded:
+                    self.prices.price(record)
+                if record.shadow:
+                    _give_own_identity(outcome, place)
+                user = self._attribution.default_user(record, bearer.labels, device_labels)
+                self._shadows.note(record, arrived_at, default_user=user, key=bearer.name)
+                may_repeat = sums_up(record) and not record.shadow
+            else:
+                self._shadows.note_counter(record, key=bearer.name)
+                may_repeat = True
+            if may_repeat and not is_forwarded:
+                undecided[place] = record
+        return undecided
+
+    async def _complete_points(self, outcome: Outcome, bearer: Bearer) -> None:
+        """Give the records that points of counters become what `_complete_records` gives to others."""
+        for number, point in enumerate(outcome.points, start=1):
+            if number % TURN == 0:
+                await pause_when_due()
+            template = point.template
+            self._attribution.apply(template, bearer.labels, self._device_labels(template))
+            self._shadows.note_counter(template, key=bearer.name)
+
+    async def _look_up_reporters(
+        self, outcome: Outcome, undecided: Mapping[int, AiRecord]
+    ) -> Sequence[Reporter]:
+        """Ask the other gateways who told the same calls; returns what they are to be told of this payload."""
+        repeaters = (*undecided.values(), *(point.template for point in outcome.points))
+        await self._shadows.look_up(reporter for one in repeaters for reporter in reporters_of(one))
+        return self._shadows.take_unkept()
 
     async def _append(self, submission: Submission, undecided: Mapping[int, AiRecord], key: str) -> Receipt:
         if self._counters is not None and (undecided or submission.points):
