@@ -195,7 +195,7 @@ def _add_reasons(
 
 
 def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
-    """The reports that the log took for repeats of others, which are those that it has."""
+    """Return the reports that were dropped as duplicates of a report in the log."""
     left = Counter(record.id for record in records)
     known: dict[bytes, AiRecord] = {}
     for record, identity in zip(outcome.records, outcome.identities, strict=True):

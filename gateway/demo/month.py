@@ -174,7 +174,7 @@ class Month:
         return call
 
     def _reported(self, workload: Workload, call: Inference) -> str | None:
-        """What sources that know prices report is what it costs, unless something is planted."""
+        """Report the estimate as the cost of sources that know prices, except for planted errors."""
         if not workload.reports or call.status != "ok":
             return None
         cost = self._prices.estimate(call)

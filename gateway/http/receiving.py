@@ -20,7 +20,7 @@ MESSAGES = 4
 
 class ReceivingSlots:
     """
-    One process's slots; a key never has more of them than it leaves free, so two that hold theirs leave one.
+    The slots of one process. A key may hold at most as many slots as remain free.
     """
 
     def __init__(self, limit: int = MESSAGES, *, wait_s: float = WAIT_S) -> None:

@@ -44,7 +44,7 @@ class OperatorRequest(AdmittedRequest[Body]):
 
     @property
     def asker(self) -> Holder | None:
-        """Who is signed in, as roles know one; None on the operator socket."""
+        """Return the signed-in user as a role holder; None on the operator socket."""
         return None if self.session is None else holder(self.services.people, self.session)
 
     @property

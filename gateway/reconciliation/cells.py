@@ -258,7 +258,7 @@ def _add_regions(
     sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, said: int, worth: int
 ) -> None:
     """
-    Of what a meter's tokens are worth, what is of each region: by our values, and by the statement's tokens.
+    Split the value of a meter by region: by our values, and by the tokens of the statement.
     """
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)

@@ -31,7 +31,7 @@ from spool.statements.values import DAY_S
 
 PULLER: Final = Actor("statement pull", "")
 LOOK_EVERY_S = 60.0
-RETRY_S = 900.0  # after a failure that tells no time
+RETRY_S = 900.0  # after a failure without Retry-After
 LONGEST_WAIT_S = 60.0  # within one pull; a longer one is for the next look
 MOST_RETRIES = 5
 LONGEST_PAUSE_S = float(DAY_S)  # until a failed pull is tried again, whatever the provider names

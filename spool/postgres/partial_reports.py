@@ -131,5 +131,5 @@ class PostgresHeard:
 
 
 def _behind(begin: bytes) -> bytes:
-    """The first key that is behind all those that begin so."""
+    """Return the exclusive upper bound of the keys with this prefix."""
     return begin.rstrip(b"\xff")[:-1] + bytes([begin.rstrip(b"\xff")[-1] + 1])

@@ -114,7 +114,7 @@ class RegistryRows(DocumentRows, Protocol):
     def insight_page(self, query: ListQuery) -> ListPage[Insight]: ...
 
     def comments(self, insight: str) -> Sequence[Comment]:
-        """By id."""
+        """Return them ordered by id."""
         ...
 
     def add_comment(self, comment: Comment) -> Comment:
@@ -128,7 +128,7 @@ class RegistryRows(DocumentRows, Protocol):
     def delete_comments(self, insight: str) -> None: ...
 
     def connections(self) -> Sequence[BillingConnection]:
-        """By id."""
+        """Return them ordered by id."""
         ...
 
     def put_connection(self, connection: BillingConnection) -> None: ...

@@ -71,7 +71,7 @@ class AlertmanagerChannel:
 
 
 def alert(notice: Notice, *, now: float) -> dict[str, object]:
-    """It ends after the time of sending, because an alert that ended before it came tells nobody."""
+    """Set endsAt after the time of sending: Alertmanager drops alerts that are already over."""
     fields = {_NO_NAME.sub("_", name): value for name, value in notice.fields.items()}
     words = "".join(word.capitalize() for word in notice.kind.replace(".", "_").split("_"))
     known_by = {"thread": notice.thread} if notice.thread else {"notice": notice.id}

@@ -77,7 +77,7 @@ def shown_place(kept: KeptRecord) -> dict[str, object]:
 
 
 def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
-    """What a list of the newest says beside its page."""
+    """Return the fields beside a page of the newest records."""
     since = min((kept.committed_at for kept in found), default=None)
     return how_far(records=len(found), most=LOOKED_THROUGH, since=since)
 

@@ -28,7 +28,7 @@ def find(facts: Facts) -> Sequence[Finding]:
 
 
 def _usual_cost(week: Sequence[Spend]) -> Decimal:
-    """Of one call."""
+    """Return the mean cost of one call."""
     calls = sum(spend.calls for spend in week)
     return sum((spend.cost for spend in week), Decimal(0)) / calls if calls else Decimal(0)
 

@@ -101,7 +101,7 @@ class ValueEnds:
         return None if end is None or self._text[end : end + 1] not in (b",", b"]") else end
 
     def begin(self, place: int) -> int:
-        """Behind blanks."""
+        """Skip whitespace."""
         return after(_BLANK, self._text, place)
 
 

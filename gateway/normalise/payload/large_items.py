@@ -73,7 +73,7 @@ class _FieldRule(NamedTuple):
 
 
 def _read(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspec.Raw | None:
-    """The value there; what is in a large object is looked for where it stands."""
+    """Return the value, or the slimmed members of a large object."""
     size, sign = end - begin, text[begin : begin + 1]
     if size > MAX_VALUE and sign == b"{" and rule.inner is not None:
         return _slim(text, begin, rule.inner)

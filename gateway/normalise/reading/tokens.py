@@ -308,7 +308,7 @@ def _of_converse(usage: Usage) -> Tokens:
 
 
 def _converse_one_hour(details: CacheDetail | Other) -> int | None:
-    """Of the kinds that are listed, of which there are two."""
+    """Return the tokens written for one hour, from the first two cache details."""
     listed = details[:_KINDS] if isinstance(details, list) else []
     kinds = (of_json(detail, CacheDetail) for detail in listed)
     return next(

@@ -157,11 +157,10 @@ def own_to(request: OperatorRequest[Any]) -> Callable[[Record], bool]:
 
 def seen(request: OperatorRequest[Any], found: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
     """
-    Those that the person may see, as they are shown to this person.
+    Return the records that the person may see, as they are shown to this person.
 
-    Who may see some calls alone sees no record of anything else; no open one, because a later report of the
-    call may say whose it is; and no numbers: those between two of them would be the count of everybody
-    else's.
+    Users with limited data access see only records in their slice; no open records, because a later report
+    may say whose call it is; and no numbers, because gaps between them would count the records of others.
     """
     if not request.is_limited:
         yield from found

@@ -125,7 +125,7 @@ class Lane:
         first_look_s = min(self._target.commit_timeout_s, answer_s)
         watch = loop.call_later(first_look_s, self._look, loop, future, sessions, answer_s)
         future.add_done_callback(lambda done: _over(done, watch))
-        return await asyncio.shield(future)  # who no longer waits does not end what is under way
+        return await asyncio.shield(future)  # cancelling the caller does not cancel the query
 
     def _look(
         self,

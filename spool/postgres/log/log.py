@@ -203,8 +203,8 @@ class PostgresLog:
 
     async def _between(self) -> bool:
         """
-        After every group: a period that is full is followed by the next. After one that failed, every second
-        until it succeeds: an empty commit, so that readiness knows when commits work again.
+        Start the next partition when the current one is full. After a failed commit, retry an empty commit
+        every second, so that readiness knows when commits work again.
         """
         if self._commits.last_error is not None:
             with suppress(SpoolError):

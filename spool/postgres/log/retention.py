@@ -115,7 +115,7 @@ class PostgresRetention:
         return await self._database.pool.joined(partial(self._begin_period, number=number, now=now))
 
     def _make_partitions(self, connection: Connection, number: int) -> None:
-        """Before anybody has to wait for them."""
+        """Create partitions ahead of need, so that no commit waits for them."""
         connection.execute(self._database.sql(queries.LOCK_PERIODS))
         for table in queries.PARTITIONED:
             names = {"table": table, "period": number, "after": number + 1}

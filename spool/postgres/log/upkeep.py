@@ -71,7 +71,7 @@ class Upkeep:
         self.lock = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
 
     async def begin_period_if_full(self) -> None:
-        """After a commit: a period that is full is followed by the next."""
+        """Start the next partition when the current one is full."""
         size = self._memory.following.last.size
         if size - self._period_bytes >= self._retention.period_bytes:
             self._period_bytes = size

@@ -96,7 +96,7 @@ class Follower:
             self._clusters |= clusters
 
     async def read_rest(self) -> None:
-        """Read what nobody is told of; SpoolError when something cannot be read, after the rest was."""
+        """Poll what has no change feed; raise SpoolError for what cannot be read after trying everything."""
         shared = self._shared
         steps: list[Callable[[], Awaitable[object]]] = [self._follow_streams]
         if self._rests % REST_EVERY == 0:

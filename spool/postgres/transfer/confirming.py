@@ -59,7 +59,7 @@ async def _state(database: Database) -> str:
 
 
 def _standbys(connection: Connection) -> str:
-    """What is so, and what to do if nothing is confirmed for long."""
+    """Describe the state of the standby, and the remedy if nothing is confirmed for long."""
     [[names]] = connection.execute(STANDBY_NAMES).fetchall()
     if not names:
         return "synchronous_standby_names is empty: name a standby there, or set storage.durability"

@@ -55,7 +55,7 @@ class DocumentKind(Generic[Row]):
         return (DOCUMENTS, self.name)
 
     def all(self, rows: DocumentRows) -> dict[str, Row]:
-        """By id."""
+        """Return all, ordered by id."""
         return {id: self.restored(body) for id, body in rows.documents(self.name).items()}
 
     def find(self, rows: DocumentRows, id: str) -> Row | None:

@@ -148,7 +148,7 @@ class OperatorTable:
         session = self._session(secret, known.email, known.role, address, account=known.email, operator=True)
 
         def work(rows: RegistryRows) -> bool:
-            # the hash takes its time: what ended his sessions ends this one
+            # check again after the slow hash: the account may have changed
             if rows.operator(known.email) != known:
                 return False
             self._keep(rows, session, {"role": known.role})

@@ -244,7 +244,7 @@ def _fresh(saving: Saving, now: float) -> Recommendation:
 def _looked_at(
     before: Recommendation, found: Mapping[str, Saving], looked_for: Collection[str], now: float
 ) -> Recommendation:
-    """What a look makes of one that is kept."""
+    """Update a stored recommendation from the latest run."""
     saving = found.get(before.saving.key)
     if saving is None:
         is_gone = before.is_open and before.saving.type in looked_for

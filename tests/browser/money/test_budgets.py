@@ -65,7 +65,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     expect(dialog.get_by_role("alert")).to_contain_text("nowhere")
     dialog.get_by_label("Channels").fill("")
     dialog.get_by_role("button", name="Edit").click()
-    expect(dialog.get_by_role("status")).to_contain_text("Past already, so that nobody is told: 80 %, 100 %")
+    expect(dialog.get_by_role("status")).to_contain_text("Already past; no alert is sent: 80 %, 100 %")
     dialog.get_by_role("button", name="Close").click()
     expect(dialog.get_by_role("table", name="Alerts").locator("tbody tr")).to_have_count(2)
     expect(dialog.get_by_role("table", name="Thresholds").locator("tbody tr")).to_have_count(3)

@@ -93,7 +93,7 @@ def show(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool
 @as_json
 @with_client
 def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
-    """Change a budget. Another amount, view, zone or threshold judges the running period anew."""
+    """Change a budget. Changing the amount, view, zone or thresholds evaluates the current period again."""
     body = _body(client, given)
     if not body:
         fail("say what to change, such as --amount", 2)

@@ -152,7 +152,7 @@ function Thresholds({row, alerts}) {
 }
 
 /** What is past already when a budget is made or changed; nothing to show where nothing is. */
-const told = ({already_past: past}) => (past?.length ? html`<p role="status">Past already, so that nobody is told: ${past.map((each) => `${each} %`).join(", ")}.</p>` : null);
+const told = ({already_past: past}) => (past?.length ? html`<p role="status">Already past; no alert is sent: ${past.map((each) => `${each} %`).join(", ")}.</p>` : null);
 
 const list = ({views, dimensions}, isDark) => ({
   path: PATH, root: "budgets", at: PATH, caption: "budgets", what: ["budgets", "ledger"], inView: true, ask: {expand: ["current", "forecast"]}, columns: columns(dimensions.titles),

@@ -81,7 +81,7 @@ const UNKNOWN = {
     {title: "It did not arrive", needs: "operate_spool", danger: true, run: resolve(false),
       text: (row) => `${span(row)} are sent again. If they did arrive, the upstream counts them twice.`},
   ],
-  empty: html`<p>None: of every delivery it is known whether it arrived.</p>`,
+  empty: html`<p>No deliveries with unknown outcome.</p>`,
 };
 
 const TABS = [["events", "Usage events", TYPES], ["newest", "Newest events", EVENTS],

@@ -382,7 +382,7 @@ def _read_metric(
 
 
 def _points_of(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int]:
-    """Those of one that cannot be read are counted where it is read."""
+    """Count the points of a metric; an unreadable one counts 0 here, and the reader rejects it."""
     try:
         metric = yield from _metric(raw, allowance)
     except (Malformed, BadPayload):
