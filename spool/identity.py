@@ -164,6 +164,16 @@ def of_call_id(source: str, call_id: str) -> bytes:
     return digest(5, source, "call", call_id)
 
 
+def of_end_alone(call: Identity, name: bytes) -> Identity:
+    """
+    Of a report that only says how a call ended, under the call's ids: it is one with the call where that is
+    on record, else a record of its own, of which the call learns by a name (`joins`).
+    """
+    if not call.certain:
+        return call
+    return Identity(of_derived(call.id, "end"), lookups=(call.id, *call.lookups), also=(name,))
+
+
 def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
     """
     A name for an answer by an id that some reports take for the provider's and others for one that attempts

@@ -136,6 +136,7 @@ class SpanDialect:
     refine: Callable[[Span, Inference], None] | None = None  # exceptions
     # further names of the call (spool.identity)
     also: Callable[[Span, Inference], tuple[bytes, ...]] | None = None
+    call_id: Names = ()  # ids of the call under which an event tells how it ended
     is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one
     is_attempt: Callable[[Span], bool] | None = None  # a further attempt: no twin of the attempt above it
     # A span that begins a stream is no call: the report of it, beside that span, is the call.

@@ -9,7 +9,7 @@ from itertools import permutations
 from typing import Any
 
 from tests.gateway.normalise.otlp.items import NOW, SECOND
-from tests.gateway.normalise.otlp.payloads import attribute
+from tests.gateway.normalise.otlp.payloads import attribute, span, traces
 from tests.integration.order.running import Request, Row, told_in_memory, told_on_disk
 
 BILLED = "req_011CAbCdEfGhIjKlMnOp"
@@ -29,6 +29,18 @@ def event(name: str, **said: Any) -> Request:
     )
 
 
+SPAN = Request(
+    "otlp/traces",
+    json.dumps(
+        traces(
+            span(1, {"span.type": "llm_request", "model": "claude-sonnet-5", "request_id": BILLED,
+                     "input_tokens": 40, "output_tokens": 3}),
+            scope="com.anthropic.claude_code", resource={"service.name": "claude-code"},
+        )
+    ).encode(),
+)  # fmt: skip
+
+
 def every_order(*requests: Request) -> list[list[Row]]:
     """The records, with each request told twice and with stops in between."""
     found = []
@@ -41,6 +53,30 @@ def test_a_refused_call_keeps_its_tokens() -> None:
     """It was billed, and is an error."""
     request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
     for rows in every_order(request, event("api_refusal", request_id=BILLED)):
+        assert [("error", "refusal", 40, "0.01")] == [
+            (row["status"], row["error_type"], row["input_tokens"], row["cost"]) for row in rows
+        ]
+
+
+def test_a_request_after_its_refusal_was_closed_keeps_its_tokens() -> None:
+    """
+    By the event or the span, each told twice: a call beside the record of the refusal, which holds for it.
+    """
+    request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
+    refusal = event("api_refusal", request_id=BILLED)
+    for calls in permutations((request, SPAN)):
+        told = [refusal, *calls, *calls, refusal]
+        for rows, conflicts in (told_in_memory(told, [60]), told_on_disk(told, [True], [60])):
+            assert (2, 0) == (len(rows), conflicts)
+            assert {None, 40} == {row["input_tokens"] for row in rows}
+        late, alone = sorted(told_in_memory(told, [60])[0], key=lambda row: row["input_tokens"] is None)
+        assert ["refusal"] * 2 == [late["error_type"], alone["error_type"]]
+
+
+def test_a_refused_call_that_a_span_tells_too() -> None:
+    """Of the three the refusal alone knows how it ended."""
+    request = event("api_request", request_id=BILLED, input_tokens=40, output_tokens=3, cost_usd=0.01)
+    for rows in every_order(request, event("api_refusal", request_id=BILLED), SPAN):
         assert [("error", "refusal", 40, "0.01")] == [
             (row["status"], row["error_type"], row["input_tokens"], row["cost"]) for row in rows
         ]

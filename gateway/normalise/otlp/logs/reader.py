@@ -28,7 +28,7 @@ from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, times, values
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import set_counts
-from spool.identity import AS_EVENT, AS_SPAN, of_call, of_call_id, of_end
+from spool.identity import AS_EVENT, AS_SPAN, of_call, of_call_id, of_end, of_end_alone
 from spool.record import Inference
 
 TURN = 2048  # calls to book without a pause
@@ -125,9 +125,12 @@ class LogReader:
         )
         if (call_id := semconv.first_text(attributes, dialect.call_id)) is not None:
             name = of_call_id(product.source, call_id)
-            identity = (
-                identity._replace(also=(name,)) if event.adds_to_call else identity._replace(joins=(name,))
-            )
+            if not event.adds_to_call:
+                identity = identity._replace(joins=(name,))
+            elif dialect.own_id:
+                identity = identity._replace(also=(name,))
+            else:  # what identifies it is the call's
+                identity = of_end_alone(identity, name)
         links = (
             of_end(call, own=AS_EVENT, other=AS_SPAN) if dialect.repeats_spans else event.links(attributes)
         )

@@ -42,6 +42,7 @@ class SpanCall(Struct, gc=False):
     reports_stream: bool = False  # it stands beside the span that began the call
     is_of_sdk: bool = False  # the provider's own library wrote it
     also: tuple[bytes, ...] = ()
+    joins: tuple[bytes, ...] = ()
     is_linked: bool = False  # known by its place in the trace, too
     is_logged: bool = False  # by events, which have no id of it
     is_guess: bool = False  # it names neither an operation nor a kind

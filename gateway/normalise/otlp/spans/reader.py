@@ -196,6 +196,9 @@ class SpanReader:
             product.spans.refine(span, call.record)
         if product.spans.also is not None:
             call.also = product.spans.also(span, call.record)
+        if product.spans.call_id:
+            told = semconv.first_text(span.attributes, product.spans.call_id)
+            call.joins = () if told is None else (of_call_id(product.source, told),)
         if call.response_id is not None and span.scope.name.startswith(_WRITES_EVENTS):
             call.also = (*call.also, *_span_name(span))
         details = self._sender.details
@@ -298,11 +301,11 @@ class SpanReader:
             own_id=own,
         )
         stream = _stream_links(call, parent, tree) if call.has_usage else ()
-        if call.also or call.is_linked or call.is_logged or stream:
+        if call.also or call.joins or call.is_linked or call.is_logged or stream:
             links = (_links(call, parent, tree) if call.is_linked else ()) + stream
             if call.is_logged:
                 links += of_end(record, own=AS_SPAN, other=AS_EVENT)
-            identity = Identity(identity.id, identity.lookups, identity.certain, call.also, links)
+            identity = Identity(identity.id, identity.lookups, identity.certain, call.also, links, call.joins)
         self._outcome.add(record, identity, call.why, device=call.device)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.metrics.token_types import CACHE_READ, CACHE_WRITE, INPUT_UNCACHED
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
@@ -56,6 +58,7 @@ _TOKENS = TokenNames(
 )
 _RESPONSE_ID = (*semconv.RESPONSE_ID, "request_id")
 _SHARED_ID = ("client_request_id",)
+_CALL_ID = ("request_id",)
 
 
 def _names_request(attributes: Attributes) -> bool:
@@ -85,12 +88,13 @@ def _ends_of_prompt(attributes: Attributes) -> tuple[tuple[bytes, bytes], ...]:
 
 
 _LOGGED = LogDialect(tokens=_TOKENS, without_cache=True, response_id=_RESPONSE_ID, shared_id=_SHARED_ID)
+_ENDED = replace(_LOGGED, call_id=_CALL_ID)  # of calls that another event ends, and of that event
 _EVENTS = {
-    "claude_code.api_request": LogEvent(dialect=_LOGGED),
+    "claude_code.api_request": LogEvent(dialect=_ENDED),
     "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_of_error),
     # Of the call that its id names, which was billed.
     "claude_code.api_refusal": LogEvent(
-        dialect=_LOGGED, failed=True, error_type="refusal", adds_to_call=True, is_call=_names_request
+        dialect=_ENDED, failed=True, error_type="refusal", adds_to_call=True, is_call=_names_request
     ),
     # Of the last error of its prompt, or of one that was not told.
     "claude_code.api_retries_exhausted": LogEvent(
@@ -123,6 +127,7 @@ PRODUCT = Product(
         model_names_provider=True,
         response_id=_RESPONSE_ID,
         shared_id=_SHARED_ID,
+        call_id=_CALL_ID,
         refine=_refine,
     ),
     events=_EVENTS,

@@ -33,7 +33,8 @@ def test_a_refusal_has_the_id_of_its_request() -> None:
     }
     request = {**refusal, "event.name": "api_request", "input_tokens": 5, "output_tokens": 1, "cost_usd": 0.1}
     outcome = read_logs(log(request, **CLAUDE), log(refusal, **CLAUDE))
-    assert 1 == len({identity.id for identity in outcome.identities})
+    call, end = outcome.identities
+    assert (call.joins, True) == (end.also, call.id in end.lookups)
     record = only(refusal, **CLAUDE)
     assert ("error", "refusal", None) == (record.status, record.error_type, record.input_tokens)
     del refusal["request_id"]
