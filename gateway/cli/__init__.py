@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -67,11 +68,40 @@ COMMANDS = {
     "version": "gateway.cli.version",
 }
 
+# Where the configuration is looked for when it is not named; the second is that of packages and images.
+SERVICE_CONFIG = Path("/etc/tollhouse/tollhouse.toml")
+PLACES = (Path("tollhouse.toml"), SERVICE_CONFIG)
+
+
+def found_configuration(ctx: click.Context, param: click.Parameter, named: Path | None) -> Path | None:
+    """
+    The configuration that is named, else the first of PLACES that is there, which is told.
+
+    A data directory that is named has its own installation: then nothing is looked for.
+    """
+    if named is not None or ctx.params.get("data") is not None or ctx.resilient_parsing:
+        return named
+    for place in PLACES:
+        with suppress(OSError):  # a directory that this user may not look into
+            if place.is_file():
+                click.echo(f"configuration: {place}", err=True)
+                return place
+    return None
+
+
+CONFIG_HELP = "The configuration file (TOML); default: ./tollhouse.toml, else /etc/tollhouse/tollhouse.toml."
+CONFIG_VARIABLE = "TOLLHOUSE_CONFIG"
 config_option = click.option(
-    "--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration file (TOML)."
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar=CONFIG_VARIABLE,
+    show_envvar=True,
+    callback=found_configuration,
+    help=CONFIG_HELP,
 )
 data_option = click.option(
     "--data",
+    is_eager=True,  # read before --config, whose default depends on it
     type=click.Path(path_type=Path, file_okay=False),
     help="The data directory; default: that of the configuration, else ./tollhouse-data.",
 )

@@ -31,7 +31,7 @@ from gateway.agent.identity import KEY_FILE, DeviceIdentity, identity, write_pri
 from gateway.agent.settings import Edited, NotEditable, configured_for, undo, write
 from gateway.app import App
 from gateway.authentication.access import Bearer
-from gateway.cli import config_option, configured, fail
+from gateway.cli import configured, fail
 from gateway.cli.output import show_table
 from gateway.cli.serve import run_app, why
 from gateway.configuration.local_operator import system_user
@@ -48,6 +48,10 @@ endpoint_option = click.option(
     "--endpoint",
     metavar="URL",
     help="Where this machine's agent listens; default: its server.listen over HTTP.",
+)
+# The agent has a configuration of its own: those of a gateway are not looked for.
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), help="The agent's configuration file (TOML)."
 )
 directory_option = click.option(
     "--data",

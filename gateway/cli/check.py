@@ -29,6 +29,7 @@ from exporters.service.billing_validation import STREAM as BILLING_VALIDATION
 from exporters.service.events import needs_mapping
 from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.cli import config_option, configured
+from gateway.cli.data_directory import need_data
 from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.configuration.warnings import warnings
@@ -57,6 +58,8 @@ def check(config: Path | None, as_json: bool) -> None:
     something would not work.
     """
     settings = configured(config)
+    if config is None:  # then the data directory is all that there is to look at
+        need_data(settings, config)
     problems = list(file_problems(settings))
     streams, destinations = asyncio.run(try_receivers(settings))
     channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))

@@ -16,7 +16,8 @@ import click
 import orjson
 
 from gateway.authentication.access import Bearer
-from gateway.cli import configured, data_option
+from gateway.cli import CONFIG_VARIABLE, configured, data_option, found_configuration
+from gateway.cli.data_directory import installation
 from gateway.cli.operator.client import OperatorClient, part
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
@@ -72,7 +73,10 @@ _WHY_IGNORED = {
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Prices, attribution and privacy of FILE.",
+    envvar=CONFIG_VARIABLE,
+    show_envvar=True,
+    callback=found_configuration,
+    help="Prices, attribution and privacy of FILE; default: ./tollhouse.toml, else /etc/tollhouse/tollhouse.toml.",
 )
 def explain(
     files: tuple[str, ...],
@@ -120,7 +124,7 @@ def explain(
 
 def _explain_record(id: str, since: str | None, data: Path | None, config: Path | None) -> None:
     """By the operator API, whether a server runs or not."""
-    settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
+    settings = installation(config, data)
     client = OperatorClient(settings, local_address(settings), has_file=config is not None)
     show_json(
         client.request("GET", f"/records/{part(id)}", query=[] if since is None else [("since", since)])

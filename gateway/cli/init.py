@@ -19,6 +19,7 @@ from gateway.cli import configured, fail
 from gateway.cli.reference.keys import keys
 from gateway.configuration.quantities import UNITS, written
 from gateway.configuration.sections import Config, ServerSettings
+from spool.directories import make_directory
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 
@@ -70,7 +71,7 @@ def init(
     ask: bool | None,
 ) -> None:
     """
-    Write a first configuration file, with comments.
+    Write a first configuration file, with comments, and create the data directory.
 
     A file that is there is never overwritten, and one that `tollhouse serve` would refuse is not written.
     """
@@ -102,18 +103,19 @@ def init(
         use_cases=use_cases or (SEND_AI_TELEMETRY,),
         destinations=destinations,
     )
-    _write(config, "\n".join(_lines(answers)))
-    click.echo(f"wrote {config}; next:")
-    click.echo(f"  tollhouse check --config {config}")
-    click.echo(
-        f'  tollhouse keys create --config {config} --name "first key" --use-case "{SEND_AI_TELEMETRY}"'
-    )
-    click.echo(f"  tollhouse serve --config {config}")
+    directory = _write(config, "\n".join(_lines(answers)))
+    click.echo(f"wrote {config}, and created the data directory {directory}; next:")
+    named = "" if config == Path("tollhouse.toml") else f" --config {config}"
+    click.echo(f"  tollhouse check{named}")
+    click.echo(f'  tollhouse keys create{named} --name "first key" --use-case "{SEND_AI_TELEMETRY}"')
+    click.echo(f"  tollhouse serve{named}")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> Path:
     """
     All of the file or nothing, and nothing in place of another; exit 2 with every problem that it would have.
+
+    Creates the data directory before it, whose path is returned.
     """
     try:
         with tempfile.NamedTemporaryFile(
@@ -121,14 +123,16 @@ def _write(path: Path, text: str) -> None:
         ) as draft:
             draft.write(text)
             draft.flush()
-            configured(Path(draft.name))
+            directory = configured(Path(draft.name)).data_dir
+            make_directory(directory, 0o700)
             os.fsync(draft.fileno())
             Path(draft.name).chmod(0o644)
             os.link(draft.name, path)
+            return directory
     except FileExistsError:
         fail(f"{path} is there already; name another file with --config, or remove it", 2)
     except OSError as error:
-        fail(f"{path} cannot be written: {error.strerror}", 2)
+        fail(f"{error.filename or path} cannot be written: {error.strerror}", 2)
 
 
 def _lines(answers: Answers) -> Iterator[str]:

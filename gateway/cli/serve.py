@@ -48,8 +48,8 @@ def serve(
     """
     Run the gateway until SIGTERM or SIGINT.
 
-    Without --config it runs on loopback with its data in ./tollhouse-data, and prints a first key once, and
-    on a terminal a link to the console.
+    Without a configuration it runs on loopback with its data in ./tollhouse-data, and prints a first key
+    once, and on a terminal a link to the console.
     """
     flags = {
         "data_dir": str(data.absolute()) if data else None,
@@ -244,7 +244,7 @@ Then look at it with `tollhouse spool status`, and point an OpenTelemetry export
     OTEL_EXPORTER_OTLP_ENDPOINT={url}
     OTEL_EXPORTER_OTLP_HEADERS=Authorization={key}
 
-Further keys come from `tollhouse keys create`. To forward, name an upstream in tollhouse.toml and start with --config.
+Further keys come from `tollhouse keys create`. To forward, name an upstream in tollhouse.toml (`tollhouse init`).
 """
 
 

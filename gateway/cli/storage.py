@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 import click
 
 from gateway.cli import config_option, configured, fail
+from gateway.cli.data_directory import need_data, need_named_data
 from gateway.cli.output import show_fields, show_json
 from gateway.configuration.quantities import read_quantity, written
 from gateway.configuration.sections import Config
@@ -131,6 +132,7 @@ def copy(directory: Path | None, source_config: Path | None, config: Path, as_js
         fail("give --from or --from-config: what to copy", 2)
     target = _storage_of(config)
     if directory is None:
+        need_data(configured(source_config), source_config)
         source = _storage_of(source_config)
     else:
         source = replace(target[0], directory=directory, storage=StorageSettings()), engine_of(SQLITE)
@@ -151,6 +153,7 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
     """
     from spool.transfer.archives import export_archive
 
+    need_data(configured(config), config)
     done = _run(
         export_archive(
             *_storage_of(config),
@@ -177,6 +180,7 @@ def import_(file: Path, config: Path | None, as_json: bool) -> None:
     """
     from spool.transfer.archives import import_archive
 
+    need_named_data(config, None)
     _show_copied(_run(import_archive(file.absolute(), *_storage_of(config), _Progress().tell)), as_json)
 
 

@@ -57,6 +57,7 @@ class Tollhouse:
         self.directory = directory
         self.config = directory / "tollhouse.toml"
         self.config.write_text(config)
+        self.make_data_directory()
         self.process: Process | None = None
         self.url = ""
         self.log: list[str] = []
@@ -194,6 +195,13 @@ class Tollhouse:
         status = self.json("spool", "status") if self.process is None else self.asked("/status")
         found: dict[str, Any] = next(row for row in status["routes"] if row["route"] == name)
         return found
+
+    def make_data_directory(self) -> None:
+        """As `tollhouse init` does, for the commands that come before the first start."""
+        named = re.search(r'^data_dir = "(.+)"$', self.config.read_text(), re.MULTILINE)
+        (self.directory / (named[1] if named else "tollhouse-data")).mkdir(
+            mode=0o700, parents=True, exist_ok=True
+        )
 
     @property
     def data(self) -> Path:

@@ -39,7 +39,7 @@ def test_a_sound_installation_has_no_problem(installations: Any, monkeypatch: py
     assert {"versions", "data_dir", "mount", "room", "flush", "clock", "descriptors", "modes"} <= {
         one["about"] for one in found["found"]
     }
-    assert not (tollhouse.directory / "tollhouse-data").exists()
+    assert [] == list(tollhouse.data.iterdir())
     key = tollhouse.key("sender")
     url = tollhouse.start()
     assert 200 == post(url, request([span("chatcmpl-000000000000000000000001")]), key).status

@@ -117,7 +117,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator
 
 
 def tollhouse_json(machine: Machine, *words: str) -> Any:
-    return json.loads(machine.run(f"tollhouse {shlex.join(words)} --config {CONFIG} --json"))
+    """What a command prints that names no configuration: it finds that of the service."""
+    return json.loads(machine.run(f"tollhouse {shlex.join(words)} --json"))
 
 
 def received(machine: Machine) -> int:
@@ -149,7 +150,7 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     machine.run("systemctl restart tollhouse")
     reason = next(row["reason"] for row in tollhouse_json(machine, "spool", "status")["routes"])
     assert "secret" not in str(reason)
-    assert "cannot be read" not in machine.attempt(f"tollhouse check --config {CONFIG}").stdout
+    assert "cannot be read" not in machine.attempt("tollhouse check").stdout
 
     # Reloaded: changed settings are taken over, wrong ones refused.
     machine.run(f"sed -i '1i log = {{ level = \"debug\" }}' {CONFIG} && systemctl reload tollhouse")
@@ -162,7 +163,7 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
     machine.run(f"dpkg -i next.deb && systemctl is-active tollhouse && cmp kept {CONFIG}")
     assert before != main_pid(machine)
     assert 1 == received(machine)
-    machine.run(f"tollhouse spool verify --config {CONFIG}")
+    machine.run("tollhouse check && tollhouse spool verify")
 
     # The agent beside it enrols with a credential, too.
     enrolment = tollhouse_json(
@@ -174,7 +175,7 @@ def test_the_package_from_install_to_purge(machine: Machine) -> None:
         's#:4317"#:14317"#\''
         " /etc/tollhouse/agent.toml && systemctl start tollhouse-agent"
     )
-    machine.wait_for(f"tollhouse devices list --config {CONFIG} --json | grep -q enrolled")
+    machine.wait_for("tollhouse devices list --json | grep -q enrolled")
 
     # Hung: the watchdog of systemd starts it again.
     machine.run("mkdir /run/systemd/system/tollhouse.service.d")

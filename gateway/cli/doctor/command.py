@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from gateway.cli import config_option, configured, data_option, fail
+from gateway.cli.data_directory import need_data
 from gateway.cli.doctor.bundle import write_bundle
 from gateway.cli.doctor.diagnosis import OK, PROBLEM, Diagnosis
 from gateway.cli.doctor.installation import installation, read_state, receivers, shared_storage
@@ -33,6 +34,8 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
     no record. Exit code 1 when something does not work.
     """
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
+    if config is None:
+        need_data(settings, config)
     found: list[Diagnosis] = list(machine(settings))  # first: opening the data directory makes it private
     state, trouble = read_state(settings)
     found += [*shared_storage(settings), *installation(settings, state, trouble), *receivers(settings)]

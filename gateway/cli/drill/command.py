@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from gateway.cli import config_option, configured, fail
+from gateway.cli.data_directory import need_data
 from gateway.cli.drill.faults import FAULTS, DrillResult, DrillSite
 from gateway.cli.drill.receiver import DrillReceiver
 from gateway.cli.drill.server import DrillFailed, DrillServer
@@ -39,6 +40,8 @@ def drill(config: Path | None, as_json: bool) -> None:
     was lost or counted twice.
     """
     settings = configured(config)
+    if config is None:
+        need_data(settings, config)
     beside = nearest(settings.data_dir.absolute().parent)
     began = time.monotonic()
     try:

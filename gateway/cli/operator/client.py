@@ -21,7 +21,8 @@ import click
 import orjson
 from yarl import URL
 
-from gateway.cli import config_option, configured, data_option, fail
+from gateway.cli import config_option, data_option, fail
+from gateway.cli.data_directory import installation
 from gateway.configuration.local_operator import AS_ENV, local_address
 from gateway.configuration.sections import Config, ConfigError
 from gateway.mounts import AS, OPERATOR_API, socket_path
@@ -213,19 +214,6 @@ async def _running(data_dir: Path) -> Path | None:
         return None
 
 
-def _is_new(config: Config) -> bool:
-    """Whether nothing was kept there yet; False where it may not be read, because opening it will say why."""
-    try:
-        if socket_path(config.data_dir).exists():
-            return False
-        from spool.engines import engine_of
-
-        engine = engine_of(config.storage.engine)
-        return engine.administration is None and engine.is_new(config.data_dir)
-    except OSError:
-        return False
-
-
 def with_client(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command its `client` from --data, --config and --as."""
 
@@ -239,9 +227,7 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
     )
     @functools.wraps(command)
     def prepared(*, data: Path | None, config: Path | None, actor: str | None, **rest: object) -> None:
-        settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
-        if _is_new(settings):  # a mistyped directory would look as if all data were lost
-            click.echo(f"tollhouse: created data directory {settings.data_dir}", err=True)
+        settings = installation(config, data)
         command(
             OperatorClient(settings, actor or local_address(settings), has_file=config is not None), **rest
         )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gateway.cli import config_option, configured, data_option, fail
+from gateway.cli import config_option, data_option, fail
+from gateway.cli.data_directory import installation
 from gateway.cli.output import show_fields
 from gateway.configuration.sections import Config
 from spool import engines
@@ -37,9 +38,7 @@ def recover(file: Path | None, config: Path | None, data: Path | None, new_regis
     every record of it that the log does not have is brought into the log. It may be repeated: no record comes
     twice.
     """
-    settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
-    if not settings.data_dir.exists():
-        fail(f"{settings.data_dir} does not exist", 2)
+    settings = installation(config, data)
     try:
         if file is not None:
             _show(asyncio.run(_recover(settings, file)))

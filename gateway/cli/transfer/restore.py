@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from gateway.cli import config_option, configured, data_option, fail
+from gateway.cli.data_directory import need_named_data
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock
@@ -38,6 +39,7 @@ def restore(backup: Path, data: Path | None, config: Path | None, queued: str | 
     What waited at the time of the backup may have been sent since, by the installation that it is of. Then
     --queued is needed: `resend` if nothing was, or if whatever receives it knows repeats; `hold` otherwise.
     """
+    need_named_data(config, data)
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     try:
         asyncio.run(_restore(backup, settings, queued))

@@ -534,7 +534,7 @@ async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: 
 )
 def test_report_used_wrongly(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     """A wrong word is told and is exit code 2."""
-    assert message in run(tmp_path / "store", "report", *words, code=2)
+    assert message in run(tmp_path, "report", *words, code=2)
 
 
 def test_ledger_commands(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def odd_times(found: Any, name: str = "") -> Iterator[tuple[str, str]]:
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "store").mkdir()
     words = [
         "keys",
         "create",

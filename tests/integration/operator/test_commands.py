@@ -40,6 +40,7 @@ CREATE = ("keys", "create", "--name", "search team", "--use-case", SEND_AI_TELEM
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A command on a data directory that no server has open."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "store").mkdir()
 
     def command(*words: str, input: str | None = None, code: int = 0) -> Result:
         result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "store")], input=input)
@@ -55,8 +56,7 @@ def answer(result: Result) -> Any:
 
 def test_a_key_lives_its_whole_life_without_a_server(run: Run, tmp_path: Path) -> None:
     """
-    Create, list, show, edit, disable, enable, rotate and delete on a directory that the first command
-    creates.
+    Create, list, show, edit, disable, enable, rotate and delete on a directory that was empty.
     """
     created = answer(run(*CREATE, "--label", "team=search", "--description", "d", "--json"))
     assert {"key", "secret"} == set(created)
@@ -144,7 +144,7 @@ def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> No
 
 def test_a_directory_that_holds_nothing_is_said(run: Run) -> None:
     """Books that balance over nothing are no answer to a mistyped directory."""
-    assert "created data directory" in run("spool", "verify").stderr
+    assert "nothing was kept in" in run("spool", "verify").stderr
     assert "" == run("spool", "verify").stderr
 
 
@@ -497,11 +497,13 @@ def test_a_damaged_registry_is_said_and_leaves_the_spool(run: Run, tmp_path: Pat
     assert [] == answer(run("spool", "status", "--json"))["topics"]
 
 
-def test_a_data_directory_that_cannot_be_is_exit_1(tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_is_exit_2(tmp_path: Path) -> None:
     """A file stands where the directory should be."""
+    config = _configured(tmp_path)
+    (tmp_path / "store").rmdir()
     (tmp_path / "store").write_text("")
-    result = CliRunner().invoke(main, ["spool", "status", "--config", _configured(tmp_path)])
-    assert (1, True) == (result.exit_code, "cannot be used" in result.stderr), result.output
+    result = CliRunner().invoke(main, ["spool", "status", "--config", config])
+    assert (2, True) == (result.exit_code, "no data directory" in result.stderr), result.output
 
 
 def test_a_wrong_configuration_is_exit_2(tmp_path: Path) -> None:
@@ -563,6 +565,7 @@ def test_the_console_of_a_public_gateway_is_on_the_operators_listener(tmp_path: 
 
 
 def _configured(tmp_path: Path, *lines: str) -> str:
+    (tmp_path / "store").mkdir(exist_ok=True)
     path = tmp_path / "tollhouse.toml"
     path.write_text("\n".join(['data_dir = "store"', *lines]))
     return str(path)

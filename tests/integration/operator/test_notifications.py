@@ -185,6 +185,7 @@ async def test_the_command_says_the_same(console: Console) -> None:
 
 def test_without_a_server_a_test_waits_for_it(tmp_path: Path) -> None:
     """Commands work on the directory alone: what they add is sent when a server runs."""
+    (tmp_path / "tollhouse-data").mkdir()
     (tmp_path / "tollhouse.toml").write_text(
         '[[notify]]\nname = "am"\ntype = "alertmanager"\nurl = "http://127.0.0.1:1"\n'
     )

@@ -71,6 +71,7 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("owner.yaml").write_text(OWNER)
     Path("region.yaml").write_text(REGION)
     Path("wrong.yaml").write_text(WRONG)
+    Path("store").mkdir()
 
     def run(*words: str, code: int = 0) -> str:
         done = CliRunner().invoke(main, ["allocation", *words, "--data", "store"])

@@ -307,6 +307,7 @@ async def test_a_preview_of_a_limited_person_lists_what_is_open(server: Operator
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A command on a data directory that no server has open."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "store").mkdir()
 
     def command(*words: str, code: int = 0, input: str | None = None) -> str:
         result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "store")], input=input)

@@ -1,0 +1,151 @@
+"""Which installation a command works on: no command begins one by itself, and a configuration is found and told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+import gateway.cli
+from gateway.cli import main
+
+# serve, init and demo begin a data directory. The others need none: they read a payload, speak to an address,
+# or are the laptop's own service with a directory of its own.
+BEGIN = {"serve", "init", "demo"}
+NEED_NONE = {"agent setup", "agent status", "completion", "explain", "health", "send", "version"}
+# What a command wants before it looks for data. PLACE is a folder elsewhere, FILE an empty file in it.
+WORDS = {
+    "restore": ["PLACE"],
+    "storage copy": ["--from-config", "FILE", "--to-config", "FILE"],
+    "storage set": ["retention=3d"],
+    "spool dead edit": ["1", "FILE"],
+}
+
+
+def leaves(group: click.Group, context: click.Context, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command, context, f"{path}{name} ")
+        else:
+            yield path + name, command
+
+
+COMMANDS = {
+    name: command for name, command in leaves(main, click.Context(main)) if name not in BEGIN | NEED_NONE
+}
+
+
+def words_of(command: click.Command, file: Path) -> Iterator[str]:
+    """Something for each value that a command requires."""
+    for param in command.params:
+        if not param.required:
+            continue
+        if isinstance(param, click.Option):
+            yield param.opts[-1]
+        if isinstance(param.type, click.Choice):
+            yield str(param.type.choices[0])
+        elif isinstance(param.type, click.Path):
+            yield str(file)
+        else:
+            yield {"DAY": "2026-01-01", "month": "2026-01"}.get(param.metavar or param.name or "", "1")
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which commands run; no configuration of this machine is found from it."""
+    place = tmp_path / "empty"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(gateway.cli, "PLACES", (Path("tollhouse.toml"), tmp_path / "etc/tollhouse.toml"))
+    for name in ("TOLLHOUSE_CONFIG", "TOLLHOUSE_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return place
+
+
+def run(*words: str | Path, code: int = 0) -> Result:
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert code == result.exit_code, (words, result.output, result.exception)
+    return result
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_begins_no_data_directory(name: str, empty: Path, tmp_path: Path) -> None:
+    """In an empty folder each ends with exit code 2 and says what to name, and the folder stays empty."""
+    file = tmp_path / "file"
+    file.write_text("")
+    stand_for = {"PLACE": str(tmp_path), "FILE": str(file)}
+    words = [stand_for.get(word, word) for word in WORDS.get(name, [])] or list(
+        words_of(COMMANDS[name], file)
+    )
+    result = run(*name.split(), *words, code=2)
+    assert "data directory" in result.stderr or 'storage.engine is "sqlite"' in result.stderr, result.stderr
+    assert ([], ["empty", "file"]) == (
+        list(empty.iterdir()),
+        sorted(path.name for path in tmp_path.iterdir()),
+    )
+
+
+def test_what_is_not_there_is_named(empty: Path, tmp_path: Path) -> None:
+    """The directory, and where a service has its configuration; with a configuration, which one names it."""
+    told = run("keys", "list", code=2).stderr
+    assert f"there is no data directory {empty}/tollhouse-data; name it with --data" in told
+    assert "/etc/tollhouse/tollhouse.toml" in told
+    (empty / "tollhouse.toml").write_text('data_dir = "gone"\n')
+    assert "which tollhouse.toml names" in run("keys", "list", code=2).stderr
+    assert ["tollhouse.toml"] == [path.name for path in empty.iterdir()]
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/mine.txt").write_text("")
+    told = run("keys", "list", "--data", tmp_path / "notes", code=2).stderr
+    assert "other files in it and none of Tollhouse's" in told
+    assert ["mine.txt"] == [path.name for path in (tmp_path / "notes").iterdir()]
+
+
+def test_the_configuration_is_found_and_told(
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--config, else $TOLLHOUSE_CONFIG, else ./tollhouse.toml, else that of the service; --data stands for itself."""
+    configurations = {}
+    for name in ("named", "variable", "here", "etc"):
+        folder = empty if name == "here" else tmp_path / name
+        folder.mkdir(exist_ok=True)
+        (folder / "tollhouse.toml").write_text(f'data_dir = "{name}"\n')
+        (folder / name).mkdir()
+        configurations[name] = folder / "tollhouse.toml"
+
+    def used(*words: str | Path) -> tuple[str, str]:
+        """The directory that a key was made in, and what was told."""
+        said = run("keys", "create", "--name", "one", "--use-case", "Send AI Telemetry", *words).stderr
+        (directory,) = (path.parent for path in tmp_path.rglob("registry.sqlite"))
+        for file in directory.iterdir():
+            file.unlink()
+        told = [line for line in said.splitlines() if line.startswith("configuration")]
+        return directory.name, "".join(told)
+
+    monkeypatch.setenv("TOLLHOUSE_CONFIG", str(configurations["variable"]))
+    assert ("named", "") == used("--config", configurations["named"])
+    assert ("variable", "") == used()
+    monkeypatch.delenv("TOLLHOUSE_CONFIG")
+    assert ("here", "configuration: tollhouse.toml") == used()
+    configurations["here"].unlink()
+    assert ("etc", f"configuration: {configurations['etc']}") == used()
+    assert ("here", "") == used("--data", "here")
+
+
+def test_what_init_made_takes_a_key(empty: Path) -> None:
+    """It creates the directory, private, and the commands that it prints work as they are."""
+    printed = run("init").stdout
+    assert 0o700 == (empty / "tollhouse-data").stat().st_mode & 0o777
+    assert "tollhouse keys create --name" in printed
+    run("check")
+    made = run("keys", "create", "--name", "one", "--use-case", "Send AI Telemetry", "--json")
+    assert "is a new data directory" in made.stderr
+    listed: Any = json.loads(run("keys", "list", "--json").stdout)
+    assert ["one"] == [key["name"] for key in listed["keys"]]
