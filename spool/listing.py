@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 Row = TypeVar("Row")
 SortValue = str | int | float | None  # null first, then numbers, then text by code point
 
 ASCENDING, DESCENDING = "asc", "desc"
+MOST_KNOWN = 200  # values of a field that are told: more of them are no choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class ListQuery:
     One page of stored rows, in the names of their fields.
 
     `identity` breaks ties and is unique. A row passes a filter when its field, as text, is one of the
-    filter's values.
+    filter's values. `known` are fields whose values are asked for, too.
     """
 
     sort: SortField
@@ -63,6 +64,7 @@ class ListQuery:
     limit: int
     filters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     position: Position | None = None
+    known: tuple[str, ...] = ()
 
     @property
     def backward(self) -> bool:
@@ -75,6 +77,7 @@ class ListPage(Generic[Row]):
     A page's rows in the list's order, each with its sort value and identity.
 
     `before` and `after`: whether the list goes on beyond its ends. `total`: how many rows all pages hold.
+    `known`: by field the values that rows of the whole list have, sorted; none of a field with too many.
     """
 
     rows: Sequence[Row]
@@ -82,19 +85,26 @@ class ListPage(Generic[Row]):
     before: bool
     after: bool
     total: int
+    known: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def page_of(rows: Iterable[Row], query: ListQuery) -> ListPage[Row]:
     """Answer a query from rows in memory."""
-    passing = [row for row in rows if _passes(row, query.filters)]
-    return cut_page(
-        passing,
+    there = list(rows)
+    page = cut_page(
+        [row for row in there if _passes(row, query.filters)],
         value_of=query.sort.value_of,
         identity_of=lambda row: getattr(row, query.identity),
         order=query.order,
         limit=query.limit,
         position=query.position,
     )
+    found = {
+        name: sorted({str(value) for row in there if (value := getattr(row, name)) is not None})
+        for name in query.known
+    }
+    known = {name: each if len(each) <= MOST_KNOWN else [] for name, each in found.items()}
+    return replace(page, known=known)
 
 
 def cut_page(

@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.devices.clusters import Clusters
 from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.normalise.cluster_reports import STATES
 from spool.clusters import Cluster, ClusterChange
 from spool.errors import NotThere
 from spool.record import moment
@@ -100,7 +101,7 @@ CLUSTERS: List[SeenCluster] = List(
     },
     default_sort=("name", "asc"),
     filters={
-        "state": Filter(values=lambda row: (row.state,)),
+        "state": Filter(values=lambda row: (row.state,), valid_values=(*STATES, UNKNOWN)),
         "silent": Filter(values=lambda row: (SILENCE[row.silent],), valid_values=SILENCE),
         "account": Filter(values=lambda row: (row.cluster.account,)),
         "region": Filter(values=lambda row: (row.cluster.region,)),

@@ -178,9 +178,10 @@ class _Rows:
             self.beside["units"] = units(cost_type, measures)
         if cut_periods := [_time(start) for start in cut(query)]:
             self.beside["cut_periods"] = cut_periods
-        return await asyncio.to_thread(
+        page = await asyncio.to_thread(
             _page, listed, wanted, [Item(query, row, cost_type, measures) for row in found]
         )
+        return replace(page, known=await self._money.known_values())
 
     def _query(self, asked: Mapping[str, tuple[str, ...]]) -> CostQuery:
         if "start_date" not in asked:

@@ -100,7 +100,10 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
         "confidence": Filter(values=lambda row: (row.saving.confidence,), valid_values=CONFIDENCES),
         "assignee": Filter(values=lambda row: (row.assignee,)),
     }
-    of_dimensions = {name: Filter(values=partial(_concerned, name)) for name in concerned(dimensions)}
+    of_dimensions = {
+        name: Filter(values=partial(_concerned, name), is_open=name in ("user", "device"))
+        for name in concerned(dimensions)
+    }
     return List(
         root="recommendations",
         show=shown_recommendation,

@@ -20,7 +20,17 @@ import orjson
 
 from gateway.errors import Refusal
 from gateway.schemas import Schema
-from spool.listing import ASCENDING, DESCENDING, ListPage, ListQuery, Position, SortField, SortValue, cut_page
+from spool.listing import (
+    ASCENDING,
+    DESCENDING,
+    MOST_KNOWN,
+    ListPage,
+    ListQuery,
+    Position,
+    SortField,
+    SortValue,
+    cut_page,
+)
 
 Row = TypeVar("Row")
 DEFAULT_LIMIT = 50
@@ -41,7 +51,10 @@ class Sort(Generic[Row]):
 @dataclass(frozen=True, kw_only=True)
 class Filter(Generic[Row]):
     """
-    A filterable field: a row passes when one of its values was asked for. No `valid_values`: an open set.
+    A filterable field: a row passes when one of its values was asked for.
+
+    No `valid_values`: those that rows of the list have at the time are told, unless the set `is_open`: then
+    nobody chooses from it. Any text may be asked for, because sets change while pages are walked.
 
     `holds` is in place of `values` where a row does not know what it passes for: whether it does for a value.
     `excludes`: a row passes when none of its values was asked for.
@@ -53,6 +66,12 @@ class Filter(Generic[Row]):
     valid_values: tuple[str, ...] = ()
     type: str = "string"
     excludes: bool = False  # of rows in memory
+    is_open: bool = False
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the values that rows have are told."""
+        return not (self.valid_values or self.is_open or self.holds) and self.type == "string"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +134,11 @@ async def envelope(
         },
         "filtering": {
             "available": [
-                {"field": name, "valid_values": list(each.valid_values), "valid_types": [each.type]}
+                {
+                    "field": name,
+                    "valid_values": list(each.valid_values or page.known.get(name, ())),
+                    "valid_types": [each.type],
+                }
                 for name, each in listed.filters.items()
                 if not each.excludes
             ],
@@ -139,7 +162,7 @@ class MemoryRows(Generic[Row]):
         value, identity = listed.sorts[wanted.sort_key].value, listed.identity.value
         if value is None or identity is None:
             raise TypeError(f"the list {listed.root} has no values for rows in memory")
-        return cut_page(
+        page = cut_page(
             [row for row in self._rows if passes(listed, wanted.filters, row)],
             value_of=value,
             identity_of=identity,
@@ -147,6 +170,7 @@ class MemoryRows(Generic[Row]):
             limit=wanted.limit,
             position=wanted.position,
         )
+        return replace(page, known=known_values(listed, self._rows))
 
 
 class StoredRows(Generic[Row]):
@@ -166,8 +190,26 @@ class StoredRows(Generic[Row]):
             limit=wanted.limit,
             filters={listed.filters[name].field: values for name, values in wanted.filters.items()},
             position=wanted.position,
+            known=tuple(each.field for each in listed.filters.values() if each.field and each.is_told),
         )
-        return await self._answer(query)
+        page = await self._answer(query)
+        told = {name: page.known.get(each.field, ()) for name, each in listed.filters.items()}
+        return replace(page, known=told)
+
+
+def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]:
+    """By field the values that rows in memory have, sorted; none of a field with too many of them."""
+    known: dict[str, list[str]] = {}
+    for name, by in listed.filters.items():
+        if by.values is None or by.excludes or not by.is_told:
+            continue
+        found: set[str] = set()
+        for row in rows:
+            found.update(by.values(row))
+            if len(found) > MOST_KNOWN:
+                break
+        known[name] = sorted(found) if len(found) <= MOST_KNOWN else []
+    return known
 
 
 def chosen(listed: List[Row], query: Sequence[tuple[str, str]]) -> Callable[[Row], bool]:

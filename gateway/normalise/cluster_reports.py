@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from gateway.errors import BadPayload
 from spool.clusters import ClusterCheck, ReportedCluster
 
-_STATES = ("", "init_started", "init_ok", "init_failed", "pod_started", "pod_stopping", "config_load")
+STATES = ("init_started", "init_ok", "init_failed", "pod_started", "pod_stopping", "config_load")
 
 # The fields that are read; all others pass unseen.
 _STATUS = {
@@ -35,7 +35,7 @@ def read_status(body: bytes) -> ReportedCluster:
     checks = tuple(
         ClusterCheck(name=one.name, passing=one.passing, error=one.error) for one in message.checks
     )
-    state = _STATES[message.state] if 0 <= message.state < len(_STATES) else ""
+    state = STATES[message.state - 1] if 1 <= message.state <= len(STATES) else ""
     facts = {name: getattr(message, name) for name in _COMMON}
     return ReportedCluster(**facts, state=state, validator_version=message.validator_version, checks=checks)
 

@@ -11,7 +11,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.address import OPENED
 from gateway.operator.requests import OperatorRequest
-from spool.registry.scopes import GROUPS, granting_use_case
+from spool.registry.scopes import GROUPS, SCOPES, granting_use_case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ SCOPE_LIST: List[PublishedScope] = List(
     sorts={"category": Sort(value=lambda each: each.category), "scope": Sort(value=lambda each: each.scope)},
     default_sort=("category", "asc"),
     filters={
-        "scope": Filter(values=lambda each: (each.scope,)),
+        "scope": Filter(values=lambda each: (each.scope,), valid_values=tuple(sorted(SCOPES))),
         "category": Filter(values=lambda each: (each.category,), valid_values=tuple(GROUPS)),
         "opens_nothing": Filter(
             values=lambda each: ("no" if each.opens else "yes",), valid_values=("yes", "no")

@@ -43,7 +43,7 @@ RECORDS: List[Total] = List(
     },
     default_sort=("timestamp", "asc"),
     filters={
-        "element_name": Filter(field="element_name"),
+        "element_name": Filter(field="element_name", is_open=True),
         "start_time": Filter(type="date-time"),
         "end_time": Filter(type="date-time"),
         "dimension": Filter(),

@@ -36,7 +36,7 @@ LONGEST_WAIT_S = 60.0  # within one pull; a longer one is for the next look
 MOST_RETRIES = 5
 LONGEST_PAUSE_S = float(DAY_S)  # until a failed pull is tried again, whatever the provider names
 LONGEST_CURSOR = 4096  # characters of a page's name: more does not go into an address
-NEVER, RUNNING, DONE, FAILED = "never", "running", "done", "failed"
+STATES = NEVER, RUNNING, DONE, FAILED = "never", "running", "done", "failed"
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from spool.listing import DESCENDING, ListPage, ListQuery, Position, SortField
+from spool.listing import DESCENDING, MOST_KNOWN, ListPage, ListQuery, Position, SortField
 from spool.sql.connection import SqlConnection
 
 Row = TypeVar("Row")
@@ -57,7 +57,18 @@ def read_page(
         before=bool(is_any_ahead if query.backward else is_any_behind),
         after=bool(is_any_behind if query.backward else is_any_ahead),
         total=total,
+        known={name: _known(connection, table, name, within) for name in query.known},
     )
+
+
+def _known(
+    connection: SqlConnection, table: str, name: str, within: tuple[str, Mapping[str, object]]
+) -> Sequence[str]:
+    """The values of a field, sorted; none if there are too many to choose from."""
+    condition, values = within
+    statement = f'SELECT DISTINCT "{name}" FROM {{schema}}.{table} WHERE {condition} LIMIT {MOST_KNOWN + 1}'
+    found = sorted(str(value) for (value,) in connection.all(statement, **values) if value is not None)
+    return found if len(found) <= MOST_KNOWN else []
 
 
 def _around(position: Position | None, sort: str, identity: str, downward: bool) -> tuple[str, str]:

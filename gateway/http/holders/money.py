@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +15,7 @@ from gateway.errors import Refusal
 from gateway.first_use import Once
 from gateway.http.holders.registry import WithRegistry
 from gateway.intake.prices import PriceBook
+from spool.listing import MOST_KNOWN
 
 if TYPE_CHECKING:
     from gateway.budgets.evaluator import BudgetEvaluator
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from gateway.statements.puller import StatementPuller
     from spool.billing.hours import BillingPlan
     from spool.ledger.ledger import Ledger
+
+
+KNOWN_FOR_S = 5.0
 
 
 class Billing(Protocol):
@@ -52,6 +56,8 @@ class MoneyServices(WithRegistry):
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     published: Published = field(init=False, repr=False)
     publishing: Publishing | None = field(init=False, repr=False)
+    _known: Mapping[str, Sequence[str]] = field(init=False, repr=False, default_factory=dict)
+    _known_at: float | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         self.published = Published(self.ledger)
@@ -70,6 +76,15 @@ class MoneyServices(WithRegistry):
         if self.reconciler is None:
             raise Refusal(503, "no_reconciliation", "statements are not kept here")
         return self.reconciler()
+
+    async def known_values(self) -> Mapping[str, Sequence[str]]:
+        """By dimension of costs the values that it has, of some seconds ago; none of one with too many."""
+        now = self.clock.monotonic()
+        if self._known_at is None or now - self._known_at > KNOWN_FOR_S:
+            found = {name: await self.ledger.values(name) for name in self.ledger.dimensions()}
+            self._known = {name: each if len(each) <= MOST_KNOWN else () for name, each in found.items()}
+            self._known_at = now
+        return self._known
 
     def sums_changed(self) -> None:
         """Let what is read from the ledger be read again: it was counted or priced anew."""

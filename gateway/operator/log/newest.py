@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+from gateway.api.kept import records
 from gateway.api.kept.records import (
-    LOOKED_THROUGH,
     LOOKED_THROUGH_SCHEMA,
     STATES,
     KeptRecord,
@@ -29,8 +29,11 @@ RATE_S = 60.0
 MOST_SOURCES = 50
 
 
+OPEN_SETS = ("user", "device", "session")
+
+
 def _filter(name: str) -> Filter[KeptRecord]:
-    return Filter(values=lambda kept: (kept.value(name),))
+    return Filter(values=lambda kept: (kept.value(name),), is_open=name in OPEN_SETS)
 
 
 def _bounds(name: str) -> Filter[KeptRecord]:
@@ -62,7 +65,7 @@ RECORDS: List[KeptRecord] = List(
         "topic": Filter(values=lambda kept: (kept.topic,), valid_values=TOPICS),
         "state": Filter(values=lambda kept: (kept.state,), valid_values=STATES),
         dates.FIELD: Filter(
-            values=lambda kept: dates.day_and_month(kept.record.start_time, kept.committed_at)
+            values=lambda kept: dates.day_and_month(kept.record.start_time, kept.committed_at), is_open=True
         ),
         **{name: _bounds(name) for name in AMOUNTS},
         "view": Filter(),  # see `records_in_views`
@@ -113,7 +116,7 @@ async def show_rates(request: OperatorRequest[None]) -> Result:
     """
     found, until = await newest(request), _until(request)
     seconds = RATE_S
-    if len(found) == LOOKED_THROUGH:
+    if len(found) == records.LOOKED_THROUGH:
         seconds = min(RATE_S, max(1.0, until - found[-1].committed_at))
     counts = Counter(
         (kept.topic, kept.record.source) for kept in found if until - seconds < kept.committed_at <= until
@@ -129,7 +132,7 @@ async def newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) 
     """
     The newest records of some topics that the person may see, the newest commit first.
 
-    At most LOOKED_THROUGH: of everybody's, or of the own ones of `own_records.LOOK_BACK_S`.
+    At most records.LOOKED_THROUGH: of everybody's, or of the own ones of `own_records.LOOK_BACK_S`.
     """
     if not request.is_limited:
         return await newest_of(request.services.spool.log, topics)
@@ -139,7 +142,7 @@ async def newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) 
         request.rights.slice,
         own_to(request),
         dimensions=request.services.money.ledger.derived(),
-        most=LOOKED_THROUGH,
+        most=records.LOOKED_THROUGH,
     )
     return list(map(own_record, found))
 

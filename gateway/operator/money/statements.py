@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+from gateway.configuration.sections import PULLED_SOURCES
 from gateway.errors import Refusal
 from gateway.final_costs.puller import PAUSED, RUNNING, SellerState
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -14,6 +15,7 @@ from gateway.operator.body import RequestBody
 from gateway.operator.installation.local_path import local_path
 from gateway.operator.requests import OperatorRequest
 from gateway.statements.importing import ReadReport, ReportFile, open_report, read_reports
+from gateway.statements.puller import STATES as PULL_STATES
 from gateway.statements.puller import PullState
 from gateway.statements.sources.list import SOURCES
 from spool.errors import Invalid
@@ -100,8 +102,8 @@ PULLS: List[PullState] = List(
     sorts={"name": Sort(value=lambda row: row.name), "source": Sort(value=lambda row: row.source)},
     default_sort=("name", "asc"),
     filters={
-        "source": Filter(values=lambda row: (row.source,)),
-        "state": Filter(values=lambda row: (row.state,)),
+        "source": Filter(values=lambda row: (row.source,), valid_values=PULLED_SOURCES),
+        "state": Filter(values=lambda row: (row.state,), valid_values=PULL_STATES),
     },
 )
 

@@ -77,7 +77,7 @@ AUDIT: List[AuditRow] = List(
     identity=Sort(field=SortField("id")),
     sorts={name: Sort(field=SortField(name)) for name in ("at", "id", "actor", "action", "target")},
     default_sort=("id", "desc"),
-    filters={name: Filter(field=name) for name in ("actor", "action", "target", "address")},
+    filters={name: Filter(field=name, is_open=True) for name in ("actor", "action", "target", "address")},
 )
 
 

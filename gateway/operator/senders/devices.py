@@ -97,14 +97,15 @@ DEVICES: List[Shown] = List(
     },
     default_sort=("id", "asc"),
     filters={
-        "id": Filter(values=lambda row: (row.device.id,)),
+        "id": Filter(values=lambda row: (row.device.id,), is_open=True),
         "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
-        "hostname": Filter(values=lambda row: (row.device.hostname,)),
+        "hostname": Filter(values=lambda row: (row.device.hostname,), is_open=True),
         "platform": Filter(values=lambda row: (row.device.platform,)),
         "agent_version": Filter(values=lambda row: (row.device.agent_version,)),
-        "user": Filter(values=lambda row: (row.device.user,)),
+        "user": Filter(values=lambda row: (row.device.user,), is_open=True),
         "label": Filter(
-            values=lambda row: [f"{name}={text}" for name, text in row.device.all_labels.items()]
+            values=lambda row: [f"{name}={text}" for name, text in row.device.all_labels.items()],
+            is_open=True,
         ),
     },
 )

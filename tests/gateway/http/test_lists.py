@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, envelope
-from spool.listing import ListPage, ListQuery, SortField, page_of
+from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField, page_of
 from spool.sql.lists import read_page
 from spool.sqlite.transactions import SqliteConnection
 
@@ -34,6 +34,7 @@ THINGS: List[Row] = List(
     filters={
         "color": Filter(values=lambda row: (row["color"],), field="color", valid_values=COLORS),
         "id": Filter(values=lambda row: (str(row["id"]),), field="id", type="integer"),
+        "name": Filter(values=lambda row: () if row["name"] is None else (row["name"],), field="name"),
     },
 )
 
@@ -74,7 +75,14 @@ class Shop:
         things = [SimpleNamespace(**row) for row in self.rows.values()]
         page = page_of(things, query)
         rows: list[Row] = [vars(thing) for thing in page.rows]
-        return ListPage(rows=rows, keys=page.keys, before=page.before, after=page.after, total=page.total)
+        return ListPage(
+            rows=rows,
+            keys=page.keys,
+            before=page.before,
+            after=page.after,
+            total=page.total,
+            known=page.known,
+        )
 
     async def get(self, *query: tuple[str, str]) -> dict[str, Any]:
         return await envelope(THINGS, self.source(), query, secret=SECRET)
@@ -336,3 +344,24 @@ async def test_a_typed_open_filter_takes_any_value_of_its_type(kind: str) -> Non
     page = await shop.get(("id", "3"), ("id", "4"), ("id", "77"))
     assert [3, 4] == [row["id"] for row in page["things"]]
     assert {"field": "id", "valid_values": [], "valid_types": ["integer"]} in page["filtering"]["available"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", KINDS)
+async def test_values_of_now(kind: str) -> None:
+    """Those that rows of the whole list have, whatever is asked for; none of them if they are too many."""
+    shop = Shop(kind, [{"id": id, "name": "ab"[id % 2], "size": 1, "color": "red"} for id in range(5)])
+
+    async def told(*query: tuple[str, str]) -> list[str]:
+        [name] = [
+            each for each in (await shop.get(*query))["filtering"]["available"] if each["field"] == "name"
+        ]
+        return list(name["valid_values"])
+
+    assert ["a", "b"] == await told() == await told(("name", "b"), ("limit", "1"))
+    assert 0 == (await shop.get(("name", "c")))["pagination"]["total_count"]
+    for id in range(5, 5 + MOST_KNOWN - 2):
+        shop.add({"id": id, "name": f"n{id:04}", "size": 1, "color": "red"})
+    assert MOST_KNOWN == len(await told())
+    shop.add({"id": 9999, "name": "one more", "size": 1, "color": "red"})
+    assert [] == await told()

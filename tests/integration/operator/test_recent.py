@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.operator.log import dates, listing, live, newest
+from gateway.api.kept import records
+from gateway.operator.log import dates, listing, live
 from spool.engines import MEMORY, SQLITE
 from spool.identity import Identity
 from spool.log.values import Submission
@@ -89,7 +90,7 @@ async def test_records_of_a_view(server: OperatorServer) -> None:
 
 async def test_it_says_how_far_it_looked(server: OperatorServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest `LOOKED_THROUGH` of all topics, and no more."""
-    monkeypatch.setattr(newest, "LOOKED_THROUGH", 2)
+    monkeypatch.setattr(records, "LOOKED_THROUGH", 2)
     await add(server.services.spool.log, call(1))
     server.clock.move(1)
     await add(server.services.spool.log, call(2), call(3))
@@ -147,7 +148,7 @@ async def test_records_of_a_day_are_found_behind_newer_ones(
     However many came since; and where more came than are looked through, the answer says up to when was
     looked.
     """
-    monkeypatch.setattr(newest, "LOOKED_THROUGH", 4)
+    monkeypatch.setattr(records, "LOOKED_THROUGH", 4)
     monkeypatch.setattr(listing, "STEP", 2)
     log, clock = server.services.spool.log, server.clock
     start = int(clock.now())
@@ -185,7 +186,7 @@ async def test_the_newest_usage_events(server: OperatorServer, monkeypatch: pyte
     """
     One by one, the newest first, with what each amounts to; other records are not looked through for them.
     """
-    monkeypatch.setattr(newest, "LOOKED_THROUGH", 3)
+    monkeypatch.setattr(records, "LOOKED_THROUGH", 3)
     server.services.spool.event_amount = lambda event: (
         Decimal(event.data["gb"]) if "gb" in event.data else None
     )

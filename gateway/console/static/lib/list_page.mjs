@@ -130,7 +130,7 @@ export function Filters({available, filters, at, chose, hints = {}}) {
       <option value="">+ filter</option>${available.map((each) => html`<option key=${each.field} value=${each.field}>${titleOf(each.field)}</option>`)}</select>
     ${chosen && (chosen.valid_values.length
       ? html`<select aria-label=${`Value of ${field}`} value="" onChange=${(event) => add(event.target.value)}>
-          <option value="">is ...</option>${chosen.valid_values.map((each) => html`<option key=${each}>${each}</option>`)}</select>`
+          <option value="">is ...</option>${chosen.valid_values.filter(Boolean).map((each) => html`<option key=${each}>${each}</option>`)}</select>`
       : html`<form class="filters" onSubmit=${submit}><input name="value" aria-label=${`Value of ${field}`} placeholder=${hints[field]} autocomplete="off" />
           <button type="submit">Add</button></form>`)}
   </div>`;

@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.addresses.table import OPERATOR_ADDRESSES
+from gateway.api.kept import records
 from gateway.http.event_streams import EVENT_STREAM
-from gateway.operator.log import newest
 from spool.engines import MEMORY, SQLITE
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import VIEW_RECORDS
@@ -85,7 +85,7 @@ async def test_calls_of_others_between_two_own_ones_cannot_be_counted(tmp_path: 
 @pytest.mark.asyncio
 async def test_rates_do_not_tell_how_much_others_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More comes of others than is looked through: rates are of the same time as without them."""
-    monkeypatch.setattr(newest, "LOOKED_THROUGH", 4)
+    monkeypatch.setattr(records, "LOOKED_THROUGH", 4)
     async with place(tmp_path, ROLES["is"]) as there:
         told = []
         for pause_s in (9, 7):
@@ -229,7 +229,7 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
         assert [None] == await shown()
         everybodys = (await server.ask("GET", "/records")).payload["records"]
         assert {FOREIGN, None} == {row["team"] for row in everybodys}
-        monkeypatch.setattr(newest, "LOOKED_THROUGH", 3)
+        monkeypatch.setattr(records, "LOOKED_THROUGH", 3)
         await add(
             log, *(call(number, at=now) for number in (3, 4, 5))
         )  # as many as are looked through, and all open
