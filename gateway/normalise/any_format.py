@@ -12,7 +12,7 @@ from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchForm
 from gateway.normalise.formats.list import BY_NAME
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, Outcome
-from gateway.normalise.payload.slices import Allowance, Hold, unbounded
+from gateway.normalise.payload.body_limits import Allowance, Hold, unbounded
 
 
 def normalise(

@@ -10,7 +10,7 @@ from gateway.errors import BadPayload
 from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS
 from gateway.normalise.formats.engine.recognise import format_of, recognise
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.slices import Allowance
+from gateway.normalise.payload.body_limits import Allowance
 
 _NEAR: Final = 4096  # an OTLP request has no other member that its name could stand behind
 

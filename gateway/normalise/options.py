@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.normalise.payload.slices import MAX_ITEMS
+from gateway.normalise.payload.body_limits import MAX_ITEMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.key_carriage import authorization
 from gateway.http.requests import KeyRequest
-from gateway.http.slices import LARGE, aside, drive_aside
+from gateway.http.turns import LARGE, aside, drive_aside
 from gateway.normalise.formats.engine.answers import answer_to, refusal_to
 from gateway.normalise.formats.engine.declaration import FormatAnswer
 from gateway.normalise.formats.engine.recognise import recognised

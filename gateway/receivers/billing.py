@@ -15,7 +15,7 @@ from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.idempotency import identities_of, names_of
 from gateway.http.requests import KeyRequest, Result
-from gateway.http.slices import LARGE, aside
+from gateway.http.turns import LARGE, aside
 from gateway.normalise import billing
 from gateway.normalise.billing import Drop
 from spool.identity import RequestNames

@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.http.budget import Lease
 from gateway.http.services import ReceiverServices
-from gateway.http.slices import LARGE, drive, drive_aside
+from gateway.http.turns import LARGE, drive, drive_aside
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.workers.jobs import SentBody
 from gateway.workers.pool import NotDone

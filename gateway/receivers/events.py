@@ -11,10 +11,10 @@ from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.idempotency import names_of
 from gateway.http.requests import KeyRequest
-from gateway.http.slices import LARGE, aside, drive, drive_aside
+from gateway.http.turns import LARGE, aside, drive, drive_aside
 from gateway.normalise.events import BINARY, Events, is_binary, read, read_binary
 from gateway.normalise.payload import long_lists
-from gateway.normalise.payload.slices import Allowance
+from gateway.normalise.payload.body_limits import Allowance
 
 # Defaults of HTTP clients that do not state what they send.
 _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")

@@ -12,7 +12,7 @@ from aiohttp import web
 from gateway.configuration.secret_file import SecretFile
 from gateway.errors import Refusal
 from gateway.http.requests import KeyRequest
-from gateway.http.slices import LARGE, aside
+from gateway.http.turns import LARGE, aside
 from gateway.normalise.formats.helicone import helicone_signed
 from gateway.receivers.ai_telemetry import ingest
 

@@ -12,7 +12,7 @@ from gateway.normalise import any_format, otlp
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
-from gateway.normalise.payload.slices import Hold
+from gateway.normalise.payload.body_limits import Hold
 
 _PROTOBUF: Final = "otlp-protobuf/"
 _JSON: Final = "otlp-json/"

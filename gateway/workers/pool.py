@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from gateway.errors import Refusal
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
-from gateway.normalise.payload.slices import Hold
+from gateway.normalise.payload.body_limits import Hold
 from gateway.workers import jobs
 from gateway.workers.messages import MessageKind, WorkerMessage
 from gateway.workers.process import StartChild, WorkerProcess

@@ -17,7 +17,7 @@ from gateway.assembly import parts, worker_process
 from gateway.cli import main
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
-from gateway.normalise.payload.slices import Hold
+from gateway.normalise.payload.body_limits import Hold
 from gateway.workers.jobs import SentBody
 from gateway.workers.process import StartChild, starter
 

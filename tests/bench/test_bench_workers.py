@@ -12,7 +12,7 @@ import pytest
 from exporters.http.compression import gzipped
 from exporters.otlp import encoding
 from exporters.otlp.spans import SpanEncoder
-from gateway.http.slices import drive
+from gateway.http.turns import drive
 from gateway.monitoring.metrics import Metrics
 from gateway.normalise.options import Options
 from gateway.workers.jobs import SentBody

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from gateway.normalise.options import Options
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder
-from gateway.normalise.otlp.decoding.slices import ItemReader, Slice
+from gateway.normalise.otlp.decoding.pieces import ItemReader, Piece
 from gateway.normalise.otlp.logs.reader import LogReader
 from gateway.normalise.otlp.metrics.reader import PointReader
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import Outcome
-from gateway.normalise.payload.slices import Allowance, Hold, SliceClock, unbounded
+from gateway.normalise.payload.body_limits import Allowance, Hold, SliceClock, unbounded
 
 Signal = Literal["traces", "metrics", "logs"]
 
@@ -36,7 +36,7 @@ def normalise(
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]
     decoder = json_decoder if json else protobuf_decoder
-    slices: Iterator[Slice[Any]] = getattr(decoder, signal)(body, Allowance(options.max_items, hold))
+    slices: Iterator[Piece[Any]] = getattr(decoder, signal)(body, Allowance(options.max_items, hold))
     for part in slices:
         outcome.received += part.received
         outcome.rejects += part.rejects

@@ -16,7 +16,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.names import FIELD_NAMES, TAG_LISTS
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.slices import LARGEST_VALUE
+from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.reading.content import LONGEST_CACHED, is_content
 
 MAX_VALUE = 16 * 1024  # a longer text is no name, id, number or usage object

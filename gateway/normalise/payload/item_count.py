@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence, Sized
 from typing import Final
 
 from gateway.errors import BadPayload
-from gateway.normalise.payload.slices import Allowance
+from gateway.normalise.payload.body_limits import Allowance
 
 _WINDOW: Final = 4 * 1024 * 1024  # bytes that are looked through without a pause
 # A value of a body is its first one, or behind one of these, or the first one in an object of its own.

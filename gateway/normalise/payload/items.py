@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from gateway.errors import BadPayload, Refusal
+from gateway.normalise.payload.body_limits import TURN
 from gateway.normalise.payload.cleaning import clean
 from gateway.normalise.payload.json_cut import find
 from gateway.normalise.payload.json_pieces import (
@@ -27,7 +28,6 @@ from gateway.normalise.payload.json_pieces import (
     members_in,
     piece,
 )
-from gateway.normalise.payload.slices import TURN
 
 Raw = bytes | msgspec.Raw
 T = TypeVar("T")

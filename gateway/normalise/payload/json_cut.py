@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.errors import BadPayload
-from gateway.normalise.payload.slices import TURN, Allowance
+from gateway.normalise.payload.body_limits import TURN, Allowance
 
 T = TypeVar("T")
 JsonItem = msgspec.Raw | memoryview

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from gateway.errors import BadPayload
+from gateway.normalise.payload.body_limits import TURN, Allowance
 from gateway.normalise.payload.cleaning import clean
 from gateway.normalise.payload.json_cut import (
     LONGEST_NAME,
@@ -23,7 +24,6 @@ from gateway.normalise.payload.json_cut import (
     finished,
     parses,
 )
-from gateway.normalise.payload.slices import TURN, Allowance
 
 PASSED_OVER: Final = 4096  # blank lines, or commas with nothing between them, until the loop gets its turn
 

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, get_origin
 import msgspec
 
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.payload.json_pieces import piece
-from gateway.normalise.payload.slices import LARGEST_VALUE
 
 LARGE: Final = 1024 * 1024
 MAX_VALUE: Final = 256 * 1024  # of one that is no text: far more than any metadata

@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.errors import Refusal
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.slices import TURN, Allowance
+from gateway.normalise.payload.body_limits import TURN, Allowance
 
 MAX_PIECE: Final = 64 * 1024 * 1024  # what a body that comes as it is may hold
 MAX_WHOLE: Final = 256 * 1024 * 1024  # log lines repeat themselves, and pack to a twentieth

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.http.budget import Budget
 from gateway.http.services import ReceiverServices
-from gateway.http.slices import LARGE
+from gateway.http.turns import LARGE
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome

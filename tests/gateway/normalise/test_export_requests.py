@@ -11,7 +11,7 @@ from gateway.errors import BadPayload
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.recognise import recognise
 from gateway.normalise.options import Options
-from gateway.normalise.payload import slices
+from gateway.normalise.payload import body_limits
 from tests.gateway.normalise.formats.payloads import read, run
 from tests.gateway.normalise.otlp.payloads import in_protobuf, span, traces
 
@@ -48,7 +48,7 @@ def test_joining_many_requests_gives_the_loop_its_turn() -> None:
     count = 10_000
     body = b"[" + b",".join([b"{}"] * count) + b"]"
     _, turns = run(any_format.normalise("otlp/traces", body, options=Options()))
-    assert turns >= count * slices.ITEM_BYTES // slices.SLICE_BYTES
+    assert turns >= count * body_limits.ITEM_BYTES // body_limits.SLICE_BYTES
 
 
 def test_calls_within_calls_are_found_across_requests() -> None:

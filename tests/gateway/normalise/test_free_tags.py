@@ -9,7 +9,7 @@ import pytest
 
 from gateway.normalise.events import read as read_events
 from gateway.normalise.options import Options
-from gateway.normalise.payload.slices import Allowance
+from gateway.normalise.payload.body_limits import Allowance
 from tests.gateway.normalise.formats.langfuse import events as langfuse
 from tests.gateway.normalise.formats.payloads import case, read
 from tests.gateway.normalise.otlp.payloads import normalised, span, traces

@@ -26,7 +26,7 @@ from gateway.normalise.formats.langfuse.generations import GENERATION
 from gateway.normalise.formats.langfuse.merger import Merger, WaitingReport
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
-from gateway.normalise.payload.slices import Allowance
+from gateway.normalise.payload.body_limits import Allowance
 from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import PendingChange
 from spool.log.values import Receipt

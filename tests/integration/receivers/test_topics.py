@@ -12,7 +12,7 @@ import pytest
 
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.http.address import WHOLE_BYTES
-from gateway.http.slices import LARGE
+from gateway.http.turns import LARGE
 from gateway.normalise import billing
 from spool.record import (
     BILLING_DATA,

@@ -17,7 +17,7 @@ from gateway.errors import Refusal
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.slices import Allowance
+from gateway.normalise.payload.body_limits import Allowance
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.values import BadValue
 from gateway.schemas import Schema

@@ -12,8 +12,8 @@ from gateway.normalise.formats.engine.rules import is_call
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.body_limits import Allowance
 from gateway.normalise.payload.item_count import check_count, has_any
-from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.payload.unfolding import Unfolding
 from gateway.normalise.reading.ai_names import ai_names
 from gateway.normalise.reading.tags import drop_free_texts

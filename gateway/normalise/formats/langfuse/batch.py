@@ -38,8 +38,8 @@ from gateway.normalise.formats.langfuse.usage import (
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Outcome
 from gateway.normalise.payload import items as payload
+from gateway.normalise.payload.body_limits import Allowance
 from gateway.normalise.payload.item_count import check_count
-from gateway.normalise.payload.slices import Allowance
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.tags import drop_free_texts, is_secret
 from gateway.normalise.reading.times import instant

@@ -14,7 +14,7 @@ from msgspec import Raw
 from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES
 from gateway.normalise.otlp.decoding import json_schema as schema
-from gateway.normalise.otlp.decoding.slices import Malformed
+from gateway.normalise.otlp.decoding.pieces import Malformed
 from gateway.normalise.otlp.model import Attributes
 
 LARGE = 256 * 1024  # bytes of a value that no field can hold

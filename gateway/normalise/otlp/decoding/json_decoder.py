@@ -1,5 +1,5 @@
 """
-OTLP/JSON into the plain items of `model`, slice by slice.
+OTLP/JSON into the plain items of `model`, piece by piece.
 
 Ids are hexadecimal here, where protobuf's own JSON form would take base64. One item that cannot be read, or a
 span with a bad id, is rejected alone; a log record is kept without such an id; a body that is no export
@@ -29,14 +29,14 @@ from gateway.normalise.otlp.decoding.json_request import (
     turns,
 )
 from gateway.normalise.otlp.decoding.json_schema import JsonResource
-from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Malformed, Slice
+from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed, Piece
 from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import LogRecord, Point, Resource, Scope, Span, SpanEvent, moment
 from gateway.normalise.outcome import MALFORMED, Reject
+from gateway.normalise.payload.body_limits import Allowance
 from gateway.normalise.payload.item_count import may_hold_more
 from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, finished
-from gateway.normalise.payload.slices import Allowance
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class _Filling(Generic[T]):
     __slots__ = ("_before", "part")
 
     def __init__(self) -> None:
-        self.part: Slice[T] = Slice()
+        self.part: Piece[T] = Piece()
         self._before = 0
 
     def add(self, item: T) -> None:
@@ -85,8 +85,8 @@ class _Filling(Generic[T]):
         ignored[reason] = ignored.get(reason, 0) + 1
         self.part.received += 1
 
-    def cut(self) -> Slice[T]:
-        part, self.part = self.part, Slice()
+    def cut(self) -> Piece[T]:
+        part, self.part = self.part, Piece()
         self._before += part.received
         return part
 
@@ -95,29 +95,29 @@ class _Filling(Generic[T]):
 _Reader = Callable[[_Filling[T], Resource, Scope, JsonItem, _Place, Allowance], Iterable[None]]
 
 
-def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Span]]:
+def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
     """The spans of an ExportTraceServiceRequest."""
     ends = TraceEnds() if len(body) > trace_ends.LARGE else None
     names = ("resourceSpans", "scopeSpans", "spans")
-    for part in _slices(body, schema.TRACES, names, _read_span, allowance or Allowance(), ends):
+    for part in _pieces(body, schema.TRACES, names, _read_span, allowance or Allowance(), ends):
         if ends is not None:
             ends.mark_ended(part)
         yield part
 
 
-def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[LogRecord]]:
+def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
     """The records of an ExportLogsServiceRequest."""
     names = ("resourceLogs", "scopeLogs", "logRecords")
-    return _slices(body, schema.LOGS, names, _read_log_record, allowance or Allowance())
+    return _pieces(body, schema.LOGS, names, _read_log_record, allowance or Allowance())
 
 
-def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Point]]:
+def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
     """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
     names = ("resourceMetrics", "scopeMetrics", "metrics")
-    return _slices(body, schema.METRICS, names, _read_metric, allowance or Allowance(), count=_points_of)
+    return _pieces(body, schema.METRICS, names, _read_metric, allowance or Allowance(), count=_points_of)
 
 
-def _slices(
+def _pieces(
     body: bytes,
     decoder: msgspec.json.Decoder[Any],
     names: Names,
@@ -125,26 +125,26 @@ def _slices(
     allowance: Allowance,
     ends: TraceEnds | None = None,
     count: Callable[[JsonItem, Allowance], Generator[None, None, int]] | None = None,
-) -> Iterator[Slice[T]]:
+) -> Iterator[Piece[T]]:
     """`count`: how many items one of those that the request lists holds, where it holds several."""
     entries: list[tuple[int, JsonResource | None, JsonScopes]] = []
     for _ in json_request.entries(body, decoder, names, allowance, into=entries):
-        yield Slice()
+        yield Piece()
     if count is not None:
         for _ in _check_count(body, entries, allowance, count):
-            yield Slice()
+            yield Piece()
     if ends is not None:
         for _ in _note_ends(ends, entries, allowance):
-            yield Slice()
+            yield Piece()
     filling: _Filling[T] = _Filling()
     for i, described, scopes in entries:
         resource = _resource(described, f"{names[0]}[{i}]")
         if allowance.is_due(0):
-            yield Slice()
+            yield Piece()
         for j, named, items in scopes:
             scope = Scope(named.name or "", named.version or "") if named else Scope("", "")
             if allowance.is_due(0):
-                yield Slice()
+                yield Piece()
             for k, raw in enumerate(items):
                 for _ in read(filling, resource, scope, raw, _Place(names, i, j, k), allowance):
                     yield filling.cut()
@@ -252,7 +252,7 @@ def _read_span(
     where: _Place,
     allowance: Allowance,
 ) -> Iterable[None]:
-    if memoryview(raw).nbytes > MAX_SLICE:
+    if memoryview(raw).nbytes > MAX_PIECE:
         return _read_large(_large_span, filling, resource, scope, raw, where, allowance)
     try:
         span = decoded(raw, schema.SPAN)
@@ -320,7 +320,7 @@ def _read_log_record(
     where: _Place,
     allowance: Allowance,
 ) -> Iterable[None]:
-    if memoryview(raw).nbytes > MAX_SLICE:
+    if memoryview(raw).nbytes > MAX_PIECE:
         return _read_large(_large_log_record, filling, resource, scope, raw, where, allowance)
     try:
         record = decoded(raw, schema.LOG_RECORD)
@@ -393,7 +393,7 @@ def _points_of(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int
 
 def _metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
     """A metric; of a large one the points are cut out by their places."""
-    if memoryview(raw).nbytes <= MAX_SLICE:
+    if memoryview(raw).nbytes <= MAX_PIECE:
         return decoded(raw, schema.METRIC)
     cut = JsonCut(bytes(raw), allowance.again())
     points = partial(cut.elements, where=".dataPoints")
@@ -413,8 +413,8 @@ def _metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
 
 def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, kind: str, where: str) -> None:
     try:
-        if memoryview(raw).nbytes > MAX_SLICE:
-            raise Malformed(f": more than {MAX_SLICE} bytes")
+        if memoryview(raw).nbytes > MAX_PIECE:
+            raise Malformed(f": more than {MAX_PIECE} bytes")
         encoded = decoded(raw, schema.DATA_POINT)
         if encoded is None:
             return

@@ -21,10 +21,10 @@ from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding import lone_surrogates
 from gateway.normalise.otlp.decoding.json_attributes import LARGE, attributes_of
 from gateway.normalise.otlp.decoding.json_names import in_camel_case
-from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Malformed
+from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed
 from gateway.normalise.otlp.model import Attributes
+from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
 from gateway.normalise.payload.json_cut import JsonCut, JsonItem, error_offset
-from gateway.normalise.payload.slices import LARGEST_VALUE, Allowance
 
 Names = tuple[str, str, str]  # of the members that lead to the items
 JsonScopes = list[tuple[int, schema.JsonScope | None, Sequence[JsonItem]]]
@@ -179,8 +179,8 @@ def _described(value: memoryview | None, decoder: msgspec.json.Decoder[T], where
     """A resource or a scope."""
     if value is None:
         return None
-    if len(value) > MAX_SLICE:
-        raise Refusal(413, "body_too_large", f"{where} has more than {MAX_SLICE} bytes.")
+    if len(value) > MAX_PIECE:
+        raise Refusal(413, "body_too_large", f"{where} has more than {MAX_PIECE} bytes.")
     try:
         return decoded(value, decoder)
     except Malformed as error:
@@ -192,8 +192,8 @@ def _check_text(body: bytes) -> Iterator[None]:
     if body.isascii():
         return
     decoder = codecs.getincrementaldecoder("utf-8")()
-    for start in range(0, len(body), MAX_SLICE):
-        end = start + MAX_SLICE
+    for start in range(0, len(body), MAX_PIECE):
+        end = start + MAX_PIECE
         try:
             decoder.decode(body[start:end], final=end >= len(body))
         except UnicodeDecodeError as error:

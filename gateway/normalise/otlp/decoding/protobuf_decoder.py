@@ -1,8 +1,8 @@
 """
-OTLP/protobuf into the plain items of `model`, slice by slice.
+OTLP/protobuf into the plain items of `model`, piece by piece.
 
 A request is never parsed whole: it is cut at the borders of its own fields into requests of at most 512 KiB
-that together hold the same items, and a slice ends where the event loop is due its turn. A span with a bad id
+that together hold the same items, and a piece ends where the event loop is due its turn. A span with a bad id
 is rejected alone, a log record is kept without it.
 """
 
@@ -16,9 +16,9 @@ from google.protobuf.message import DecodeError
 from gateway.errors import BadPayload
 from gateway.normalise.otlp.decoding import trace_ends, wire_view
 from gateway.normalise.otlp.decoding.encoded_attributes import attributes_of, outside_of
-from gateway.normalise.otlp.decoding.slices import Malformed, Slice
+from gateway.normalise.otlp.decoding.pieces import Malformed, Piece
 from gateway.normalise.otlp.decoding.trace_ends import TraceEnds
-from gateway.normalise.otlp.decoding.wire_cut import Path, check_count, pieces
+from gateway.normalise.otlp.decoding.wire_cut import Path, check_count, requests
 from gateway.normalise.otlp.metrics.countable import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import (
     END_OF_TIME,
@@ -32,7 +32,7 @@ from gateway.normalise.otlp.model import (
     moment,
 )
 from gateway.normalise.outcome import MALFORMED, Reject
-from gateway.normalise.payload.slices import TURN, Allowance
+from gateway.normalise.payload.body_limits import TURN, Allowance
 
 T = TypeVar("T")
 
@@ -49,96 +49,96 @@ _LARGEST_EVENT = 128 * 1024  # bytes; stack traces are shorter
 _LARGEST_TEXT = 1024  # bytes of a log record's body that may be an event's name
 
 
-def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Span]]:
+def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
     """The spans of an ExportTraceServiceRequest."""
     allowance = allowance or Allowance()
     ends = None
     yield from _check_count(body, _PATH, allowance)
     if len(body) > trace_ends.LARGE:
         ends = yield from _trace_ends(body, allowance)
-    for part in _slices(body, wire_view.TracesRequest, _spans, _PATH, allowance):
+    for part in _pieces(body, wire_view.TracesRequest, _spans, _PATH, allowance):
         if ends is not None:
             ends.mark_ended(part)
         yield part
 
 
-def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[LogRecord]]:
+def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
     """The records of an ExportLogsServiceRequest."""
     allowance = allowance or Allowance()
     yield from _check_count(body, _PATH, allowance)
-    yield from _slices(body, wire_view.LogsRequest, _log_records, _PATH, allowance)
+    yield from _pieces(body, wire_view.LogsRequest, _log_records, _PATH, allowance)
 
 
-def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Slice[Point]]:
+def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
     """The data points of an ExportMetricsServiceRequest that can count; the others are in `ignored`."""
     allowance = allowance or Allowance()
     yield from _check_count(body, _POINTS, allowance)
-    yield from _slices(body, wire_view.MetricsRequest, _data_points, _POINTS, allowance)
+    yield from _pieces(body, wire_view.MetricsRequest, _data_points, _POINTS, allowance)
 
 
-def _check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[Slice[Any]]:
+def _check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[Piece[Any]]:
     for _ in check_count(body, path, allowance):
-        yield Slice()
+        yield Piece()
 
 
-def _slices(
+def _pieces(
     body: bytes,
     message: Any,
-    read: Callable[[Any, int, int, Allowance], Iterator[Slice[T]]],
+    read: Callable[[Any, int, int, Allowance], Iterator[Piece[T]]],
     path: Path,
     allowance: Allowance,
-) -> Iterator[Slice[T]]:
+) -> Iterator[Piece[T]]:
     if body[:1] == b"{":  # as protobuf the beginning of a group, which OTLP never had
         raise BadPayload("body: JSON where protobuf is announced; send Content-Type: application/json")
     place = offset = 0
-    for piece in pieces(body, path, allowance=allowance.again()):
-        size = len(piece)
+    for encoded in requests(body, path, allowance=allowance.again()):
+        size = len(encoded)
         try:
-            request = message.FromString(piece)
-            piece = TURN  # a large one is not held while it is read
+            request = message.FromString(encoded)
+            encoded = TURN  # a large one is not held while it is read
             if allowance.is_due(size):  # parsing has no turns in between
-                yield Slice()
+                yield Piece()
             for part in read(request, place, size, allowance):
                 place += part.received
                 yield part
         except DecodeError:
             name = message.DESCRIPTOR.name
-            raise BadPayload(f"body: not readable as {name}, in the slice from byte {offset} or so") from None
+            raise BadPayload(f"body: not readable as {name}, in the part from byte {offset} or so") from None
         except UnicodeDecodeError:
-            raise BadPayload(f"body: text that is not UTF-8, in the slice from byte {offset} or so") from None
+            raise BadPayload(f"body: text that is not UTF-8, in the part from byte {offset} or so") from None
         offset += size
 
 
-def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Slice[Span], None, TraceEnds]:
+def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], None, TraceEnds]:
     """A walk ahead: it parses without reading, which takes a tenth of the time."""
     ends = TraceEnds()
-    for piece in pieces(body, _PATH, allowance=allowance.again()):
+    for encoded in requests(body, _PATH, allowance=allowance.again()):
         try:
-            request = wire_view.TracesRequest.FromString(piece)
+            request = wire_view.TracesRequest.FromString(encoded)
         except DecodeError:  # the reading comes here, too, and says where it is
             break
         for resource_spans in request.resource_spans:
             for scope_spans in resource_spans.scope_spans:
                 for span in scope_spans.spans:
                     ends.note(span.trace_id)
-        yield Slice()
+        yield Piece()
     return ends
 
 
-def _spans(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Slice[Span]]:
+def _spans(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Piece[Span]]:
     items = len(request.resource_spans)
     for resource_spans in request.resource_spans:
         items += len(resource_spans.scope_spans)
         for scope_spans in resource_spans.scope_spans:
             items += len(scope_spans.spans)
     allowance.count(items, size)
-    part: Slice[Span] = Slice()
+    part: Piece[Span] = Piece()
     for resource_spans in request.resource_spans:
         resource = Resource((yield from _attributes(resource_spans.resource.attributes, allowance)))
         for scope_spans in resource_spans.scope_spans:
             scope = Scope(scope_spans.scope.name, scope_spans.scope.version)
             if allowance.is_due(0):
-                yield Slice()
+                yield Piece()
             for span in scope_spans.spans:
                 encoded, events = span.attributes, span.events
                 if len(encoded) <= MANY:
@@ -155,22 +155,22 @@ def _spans(request: Any, place: int, size: int, allowance: Allowance) -> Iterato
                 if allowance.is_due(0, len(encoded)):
                     yield part
                     place += part.received
-                    part = Slice()
+                    part = Piece()
     yield part
 
 
-def _log_records(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Slice[LogRecord]]:
+def _log_records(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Piece[LogRecord]]:
     groups = [group.scope_logs for group in request.resource_logs]
     allowance.count(
         _entries(groups) + sum(len(scope.log_records) for group in groups for scope in group), size
     )
-    part: Slice[LogRecord] = Slice()
+    part: Piece[LogRecord] = Piece()
     for resource_logs in request.resource_logs:
         resource = Resource((yield from _attributes(resource_logs.resource.attributes, allowance)))
         for scope_logs in resource_logs.scope_logs:
             scope = Scope(scope_logs.scope.name, scope_logs.scope.version)
             if allowance.is_due(0):
-                yield Slice()
+                yield Piece()
             for record in scope_logs.log_records:
                 encoded = record.attributes
                 if len(encoded) <= MANY:
@@ -182,25 +182,25 @@ def _log_records(request: Any, place: int, size: int, allowance: Allowance) -> I
                 if allowance.is_due(0, len(encoded)):
                     yield part
                     place += part.received
-                    part = Slice()
+                    part = Piece()
     yield part
 
 
-def _data_points(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Slice[Point]]:
+def _data_points(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Piece[Point]]:
     groups = [group.scope_metrics for group in request.resource_metrics]
     found = [metric for group in groups for scope in group for metric in scope.metrics]
     allowance.count(_entries(groups) + len(found) + sum(len(_points(metric)) for metric in found), size)
-    part: Slice[Point] = Slice()
+    part: Piece[Point] = Piece()
     for resource_metrics in request.resource_metrics:
         resource = Resource((yield from _attributes(resource_metrics.resource.attributes, allowance)))
         for scope_metrics in resource_metrics.scope_metrics:
             scope = Scope(scope_metrics.scope.name, scope_metrics.scope.version)
             if allowance.is_due(0):
-                yield Slice()
+                yield Piece()
             for metric in scope_metrics.metrics:
                 countable = _countable(metric, resource, scope)
                 if allowance.is_due(0):
-                    yield Slice()
+                    yield Piece()
                 for encoded in _points(metric):
                     point = (yield from _point(encoded, countable, allowance)) if countable.is_read else None
                     if point is None:
@@ -211,7 +211,7 @@ def _data_points(request: Any, place: int, size: int, allowance: Allowance) -> I
                     if allowance.is_due(0, len(encoded.attributes)):
                         yield part
                         place += part.received
-                        part = Slice()
+                        part = Piece()
     yield part
 
 
@@ -220,24 +220,24 @@ def _entries(groups: Sequence[Sequence[Any]]) -> int:
     return len(groups) + sum(map(len, groups))
 
 
-def _attributes(encoded: Sequence[bytes], allowance: Allowance) -> Generator[Slice[Any], None, Attributes]:
+def _attributes(encoded: Sequence[bytes], allowance: Allowance) -> Generator[Piece[Any], None, Attributes]:
     """Any number of attributes, and the loop gets its turn in between."""
     attributes: Attributes = {}
     for start in range(0, len(encoded), MANY):
         some = encoded[start : start + MANY]
         attributes.update(attributes_of(some))
         if allowance.is_due(0, len(some)):
-            yield Slice()
+            yield Piece()
     return attributes
 
 
 def _exceptions(
     events: Sequence[bytes], allowance: Allowance
-) -> Generator[Slice[Any], None, list[SpanEvent]]:
+) -> Generator[Piece[Any], None, list[SpanEvent]]:
     found: list[SpanEvent] = []
     for raw in events:
         if allowance.is_due(len(raw)):
-            yield Slice()
+            yield Piece()
         if len(raw) > _LARGEST_EVENT:
             continue
         event = wire_view.Event.FromString(raw)
@@ -307,7 +307,7 @@ def _countable(metric: Any, resource: Resource, scope: Scope) -> Countable:
 
 def _point(
     point: Any, countable: Countable, allowance: Allowance
-) -> Generator[Slice[Any], None, Point | None]:
+) -> Generator[Piece[Any], None, Point | None]:
     if point.DESCRIPTOR.name == "NumberDataPoint":
         kind = point.WhichOneof("value")
         value = None if kind is None else getattr(point, kind)
@@ -323,7 +323,7 @@ def _point(
             some = encoded[start : start + MANY]
             outside.update(outside_of(some, attributes))
             if allowance.is_due(0, len(some)):
-                yield Slice()
+                yield Piece()
     return countable.point(
         flags=point.flags,
         start_time=moment(point.start_time_unix_nano),

@@ -1,7 +1,7 @@
 """
 Where the traces of a large payload end: what has ended need not wait in memory for the rest of the body.
 
-A decoder walks ahead and counts the spans of each trace; each slice is then marked with the traces of which
+A decoder walks ahead and counts the spans of each trace; each piece is then marked with the traces of which
 it holds the last.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from gateway.normalise.otlp.decoding.slices import MAX_SLICE, Slice
+from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Piece
 
-LARGE = 8 * MAX_SLICE  # bytes from which it pays to look ahead
+LARGE = 8 * MAX_PIECE  # bytes from which it pays to look ahead
 
 
 class TraceEnds:
@@ -27,8 +27,8 @@ class TraceEnds:
         """A span of a trace."""
         self._to_come[trace_id] += 1
 
-    def mark_ended(self, part: Slice[Any]) -> None:
-        """Set the traces that end with a slice of spans."""
+    def mark_ended(self, part: Piece[Any]) -> None:
+        """Set the traces that end with a piece of spans."""
         ended: list[str] = []
         for trace, count in Counter(
             span.trace_id for _, span in part.items if span.trace_id is not None

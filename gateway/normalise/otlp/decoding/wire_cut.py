@@ -13,8 +13,8 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 
 from gateway.errors import BadPayload, Refusal
-from gateway.normalise.otlp.decoding.slices import MAX_SLICE
-from gateway.normalise.payload.slices import ITEM_BYTES, LARGEST_VALUE, TURN, Allowance
+from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
+from gateway.normalise.payload.body_limits import ITEM_BYTES, LARGEST_VALUE, TURN, Allowance
 
 Path = tuple[int | tuple[int, ...], ...]  # a number, or several of which a message has one
 
@@ -26,8 +26,8 @@ _LARGEST_NUMBER = (1 << 29) - 1  # of a field
 _MOST_UNCUT = 8  # pieces that one with too much beside its items may be as large as
 
 
-def pieces(
-    body: bytes, path: Path, limit: int = MAX_SLICE, *, allowance: Allowance | None = None
+def requests(
+    body: bytes, path: Path, limit: int = MAX_PIECE, *, allowance: Allowance | None = None
 ) -> Iterator[bytes]:
     """
     Requests of at most `limit` bytes where the items allow it, which together hold what `body` holds.
@@ -162,7 +162,7 @@ def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes
     Also where only its last piece would be one too many: those before it are not read. What is no protobuf,
     or has too many other fields, is left for the reading to say.
     """
-    if len(body) > max(MAX_SLICE, 2 * allowance.max_items):
+    if len(body) > max(MAX_PIECE, 2 * allowance.max_items):
         with suppress(BadPayload, _TooManyFields):
             yield from _walk(
                 memoryview(body), path, allowance.ahead(), [_FIELDS_AN_ITEM * allowance.max_items]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.otlp.decoding import slices, trace_ends, wire_cut
+from gateway.normalise.otlp.decoding import pieces, trace_ends, wire_cut
 from gateway.normalise.otlp.spans import reader as spans_module
-from gateway.normalise.payload import slices as payload_slices
+from gateway.normalise.payload import body_limits
 from spool.identity import of_link
 from tests.gateway.normalise.otlp.payloads import (
     ENCODINGS,
@@ -101,6 +101,8 @@ def _described(kinds: list[str], parents: list[int | None]) -> set[int]:
             return below
         if "used" in kinds[number] or kinds[number] == "embed":
             return {number, *(child for child in below if kinds[child] == "failed")}
+        if kinds[number] == "failed" and all(kinds[child] == "plain" for child in below):
+            return {number}  # those below know nothing of its failure
         return below or {number}
 
     calls = {number for number, kind in enumerate(kinds) if kind not in ("tool", "agent", "http")}
@@ -285,11 +287,11 @@ def test_families_are_kept_together_across_slices(encoding: str) -> None:
     """Parent and child that are megabytes apart are still one call."""
     filler = [
         span(number, {**HTTP, "note": "x" * 400}, name="GET", parent=1)
-        for number in range(3, 3 + 3 * slices.MAX_SLICE // 600)
+        for number in range(3, 3 + 3 * pieces.MAX_PIECE // 600)
     ]
     payload = traces(span(2, USED, parent=1), *filler, span(1, {**USED, "gen_ai.usage.cost": 0.5}))
     if encoding == "protobuf":
-        assert len(list(wire_cut.pieces(in_protobuf(payload), (1, 2, 2)))) > 2
+        assert len(list(wire_cut.requests(in_protobuf(payload), (1, 2, 2)))) > 2
     outcome = normalised(payload, encoding=encoding)
     assert [(f"{2:016x}", "0.5")] == [(record.span_id, record.cost) for record in inferences(outcome)]
     assert {"merged": 1, "not_ai": len(filler)} == dict(outcome.ignored)
@@ -337,8 +339,8 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
             spans.append(made)
     spans.sort(key=lambda made: (int(made["traceId"], 16) // 40, made["spanId"]))  # forty traces in turn
     payload = traces(*spans)
-    monkeypatch.setattr(wire_cut.pieces, "__defaults__", (4096,))
-    monkeypatch.setattr(payload_slices, "SLICE_BYTES", 8192)
+    monkeypatch.setattr(wire_cut.requests, "__defaults__", (4096,))
+    monkeypatch.setattr(body_limits, "SLICE_BYTES", 8192)
     monkeypatch.setattr(spans_module, "PART", 100)
     at_once = normalised(payload, encoding=encoding)
     waiting: list[int] = []

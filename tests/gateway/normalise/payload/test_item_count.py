@@ -18,10 +18,10 @@ from gateway.normalise.formats.langfuse import batch
 from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.options import Options
 from gateway.normalise.otlp.decoding import json_decoder, protobuf_decoder, wire_cut
-from gateway.normalise.otlp.decoding.slices import MAX_SLICE
+from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import item_count
-from gateway.normalise.payload.slices import Allowance
+from gateway.normalise.payload.body_limits import Allowance
 from tests.gateway.normalise.formats.payloads import cases, run
 
 JUNK = [b"{}", b"null", b"1", b'{"a":', b"", b"NaN", b"[]", b"[{},{}]", b'{"batch":[{},{},{}]}', b'"x"']
@@ -117,7 +117,7 @@ def request(shape: list[Any], rng: random.Random) -> bytes:
 @pytest.mark.parametrize("format", FIELDS)
 def test_the_answers_of_otlp_are_the_same(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a byte was changed: what is no request stays none, and what was taken is taken."""
-    monkeypatch.setattr(wire_cut, "MAX_SLICE", 8)  # a body that is larger is counted ahead
+    monkeypatch.setattr(wire_cut, "MAX_PIECE", 8)  # a body that is larger is counted ahead
     rng = random.Random(format)
     given = []
     for _ in range(150):
@@ -190,7 +190,7 @@ def test_no_span_of_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(protobuf_decoder, "_spans", fail)
     body = field(1, field(2, field(2, field(5, b"n" * 38)) * 50)) * 550
-    assert len(body) > 2 * MAX_SLICE
+    assert len(body) > 2 * MAX_PIECE
     assert answer("otlp/traces", body, 25_000)[:2] == TOO_MANY
 
 

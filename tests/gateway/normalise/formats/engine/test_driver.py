@@ -13,7 +13,7 @@ from gateway.normalise import any_format
 from gateway.normalise.formats.list import FORMAT_NAMES
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import PART
-from gateway.normalise.payload import slices
+from gateway.normalise.payload import body_limits
 from tests.gateway.normalise.formats.payloads import assert_balanced, read, run
 
 
@@ -37,7 +37,7 @@ def test_the_smallest_items_are_work_too() -> None:
         any_format.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options())
     )
     assert_balanced(outcome)
-    assert turns >= count * slices.ITEM_BYTES // slices.SLICE_BYTES
+    assert turns >= count * body_limits.ITEM_BYTES // body_limits.SLICE_BYTES
 
 
 @pytest.mark.parametrize("item", [1, None])

@@ -19,7 +19,7 @@ from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import protobuf_decoder, wire_cut
 from gateway.normalise.outcome import Outcome
-from gateway.normalise.payload.slices import ITEM_BYTES, Allowance
+from gateway.normalise.payload.body_limits import ITEM_BYTES, Allowance
 from tests.gateway.normalise.otlp.items import finished
 
 MIB = 1 << 20

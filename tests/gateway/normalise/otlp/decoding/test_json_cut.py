@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from gateway.errors import BadPayload
 from gateway.normalise.otlp.decoding import json_decoder, json_request
 from gateway.normalise.payload import json_cut
+from gateway.normalise.payload.body_limits import Allowance
 from gateway.normalise.payload.json_cut import JsonCut
-from gateway.normalise.payload.slices import Allowance
 from tests.gateway.normalise.otlp.decoding.whole import in_one
 from tests.gateway.normalise.otlp.payloads import any_value, attribute, in_json, normalised, span, traces
 from tests.gateway.normalise.otlp.test_span_cases import cases
@@ -35,7 +35,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every body is large, and so is nearly every value."""
     monkeypatch.setattr(json_cut, "WINDOW", 256)
     monkeypatch.setattr(json_request, "WHOLE", 0)
-    monkeypatch.setattr(json_decoder, "MAX_SLICE", 512)
+    monkeypatch.setattr(json_decoder, "MAX_PIECE", 512)
     monkeypatch.setattr(json_decoder, "WINDOW", 256)
 
 

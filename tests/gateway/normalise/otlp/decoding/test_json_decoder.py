@@ -13,7 +13,7 @@ from gateway.errors import BadPayload
 from gateway.normalise import otlp
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import Signal
-from gateway.normalise.otlp.decoding import json_decoder, slices
+from gateway.normalise.otlp.decoding import json_decoder, pieces
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.outcome import MALFORMED, Outcome
 from spool.record import Inference
@@ -322,7 +322,7 @@ def test_what_is_not_utf_8_is_refused(body: bytes) -> None:
 
 def test_utf_8_is_checked_across_slices() -> None:
     """A character that is cut by a slice is whole; a bad byte megabytes on is found."""
-    name = "ä" * slices.MAX_SLICE
+    name = "ä" * pieces.MAX_PIECE
     assert 1 == read("traces", json.dumps(changed(name=name), ensure_ascii=False).encode()).received
     with pytest.raises(BadPayload, match="UTF-8"):
         read("traces", json.dumps(changed(name=name), ensure_ascii=False).encode()[:-40] + b"\xff")
@@ -382,7 +382,7 @@ def test_a_large_body_comes_in_slices() -> None:
     spans[1500]["startTimeUnixNano"] = "never"
     body = in_json(traces(*spans))
     parts = list(json_decoder.traces(body))
-    assert len(parts) >= len(body) // (slices.MAX_SLICE + 2000)
+    assert len(parts) >= len(body) // (pieces.MAX_PIECE + 2000)
     assert list(range(2000)) == sorted(
         [place for part in parts for place, _ in part.items]
         + [reject.item for part in parts for reject in part.rejects]

@@ -23,8 +23,8 @@ from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import (
     encoded_attributes,
     json_decoder,
+    pieces,
     protobuf_decoder,
-    slices,
     wire_cut,
 )
 from gateway.normalise.outcome import MALFORMED, Outcome, Reject
@@ -284,7 +284,7 @@ def test_pieces_hold_together_what_the_whole_holds(limit: int) -> None:
     items.
     """
     body = in_protobuf(payload(40))
-    pieces = list(wire_cut.pieces(body, PATH, limit))
+    pieces = list(wire_cut.requests(body, PATH, limit))
     assert (len(pieces) > 1) == (len(body) > limit)
     assert all(len(piece) <= max(limit, 700) for piece in pieces)
     whole = ExportTraceServiceRequest.FromString(body).resource_spans[0]
@@ -310,7 +310,7 @@ def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
     body = b"\x0a" + wire_cut._varint(len(inner)) + inner
     found = [
         group
-        for piece in wire_cut.pieces(body, PATH, 2_000)
+        for piece in wire_cut.requests(body, PATH, 2_000)
         for group in ExportTraceServiceRequest.FromString(piece).resource_spans
     ]
     assert len(found) > 5
@@ -320,14 +320,14 @@ def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
 def test_a_resource_too_large_to_repeat_is_not_cut() -> None:
     """Repeating it with every piece would make more of the request than it is."""
     big = traces(span(1, CALL), span(2, CALL), resource={"service.name": "x" * 2_000})
-    assert 1 == len(list(wire_cut.pieces(in_protobuf(big), PATH, 1_000)))
+    assert 1 == len(list(wire_cut.requests(in_protobuf(big), PATH, 1_000)))
 
 
 @pytest.mark.parametrize("damage", [b"\x0a\xff\xff\xff\x7f", b"\x0b", b"\xff" * 11, b"\x0d\x00"])
 def test_damage_beyond_the_first_slice_is_refused(damage: bytes) -> None:
     """A field that runs past the end, a field type that does not exist, a number without an end."""
     body = in_protobuf(payload(2_000))
-    assert len(body) > slices.MAX_SLICE
+    assert len(body) > pieces.MAX_PIECE
     with pytest.raises(BadPayload):
         read("traces", body + damage)
 

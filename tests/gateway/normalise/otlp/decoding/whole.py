@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TypeVar
 
-from gateway.normalise.otlp.decoding.slices import Slice
+from gateway.normalise.otlp.decoding.pieces import Piece
 
 T = TypeVar("T")
 
 
-def in_one(parts: Iterable[Slice[T]]) -> Slice[T]:
+def in_one(parts: Iterable[Piece[T]]) -> Piece[T]:
     """One slice of all of them."""
     every = list(parts)
-    return Slice(
+    return Piece(
         received=sum(part.received for part in every),
         items=[item for part in every for item in part.items],
         rejects=[reject for part in every for reject in part.rejects],

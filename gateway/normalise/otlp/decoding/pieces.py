@@ -12,21 +12,21 @@ from gateway.normalise.outcome import Reject
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-MAX_SLICE = 512 * 1024  # bytes of payload behind one slice
+MAX_PIECE = 512 * 1024  # bytes of payload behind one piece
 
 
 class Malformed(ValueError):
     """One item that cannot be read. Its message names a field."""
 
 
-class Slice(msgspec.Struct, Generic[T], kw_only=True):
+class Piece(msgspec.Struct, Generic[T], kw_only=True):
     """`received` counts what is in `items`, `rejects` and `ignored` together."""
 
     received: int = 0
     items: list[tuple[int, T]] = []  # place in the payload (from 0) and item
     rejects: list[Reject] = []  # malformed items; their neighbours are kept
     ignored: dict[str, int] = {}  # points that cannot count, by reason
-    ended: frozenset[str] = frozenset()  # of a large payload: traces that no later slice holds a span of
+    ended: frozenset[str] = frozenset()  # of a large payload: traces that no later piece holds a span of
 
 
 class ItemReader(Protocol[T_contra]):
@@ -39,7 +39,7 @@ class ItemReader(Protocol[T_contra]):
     def take(self, place: int, item: T_contra) -> None: ...
 
     def settle(self, ended: frozenset[str]) -> Iterable[None]:
-        """Book the calls of traces of which no later slice holds a span."""
+        """Book the calls of traces of which no later piece holds a span."""
 
     def finish(self) -> Iterable[None] | None:
         """Book what is left; a reader with much to book yields to give the event loop its turn."""

@@ -14,7 +14,7 @@ import pytest
 from gateway.errors import Refusal
 from gateway.http.budget import Budget, busy
 from gateway.http.services import ReceiverServices
-from gateway.http.slices import LARGE, aside, drive_aside
+from gateway.http.turns import LARGE, aside, drive_aside
 from gateway.monitoring.metrics import Metrics
 from gateway.normalise import any_format, otlp
 from gateway.normalise.options import Options

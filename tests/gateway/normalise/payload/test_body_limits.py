@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.normalise.payload.slices import SLICE_BYTES, SLICE_S, Allowance
+from gateway.normalise.payload.body_limits import SLICE_BYTES, SLICE_S, Allowance
 
 
 def test_many_bytes_end_a_slice() -> None:
@@ -15,7 +15,7 @@ def test_many_bytes_end_a_slice() -> None:
 def test_items_that_take_long_end_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time until the next slice may begin is not counted."""
     now = 100.0
-    monkeypatch.setattr("gateway.normalise.payload.slices.time.monotonic", lambda: now)
+    monkeypatch.setattr("gateway.normalise.payload.body_limits.time.monotonic", lambda: now)
     allowance, due = Allowance(), []
     for _ in range(3):
         due.append(allowance.is_due(300))
