@@ -6,7 +6,7 @@ from functools import partial
 
 from gateway.addresses.managing import CREATE, DELETE, LIST, SHOW, managed_by_keys, managing
 from gateway.api import allocation
-from gateway.api.allocation_lists import PUBLISH_JOBS, VERSIONS
+from gateway.api.lists.allocation import PUBLISH_JOBS, VERSIONS
 from gateway.http.address import WRITE, Address, BodyLimit
 from gateway.http.answers import JSON
 from gateway.http.requests import AddressHandler

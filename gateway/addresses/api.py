@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.api import clusters, costs, insights
-from gateway.api.cluster_lists import CLUSTERS, ClusterChanges, ClusterItem, OneCluster
-from gateway.api.insight_lists import COMMENTS, INSIGHTS
+from gateway.api.lists.clusters import CLUSTERS, ClusterChanges, ClusterItem, OneCluster
+from gateway.api.lists.insights import COMMENTS, INSIGHTS
 from gateway.api.measures import USAGE, USAGE_AMOUNT
 from gateway.http.address import READ, WRITE, Address
 from gateway.http.answers import JSON

@@ -6,7 +6,7 @@ from functools import partial
 
 from gateway.addresses.managing import CHANGE, CREATE, DELETE, LIST, SHOW, managed_by_keys, managing
 from gateway.api import connections
-from gateway.api.connection_lists import DROPS
+from gateway.api.lists.connections import DROPS
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.requests import AddressHandler

@@ -6,7 +6,7 @@ from functools import partial
 
 from gateway.addresses.managing import DELETE, SHOW, managed_by_keys, managing
 from gateway.api import budgets
-from gateway.api.budget_lists import ALERTS, OWNERS
+from gateway.api.lists.budgets import ALERTS, OWNERS
 from gateway.resources.budgets import AlertItem, OwnerItem
 
 _ALL = "/v2/budgets"

@@ -96,7 +96,7 @@ def managed_by_keys(
     noun, root = resource.noun, resource.root
     names = {LIST: f"read_{noun}s", CREATE: f"create_{noun}", SHOW: f"read_{noun}", CHANGE: f"update_{noun}",
              DELETE: f"delete_{noun}", **(names or {})}  # fmt: skip
-    said = {**_words(noun), SHOW: f"A {noun}".replace("_", " "), **(words or {})}
+    said = {**_words(noun), SHOW: _one(noun).capitalize(), **(words or {})}
 
     async def listed(request: KeyRequest[None]) -> Result:
         asking = asking_key(request)
@@ -202,8 +202,13 @@ def managed_by_people(
 
 def _words(noun: str) -> Mapping[str, str]:
     """The summaries of the calls, by verb."""
-    spoken = noun.replace("_", " ")
+    one = _one(noun)
     return {
-        LIST: f"List {spoken}s", CREATE: f"Create a {spoken}", SHOW: f"Show a {spoken}", CHANGE: f"Change a {spoken}",
-        DELETE: f"Delete a {spoken}",
+        LIST: f"List {noun.replace('_', ' ')}s", CREATE: f"Create {one}", SHOW: f"Show {one}",
+        CHANGE: f"Change {one}", DELETE: f"Delete {one}",
     }  # fmt: skip
+
+
+def _one(noun: str) -> str:
+    """With its article."""
+    return f"{'an' if noun[0] in 'aeio' else 'a'} {noun.replace('_', ' ')}"

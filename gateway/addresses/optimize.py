@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.addresses.managing import managing
 from gateway.api import recommendations
-from gateway.api.recommendation_lists import (
+from gateway.api.lists.recommendations import (
     RECOMMENDATION_COMMENTS,
     RECOMMENDATION_DIMENSIONS,
     RECOMMENDATION_TYPES,

@@ -20,7 +20,7 @@ from aiohttp import web
 from gateway.allocation.border import border, shown
 from gateway.allocation.difference import sources_of
 from gateway.allocation.faults import InvalidDefinition
-from gateway.api.allocation_lists import (
+from gateway.api.lists.allocation import (
     NAMESPACES,
     PUBLISH_JOBS,
     VERSIONS,

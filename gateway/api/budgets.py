@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from gateway.api.budget_lists import (
+from gateway.api.costs import moment
+from gateway.api.lists.budgets import (
     ALERTS,
     BUDGETS,
     OWNERS,
@@ -21,7 +22,6 @@ from gateway.api.budget_lists import (
     shown_budget,
     with_state,
 )
-from gateway.api.costs import moment
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.budgets.expansion import expanded
 from gateway.errors import Refusal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.api.cluster_lists import CLUSTERS, ClusterChanges, cluster_rows, one_cluster
+from gateway.api.lists.clusters import CLUSTERS, ClusterChanges, cluster_rows, one_cluster
 from gateway.http.requests import KeyRequest, Result
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from gateway.api.connection_lists import CONNECTIONS, DROPS, connection_rows, drop_rows, shown_connection
+from gateway.api.lists.connections import CONNECTIONS, DROPS, connection_rows, drop_rows, shown_connection
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.errors import Refusal
 from gateway.http.answers import JSON, send_pieces

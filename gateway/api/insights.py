@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.api.insight_lists import COMMENTS, INSIGHTS, comment_rows, insight_rows, shown, shown_comment
+from gateway.api.lists.insights import COMMENTS, INSIGHTS, comment_rows, insight_rows, shown, shown_comment
 from gateway.http.requests import KeyRequest, Result
 from spool.errors import NotThere, RegistryDamaged
 from spool.registry.insights import Draft

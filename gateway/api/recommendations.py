@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.api.recommendation_lists import (
+from gateway.api.lists.recommendations import (
     RECOMMENDATION_COMMENTS,
     RECOMMENDATION_DIMENSIONS,
     RECOMMENDATION_TYPES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.api.insight_lists import seconds
+from gateway.api.lists.insights import seconds
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from gateway.api.insight_lists import seconds
+from gateway.api.lists.insights import seconds
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.api.visible import Visible
 from gateway.errors import Refusal

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gateway.api.insight_lists import (
+from gateway.api.insights import comment_number
+from gateway.api.lists.insights import (
     COMMENTS,
     INSIGHTS_OF_PEOPLE,
     comment_rows,
@@ -16,7 +17,6 @@ from gateway.api.insight_lists import (
     shown_comment,
     shown_to_people,
 )
-from gateway.api.insights import comment_number
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices

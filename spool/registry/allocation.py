@@ -14,7 +14,7 @@ from typing import Any
 
 from spool.errors import Invalid
 from spool.registry.shared.documents import DocumentKind
-from spool.registry.texts import checked_text
+from spool.registry.texts import checked_text, optional_text
 
 # The kinds of texts, which are documents of their own: the others are read as a whole.
 VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-text"
@@ -129,11 +129,10 @@ def checked_namespace_id(id: str) -> str:
 
 def checked_namespace(draft: NamespaceDraft) -> NamespaceDraft:
     """The draft in its stored form; Invalid names the field and the rule."""
-    text = draft.description
     return replace(
         draft,
         name=checked_text("name", draft.name, MAX_NAME),
-        description=checked_text("description", text, MAX_DESCRIPTION) if text.strip() else "",
+        description=optional_text("description", draft.description, MAX_DESCRIPTION),
     )
 
 

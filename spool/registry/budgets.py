@@ -17,7 +17,7 @@ from spool.ledger.periods import beginning
 from spool.registry.insights import checked_amount
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.texts import check_one_of, checked_text
+from spool.registry.texts import check_one_of, checked_text, optional_text
 
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
 GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)
@@ -120,9 +120,7 @@ def checked_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
         alerts=_alerts("alerts", draft.alerts),
         forecast_alerts=_alerts("forecast_alerts", draft.forecast_alerts),
         channels=tuple(dict.fromkeys(checked_text("channels", name, MAX_NAME) for name in draft.channels)),
-        silent_reason=checked_text("silence.reason", draft.silent_reason, MAX_REASON)
-        if draft.silent_reason
-        else "",
+        silent_reason=optional_text("silence.reason", draft.silent_reason, MAX_REASON),
     )
 
 

@@ -36,7 +36,7 @@ from spool.registry.permission_sets import (
 )
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.texts import check_one_of, checked_text, storable
+from spool.registry.texts import check_one_of, checked_text, optional_text, storable
 
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000
@@ -356,11 +356,10 @@ def checked_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
         raise Invalid(f"the filters of a role have at most {limits.values} values (roles.max_values)")
     if len(draft.members) + len(draft.groups) > limits.members:
         raise Invalid(f"a role has at most {limits.members} members and groups (roles.max_members)")
-    description = draft.description.strip()
     return replace(
         draft,
         name=checked_text("name", draft.name, MAX_NAME),
-        description=checked_text("description", description, MAX_DESCRIPTION) if description else "",
+        description=optional_text("description", draft.description, MAX_DESCRIPTION),
         filters=tuple(map(_checked_filter, draft.filters)),
         permission_sets=_checked_sets(draft.permission_sets),
         members=tuple(sorted(set(map(checked_email, draft.members)))),

@@ -17,6 +17,14 @@ def checked_text(field: str, text: str, most: int) -> str:
     return text
 
 
+def optional_text(field: str, text: str, most: int) -> str:
+    """The text without blanks around it, which may be empty; Invalid above `most` printable characters."""
+    text = text.strip()
+    if len(text) > most or not text.isprintable():
+        raise Invalid(f"{field} has at most {most} printable characters")
+    return text
+
+
 def check_one_of(field: str, word: str, allowed: Collection[str]) -> None:
     if word not in allowed:
         raise Invalid(f"{field} must be {'one of ' * (len(allowed) > 1)}{', '.join(allowed)}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gateway.addresses.managing import DELETE, LIST, SHOW, managed_by_people
 from gateway.addresses.operator_call import call
-from gateway.api import allocation_lists
 from gateway.api.allocation import NAMESPACE
+from gateway.api.lists import allocation as allocation_lists
 from gateway.operator.money import allocation, allocation_diff
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 

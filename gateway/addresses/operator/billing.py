@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gateway.addresses.managing import CHANGE, CREATE, DELETE, LIST, SHOW, managed_by_people
 from gateway.addresses.operator_call import call
-from gateway.api import connection_lists
 from gateway.api.connections import CONNECTION
+from gateway.api.lists import connections as connection_lists
 from gateway.http.answers import JSON
 from gateway.operator.money import billing, connections, reconciliation, statements
 from gateway.schemas import OBJECT, TEXT

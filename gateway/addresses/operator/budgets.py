@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gateway.addresses.managing import DELETE, SHOW, managed_by_people
 from gateway.addresses.operator_call import call
-from gateway.api import budget_lists
 from gateway.api.budgets import BUDGET
+from gateway.api.lists import budgets as budget_lists
 from gateway.api.views import VIEW
 from gateway.operator.address import SLICED
 from gateway.operator.money import budgets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.addresses.operator_call import call
-from gateway.api import insight_lists
+from gateway.api.lists import insights as insight_lists
 from gateway.operator import insights
 from gateway.operator.address import SLICED
 from spool.registry.permission_sets import VIEW_COSTS, WORK_ON_INSIGHTS

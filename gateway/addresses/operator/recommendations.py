@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.addresses.operator_call import call
-from gateway.api import recommendation_lists
+from gateway.api.lists import recommendations as recommendation_lists
 from gateway.api.recommendations import NewComments, OneMessage, RecommendationChanges, TypeChanges
 from gateway.operator.address import NOTHING, SLICED
 from gateway.operator.money import recommendations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.addresses.operator_call import call
-from gateway.api import cluster_lists
+from gateway.api.lists import clusters as cluster_lists
 from gateway.operator.senders import clusters, container_files, devices
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
 

@@ -57,15 +57,15 @@ def resource_commands(
     noun: str,
     path: str,
     help: Mapping[str, str],
-    required: Collection[str] = (),
 ) -> None:
     """
     Adds the commands on one of a resource that `help` names: `create`, `show`, `edit` and `delete`.
 
-    They are for a resource whose fields all have options; others have those of these that are as plain.
+    They are for a resource whose fields all have options; others have those of these that are as plain. A new
+    one needs the fields that have no default.
     """
 
-    @described_by(new, required=required)
+    @described_by(new, required=[each.name for each in msgspec.structs.fields(new) if each.required])
     @as_json
     @with_client
     def create(client: OperatorClient, as_json: bool, **given: Any) -> None:

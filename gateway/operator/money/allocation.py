@@ -7,7 +7,7 @@ from gateway.api.allocation import (
     what_it_would_be,
     with_text,
 )
-from gateway.api.allocation_lists import (
+from gateway.api.lists.allocation import (
     ALL_VERSIONS,
     PUBLISH_JOBS,
     job_rows,

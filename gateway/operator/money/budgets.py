@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from gateway.api.budget_lists import ALERTS, OWNERS, alert_rows, alerts_of_now, owner_rows
+from gateway.api.lists.budgets import ALERTS, OWNERS, alert_rows, alerts_of_now, owner_rows
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
 from gateway.operator.money.visible import budget_of, visible_to

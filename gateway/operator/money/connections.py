@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.api.connection_lists import DROPS, drop_rows
 from gateway.api.connections import send_month
+from gateway.api.lists.connections import DROPS, drop_rows
 from gateway.http.requests import Result
 from gateway.intake.billing_connections import BillingConnections
 from gateway.operator.requests import OperatorRequest

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from gateway.api import recommendations as by_key
-from gateway.api.recommendation_lists import (
+from gateway.api.lists.recommendations import (
     RECOMMENDATION_COMMENTS,
     RECOMMENDATION_DIMENSIONS,
     RECOMMENDATION_TYPES,

@@ -107,16 +107,16 @@ class AllocationTable(DocumentTable[Namespace]):
         made = Namespace(
             id=allocation.checked_namespace_id(id), created=now, last_updated=now, **stated(drafted)
         )
-        return await self._add(made, check=_any_name, most=most, actor=actor)
+        return await self._add(made, most=most, actor=actor)
 
     async def change_namespace(self, id: str, changes: Mapping[str, str], *, actor: Actor) -> Namespace:
         """Set `name` and `description`, where given."""
 
         def edit(before: Namespace) -> Namespace:
-            draft = NamespaceDraft(**{**stated(before, NamespaceDraft), **changes})
-            return replace(before, **stated(allocation.checked_namespace(draft)))
+            drafted = allocation.checked_namespace(self._redrafted(before, changes))
+            return replace(before, **stated(drafted))
 
-        return await self._edit(id, edit, check=_any_name, actor=actor)
+        return await self._edit(id, edit, actor=actor)
 
     async def delete_namespace(self, id: str, *, actor: Actor) -> None:
         """
@@ -315,10 +315,6 @@ class AllocationTable(DocumentTable[Namespace]):
 
 def _all(rows: RegistryRows) -> _Kept:
     return _Kept(namespaces=NAMESPACES.all(rows), versions=VERSIONS.all(rows), jobs=JOBS.all(rows))
-
-
-def _any_name(rows: RegistryRows, kept: Mapping[str, Namespace], namespace: Namespace) -> None:
-    """Its id is what is unique of a namespace."""
 
 
 def _delete_versions(rows: RegistryRows, namespace: Namespace) -> None:

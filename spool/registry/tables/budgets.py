@@ -94,9 +94,7 @@ class BudgetTable(DocumentTable[SpendBudget]):
         now = self._changes.clock.now()
 
         def edit(before: SpendBudget) -> SpendBudget:
-            drafted = budgets.checked_budget(
-                BudgetDraft(**{**stated(before, BudgetDraft), **changes}), now=now
-            )
+            drafted = budgets.checked_budget(self._redrafted(before, changes), now=now)
             if "per" in changes:
                 _check_owners(drafted, known)
             is_judged_anew = any(getattr(before, name) != getattr(drafted, name) for name in RULES)

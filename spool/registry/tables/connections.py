@@ -73,13 +73,13 @@ class ConnectionTable(DocumentTable[BillingConnection]):
         """Set the fields of a draft that are given."""
 
         def edit(before: BillingConnection) -> BillingConnection:
-            draft = ConnectionDraft(**{**stated(before, ConnectionDraft), **changes})
-            return replace(before, **stated(checked_connection(draft)))
+            return replace(before, **stated(checked_connection(self._redrafted(before, changes))))
 
         return await self._edit(id, edit, check=_check, actor=actor)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        await self._remove(id, check=_nothing_hangs_on_it, actor=actor)
+        """Its drops are forgotten where they are kept."""
+        await self._remove(id, actor=actor)
 
     async def _make(
         self, id: str, draft: ConnectionDraft, *, most: int | None, actor: Actor
@@ -93,7 +93,3 @@ class ConnectionTable(DocumentTable[BillingConnection]):
 
 def _check(rows: RegistryRows, kept: Mapping[str, BillingConnection], connection: BillingConnection) -> None:
     check_name(kept.values(), connection, noun="billing connection")
-
-
-def _nothing_hangs_on_it(rows: RegistryRows, connection: BillingConnection) -> None:
-    """Drops are forgotten where they are kept."""

@@ -24,13 +24,17 @@ class ManagedDocument(Identified, Protocol):
     """With the times at which it was made and changed: epoch seconds."""
 
     @property
-    def name(self) -> str: ...
-
-    @property
     def created(self) -> float: ...
 
     @property
     def last_updated(self) -> float: ...
+
+
+class NamedDocument(ManagedDocument, Protocol):
+    """One that people find by its name."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class MemoryTable(Protocol):
@@ -47,6 +51,7 @@ class MemoryTable(Protocol):
 
 
 Row = TypeVar("Row", bound=ManagedDocument)
+NamedRow = TypeVar("NamedRow", bound=NamedDocument)
 
 
 class RowKind(Protocol[Row]):
@@ -104,23 +109,11 @@ class DocumentTable(Generic[Row]):
         """NotThere if there is none."""
         return self._found(self._rows, id)
 
-    def named(self, name: str) -> Row | None:
-        """The row of this name, whatever the case."""
-        wanted = name.strip().casefold()
-        return next((row for row in self.all() if row.name.casefold() == wanted), None)
-
-    def find_any(self, word: str) -> Row:
-        """The row of this id, else of this name. NotThere if there is neither."""
-        row = next((row for row in self.all() if row.id == word), None) or self.named(word)
-        if row is None:
-            raise NotThere(f"there is no {self.kind.noun} with this id or name")
-        return row
-
     def count(self) -> int:
         """How many there are of those that are made and deleted."""
         return len(self._rows)
 
-    async def _add(self, row: Row, *, check: Check[Row], most: int | None, actor: Actor) -> Row:
+    async def _add(self, row: Row, *, check: Check[Row] | None = None, most: int | None, actor: Actor) -> Row:
         """NotAllowed when there are `most`, or a key made as many as it leaves free; None for any number."""
         noun = self.kind.noun
 
@@ -132,7 +125,8 @@ class DocumentTable(Generic[Row]):
                 raise NotAllowed(f"there are {most} {noun}s ({self.limit}); delete one")
             if most is not None:
                 check_share(rows, self.limit, kept, most, actor)
-            check(rows, kept, row)
+            if check is not None:
+                check(rows, kept, row)
             self.kind.put(rows, row)
             note_maker(rows, self.limit, row.id, actor)
             rows.add_audit(row.created, actor, f"{self.action}.create", row.id, after=self._shown(row))
@@ -145,7 +139,7 @@ class DocumentTable(Generic[Row]):
         id: str,
         edit: Callable[[Row], Row],
         *,
-        check: Check[Row],
+        check: Check[Row] | None = None,
         version: str | None = None,
         actor: Actor,
         **stamp: Any,
@@ -164,7 +158,8 @@ class DocumentTable(Generic[Row]):
             after: Row = edited(before, edit(before), last_updated=now, **stamp)  # type: ignore[type-var]
             if after is before:
                 return before
-            check(rows, kept, after)
+            if check is not None:
+                check(rows, kept, after)
             self.kind.put(rows, after)
             names = [name for name in names_of(self.draft) if getattr(before, name) != getattr(after, name)]
             was, is_now = self._shown(before, names), self._shown(after, names)
@@ -173,13 +168,20 @@ class DocumentTable(Generic[Row]):
 
         return await self._changes.change(work, self._remember)
 
-    async def _remove(self, id: str, *, check: Callable[[RegistryRows, Row], None], actor: Actor) -> None:
+    def _redrafted(self, before: Row, changes: Mapping[str, Any]) -> Any:
+        """The draft of a row with the fields that are changed; not checked."""
+        return self.draft(**{**stated(before, self.draft), **changes})
+
+    async def _remove(
+        self, id: str, *, check: Callable[[RegistryRows, Row], None] | None = None, actor: Actor
+    ) -> None:
         """`check` raises if the row has to stay, and takes away what goes with it."""
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> None:
             before = self._found(self.kind.all(rows), id)
-            check(rows, before)
+            if check is not None:
+                check(rows, before)
             self.kind.delete(rows, id)
             forget_maker(rows, self.limit, id)
             rows.add_audit(now, actor, f"{self.action}.delete", id, before=self._shown(before))
@@ -208,6 +210,22 @@ class DocumentTable(Generic[Row]):
         self._set({kept: row for kept, row in self._rows.items() if kept != id})
 
 
+class NamedTable(DocumentTable[NamedRow]):
+    """A table whose rows are found by their names, too."""
+
+    def named(self, name: str) -> NamedRow | None:
+        """The row of this name, whatever the case."""
+        wanted = name.strip().casefold()
+        return next((row for row in self.all() if row.name.casefold() == wanted), None)
+
+    def find_any(self, word: str) -> NamedRow:
+        """The row of this id, else of this name. NotThere if there is neither."""
+        row = next((row for row in self.all() if row.id == word), None) or self.named(word)
+        if row is None:
+            raise NotThere(f"there is no {self.kind.noun} with this id or name")
+        return row
+
+
 def names_of(draft: type[Any]) -> tuple[str, ...]:
     return tuple(each.name for each in fields(draft))
 
@@ -217,7 +235,7 @@ def stated(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
     return {name: getattr(draft, name) for name in names_of(kind or type(draft))}
 
 
-def check_name(kept: Iterable[ManagedDocument], row: ManagedDocument, *, noun: str) -> None:
+def check_name(kept: Iterable[NamedDocument], row: NamedDocument, *, noun: str) -> None:
     """AlreadyThere if another one has its name, whatever the case."""
     name = row.name.casefold()
     if any(each.name.casefold() == name and each.id != row.id for each in kept):

@@ -16,13 +16,13 @@ from spool.registry.operators import Actor
 from spool.registry.roles import BUILTIN, ROLES, Holder, Rights, Role, RoleDraft, RoleLimits, Roles
 from spool.registry.rows import RegistryRows
 from spool.registry.shared import makers
-from spool.registry.tables.documents import Check, DocumentTable, check_name, stated
+from spool.registry.tables.documents import Check, NamedTable, check_name, stated
 from spool.registry.texts import check_dimensions
 
 _SHOWN = 10  # holders of a role that a message names
 
 
-class RoleTable(DocumentTable[Role]):
+class RoleTable(NamedTable[Role]):
     """
     Create, change and delete roles. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
 
@@ -87,7 +87,7 @@ class RoleTable(DocumentTable[Role]):
         """
 
         def edit(before: Role) -> Role:
-            drafted = roles.checked_role_draft(RoleDraft(**{**stated(before, RoleDraft), **changes}), limits)
+            drafted = roles.checked_role_draft(self._redrafted(before, changes), limits)
             if "filters" in changes:
                 check_dimensions(roles.dimensions(drafted), known)
             return replace(before, **stated(drafted))

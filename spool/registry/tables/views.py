@@ -14,12 +14,12 @@ from spool.registry.budgets import BUDGETS
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 from spool.registry.shared import makers
-from spool.registry.tables.documents import DocumentTable, check_name, stated
+from spool.registry.tables.documents import NamedTable, check_name, stated
 from spool.registry.texts import check_dimensions
 from spool.registry.views import DIMENSIONAL, VIEWS, View, ViewDraft
 
 
-class ViewTable(DocumentTable[View]):
+class ViewTable(NamedTable[View]):
     """
     Create, change and delete views. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
 
@@ -52,7 +52,7 @@ class ViewTable(DocumentTable[View]):
         """
 
         def edit(before: View) -> View:
-            drafted = views.checked_view(ViewDraft(**{**stated(before, ViewDraft), **changes}))
+            drafted = views.checked_view(self._redrafted(before, changes))
             if not DIMENSIONAL.isdisjoint(changes):
                 check_dimensions(views.dimensions(drafted), known)
             return replace(before, **stated(drafted))

@@ -90,12 +90,13 @@ def test_the_words_of_a_field_are_the_help_of_its_option() -> None:
 
 def test_a_plain_resource_has_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """
-    Those that have help, on its path; a change without anything to change is refused before it is asked.
+    Those that have help, on its path; a change without anything to change is refused before it is asked, and so is
+    a new one without a field that has no default.
     """
     monkeypatch.setattr("gateway.cli.operator.client.OperatorClient", Asked)
     group = click.Group("crates")
     help = {"create": "Create one.", "show": "Show one.", "edit": "Change one.", "delete": "Delete one."}
-    resource_commands(group, NewCrate, noun="crate", path="/crates", help=help, required=("name",))
+    resource_commands(group, NewCrate, noun="crate", path="/crates", help=help)
 
     def asks(*words: str) -> tuple[int, str]:
         done = CliRunner().invoke(group, [*words, "--data", str(tmp_path)])
@@ -115,6 +116,7 @@ def test_a_plain_resource_has_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_
         ("PATCH", "/crates/1", {"max_weight": "2"}),
         ("DELETE", "/crates/1", None),
     ] == ASKED
+    assert "Missing option '--name'" in asks("create")[1]
     code, output = asks("edit", "1")
     assert (2, True) == (code, "tollhouse crates edit --help" in output)
     few = click.Group("crates")

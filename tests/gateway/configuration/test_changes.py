@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exporters.settings import UpstreamSettings
 from gateway.configuration.changes import LIVE, change
 from gateway.configuration.sections import Config, PriceOverride, PriceSettings, ServerSettings
+from spool.registry.registry import Registry  # noqa: F401 - imports every table
+from spool.registry.tables.documents import DocumentTable
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,6 +59,23 @@ def test_tls_is_renewed_and_not_switched(
     found = change(config(running), config(new))
     assert is_taken == (not found.needs_restart)
     assert found.config == config(new if is_taken else running)
+
+
+def test_the_bounds_of_tables_are_taken_over() -> None:
+    """They are asked for whenever a row is made: the section of each is in LIVE."""
+    bounds = {table.limit for table in tables() if table.__module__.startswith("spool.")}
+    assert len(bounds) > 4
+    assert set() == {bound for bound in bounds if bound.partition(".")[0] not in LIVE}
+
+
+def tables() -> Iterator[type[DocumentTable[Any]]]:
+    """Every table of documents that has a bound."""
+    waiting: list[type[DocumentTable[Any]]] = [DocumentTable]
+    while waiting:
+        found = waiting.pop()
+        waiting += found.__subclasses__()
+        if hasattr(found, "limit"):
+            yield found
 
 
 def test_the_document_names_what_is_taken_over() -> None:

@@ -277,7 +277,7 @@ DRAFT = RoleDraft(name="Search", data_access=LIMITED, filters=(team("search"),))
     [
         ({"name": " "}, "name has 1 to"),
         ({"name": "x" * 201}, "name has 1 to"),
-        ({"description": "x" * 2001}, "description has 1 to"),
+        ({"description": "x" * 2001}, "description has at most"),
         ({"data_access": "some"}, "full, limited, none"),
         ({"filters": ()}, "needs at least one filter"),
         ({"data_access": FULL}, "filters go with data_access limited"),

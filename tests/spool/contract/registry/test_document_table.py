@@ -16,7 +16,7 @@ from spool.registry.registry import Registry
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.tables.documents import DocumentTable, check_name, stated
+from spool.registry.tables.documents import DocumentTable, NamedTable, check_name, stated
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
@@ -39,7 +39,7 @@ class Rack(RackDraft):
     last_updated: float
 
 
-class RackTable(DocumentTable[Rack]):
+class RackTable(NamedTable[Rack]):
     kind, draft, limit, action = DocumentKind("rack", Rack, "rack"), RackDraft, "racks.max", "rack"
 
     async def create(self, id: str, draft: RackDraft, *, actor: Actor = ADA) -> Rack:
@@ -64,6 +64,24 @@ def _check(rows: RegistryRows, kept: Mapping[str, Rack], rack: Rack) -> None:
 def _check_empty(rows: RegistryRows, rack: Rack) -> None:
     if rack.books:
         raise NotAllowed("it is not empty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteDraft:
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note(NoteDraft):
+    id: str
+    created: float
+    last_updated: float
+
+
+class NoteTable(DocumentTable[Note]):
+    """Without a name, and without a rule among its rows."""
+
+    kind, draft, limit, action = DocumentKind("note", Note, "note"), NoteDraft, "notes.max", "note"
 
 
 async def opened(registry: Registry) -> RackTable:
@@ -94,6 +112,19 @@ async def test_rows_are_there_after_a_restart(open_registry: RegistryOpener, clo
         assert (1, None) == (each.count(), each.find("b"))
         with pytest.raises(NotThere, match="there is no rack with this id or name"):
             each.find_any("b")
+
+
+async def test_rows_need_neither_names_nor_checks(open_registry: RegistryOpener) -> None:
+    """A table states a rule only where it has one."""
+    table = NoteTable(changes_of(await open_registry()))
+    await table.load()
+    made = await table._add(Note(id="a", created=1.0, last_updated=1.0, text="one"), most=1, actor=ADA)
+    await table._edit(
+        "a", lambda row: replace(row, **stated(table._redrafted(row, {"text": "two"}))), actor=ADA
+    )
+    assert ("one", "two") == (made.text, table.get("a").text)
+    await table._remove("a", actor=ADA)
+    assert 0 == table.count()
 
 
 async def test_ids_and_names_are_unique_and_rows_are_bounded(open_registry: RegistryOpener) -> None:
