@@ -221,15 +221,15 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
     @config_option
     @click.option(
         "--as",
-        "actor",
+        "asking",
         metavar="EMAIL",
         help=f"Who asks, for the audit list; default: {AS_ENV}, `operators.local`, or USER@HOSTNAME.",
     )
     @functools.wraps(command)
-    def prepared(*, data: Path | None, config: Path | None, actor: str | None, **rest: object) -> None:
+    def prepared(*, data: Path | None, config: Path | None, asking: str | None, **rest: object) -> None:
         settings = installation(config, data)
         command(
-            OperatorClient(settings, actor or local_address(settings), has_file=config is not None), **rest
+            OperatorClient(settings, asking or local_address(settings), has_file=config is not None), **rest
         )
 
     return prepared

@@ -20,7 +20,14 @@ list_command(
     "list",
     root="events",
     columns=COLUMNS,
-    filters={"type": "", "subject": "", "source": "", "state": "open or closed."},
+    filters={
+        "type": "",
+        "subject": "",
+        "source": "",
+        "state": "open or closed.",
+        "start_time": "From this time on: RFC 3339.",
+        "end_time": "Before this time: RFC 3339.",
+    },
     help="List the newest usage events. The amount is what the mapping of the type in upstream.events names.",
 )
 

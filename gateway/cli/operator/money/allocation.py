@@ -94,6 +94,7 @@ def publish(client: OperatorClient, file: Path, namespace: str, base: int | None
     "--namespace", multiple=True, metavar="ID", help="May repeat; an empty one is the default namespace."
 )
 @click.option("--is-in-force", multiple=True, help="true or false.")
+@click.option("--last-updated-by", multiple=True, metavar="NAME", help="Who published it; may repeat.")
 @paged
 @with_client
 def versions(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
@@ -117,6 +118,7 @@ def show(client: OperatorClient, version: str, namespace: str, as_json: bool) ->
 @click.option(
     "--namespace", multiple=True, metavar="ID", help="May repeat; an empty one is the default namespace."
 )
+@click.option("--submitted-by", multiple=True, metavar="NAME", help="May repeat.")
 @paged
 @with_client
 def jobs(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
@@ -140,11 +142,13 @@ def namespaces() -> None:
 
 
 @namespaces.command(name="list")
+@click.option("--id", multiple=True, metavar="ID", help="May repeat.")
+@click.option("--name", multiple=True, metavar="NAME", help="May repeat.")
 @paged
 @with_client
-def list_namespaces(client: OperatorClient, page: PageRequest) -> None:
+def list_namespaces(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
     """List the namespaces beside the default one."""
-    show_page(client, page, "namespaces", _NAMESPACE_COLUMNS, {}, path="/allocation/namespaces")
+    show_page(client, page, "namespaces", _NAMESPACE_COLUMNS, filters, path="/allocation/namespaces")
 
 
 @namespaces.command()

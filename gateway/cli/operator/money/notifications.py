@@ -9,6 +9,7 @@ import click
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
 from gateway.cli.output import as_json, show_fields, show_json
+from spool.registry.notices import CHANNEL_STATES
 
 COLUMNS = ("id", "state", "severity", "at", "attempts", "title", "error")
 CHANNEL_COLUMNS = ("name", "type", "state", "waiting", "sent", "failed", "insights", "reason")
@@ -39,11 +40,13 @@ list_command(
 
 
 @notifications.command()
+@click.option("--state", multiple=True, help=f"{', '.join(CHANNEL_STATES)}; may repeat.")
+@click.option("--type", multiple=True, help="Such as webhook; may repeat.")
 @paged
 @with_client
-def channels(client: OperatorClient, page: PageRequest) -> None:
+def channels(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
     """List the channels, with what waits and why."""
-    show_page(client, page, "notification_channels", CHANNEL_COLUMNS, {})
+    show_page(client, page, "notification_channels", CHANNEL_COLUMNS, filters)
 
 
 @notifications.command()

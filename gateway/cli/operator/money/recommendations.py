@@ -11,6 +11,7 @@ import orjson
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
 from gateway.cli.output import as_json, printable, show_fields, show_json, show_table
+from spool.ledger.queries import DIMENSIONS
 from spool.registry.insights import STATUSES
 from spool.registry.recommendations import CONFIDENCES
 
@@ -37,11 +38,7 @@ list_command(
         "open": "true: the last look found it; or false.",
         "confidence": f"{', '.join(CONFIDENCES)}.",
         "assignee": "",
-        "team": "",
-        "user": "",
-        "model": "",
-        "provider": "",
-        "source": "",
+        **dict.fromkeys(DIMENSIONS, ""),
     },
     help="List the recommendations, the largest savings first.",
 )
@@ -140,11 +137,13 @@ def delete_comment(client: OperatorClient, id: str, number: str, as_json: bool) 
 
 
 @recommendations.command()
+@click.option("--enabled", multiple=True, help="true or false.")
+@click.option("--confidence", multiple=True, help=f"{', '.join(CONFIDENCES)}; may repeat.")
 @paged
 @with_client
-def types(client: OperatorClient, page: PageRequest) -> None:
+def types(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
     """List the types of recommendations, with the least that each tells."""
-    show_page(client, page, "recommendation_types", TYPE_COLUMNS, {})
+    show_page(client, page, "recommendation_types", TYPE_COLUMNS, filters)
 
 
 @recommendations.command("type")
