@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from gateway.addresses.managing import CHANGE, CREATE, DELETE, LIST, SHOW, managed_by_keys, managing
 from gateway.api import connections
+from gateway.api.kept.drop_rows import MONTH_ROWS
 from gateway.api.lists.connections import DROPS
-from gateway.http.address import WRITE, Address
+from gateway.http.address import READ, WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.requests import AddressHandler
 from gateway.receivers import billing
@@ -73,12 +75,11 @@ ROWS = (
         "GET", _DROPS, connections.read_billing_drops, "The drops of a connection of which rows stand",
         scope="read_billing_external_billing_drops", endpoint="billing", lists=DROPS, item=_DROP_KEPT,
     ),
-    _drops(
+    replace(_drops(
         "GET", _DROPS + "/{month}", connections.read_billing_drop,
-        "The rows of a month, every operation applied in order",
-        scope="read_billing_external_billing_drops_month", endpoint="billing/month",
-        gives={JSON: closed({"billing_drop": array(OBJECT)})},
-    ),
+        "The rows of a month, every operation applied in order; all of them where no page is asked for",
+        scope="read_billing_external_billing_drops_month", endpoint="billing/month", lists=MONTH_ROWS, item=OBJECT,
+    ), refusals=(*READ, 404, 410)),
     *managed_by_keys(
         connections.CONNECTION, _ALL, "connection_id", group="connections", endpoint="connections",
         one_endpoint="connections/one",

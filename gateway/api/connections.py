@@ -7,18 +7,20 @@ The keys that send drops read nothing here: their scopes are write-only.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
 
+from gateway.api.kept.drop_rows import MONTH_ROWS, MonthRows, whole_month
 from gateway.api.lists.connections import CONNECTIONS, DROPS, connection_rows, drop_rows, shown_connection
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.errors import Refusal
 from gateway.http.answers import JSON, send_pieces
 from gateway.http.budget import Lease
-from gateway.http.lists import MemoryRows
+from gateway.http.lists import List, MemoryRows, Rows
 from gateway.http.requests import KeyRequest, Result
 from gateway.intake.billing_connections import BillingConnections, ShownConnection
 from gateway.resources.connections import (
@@ -32,6 +34,17 @@ from gateway.resources.declaration import stated
 from spool.billing.drops import month_text
 from spool.errors import NotThere
 from spool.registry.connections import BillingConnection, ConnectionDraft, S3Bucket
+
+Row = TypeVar("Row")
+
+
+class MonthRequest(Protocol):
+    """A request of a key or of a person."""
+
+    http: web.Request
+
+    async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]: ...
+
 
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
@@ -78,19 +91,25 @@ async def read_billing_drops(request: KeyRequest[None]) -> Result:
     return await request.list(DROPS, drop_rows(connections, request.word("connection_id")))
 
 
-async def read_billing_drop(request: KeyRequest[None]) -> web.StreamResponse:
+async def read_billing_drop(request: KeyRequest[None]) -> Result:
     connections = request.services.billing_connections
     id, month = request.word("connection_id"), request.word("month")
-    return await send_month(request.http, connections, id, month, lease=request.lease)
+    return await send_month(request, connections, id, month, lease=request.lease)
 
 
 async def send_month(
-    request: web.Request, connections: BillingConnections, id: str, month: str, *, lease: Lease
-) -> web.StreamResponse:
+    request: MonthRequest,
+    connections: BillingConnections,
+    id: str,
+    month: str,
+    *,
+    lease: Lease,
+) -> Result:
     """
-    The rows of a month as the operations left them, inflated while they are sent; NotThere if there are none.
+    The rows of a month as the operations left them; NotThere if there are none.
 
-    What this holds counts in the lease. Refusal 503 if there is no room.
+    A page of them for who asks for a part; else all, inflated while they are sent: a client that knows of no
+    pages must not lose rows. What this holds counts in the lease. Refusal 503 if there is no room.
     """
     if not _MONTH.fullmatch(month):
         raise Refusal(400, "invalid_month", "A month is written YYYY-MM.")
@@ -99,8 +118,11 @@ async def send_month(
     hours = await drops.month(id, month)
     if not hours:
         raise NotThere("this connection has no rows of this month")
+    if request.http.query:
+        return await request.list(MONTH_ROWS, MonthRows(hours))
+    behind = whole_month(sum(hour.rows for hour in hours))
     return await send_pieces(
-        request, chain((b'{"billing_drop":',), month_text(hours), (b"}",)), content_type=JSON
+        request.http, chain((b'{"billing_drop":',), month_text(hours), (behind,)), content_type=JSON
     )
 
 

@@ -36,7 +36,7 @@ REFUSALS: Mapping[int, str] = {
     403: "The key lacks the scope that the message names",
     404: "There is no such thing",
     409: "The state of the thing does not allow it",
-    410: "The device was revoked",
+    410: "It is over: the device was revoked, or what the cursor is of was replaced",
     413: "The body is over the limit that the message names",
     415: "The media type or the content coding is not taken here",
     422: "The definition has faults: `errors` has each of them with its value and its path; or the question asks too "

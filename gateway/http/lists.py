@@ -126,11 +126,33 @@ async def envelope(
 
     return {
         listed.root: await asyncio.to_thread(shown) if len(page.rows) > MAX_LIMIT else shown(),
+        **_beside(listed, wanted, page, _cursors(listed, wanted, page, secret)),
+    }
+
+
+def envelope_of(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
+    """What stands beside the rows of a list that is one page, of so many rows at most."""
+    key, order = listed.default_sort
+    wanted = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
+    beside = _beside(listed, wanted, page, _cursors(listed, wanted, page, b""))
+    beside["pagination"]["item_count"] = page.total
+    return beside
+
+
+def empty_page(*, total: int) -> ListPage[Any]:
+    """A page of which the rows are elsewhere."""
+    return ListPage(rows=[], keys=[], before=False, after=False, total=total)
+
+
+def _beside(
+    listed: List[Row], wanted: PageQuery, page: ListPage[Row], cursors: Mapping[str, object]
+) -> dict[str, Any]:
+    return {
         "pagination": {
             "page_count": math.ceil(page.total / wanted.limit),
             "item_count": len(page.rows),
             "total_count": page.total,
-            "cursor": _cursors(listed, wanted, page, secret),
+            "cursor": cursors,
         },
         "filtering": {
             "available": [

@@ -43,13 +43,14 @@ class StoredDrop:
 class HourRows:
     """
     The rows of an hour that one drop brought: `size` in bytes of JSON, `body` compressed, commas between
-    rows.
+    rows. `drop` is the number of that drop, once they are kept.
     """
 
     hour: int  # epoch seconds of its start
     rows: int
     size: int
     body: bytes
+    drop: int = 0
 
     @property
     def stored(self) -> int:

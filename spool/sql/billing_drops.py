@@ -35,7 +35,7 @@ _SIZE = f"""
     SELECT CAST(coalesce(sum(rows), 0) AS bigint), CAST(coalesce(sum(bytes), 0) AS bigint),
            CAST(coalesce(sum(length(body)), 0) + coalesce(max(bytes), 0) AS bigint)
       FROM {{schema}}.billing_rows WHERE {_OF_MONTH} AND hour NOT IN :hours"""
-_ROWS = select("billing_rows", ("hour", "rows", "bytes", "body"))
+_ROWS = select("billing_rows", ("hour", "rows", "bytes", "body", "number"))
 _MONTH = f"{_ROWS} WHERE {_OF_MONTH} ORDER BY hour, number"
 _HAS = f"SELECT EXISTS (SELECT 1 FROM {{schema}}.billing_drops WHERE {_OF_MONTH} AND id = :id)"
 _STORED = "SELECT CAST(coalesce(sum(stored), 0) AS bigint) FROM {schema}.billing_months"
@@ -94,7 +94,10 @@ class SqlBillingDrops:
 
     async def month(self, connection: str, month: str) -> Sequence[HourRows]:
         found = await self._all(_MONTH, connection=connection, month=month)
-        return [HourRows(hour=hour, rows=rows, size=size, body=body) for hour, rows, size, body in found]
+        return [
+            HourRows(hour=hour, rows=rows, size=size, body=body, drop=drop)
+            for hour, rows, size, body, drop in found
+        ]
 
     async def has(self, connection: str, month: str, id: str) -> bool:
         [[found]] = await self._all(_HAS, connection=connection, month=month, id=id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.addresses.managing import CHANGE, CREATE, DELETE, LIST, SHOW, managed_by_people
 from gateway.addresses.operator_call import call
 from gateway.api.connections import CONNECTION
+from gateway.api.kept.drop_rows import MONTH_ROWS
 from gateway.api.lists import connections as connection_lists
 from gateway.http.answers import JSON
 from gateway.operator.money import billing, connections, reconciliation, statements
@@ -21,7 +22,8 @@ ROWS = (
                        words={DELETE: "Delete a billing connection and its rows"}),
     call("GET", "/connections/{id}/drops", VIEW_COSTS, connections.list_drops, "List the drops of a connection",
          lists=connection_lists.DROPS),
-    call("GET", "/connections/{id}/drops/{month}", VIEW_COSTS, connections.show_month, "Show the rows of a month"),
+    call("GET", "/connections/{id}/drops/{month}", VIEW_COSTS, connections.show_month, "Show the rows of a month",
+         lists=MONTH_ROWS),
     call("GET", "/statements", VIEW_COSTS, statements.list_statements,
          "List what providers billed, by source and month", lists=statements.STATEMENTS),
     call("POST", "/statements", MODIFY_BILLING, statements.import_statements, "Import reports of providers",

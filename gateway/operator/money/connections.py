@@ -20,7 +20,7 @@ async def list_drops(request: OperatorRequest[None]) -> Result:
 async def show_month(request: OperatorRequest[None]) -> Result:
     connections, id, month = _connections(request), request.word("id"), request.word("month")
     with request.services.installation.budget.lease(OPERATORS) as lease:
-        return await send_month(request.http, connections, id, month, lease=lease)
+        return await send_month(request, connections, id, month, lease=lease)
 
 
 def _connections(request: OperatorRequest[Any]) -> BillingConnections:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 import pytest
@@ -202,6 +203,49 @@ async def test_what_is_not_there_is_404(serving: Serving) -> None:
         assert expected == (await manager.ask("GET", path))[0], path
 
 
+async def test_a_month_in_pages(serving: Serving) -> None:
+    """Together they are the whole month; rows added meanwhile are not among them, and replaced ones end the walk."""
+    manager, path = await Manager.of(serving), f"{DROPS.format('c-1')}/2026-11"
+    await serving.make_connection("c-1")
+    for drop in range(3):
+        services = [{**row(1, hour, f"{drop}.50"), "resource/service": f"s{hour}"} for hour in (2, 1, 1)]
+        assert 200 == (await manager.drop("c-1", services)).status
+    _, whole = await manager.ask("GET", path)
+    assert {"billing_drop", "pagination", "filtering", "sorting"} == set(whole)
+    assert (1, 9, 9) == tuple(
+        whole["pagination"][name] for name in ("page_count", "item_count", "total_count")
+    )
+
+    async def walk(query: str, word: str = "next") -> list[Row]:
+        found: list[Row] = []
+        while True:
+            status, page = await manager.ask("GET", f"{path}?{query}")
+            assert 200 == status, page
+            found += page["billing_drop"]
+            following = page["pagination"]["cursor"][f"{word}_cursor"]
+            if following is None:
+                return found
+            query = f"cursor={quote(following)}"
+
+    for limit in (1, 4, 10_000):
+        assert whole["billing_drop"] == await walk(f"limit={limit}")
+    assert whole["billing_drop"][::-1] == await walk("limit=4&sort_order=desc")
+    two = [each for each in whole["billing_drop"] if each["resource/service"] == "s2"]
+    assert 3 == len(two) and two == await walk("limit=2&resource%2Fservice=s2")
+    assert 400 == (await manager.ask("GET", f"{path}?limit=10001"))[0]
+    assert 400 == (await manager.ask("GET", f"{path}?unheard=1"))[0]
+    _, first = await manager.ask("GET", f"{path}?limit=4")
+    begun = f"cursor={quote(first['pagination']['cursor']['next_cursor'])}"
+    await manager.drop("c-1", [row(1, 1, "7")])
+    assert whole["billing_drop"][4:] == await walk(begun)
+    _, second = await manager.ask("GET", f"{path}?{begun}")
+    back = f"cursor={quote(second['pagination']['cursor']['previous_cursor'])}"
+    assert first["billing_drop"] == await walk(back, "previous")
+    await manager.drop("c-1", [row(1, 1, "8")], "replace_hourly")
+    status, said = await manager.ask("GET", f"{path}?{begun}")
+    assert (410, "changed") == (status, said["error"]["type"])
+
+
 async def test_keys_that_send_read_nothing(serving: Serving) -> None:
     """Their two scopes open no operation that answers what is kept."""
     manager = await Manager.of(serving)
@@ -263,7 +307,8 @@ async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving
     for ask in (by_key, by_operator):
         with budget.lease("another") as lease:
             lease.take(budget.general.limit - size.held)
-            assert (200, {"billing_drop": rows}) == await ask()
+            status, said = await ask()
+            assert (200, rows) == (status, said["billing_drop"])
             assert lease.held == budget.held
             lease.take(1)
             status, said = await ask()

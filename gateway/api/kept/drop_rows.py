@@ -1,0 +1,155 @@
+"""
+The rows of a month of billing drops in pages, in the order of hours, then of drops, then as they were sent.
+
+A walk sees the month as it was when its first page was given: rows that are added meanwhile are left out of it,
+and where rows of it were replaced, the next page is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, cast
+
+import msgspec
+import orjson
+
+from gateway.errors import Refusal
+from gateway.http.lists import Filter, List, PageQuery, Sort, empty_page, envelope_of
+from spool.billing.drops import HourRows
+from spool.listing import DESCENDING, ListPage, Position
+
+ROOT = "billing_drop"
+PAGE = 10_000
+TIME = "time/usage_start"
+FILTERS = ("resource/account", "resource/service", "lineitem/type")
+
+
+@dataclass(frozen=True, slots=True)
+class DropRow:
+    """A row as it was sent; `place` is its own among those of the walk, with what the walk is of."""
+
+    text: bytes
+    place: str
+
+
+# Whoever shows a row shows the bytes that came; the answer is encoded around them.
+MONTH_ROWS: List[DropRow] = List(
+    root=ROOT,
+    show=lambda row: cast(Any, orjson.Fragment(row.text)),
+    identity=Sort(value=lambda row: row.place),
+    sorts={TIME: Sort(value=lambda row: row.place)},
+    default_sort=(TIME, "asc"),
+    filters={name: Filter(is_open=True) for name in FILTERS},
+    default_limit=PAGE,
+    max_limit=PAGE,
+)
+
+_rows = msgspec.json.Decoder(list[msgspec.Raw])
+_fields = msgspec.json.Decoder(dict[str, Any])
+
+
+class MonthRows:
+    """A source of pages over the hours of a month."""
+
+    def __init__(self, hours: Sequence[HourRows]) -> None:
+        self._hours = hours
+
+    async def page(self, listed: List[DropRow], wanted: PageQuery) -> ListPage[DropRow]:
+        return await asyncio.to_thread(self._page, wanted)
+
+    def _page(self, wanted: PageQuery) -> ListPage[DropRow]:
+        hours, walk, at = self._walked(wanted.position)
+        chosen = list(_passing(hours, wanted)) if wanted.filters else range(sum(hour.rows for hour in hours))
+        is_falling, is_backward = wanted.sort_order == DESCENDING, at is not None and at[1].backward
+        places: Sequence[int] = chosen[::-1] if is_falling else chosen
+        start, end = _bounds(places, at, wanted.limit, is_falling=is_falling, is_backward=is_backward)
+        cut = places[start:end]
+        texts = _texts(hours, set(cut))
+        rows = [DropRow(texts[place], f"{place} {walk}") for place in cut]
+        return ListPage(
+            rows=rows,
+            keys=[(None, row.place) for row in rows],
+            before=start > 0,
+            after=end < len(places),
+            total=len(places),
+        )
+
+    def _walked(
+        self, position: Position | None
+    ) -> tuple[Sequence[HourRows], str, tuple[int, Position] | None]:
+        """The hours of the walk, its name, and where it is. Refusal 410 where rows of it were replaced."""
+        if position is None:
+            last = max(hour.drop for hour in self._hours)
+            return self._hours, f"{last} {_digest(self._hours)}", None
+        place, last_drop, digest = str(position.identity).split(" ")
+        hours = [hour for hour in self._hours if hour.drop <= int(last_drop)]
+        if _digest(hours) != digest:
+            message = "rows of this month were replaced since the first page; begin again without cursor"
+            raise Refusal(410, "changed", message)
+        return hours, f"{last_drop} {digest}", (int(place), position)
+
+
+def whole_month(rows: int) -> bytes:
+    """What stands behind all rows of a month where no page was asked for, up to the end of the answer."""
+    return b"," + orjson.dumps(envelope_of(MONTH_ROWS, empty_page(total=rows), limit=rows))[1:]
+
+
+def _bounds(
+    places: Sequence[int],
+    at: tuple[int, Position] | None,
+    limit: int,
+    *,
+    is_falling: bool,
+    is_backward: bool,
+) -> tuple[int, int]:
+    """Which of the places, in the list's order, are the page."""
+    if at is None:
+        return 0, min(limit, len(places))
+    place, position = at
+    is_before: Callable[[int], bool] = (
+        (lambda each: each > place) if is_falling else (lambda each: each < place)
+    )
+    low, high = 0, len(places)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if is_before(places[middle]) else (low, middle)
+    own = 1 if low < len(places) and places[low] == place else 0
+    if is_backward:
+        end = low + own if position.inclusive else low
+        return max(0, end - limit), end
+    start = low if position.inclusive else low + own
+    return start, min(len(places), start + limit)
+
+
+def _passing(hours: Sequence[HourRows], wanted: PageQuery) -> Iterator[int]:
+    for place, text in enumerate(_all(hours)):
+        fields = _fields.decode(text)
+        if all(str(fields.get(name, "")) in values for name, values in wanted.filters.items()):
+            yield place
+
+
+def _texts(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
+    """The rows at these places; hours without any of them stay compressed."""
+    found: dict[int, bytes] = {}
+    first = 0
+    for hour in hours:
+        own = [place for place in range(first, first + hour.rows) if place in places]
+        if own:
+            rows = _rows.decode(b"[" + hour.text + b"]")
+            found.update((place, bytes(rows[place - first])) for place in own)
+        first += hour.rows
+    return found
+
+
+def _all(hours: Sequence[HourRows]) -> Iterator[bytes]:
+    for hour in hours:
+        yield from map(bytes, _rows.decode(b"[" + hour.text + b"]"))
+
+
+def _digest(hours: Sequence[HourRows]) -> str:
+    """Of which drops have which hours: a drop never changes, and its rows of an hour leave together."""
+    names = [(hour.hour, hour.drop, hour.rows) for hour in hours]
+    return blake2b(orjson.dumps(names), digest_size=12).hexdigest()
