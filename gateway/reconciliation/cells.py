@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from gateway.reconciliation.moves import Move, levelled, moves
 from gateway.reconciliation.repeats import Repeats, repeats_of
 from gateway.reconciliation.sides import (
+    ANYWHERE,
     METERS,
     POOLED,
     STANDARD,
@@ -59,13 +60,19 @@ class Levels:
     key: bool = False
     model: bool = True
     tier: bool = False
+    region: bool = False
     money_key: bool = False
     money_model: bool = True
     money_tier: bool = False
+    money_region: bool = False
 
-    def fine(self, day: int, key: str, model: str, tier: str | None) -> Cell:
+    def fine(self, row: BilledTokens | BilledMoney | CountedUse) -> Cell:
         return Cell(
-            day, key if self.key else "", model if self.model else "", _tier(tier) if self.tier else STANDARD
+            row.day,
+            row.key if self.key else "",
+            row.model if self.model else "",
+            _tier(row.tier) if self.tier else STANDARD,
+            row.region if self.region and row.region not in ANYWHERE else "",
         )
 
     def coarse(self, cell: Cell) -> Cell:
@@ -74,6 +81,7 @@ class Levels:
             cell.key if self.money_key else "",
             cell.model if self.money_model else "",
             cell.tier if self.money_tier else STANDARD,
+            cell.region if self.money_region else "",
         )
 
     @property
@@ -81,7 +89,12 @@ class Levels:
         """The finest level that is compared, in words."""
         told = [
             name
-            for name, is_told in (("model", self.model), ("key", self.key), ("tier", self.tier))
+            for name, is_told in (
+                ("model", self.model),
+                ("key", self.key),
+                ("tier", self.tier),
+                ("region", self.region),
+            )
             if is_told
         ]
         return ", ".join(["day", *told])
@@ -200,7 +213,7 @@ def _add_sides(
 ) -> None:
     levels = found.levels
     for said in tokens:
-        sums = found.billed[levels.fine(said.day, said.key, said.model, said.tier)]
+        sums = found.billed[levels.fine(said)]
         if said.meter is None:
             sums.calls = (sums.calls or 0) + said.quantity
         else:
@@ -209,9 +222,9 @@ def _add_sides(
                 sums.regional[said.region, said.meter] += said.quantity
             found.metered.add(said.day)
     for row in counted:
-        found.counted[levels.fine(row.day, row.key, row.model, row.tier)].add(row)
+        found.counted[levels.fine(row)].add(row)
     for amount in money:
-        cell = levels.coarse(levels.fine(amount.day, amount.key, amount.model, amount.tier))
+        cell = levels.coarse(levels.fine(amount))
         found.billed_money[cell] += amount.amount
         if amount.is_for_tokens:
             found.paid[cell, amount.meter] += amount.amount

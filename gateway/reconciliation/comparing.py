@@ -170,7 +170,7 @@ def compare(facts: BothSides) -> Reconciliation:
         amounts,
         counted,
         prices=prices,
-        levels=levels_of(tokens, amounts, keys=keys.any),
+        levels=levels_of(tokens, amounts, counted, keys=keys.any),
         metered=compared & set(of_tokens),
         imputed=not of_money,
     )

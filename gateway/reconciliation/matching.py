@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from gateway.rate_cards.names import family, letters
 from gateway.reconciliation.cells import Levels
-from gateway.reconciliation.series import are_alike
+from gateway.reconciliation.series import ALIKE, are_alike
 from gateway.reconciliation.sides import (
+    ANYWHERE,
     DAY_S,
     INPUT,
     METERS,
@@ -80,7 +81,7 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
             unsettled[row.source].add(day)
         place = {
             "source": row.source, "day": day, "account": row.account or "", "key": row.key or "",
-            "model": row.model or "", "tier": "batch" if row.batch else row.tier,
+            "model": row.model or "", "tier": "batch" if row.batch else row.tier, "region": row.region or "",
         }  # fmt: skip
         if row.currency not in (None, "USD"):
             foreign[str(row.currency)] += 1
@@ -91,9 +92,7 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
             meter = None if row.unit == REQUESTS else meter_of(row.kind)
             if meter is None or meter in METERS or meter in POOLED:
                 quantity = int(row.amount.to_integral_value())
-                tokens.append(
-                    BilledTokens(**place, meter=meter, quantity=quantity, region=row.region or "")  # type: ignore[arg-type]
-                )
+                tokens.append(BilledTokens(**place, meter=meter, quantity=quantity))  # type: ignore[arg-type]
     return Billed(
         tokens=tokens,
         money=amounts,
@@ -151,21 +150,53 @@ def _detail(rows: Sequence[BilledTokens | BilledMoney]) -> int:
     )
 
 
-def levels_of(tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], *, keys: bool) -> Levels:
-    """What all of the chosen rows tell apart; keys only where some of both sides are known to be one."""
+def levels_of(
+    tokens: Sequence[BilledTokens],
+    amounts: Sequence[BilledMoney],
+    counted: Sequence[CountedUse],
+    *,
+    keys: bool,
+) -> Levels:
+    """
+    What all of the chosen rows tell apart; keys only where some of both sides are known to be one, and
+    regions where both sides mean the same by them.
+    """
     told: Sequence[BilledTokens | BilledMoney] = [row for row in tokens if row.meter is not None]
     paid = [row for row in amounts if row.is_for_tokens]
     model = any(row.model for row in told) if told else any(row.model for row in paid)
     key = keys and any(row.key for row in (told or paid))
     tier = any(row.tier is not None for row in told)
+    region = _are_regions_alike([row for row in tokens if row.meter is not None], counted)
     return Levels(
         model=model,
         key=key,
         tier=tier,
+        region=region,
         money_model=model and any(row.model for row in paid) if paid else model,
         money_key=key and any(row.key for row in paid) if paid else key,
         money_tier=tier and any(row.tier is not None for row in paid) if paid else tier,
+        money_region=region and any(row.region for row in paid) if paid else region,
     )
+
+
+def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[CountedUse]) -> bool:
+    """
+    Whether both sides tell regions by the same names: of no model has one side tokens in a region that the
+    other has in another, over the whole time.
+    """
+    extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    theirs, ours = {row.region for row in tokens}, {row.region for row in counted}
+    if theirs & ours <= ANYWHERE:
+        return False
+    for row in tokens:
+        extra[row.model]["" if row.region in ANYWHERE else row.region] += row.quantity
+    for use in counted:
+        extra[use.model]["" if use.region in ANYWHERE else use.region] -= sum(use.tokens.values())
+    exchanged = sum(
+        min(sum(each for each in of.values() if each > 0), -sum(each for each in of.values() if each < 0))
+        for of in extra.values()
+    )
+    return exchanged <= ALIKE * sum(row.quantity for row in tokens)
 
 
 class Keys:

@@ -27,6 +27,7 @@ POOLED: Mapping[str, tuple[str, ...]] = {"cache_write": (WRITE_5M, WRITE_1H), "i
 WHOLE = "cost"  # money of all the tokens of a cell, not told apart
 
 STANDARD = ""
+ANYWHERE = frozenset({"", "global"})  # regions where prices are those of the price book
 Prices = Callable[
     [str, str, int], Mapping[str, int]
 ]  # list prices of a token by meter: of a model, tier and day
@@ -34,13 +35,15 @@ Prices = Callable[
 
 class Cell(NamedTuple):
     """
-    What is compared: a day (epoch seconds), and "" where a side does not tell the key, the model or the tier.
+    What is compared: a day (epoch seconds), and "" where a side does not tell the key, the model, the tier or
+    the region.
     """
 
     day: int
     key: str = ""
     model: str = ""
     tier: str = STANDARD
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,7 @@ class BilledMoney:
     tier: str | None
     meter: str
     amount: int
+    region: str = ""
 
     @property
     def is_for_tokens(self) -> bool:

@@ -65,28 +65,30 @@ def rates(case: Case) -> Iterator[Claim]:
     One factor for all, the steps of a large input, dearer writes, or a price that changed, is not ours, or
     was of days.
 
-    Of each model as a whole; where that has no such shape, of its keys and tiers, as far as the statement of
-    money tells them, no tokens are apart there, and what is left is more than it rounds.
+    Of each model as a whole; where that has no such shape, of its keys, tiers and regions, as far as the
+    statement of money tells them, no tokens are apart there, and what is left is more than it rounds.
     """
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     for model in case.models():
         found = [*_of_place(case, model, lambda cell: True)]
         yield from found
-        places = {(cell.key, cell.tier) for _, cell, _ in case.left.of(RATE) if cell.model == model}
-        if found or len({(cell.key, cell.tier) for cell, _ in case.split.worth if cell.model == model}) < 2:
+        places = {_place(cell) for _, cell, _ in case.left.of(RATE) if cell.model == model}
+        if found or len({_place(cell) for cell, _ in case.split.worth if cell.model == model}) < 2:
             continue
-        for key, tier in sorted(places):
-            entries = [
-                e for e in case.left.of(RATE) if e[1].model == model and (e[1].key, e[1].tier) == (key, tier)
-            ]
+        for place in sorted(places):
+            entries = [e for e in case.left.of(RATE) if e[1].model == model and _place(e[1]) == place]
             if not all(
                 cell in apart or case.is_rounded((part, cell, meter)) for part, cell, meter in entries
             ):
-                yield from _of_place(case, model, _within(key, tier, apart))
+                yield from _of_place(case, model, _within(place, apart))
 
 
-def _within(key: str, tier: str, apart: Collection[Cell]) -> Callable[[Cell], bool]:
-    return lambda cell: (cell.key, cell.tier) == (key, tier) and cell not in apart
+def _place(cell: Cell) -> tuple[str, str, str]:
+    return cell.key, cell.tier, cell.region
+
+
+def _within(place: tuple[str, str, str], apart: Collection[Cell]) -> Callable[[Cell], bool]:
+    return lambda cell: _place(cell) == place and cell not in apart
 
 
 def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
@@ -103,7 +105,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         return  # on most days tokens are apart: the few that are left show no price
     if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
         return
-    name = _name(model, {(cell.key, cell.tier) for _, cell, _ in entries})
+    name = _name(model, {_place(cell) for _, cell, _ in entries})
     steps = {meter: days.steps() for meter, days in meters.items()}
     if any(each is None for each in steps.values()):
         yield from _on_days(case, name, entries, meters)
@@ -189,13 +191,14 @@ def _when(days: list[int], *, stays: bool) -> str:
     )
 
 
-def _name(model: str, places: set[tuple[str, str]]) -> str:
+def _name(model: str, places: set[tuple[str, str, str]]) -> str:
     """What the cells have in common, in a sentence."""
     words = [named([model]) if model else "all tokens"]
     if len(places) == 1:
-        [(key, tier)] = places
+        [(key, tier, region)] = places
         words += [f"key {named([key])}"] if key else []
         words += [f"tier {tier}"] if tier else []
+        words += [f"region {region}"] if region else []
     return ", ".join(words)
 
 

@@ -13,11 +13,10 @@ from fractions import Fraction
 from gateway.reconciliation.cells import RATE, Regional, Split
 from gateway.reconciliation.claims import STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.rate_series import RateSeries, sets_of_days
-from gateway.reconciliation.sides import Cell
+from gateway.reconciliation.sides import ANYWHERE, Cell
 from gateway.reconciliation.wording import named
 
 REGION = "region"
-_ANYWHERE = frozenset({"", "global"})  # where prices are those of the price book
 _PUBLISHED = (Decimal("0.1"), Decimal("0.25"))  # by which price lists make a region dearer
 _LEAST = Decimal("0.005")  # a smaller difference of prices is none
 _LEFT = Decimal("0.02")  # of the difference: so much may be left over by what a region explains
@@ -133,16 +132,14 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -
     for each in rates:
         for region, amount in each.regional.items():
             worth[region] += amount
-    names = sorted(region for region, amount in worth.items() if region not in _ANYWHERE and amount > 0)
+    names = sorted(region for region, amount in worth.items() if region not in ANYWHERE and amount > 0)
     is_rounded = all(case.is_rounded((RATE, each.cell, each.meter)) for each in rates if each.amount)
     if not names or is_rounded or _has_shape(rates, (), Decimal(0)):
         return None
-    size = sum(abs(each.amount) for each in rates)
     candidates = [(name,) for name in names[:_MOST]] + ([tuple(names)] if len(names) > 1 else [])
     for regions in candidates:
         for dearer in _PUBLISHED:
-            left = sum(abs(each.amount - dearer * each.within(regions)) for each in rates)
-            if left >= size or not _has_shape(rates, regions, dearer):
+            if not _has_shape(rates, regions, dearer):
                 continue
             portions, share = (
                 {},
@@ -211,7 +208,7 @@ def _best(rates: list[_Rates], most: Decimal) -> _Fit | None:
     worth: dict[str, int] = defaultdict(int)
     for each in rates:
         for region, amount in each.regional.items():
-            if region not in _ANYWHERE and amount > 0:
+            if region not in ANYWHERE and amount > 0:
                 worth[region] += amount
     largest = sorted(worth, key=lambda region: (-worth[region], region))[:_MOST]
     candidates = [(region,) for region in largest] + ([tuple(sorted(worth))] if len(worth) > 1 else [])
