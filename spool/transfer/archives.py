@@ -13,11 +13,13 @@ import json
 import struct
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import file_digest, sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,23 @@ from spool.directories import flush_directory, new_file
 from spool.errors import AlreadyThere, NotAllowed, SpoolDamaged
 from spool.storage import Engine, StorageOptions
 from spool.transfer.copying import CopiedStorage, count_books, take
-from spool.transfer.tables import NAMES, KeptContent, KeptTable, KeptTables, Progress, no_progress, parts
+from spool.transfer.tables import (
+    KeptContent,
+    KeptTable,
+    KeptTables,
+    Progress,
+    kept_name,
+    no_progress,
+    parts,
+)
 
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, FORMAT)  # the first named tables as the files of the SQLite engine have them
 MANIFEST, SECRET = "manifest.json", "installation.secret"
 TABLES, CONTENTS = "tables/", "container-files/"
 UNFINISHED = ".unfinished"
@@ -120,7 +131,7 @@ def check_archive(archive: Path) -> ArchiveManifest:
         with zipfile.ZipFile(archive) as opened:
             manifest = msgspec.convert(json.loads(opened.read(MANIFEST)), ArchiveManifest)
             names = {member.filename for member in opened.infolist()} - {MANIFEST}
-            if manifest.format != FORMAT:
+            if manifest.format not in FORMATS:
                 raise NotAllowed(
                     f"{archive} is of form {manifest.format}, this Tollhouse knows {FORMAT}: upgrade it"
                 )
@@ -143,7 +154,7 @@ def check_archive(archive: Path) -> ArchiveManifest:
 def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progress) -> dict[str, str]:
     members = {SECRET: sha256(tables.secret).hexdigest()}
     archive.writestr(SECRET, tables.secret)
-    for name in NAMES:
+    for name in tables.names:
         table = tables.table(name)
         frames = counted_frames(name, table, progress)
         members[f"{TABLES}{name}"] = _write_member(archive, f"{TABLES}{name}", frames)
@@ -190,10 +201,17 @@ class ArchiveTables:
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.secret = archive.read(SECRET)
         self._archive = archive
+        self._members = defaultdict[str, list[str]](list)  # two have newest numbers in the first form
+        for member in archive.namelist():
+            if member.startswith(TABLES):
+                self._members[_table_of(member)].append(member)
+        self.names: Sequence[str] = tuple(self._members)
 
     def table(self, name: str) -> KeptTable:
-        frames = self._frames(f"{TABLES}{name}")
-        return KeptTable(columns=next(frames), rows=(tuple(row) for part in frames for row in part))
+        opened = [self._frames(member) for member in self._members[name]]
+        columns = [next(frames) for frames in opened]
+        parts = chain.from_iterable(opened)
+        return KeptTable(columns=columns[0], rows=(tuple(row) for part in parts for row in part))
 
     def contents(self) -> Iterator[KeptContent]:
         names = [name for name in self._archive.namelist() if name.startswith(CONTENTS)]
@@ -207,6 +225,12 @@ class ArchiveTables:
             while length := packed.read(_LENGTH.size):
                 (size,) = _LENGTH.unpack(length)
                 yield msgspec.msgpack.decode(packed.read(size))
+
+
+def _table_of(member: str) -> str:
+    """The name of a member's table, which was `registry.NAME` or `ledger.NAME` in the first form."""
+    file, _, table = member.removeprefix(TABLES).rpartition(".")
+    return kept_name(file, table)
 
 
 @contextmanager

@@ -4,23 +4,15 @@ What an engine keeps as tables of plain values, as the SQLite engine has them: h
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-# Every table that an engine gives, by its name.
-NAMES = (
-    "facts", "entries", "amendments", "commits", "books", "id_runs", "series", "conflicts", "unrecognised",
-    "event_types", "pending", "heard", "routes", "deliveries", "dead", "refusals", "devices", "unenrolled", "clusters",
-    "streams", "stream_totals", "stream_sizes", "billing_hours", "billing_drops", "billing_rows", "billing_months",
-    "container_files", "container_books", "sqlite_sequence", "registry.facts", "registry.keys", "registry.secrets",
-    "registry.operators", "registry.sessions", "registry.links", "registry.audit", "registry.insights",
-    "registry.comments", "registry.connections", "registry.documents", "registry.sqlite_sequence", "ledger.keys",
-    "ledger.hours", "ledger.days", "ledger.periods", "ledger.state",
-)  # fmt: skip
+from spool.errors import NotAllowed
 
 SETTINGS = "settings"  # the fact with those of [spool] that nodes share, as JSON; files have none
+NEWEST_NUMBERS = "sqlite_sequence"  # the table of the newest number of each table: name, seq
 AT_ONCE, BYTES_AT_ONCE = 200, 8 << 20  # rows in memory together, and their bytes, which the last one may pass
 
 # What is at hand, and how many rows of it were taken over so far: told from any thread, often.
@@ -72,19 +64,44 @@ class KeptTables(Protocol):
     """Everything that a storage keeps while nobody has it open, all of one moment. Used on one thread."""
 
     secret: bytes
+    names: Sequence[str]
 
     def table(self, name: str) -> KeptTable:
         """
-        A table by its name, of the registry and the ledger by `registry.NAME` and `ledger.NAME`.
+        A table by one of `names`: those that `kept_name` makes.
 
-        `sqlite_sequence` has the highest number that was ever given in each table where none comes again, and
-        `heard` what only engines have that nodes share: it may be empty.
+        NEWEST_NUMBERS has the highest number that was ever given in each table where none comes again.
         """
         ...
 
     def contents(self) -> Iterator[KeptContent]:
         """One after the other: each is read before the next is asked for."""
         ...
+
+
+def kept_name(file: str, table: str) -> str:
+    """
+    Returns the name of a table of the SQLite engine (`file`: registry, ledger or empty) where all tables have
+    one place: in an archive, and in a schema.
+    """
+    return f"{file}_{table}" if file == "ledger" or (file and table == "facts") else table
+
+
+def check_known(tables: KeptTables, known: Collection[str]) -> None:
+    """NotAllowed where a table that would not be taken over has rows."""
+    for name in tables.names:
+        if name not in known and next(tables.table(name).rows, None) is not None:
+            raise NotAllowed(
+                f"the storage to copy has rows in {name}, a table that this Tollhouse does not know: copy it"
+                " with the release that made it"
+            )
+
+
+def newest_numbers(tables: KeptTables) -> dict[str, int]:
+    """By the name of the table."""
+    table = tables.table(NEWEST_NUMBERS)
+    name, number = table.columns.index("name"), table.columns.index("seq")
+    return {row[name]: row[number] for row in table.rows}
 
 
 OpenTables = Callable[[], AbstractContextManager[KeptTables]]

@@ -14,6 +14,7 @@ from spool.log.partial_reports import PartialReport, kind_of
 from spool.postgres.ledger.rows import digest_of, stored, tag_values
 from spool.postgres.log.entries import code
 
+KEPT_NAMES = {"partial_reports": "pending"}  # tables that have another name in the other engine
 PERIOD = 1  # the first one has everything
 _NOBODY = UUID(int=0)
 

@@ -1,13 +1,13 @@
 """
 What a schema keeps as tables of plain values, for another storage to take over.
 
-They are those of the SQLite engine. What is otherwise is made here: topics by their names, the numbers of the
-log without what retention has removed, what was kept as bytes as text, and the ledger's money.
+They have the columns of the SQLite engine. What is otherwise is made here: topics by their names, the numbers
+of the log without what retention has removed, and the ledger's money.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -26,14 +26,24 @@ from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds
 from spool.postgres.migrations import VERSION, found_version
 from spool.postgres.sessions import LIVE
+from spool.postgres.transfer import schema
+from spool.postgres.transfer.rows import KEPT_NAMES
 from spool.record import TOPICS
 from spool.storage import StorageOptions
-from spool.transfer.tables import AT_ONCE, BYTES_AT_ONCE, KeptContent, KeptTable, OpenTables, bytes_of
+from spool.transfer.tables import (
+    AT_ONCE,
+    BYTES_AT_ONCE,
+    NEWEST_NUMBERS,
+    KeptContent,
+    KeptTable,
+    OpenTables,
+    bytes_of,
+)
 
 FIRST_AT_ONCE = 8  # rows, until it is known how large they are
 
 _KEPT_FROM = "(SELECT m.kept_from[topic + 1] FROM {schema}.marks m WHERE m.shard = 0)"
-# Those that are not as they stand in the schema, by the name that they have there.
+# Those that are not as they stand in the schema.
 _STATEMENTS: Mapping[str, str] = {
     "entries": f"""
         SELECT topic, first, count, at AS committed_at, version, checksum, body,
@@ -45,20 +55,15 @@ _STATEMENTS: Mapping[str, str] = {
     "commits": """
         SELECT id, at AS committed_at, checksum, terms, token FROM {schema}.commits
          WHERE id > (SELECT carried FROM {schema}.marks) ORDER BY id""",
-    "pending": "SELECT key, at, body FROM {schema}.partial_reports ORDER BY key",
-    "id_runs": "SELECT * FROM {schema}.id_runs ORDER BY id",
-    "sqlite_sequence": " UNION ALL ".join(
-        f"SELECT '{table}' AS name, CASE WHEN is_called THEN last_value ELSE last_value - 1 END AS seq"
-        f" FROM {{schema}}.{table}_id_seq"
-        for table in ("deliveries", "dead", "refusals")
-    ),
-    "registry.secrets": "SELECT * FROM {schema}.secrets ORDER BY key_id, place",
-    "registry.facts": "SELECT * FROM {schema}.registry_facts",
-    "registry.sqlite_sequence": """
-        SELECT 'keys' AS name, newest_key AS seq FROM {schema}.registry_head
-         UNION ALL SELECT 'comments', newest_comment FROM {schema}.registry_head
-         UNION ALL SELECT 'audit', coalesce(max(id), 0) FROM {schema}.audit""",
+    "secrets": "SELECT * FROM {schema}.secrets ORDER BY key_id, place",
 }
+_NUMBER = """
+    SELECT '{table}' AS name, CASE WHEN is_called THEN last_value ELSE last_value - 1 END AS seq
+      FROM {{schema}}.{table}_id_seq"""
+_REGISTRY_NUMBERS = """
+    SELECT 'keys' AS name, newest_key AS seq FROM {schema}.registry_head
+     UNION ALL SELECT 'comments', newest_comment FROM {schema}.registry_head
+     UNION ALL SELECT 'audit', coalesce(max(id), 0) FROM {schema}.audit"""
 _FACTS = "SELECT name, value FROM {schema}.facts WHERE name IN ('incarnation', 'streams since', 'settings')"
 _FOLDS = "SELECT through, covered_since, commit FROM {schema}.folds WHERE shard = 0"
 _IDS_SINCE = "SELECT id, at, next, ids FROM {schema}.commits WHERE id >= %s ORDER BY id"
@@ -78,19 +83,26 @@ class PostgresTables:
         self._database = database
         self._connection = connection
         self._cursors = 0
+        made = [name for name in schema.kept_tables(database, connection) if name not in schema.WITH_OTHERS]
+        self._own = {KEPT_NAMES.get(name, name): name for name in made}
+        self.names: Sequence[str] = (*self._own, NEWEST_NUMBERS)
 
     def table(self, name: str) -> KeptTable:
         if name == "facts":
             return KeptTable(columns=("name", "value"), rows=self._facts())
-        file, _, table = name.rpartition(".")
-        own = f"ledger_{table}" if file == "ledger" else table
-        columns, rows = self._select(_STATEMENTS.get(name, f"SELECT * FROM {{schema}}.{own}"))
+        if name == NEWEST_NUMBERS:
+            numbered = schema.numbered_tables(self._database, self._connection)
+            each = [_REGISTRY_NUMBERS, *(_NUMBER.format(table=table) for table in numbered)]
+            statement = " UNION ALL ".join(each)
+        else:
+            statement = _STATEMENTS.get(name) or f"SELECT * FROM {{schema}}.{self._own[name]}"
+        columns, rows = self._select(statement)
         if name == "conflicts":
             return KeptTable(columns=(*columns, "count"), rows=map(partial(_with_count, columns), rows))
-        if file == "ledger" and table in ("hours", "days"):
+        if name in ("ledger_hours", "ledger_days"):
             return _with_limbs(columns, rows)
-        changes = [_CHANGES.get((table, column), _same) for column in columns]
-        rows = (tuple(change(value) for change, value in zip(changes, row, strict=True)) for row in rows)
+        if name in ("entries", "amendments"):  # which begin with the topic's number
+            rows = ((TOPICS[topic], *rest) for topic, *rest in rows)
         return KeptTable(columns=columns, rows=rows)
 
     def contents(self) -> Iterator[KeptContent]:
@@ -179,10 +191,7 @@ def in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
 
 def _with_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A disagreement of two sources: how many are in its sums."""
-    named = dict(zip(columns, row, strict=True))
-    first, second = named["first_source"].decode(), named["second_source"].decode()
-    changed = {**named, "first_source": first, "second_source": second}
-    return (*changed.values(), _conflict.decode(named["sums"]).count)
+    return (*row, _conflict.decode(row[columns.index("sums")]).count)
 
 
 def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTable:
@@ -202,19 +211,3 @@ def _is_before(numbers: Mapping[str, int], place: int) -> bool:
     """Whether the record at a place has a lower number; all have where the numbers are not known."""
     topic, number = place_of(place)
     return not numbers or number < numbers[topic]
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _topic(code: int) -> str:
-    return TOPICS[code]
-
-
-_CHANGES: Mapping[tuple[str, str], Callable[[Any], Any]] = {
-    ("entries", "topic"): _topic,
-    ("amendments", "topic"): _topic,
-    ("unrecognised", "names"): bytes.decode,
-    ("event_types", "type"): bytes.decode,
-}

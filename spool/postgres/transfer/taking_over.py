@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -35,10 +35,11 @@ from spool.postgres.facts import agree
 from spool.postgres.log.store import ROW_BYTES
 from spool.postgres.migrations import found_version, migrate
 from spool.postgres.sessions import LIVE
-from spool.postgres.transfer import unfinished
+from spool.postgres.transfer import schema, unfinished
 from spool.postgres.transfer.confirming import check_standby, tell_while_it_waits
 from spool.postgres.transfer.newest_ids import NewestIds
 from spool.postgres.transfer.rows import (
+    KEPT_NAMES,
     PERIOD,
     column_value,
     commit_row,
@@ -50,13 +51,15 @@ from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import StorageSettings
 from spool.storage import StorageOptions
 from spool.transfer.tables import (
-    NAMES,
+    NEWEST_NUMBERS,
     SETTINGS,
     KeptTable,
     KeptTables,
     MadeCopy,
     OpenTables,
     Progress,
+    check_known,
+    newest_numbers,
     parts,
 )
 
@@ -66,10 +69,9 @@ _log = logging.getLogger(__name__)
 
 # Of the tables that a source gives, those that are not here as they are there.
 _MADE = frozenset({
-    "facts", "entries", "commits", "pending", "sqlite_sequence", "registry.facts", "registry.secrets",
-    "registry.sqlite_sequence", "ledger.keys", "ledger.hours", "ledger.days", "ledger.periods", "ledger.state",
+    "facts", "entries", "commits", "pending", "secrets", NEWEST_NUMBERS, "ledger_keys",
+    "ledger_hours", "ledger_days", "ledger_state",
 })  # fmt: skip
-_SAME = [name for name in NAMES if name not in _MADE]
 # Values of columns that no source has.
 _MORE: Mapping[str, Mapping[str, Any]] = {
     "routes": {"named_at": 0.0},
@@ -77,16 +79,7 @@ _MORE: Mapping[str, Mapping[str, Any]] = {
     "devices": {"row_version": 1, "written_at": 0.0},
     "amendments": {"period": PERIOD},
 }
-# Tables that are filled: those that are the same, and those that are made.
-TAKEN = frozenset(name.rpartition(".")[2] for name in _SAME) | {
-    "facts", "registry_facts", "secrets", "partial_reports", "commits", "entries", "damaged", "container_contents",
-    "container_pieces", "ledger_keys", "ledger_hours", "ledger_days", "ledger_periods", "ledger_state",
-}  # fmt: skip
-# What is empty in a storage that nobody has used: a new schema has rows in the others.
-_USED = sorted(TAKEN - {"facts", "ledger_state"})
-_COLUMNS = """
-    SELECT column_name, data_type, is_identity = 'YES' FROM information_schema.columns
-     WHERE table_schema = %s AND table_name = %s"""
+_BEGUN = frozenset({"facts", "ledger_state"})  # a new schema has rows in them
 _LIVE = f"SELECT EXISTS (SELECT FROM {{schema}}.nodes WHERE {LIVE})"
 _ADD_CONTENT = "INSERT INTO {schema}.container_contents (draft, id, head, at) VALUES (%s, %s, %s, %s)"
 _ADD_PIECE = "INSERT INTO {schema}.container_pieces (draft, n, body) VALUES (%s, %s, %s)"
@@ -171,8 +164,10 @@ async def _begin(database: Database) -> None:
             database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE")
         )  # nobody begins a session
         _check_unused(database, connection)
-        for table in _USED:
-            if _one(database, connection, f"SELECT EXISTS (SELECT FROM {{schema}}.{table})"):
+        for table in schema.kept_tables(database, connection):
+            if table not in _BEGUN and _one(
+                database, connection, f"SELECT EXISTS (SELECT FROM {{schema}}.{table})"
+            ):
                 raise NotAllowed(f"the schema {database.name} is not empty: it has rows in {table}")
         unfinished.mark(database, connection)
 
@@ -229,12 +224,14 @@ class _TakingOver:
         for name in ("incarnation", "streams since", SETTINGS):
             if name in facts:
                 self._write("facts", [{"name": name, "value": facts[name]}], replace="name")
-        newest = {row["name"]: row["seq"] for row in self._rows("registry.sqlite_sequence")}
-        for name in _SAME:
+        newest = newest_numbers(self._tables)
+        own = set(schema.kept_tables(self._database, self._connection)) - schema.WITH_OTHERS
+        same = {KEPT_NAMES.get(name, name) for name in own} - _MADE
+        check_known(self._tables, same | _MADE)
+        for name in sorted(same):
             more = _MORE.get(name, {})
-            self._write(name.rpartition(".")[2], ({**row, **more} for row in self._rows(name)))
+            self._write(name, ({**row, **more} for row in self._rows(name)))
         self._write("secrets", self._secrets())
-        self._write("registry_facts", self._rows("registry.facts"))
         self._run(
             "UPDATE {schema}.registry_head SET seq = seq + 1, newest_key = %s, newest_comment = %s",
             newest.get("keys", 0),
@@ -244,11 +241,10 @@ class _TakingOver:
         self._take_log(facts)
         self._take_ledger()
         self._take_contents()
-        for row in self._rows("sqlite_sequence"):
-            if self._identity(row["name"]):
-                self._run(
-                    f"ALTER TABLE {{schema}}.{row['name']} ALTER COLUMN id RESTART WITH {int(row['seq']) + 1}"
-                )
+        numbered = schema.numbered_tables(self._database, self._connection)
+        for name, number in newest.items():
+            if name in numbered:
+                self._run(f"ALTER TABLE {{schema}}.{name} ALTER COLUMN id RESTART WITH {int(number) + 1}")
 
     def _take_log(self, facts: Mapping[str, bytes]) -> None:
         """
@@ -331,7 +327,7 @@ class _TakingOver:
         closed = {topic: folded_through.get(topic, 0) + 1 for topic in TOPICS}
         for route in self._rows("routes"):
             closed[route["topic"]] = max(closed[route["topic"]], route["next"])
-        state = {row["name"]: row["value"] for row in self._rows("ledger.state")}
+        state = {row["name"]: row["value"] for row in self._rows("ledger_state")}
         closed[AI_TELEMETRY] = max(closed[AI_TELEMETRY], state.get("reach", 1))
         return closed
 
@@ -345,28 +341,30 @@ class _TakingOver:
             self._progress("container files", done)
 
     def _take_ledger(self) -> None:
-        self._write("ledger_keys", map(ledger_key_row, self._rows("ledger.keys")))
+        self._write("ledger_keys", map(ledger_key_row, self._rows("ledger_keys")))
         for name in ("hours", "days"):
-            self._write(f"ledger_{name}", map(ledger_sum_row, self._rows(f"ledger.{name}")))
-        self._write("ledger_periods", self._rows("ledger.periods"))
-        self._write("ledger_state", self._rows("ledger.state"), replace="name")
+            self._write(f"ledger_{name}", map(ledger_sum_row, self._rows(f"ledger_{name}")))
+        self._write("ledger_state", self._rows("ledger_state"), replace="name")
         newest = self._one("SELECT COALESCE(max(id), 0) + 1 FROM {schema}.ledger_keys")
         self._run(f"ALTER TABLE {{schema}}.ledger_keys ALTER COLUMN id RESTART WITH {int(newest)}")
 
     def _secrets(self) -> Iterator[dict[str, Any]]:
         places: dict[int, int] = {}
-        for row in self._rows("registry.secrets"):
+        for row in self._rows("secrets"):
             place = places[row["key_id"]] = places.get(row["key_id"], -1) + 1
             yield {**row, "place": place}
 
     def _rows(self, name: str) -> Iterator[dict[str, Any]]:
+        """None of a table that the source does not have."""
+        if name not in self._tables.names:
+            return
         table: KeptTable = self._tables.table(name)
         for row in table.rows:
             yield dict(zip(table.columns, row, strict=True))
 
     def _write(self, table: str, rows: Iterable[Mapping[str, Any]], *, replace: str = "") -> None:
         """Rows by the columns that the table has; of a source's others nothing is needed."""
-        kinds = {name: (kind, identity) for name, kind, identity in self._columns(table)}
+        kinds = dict(schema.columns(self._database, self._connection, table))
         rows = iter(rows)
         first = next(rows, None)
         if first is None:
@@ -382,17 +380,11 @@ class _TakingOver:
         cursor, text = self._connection.cursor(), self._database.sql(statement)
         done = 0
         for part in parts(
-            tuple(column_value(row, name, kinds[name][0]) for name in names) for row in chain([first], rows)
+            tuple(column_value(row, name, kinds[name]) for name in names) for row in chain([first], rows)
         ):
             cursor.executemany(text, part)
             done += len(part)
             self._progress(table, done)
-
-    def _columns(self, table: str) -> Sequence[tuple[str, str, bool]]:
-        return self._connection.execute(_COLUMNS, (self._database.name, table)).fetchall()
-
-    def _identity(self, table: str) -> bool:
-        return any(identity for _, _, identity in self._columns(table))
 
     def _one(self, statement: str) -> Any:
         return _one(self._database, self._connection, statement)

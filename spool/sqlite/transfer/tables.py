@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,13 @@ from spool.sqlite.directory import lock_directory
 from spool.sqlite.ledger.store import FILE as LEDGER
 from spool.sqlite.registry.store import FILE as REGISTRY
 from spool.storage import StorageOptions
-from spool.transfer.tables import KeptContent, KeptTable, OpenTables
+from spool.transfer.tables import NEWEST_NUMBERS, KeptContent, KeptTable, OpenTables, kept_name
 
 FILES = {"": FILE, "registry": REGISTRY, "ledger": LEDGER}
-_NOT_HERE = frozenset({"heard"})  # one process keeps the log, and has this in its memory
+COUNTED = frozenset({"sizes"})  # from the others, at the end
+_NAMES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#' ORDER BY name"
+_HAS_NUMBERS = "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'"
+_NUMBERS = "SELECT name, seq FROM sqlite_sequence"
 
 
 class SqliteTables:
@@ -34,16 +37,26 @@ class SqliteTables:
         self.secret = installation.installation_secret(directory)
         self._directory = directory
         self._connections = connections
+        self._places = {
+            kept_name(file, table): (file, table)
+            for file, connection in connections.items()
+            for (table,) in _read(file, connection, _NAMES)
+            if table not in COUNTED
+        }
+        self.names: Sequence[str] = (*self._places, NEWEST_NUMBERS)
 
     def table(self, name: str) -> KeptTable:
-        if name in _NOT_HERE:
-            return KeptTable(columns=(), rows=iter(()))
-        file, _, table = name.rpartition(".")
-        try:
-            cursor = self._connections[file].execute(f'SELECT * FROM "{table}"')
-        except sqlite3.Error as error:
-            raise SpoolUnavailable(f"{FILES[file]} cannot be read: {error}") from error
+        if name == NEWEST_NUMBERS:
+            return KeptTable(columns=("name", "seq"), rows=self._newest_numbers())
+        file, table = self._places[name]
+        cursor = _read(file, self._connections[file], f'SELECT * FROM "{table}"')
         return KeptTable(columns=[column[0] for column in cursor.description], rows=iter(cursor))
+
+    def _newest_numbers(self) -> Iterator[tuple[str, int]]:
+        for file, connection in self._connections.items():
+            if _read(file, connection, _HAS_NUMBERS).fetchone():
+                for table, number in _read(file, connection, _NUMBERS):
+                    yield kept_name(file, table), number
 
     def contents(self) -> Iterator[KeptContent]:
         for path in sorted((self._directory / DIRECTORY).glob("*")):
@@ -51,6 +64,13 @@ class SqliteTables:
                 with path.open("rb") as file:
                     line = file.readline(head.MAX_BYTES)
                     yield KeptContent(id=path.name, head=line, pieces=iter(partial(file.read, PIECE), b""))
+
+
+def _read(file: str, connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
+    try:
+        return connection.execute(statement)
+    except sqlite3.Error as error:
+        raise SpoolUnavailable(f"{FILES[file]} cannot be read: {error}") from error
 
 
 async def tables(options: StorageOptions) -> OpenTables:

@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -30,9 +30,10 @@ from spool.sqlite.log.queries import RECOUNT_ENTRIES
 from spool.sqlite.recovery import migrate_spool
 from spool.sqlite.registry.store import prepare as prepare_registry
 from spool.sqlite.transfer import unfinished
-from spool.sqlite.transfer.tables import FILES
+from spool.sqlite.transfer.tables import COUNTED, FILES
 from spool.storage import StorageOptions
 from spool.transfer.tables import (
+    NEWEST_NUMBERS,
     SETTINGS,
     KeptContent,
     KeptTable,
@@ -40,13 +41,16 @@ from spool.transfer.tables import (
     MadeCopy,
     OpenTables,
     Progress,
+    check_known,
+    kept_name,
+    newest_numbers,
     parts,
 )
 
 PREPARE = {"": migrate_spool, "registry": prepare_registry, "ledger": prepare_ledger}
 TABLES = "SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite#_%' ESCAPE '#'"
 _ID = re.compile(r"[0-9A-Za-z_-]+")  # a name in a directory
-COUNTED = frozenset({"sizes"})  # from the others, at the end
+_NODES_SHARE = frozenset({"heard"})  # the one process that keeps files has it in its memory
 _BEGUN = frozenset({"facts", "state"})  # a new file has rows in them
 
 _log = logging.getLogger(__name__)
@@ -84,13 +88,16 @@ def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> No
     with opened() as tables:
         _tell_settings(tables.table("facts"), options.settings)
         installation.make_secret(directory / installation.FILE, tables.secret)
+        known = {NEWEST_NUMBERS, *_NODES_SHARE}
+        newest = newest_numbers(tables)
         for name, file in FILES.items():
             path = directory / file
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
                 connection.execute("PRAGMA synchronous = OFF")  # it is flushed as a whole before it counts
-                _fill_file(connection, f"{name}." if name else "", tables, progress)
+                known |= _fill_file(connection, name, tables, newest, progress)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             flush_file(path)
+        check_known(tables, known)
         _keep_contents(directory / DIRECTORY, tables.contents(), progress)
 
 
@@ -107,38 +114,57 @@ def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
                     )  # fmt: skip
 
 
-def _fill_file(connection: sqlite3.Connection, prefix: str, tables: KeptTables, progress: Progress) -> None:
+def _fill_file(
+    connection: sqlite3.Connection,
+    file: str,
+    tables: KeptTables,
+    newest: Mapping[str, int],
+    progress: Progress,
+) -> set[str]:
+    """Returns the names of what was filled from, or would have been."""
     made = dict(connection.execute(TABLES).fetchall())
     for name in sorted(made.keys() - COUNTED):
-        _fill_table(connection, name, tables, prefix, progress)
+        if kept_name(file, name) in tables.names:
+            _fill_table(connection, file, name, tables, progress)
     if "sizes" in made:
         connection.execute(RECOUNT_ENTRIES)
-    numbered = {name for name, sql in made.items() if "AUTOINCREMENT" in sql}
-    if numbered:
-        table = tables.table(f"{prefix}sqlite_sequence")
-        for row in table.rows:
-            told = dict(zip(table.columns, row, strict=True))
-            if told["name"] in numbered:
-                connection.execute("DELETE FROM sqlite_sequence WHERE name = :name", told)
-                connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :seq)", told)
+    numbered = {kept_name(file, name): name for name, sql in made.items() if "AUTOINCREMENT" in sql}
+    for kept, number in newest.items():
+        if kept in numbered:
+            connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (numbered[kept],))
+            connection.execute(
+                "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (numbered[kept], number)
+            )
+    return {kept_name(file, name) for name in made}
 
 
 def _fill_table(
-    connection: sqlite3.Connection, name: str, tables: KeptTables, prefix: str, progress: Progress
+    connection: sqlite3.Connection, file: str, name: str, tables: KeptTables, progress: Progress
 ) -> None:
-    source = tables.table(f"{prefix}{name}")
-    known = {column for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))}
-    places = [place for place, column in enumerate(source.columns) if column in known]
-    rows = source.rows if name != "facts" else (row for row in source.rows if SETTINGS not in row)
-    columns = ", ".join(f'"{source.columns[place]}"' for place in places)
+    kept = kept_name(file, name)
+    source = tables.table(kept)
+    known = dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall())
+    taken = [(place, column) for place, column in enumerate(source.columns) if column in known]
+    forms = [(place, _as_text if known[column] == "TEXT" else _as_it_is) for place, column in taken]
+    rows = source.rows if kept != "facts" else (row for row in source.rows if SETTINGS not in row)
+    columns = ", ".join(f'"{column}"' for _, column in taken)
     verb = "INSERT OR REPLACE" if name in _BEGUN else "INSERT"
-    statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(places))})'
+    statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(taken))})'
     done = 0
-    progress(f"{prefix}{name}", done)
+    progress(kept, done)
     for part in parts(rows):
-        _write(connection, statement, ([row[place] for place in places] for row in part))
+        _write(connection, statement, ([form(row[place]) for place, form in forms] for row in part))
         done += len(part)
-        progress(f"{prefix}{name}", done)
+        progress(kept, done)
+
+
+def _as_text(value: object) -> object:
+    """Some texts are bytes in another engine."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _as_it_is(value: object) -> object:
+    return value
 
 
 def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:

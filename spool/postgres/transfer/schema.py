@@ -1,0 +1,41 @@
+"""The tables of a schema, their columns and kinds, as the database names them: a copy has no list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spool.postgres.database import Connection, Database
+
+# Of the nodes that run, and what each copy makes anew. A new schema has rows in some of them.
+OF_NODES = frozenset({
+    "nodes", "leases", "heads", "marks", "periods", "folds", "registry_head", "registry_changes",
+})  # fmt: skip
+# Copied with what they belong to: entries, and the contents of container files.
+WITH_OTHERS = frozenset({"damaged", "container_contents", "container_pieces"})
+
+_TABLES = """
+    SELECT relname FROM pg_class
+     WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p') AND NOT relispartition
+  ORDER BY relname"""
+_COLUMNS = """
+    SELECT column_name, data_type FROM information_schema.columns
+     WHERE table_schema = %s AND table_name = %s"""
+_NUMBERED = """
+    SELECT table_name FROM information_schema.columns
+     WHERE table_schema = %s AND is_identity = 'YES' ORDER BY table_name"""
+
+
+def kept_tables(database: Database, connection: Connection) -> list[str]:
+    """Every table with rows that a copy must have, partitions under the name of the whole."""
+    names = (name for (name,) in connection.execute(_TABLES, (database.schema,)))
+    return [name for name in names if name not in OF_NODES]
+
+
+def columns(database: Database, connection: Connection, table: str) -> Sequence[tuple[str, str]]:
+    """Names and kinds."""
+    return connection.execute(_COLUMNS, (database.name, table)).fetchall()
+
+
+def numbered_tables(database: Database, connection: Connection) -> list[str]:
+    """Those whose rows are numbered by the server, in the column `id`."""
+    return [name for (name,) in connection.execute(_NUMBERED, (database.name,))]

@@ -1,0 +1,143 @@
+"""A table that a later version adds is copied on every way, and no line of a copy names it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zipfile
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spool.errors import NotAllowed
+from spool.postgres.database import Connection, Database
+from spool.postgres.migrations import migrate
+from spool.sqlite.transfer import taking_over as into_files
+from spool.sqlite.transfer.tables import FILES
+from spool.transfer.archives import FORMAT, MANIFEST, TABLES
+from tests.spool.transfer.places import Places
+from tests.spool.transfer.test_archives import exported, imported
+
+pytestmark = pytest.mark.asyncio
+
+MADE_UP = {"": "made_up", "registry": "registered", "ledger": "summed"}  # by the file that it is in
+_OF_FILE = """
+    CREATE TABLE {table} (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, body BLOB, is_on INTEGER) STRICT"""
+_OF_SCHEMA = """
+    CREATE TABLE {{schema}}.{table} (
+        shard smallint NOT NULL, id bigint GENERATED ALWAYS AS IDENTITY, name bytea NOT NULL, body bytea,
+        is_on boolean, PRIMARY KEY (shard, id))"""
+ROWS = [(1, "one \0 two", None, 1), (7, "ü", b"\xff\x00", None)]
+
+
+def _later(prepare: Callable[[sqlite3.Connection], None], table: str) -> Callable[[sqlite3.Connection], None]:
+    def prepare_later(connection: sqlite3.Connection) -> None:
+        prepare(connection)
+        connection.execute(_OF_FILE.format(table=table))
+
+    return prepare_later
+
+
+def change(directory: Path, file: str, *statements: tuple[str, Sequence[Sequence[Any]]]) -> None:
+    with closing(sqlite3.connect(directory / FILES[file], isolation_level=None)) as connection:
+        for statement, rows in statements:
+            connection.executemany(statement, rows)
+
+
+def kept(directory: Path, file: str) -> list[tuple[Any, ...]]:
+    table = MADE_UP[file]
+    with closing(sqlite3.connect(directory / FILES[file])) as connection:
+        rows = connection.execute(f"SELECT * FROM {table} ORDER BY id").fetchall()
+        [(newest,)] = connection.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)
+        ).fetchall()
+    return [*rows, (newest,)]
+
+
+@pytest.fixture
+def later_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both engines make a table more in each part of what they keep."""
+    for file, table in MADE_UP.items():
+        monkeypatch.setitem(into_files.PREPARE, file, _later(into_files.PREPARE[file], table))
+
+    async def migrate_later(database: Database, **options: Any) -> None:
+        await migrate(database, **options)
+        names = (f"ledger_{table}" if file == "ledger" else table for file, table in MADE_UP.items())
+        statements = [database.sql(_OF_SCHEMA.format(table=name)) for name in names]
+
+        def make(connection: Connection) -> None:
+            for statement in statements:
+                connection.execute(statement)
+
+        await database.transaction(make)
+
+    monkeypatch.setattr("spool.postgres.transfer.taking_over.migrate", migrate_later)
+
+
+async def _filled(places: Places) -> Path:
+    """A directory of the later release."""
+    await (await places.open("files")).close()
+    directory = places.options["files"].directory
+    for file, table in MADE_UP.items():
+        change(
+            directory,
+            file,
+            (_OF_FILE.format(table=table), [()]),
+            (f"INSERT INTO {table} VALUES (?, ?, ?, ?)", ROWS),
+            ("UPDATE sqlite_sequence SET seq = 9 WHERE name = ?", [(table,)]),
+        )
+    return directory
+
+
+async def test_a_new_table_is_copied(places: Places, later_release: None, tmp_path: Path) -> None:
+    """Into a schema, into another, into an archive, and into files: its rows, their types, and newest numbers."""
+    directory = await _filled(places)
+    assert [[*ROWS, (9,)]] * 3 == [kept(directory, file) for file in FILES]
+    await places.copy("files", "postgres")
+    await places.copy("postgres", "other postgres")
+    archive = await exported(places, "other postgres", tmp_path / "archive")
+    await imported(places, archive, "other files")
+    other = places.options["other files"].directory
+    assert [[*ROWS, (9,)]] * 3 == [kept(other, file) for file in FILES]
+
+
+@pytest.mark.parametrize("target", ["other files", "postgres"])
+async def test_rows_of_a_table_that_is_not_known_are_not_left_behind(places: Places, target: str) -> None:
+    """The copy is refused and says which they are; an empty table is none to lose."""
+    directory = await _filled(places)
+    with pytest.raises(NotAllowed, match="made_up, a table that this Tollhouse does not know"):
+        await places.copy("files", target)
+    assert not places.options["other files"].directory.exists()
+    for file, table in MADE_UP.items():
+        change(directory, file, (f"DELETE FROM {table}", [()]))
+    await places.copy("files", target)
+
+
+async def test_an_archive_of_the_first_form_is_taken(places: Places, receipt: str, tmp_path: Path) -> None:
+    """Its tables had the names of the files that they were in."""
+    before = await places.said("files")
+    archive, first = await exported(places, "files", tmp_path / "archive"), tmp_path / "first"
+    of_file: dict[str, str] = {}
+    for file, name in FILES.items():
+        with closing(sqlite3.connect(places.options["files"].directory / name)) as connection:
+            for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'"):
+                told = f"{file}_{table}" if file == "ledger" or (file and table == "facts") else table
+                of_file.setdefault(told, f"{file}.{table}" if file else table)
+    with zipfile.ZipFile(archive) as opened, zipfile.ZipFile(first, "w") as written:
+        manifest = json.loads(opened.read(MANIFEST))
+        assert FORMAT == manifest["format"]
+        members = {name: _first_name(name, of_file) for name in manifest["members"]}
+        for name, old in members.items():
+            written.writestr(old, opened.read(name))
+        manifest["members"] = {members[name]: digest for name, digest in manifest["members"].items()}
+        written.writestr(MANIFEST, json.dumps({**manifest, "format": 1}))
+    assert f"{TABLES}registry.facts" in members.values() and f"{TABLES}ledger.keys" in members.values()
+    await imported(places, first, "other files")
+    assert before == await places.said("other files")
+
+
+def _first_name(member: str, of_file: dict[str, str]) -> str:
+    return f"{TABLES}{of_file[member.removeprefix(TABLES)]}" if member.startswith(TABLES) else member
