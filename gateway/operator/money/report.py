@@ -168,13 +168,15 @@ async def query_of(request: OperatorRequest[Any], known: Sequence[str]) -> CostQ
     include: dict[str, tuple[str, ...]] = {}
     exclude: dict[str, tuple[str, ...]] = {}
     for text in given.getall("where", []):
-        name, _, value = text.partition("=")
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise Invalid(f"where={text} is no filter: write NAME=VALUE or NAME!=VALUE, such as team=search")
         terms = exclude if name.endswith("!") else include
         dimension = name.removesuffix("!")
         terms[dimension] = (*terms.get(dimension, ()), value)
     for name in (*by, *include, *exclude):
         if name not in known:
-            raise Invalid(f"costs are known by {', '.join(known)}")
+            raise Invalid(f"{name!r} is no dimension; costs are known by {', '.join(known)}")
     per = given.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
     since, until, zone = times(given, request.services.installation.clock.now())

@@ -24,7 +24,7 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import show_cursor
 from gateway.cli.operator.money.top_calls import BY_CALL, TOP_CALLS, show_top_calls
 from gateway.cli.output import show_json, show_table
-from gateway.cli.parameters import Choice
+from gateway.cli.parameters import Choice, conditions
 from gateway.comparison.split import PARTS
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.queries import COST_TYPES, DIMENSIONS, GRANULARITIES
@@ -133,6 +133,8 @@ def report(
             once["range"] = view["range"]
         money = COST_TYPES[view["cost_type"]]
         shown = tuple(dict.fromkeys(money if name == "cost" else name for name in shown))
+    for _ in conditions(where):  # each is written as one: else `team` would be the calls without a team
+        pass
     once |= {"from": since, "to": until, "compare": PREVIOUS if compare else None, "against": against}
     query = [(name, str(value)) for name, value in once.items() if value is not None]
     by = by or ("model",)

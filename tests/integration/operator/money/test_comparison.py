@@ -131,6 +131,7 @@ async def test_times_without_a_call(server: OperatorServer) -> None:
         ({"top": "1001"}, "top must be a whole number from 1 to 1000"),
         ({"by": "colour"}, "costs are known by"),
         ({"where": "colour=red"}, "costs are known by"),
+        ({"where": "team"}, "write NAME=VALUE or NAME!=VALUE"),
         ({"view": "nobody"}, "no view"),
         ({"per": "daily"}, "this address takes from, to"),
     ],
