@@ -46,7 +46,10 @@ install -D -m 0644 deploy/debian/lintian-overrides "$root/usr/share/lintian/over
 install -D -m 0644 deploy/debian/tollhouse.1 "$root/usr/share/man/man1/tollhouse.1"
 gzip -9n "$root/usr/share/man/man1/tollhouse.1"
 gzip -9nc CHANGELOG.md > "$documents/CHANGELOG.md.gz"
-maintainer="Tollhouse maintainers <maintainers@tollhouse.invalid>"
+# Who answers for the package: DEBFULLNAME and DEBEMAIL as for Debian's own tools, else who made the last commit.
+author=$(git log -1 --format='%an <%ae>' 2>/dev/null || echo "$(id -un) <$(id -un)@$(hostname -f)>")
+maintainer=${DEBEMAIL:+${DEBFULLNAME:-Tollhouse} <$DEBEMAIL>}
+maintainer=${maintainer:-$author}
 date=$(LC_ALL=C date -uR -d "@$SOURCE_DATE_EPOCH")
 printf 'tollhouse (%s) stable; urgency=medium\n\n  * What changed is in CHANGELOG.md.\n\n -- %s  %s\n' \
   "$version" "$maintainer" "$date" | gzip -9n > "$documents/changelog.gz"

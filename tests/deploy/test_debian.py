@@ -44,6 +44,19 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("package"))
 
 
+def test_somebody_answers_for_the_package(package: Path) -> None:
+    """Its maintainer is an address that is not made up."""
+    command = ["dpkg-deb", "--field", str(package), "Maintainer"]
+    maintainer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert re.fullmatch(r".+ <[^@\s]+@[^@\s]+>", maintainer)
+    assert not re.search(r"\.(invalid|example|test)>", maintainer) or maintainer in who_committed()
+
+
+def who_committed() -> str:
+    command = ["git", "log", "-1", "--format=%an <%ae>"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
 def listed(package: Path) -> dict[str, str]:
     """Path -> mode and owner of everything in a package."""
     command = ["dpkg-deb", "--contents", str(package)]
