@@ -179,7 +179,7 @@ screenshots: $(VENV)/chromium.stamp  ## take the pictures of the documents again
 	$(BIN)/python -m tests.browser.pictures docs/images
 
 docs: $(DOCS)/stamp  ## build the documents as a site, links checked, into build/site
-	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict --clean
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --clean  # with --quiet no warning would be counted
 
 hooks: $(VENV)/test.stamp  ## run the linters before every commit
 	$(BIN)/pre-commit install
