@@ -1,15 +1,14 @@
 """
 What all tests share. Property tests have no time limits: on a shared machine a slow example is no wrong one.
 
-Their examples are the same in every run, and others in long ones (`make faults`, `make soak`).
+Their examples are the same in every run, and others and three times as many in long ones (`make soak`).
 """
 
 from __future__ import annotations
 
-import os
-
 from hypothesis import HealthCheck, settings
 
+from tests.rounds import IS_LONG, examples
 from tests.spool.postgres_cluster import (
     cluster,
     fresh_schema,
@@ -35,8 +34,11 @@ __all__ = [
     "unmade_schemas",
 ]
 
-IS_LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
 settings.register_profile(
-    "tollhouse", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=not IS_LONG
+    "tollhouse",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not IS_LONG,
+    max_examples=examples(100),
 )
 settings.load_profile("tollhouse")

@@ -31,6 +31,7 @@ from spool.errors import SpoolUnavailable
 from spool.log.values import Entry
 from tests.exporters.capture import Capture
 from tests.exporters.spools import ROUTE, SPEC, Spooled, StoppedClock, calls, record_id, spooled
+from tests.rounds import examples
 
 DOWN = Retryable("no answer", answered=False, ambiguous=True)
 BUSY = Retryable("503", status=503)
@@ -469,7 +470,7 @@ class Partial(Capture):
         return Settlement(delivered=settlement.delivered - 1, refused=1, words="one was odd")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.sampled_from(sorted(ANSWERS)), max_size=60), st.integers(1, 40), st.integers(1, 15))
 def test_the_books_balance_under_any_answers(answers: list[str], records: int, max_records: int) -> None:
     """

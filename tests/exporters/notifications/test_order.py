@@ -22,6 +22,7 @@ from spool.registry.registry import Registry
 from tests.exporters.notifications.examples import NOW, notice
 from tests.exporters.notifications.examples import settings as channel_settings
 from tests.moved_clock import MovedClock
+from tests.rounds import examples
 
 TAKEN, LOST_ANSWER, DOWN, WRONG = "taken", "taken, and no answer came", "down", "wrong address"
 ADD, WAIT, RESTART = "add", "wait", "restart"
@@ -65,7 +66,7 @@ STEPS = st.lists(st.tuples(st.sampled_from([ADD, WAIT, RESTART]), st.integers(1,
 
 
 @given(ANSWERS, STEPS, st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_every_notice_arrives_once_and_in_order(answers: list[str], steps: list[Step], groups: bool) -> None:
     """A repeat is the same message: a receiver that knows its id has every notice exactly once."""
     asyncio.run(_play(answers, steps, groups))

@@ -18,6 +18,7 @@ from gateway.budgets.words import CROSSED
 from spool.ledger import money
 from spool.registry.budgets import GRANULARITIES, MEASURES
 from tests.gateway.budgets.house import House, Killed
+from tests.rounds import examples
 from tests.spool.ledger_log import HOUR
 
 DAY = 24 * HOUR
@@ -30,7 +31,7 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(steps)
 def test_any_course_of_kills_and_restarts_tells_each_threshold_once(course: list[str]) -> None:
     """
@@ -115,7 +116,7 @@ filters = st.fixed_dictionaries(
 moments = st.integers(int(NOVEMBER) - 10 * DAY, int(NOVEMBER) + 20 * DAY)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     calls, filters, moments, st.sampled_from(GRANULARITIES), st.sampled_from(ZONES), st.sampled_from(MEASURES),
     st.sampled_from(["", "team"]),

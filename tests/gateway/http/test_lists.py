@@ -18,6 +18,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows,
 from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField, page_of
 from spool.sql.lists import read_page
 from spool.sqlite.transactions import SqliteConnection
+from tests.rounds import examples
 
 SECRET = b"s" * 32
 COLUMNS = ("id", "name", "size", "color")
@@ -136,7 +137,7 @@ def ordered(rows: Sequence[Row], key: str, order: str) -> list[int]:
     colors=st.lists(st.sampled_from(COLORS), max_size=2),
 )
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -148,8 +149,7 @@ async def test_a_walk_sees_every_row_that_stays_exactly_once(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("order", ["asc", "desc"])
-@pytest.mark.parametrize("sort", ["name", "size", "id"])
+@pytest.mark.parametrize(("sort", "order"), [("name", "asc"), ("size", "desc"), ("id", "asc")])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_thousand_rows_by_sevens(kind: str, sort: str, order: str) -> None:
     """1,000 rows with limit 7, forwards then backwards, while another task inserts and deletes."""

@@ -31,6 +31,7 @@ from spool.log.amendments import PARTS
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
+from tests.rounds import examples
 from tests.spool.contract.examples import NOON, assert_books_balance, everything
 
 HOLD_S = 10
@@ -88,7 +89,7 @@ async def told(order: Sequence[Inference], cuts: Sequence[bool]) -> tuple[dict[s
     return row, conflicts
 
 
-@settings(deadline=None, max_examples=150, print_blob=True)
+@settings(deadline=None, max_examples=examples(150), print_blob=True)
 @given(reports(), st.lists(st.booleans(), min_size=4, max_size=4))
 def test_reports_of_one_truth_make_one_record_in_every_order(made: list[Inference], cuts: list[bool]) -> None:
     """In one request or many: every field but the source, the estimate and its book too, and no conflict."""

@@ -17,6 +17,7 @@ from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES, HourlySums, sized
 from spool.log.values import Entry
 from spool.record import NS, Inference, decimal_text
+from tests.rounds import examples
 
 BOOK = PriceBook.load()
 
@@ -337,7 +338,7 @@ def test_unreadable_card(tmp_path: Path, text: str) -> None:
         PriceBook.load(PriceSettings(file=path))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     sold=st.sampled_from(
         [
@@ -416,7 +417,7 @@ MODELS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     sold=st.sampled_from(MODELS),
     given_tokens=st.integers(0, 2_000_000),

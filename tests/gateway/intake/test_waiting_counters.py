@@ -30,6 +30,7 @@ from spool.record import AI_TELEMETRY, NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
 from tests.gateway.intake.shared_reports import SharedReports
 from tests.moved_clock import MovedClock
+from tests.rounds import examples
 
 WAIT_S = 90.0
 BEARER = Bearer("tests", frozenset())
@@ -204,7 +205,7 @@ def run(test: Callable[[Running], Coroutine[Any, Any, None]], running: Running |
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=60, deadline=None, print_blob=True)
+@settings(max_examples=examples(60), deadline=None, print_blob=True)
 @given(
     order=st.permutations(["call 1", "call 2", "counters 1", "counters 2"]),
     joins=st.lists(st.booleans(), min_size=4, max_size=4),
@@ -228,7 +229,7 @@ def test_every_order_gives_the_same_sums(
     run(lambda running: _in_any_order(running, FAMILIES[name], order, joins, repeats, pauses, restarts))
 
 
-@settings(max_examples=60, deadline=None, print_blob=True)
+@settings(max_examples=examples(60), deadline=None, print_blob=True)
 @given(
     name=st.sampled_from(sorted(FAMILIES)),
     order=st.permutations(["call 1", "call 2", "counters 1", "counters 2"]),
@@ -335,7 +336,7 @@ def agent(began: float, **fields: Any) -> Outcome:
     return outcome
 
 
-@settings(max_examples=100, deadline=None, print_blob=True)
+@settings(max_examples=examples(100), deadline=None, print_blob=True)
 @given(
     order=st.permutations(["call 1", "call 2", "counters 1", "counters 2", "agent"]),
     told=st.sets(st.sampled_from(["call", "counters"]), min_size=1),

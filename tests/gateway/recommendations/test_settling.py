@@ -19,6 +19,7 @@ from spool.ledger.sums import WIDTH, Dimensions
 from spool.record import Inference
 from spool.registry.recommendations import Processing, TypeSettings
 from tests.gateway.recommendations.examples import NOW, call, facts_of, told
+from tests.rounds import examples
 
 WHERE = Dimensions("call", "s", "p", "m", "m", "t", "", "", "", "", "ok", "reported", "", 0)
 
@@ -108,7 +109,7 @@ def calls(draw: st.DrawFn) -> Inference:
 
 @pytest.mark.asyncio
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

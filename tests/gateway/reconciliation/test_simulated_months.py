@@ -30,14 +30,14 @@ from tests.gateway.reconciliation.judging import (
 )
 from tests.gateway.reconciliation.plants import PLANTS, Plant, Rows, planted
 from tests.gateway.reconciliation.simulator import ALL_PROVIDERS, DAYS
+from tests.rounds import IS_LONG
 
 pytestmark = pytest.mark.asyncio
 
-IS_LONG = os.environ.get("TOLLHOUSE_FAULTS") == "full"
 SEEDS = int(os.environ.get("TOLLHOUSE_SIMULATED_SEEDS", "5"))
 SEED = os.environ.get("TOLLHOUSE_SEED")
 LONG_PAIRS = 40
-SHORT_PAIRS = 3  # of each provider and seed; and of causes alone each has its part
+SHORT_PAIRS = 1  # of each provider and seed; and of causes alone each has its part
 # Few hours without a call are measured by other days, and those are not the same while a clock differs.
 LOOSE = {frozenset({"half a day", "local hours"}), frozenset({"half a day", "pacific"})}
 

@@ -29,6 +29,7 @@ from spool.log.protocols import ReadableLog
 from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, NS, Record, UsageMetric
 from spool.settings import SpoolSettings
+from tests.rounds import examples
 from tests.spool.ledger.engines import ENGINES, MEMORY, POOLED, POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call, recount
 from tests.spool.postgres_cluster import BEHIND_POOLER
@@ -141,7 +142,7 @@ def test_sums_equal_a_recount(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -18,6 +18,7 @@ from spool.ledger.queries import CostQuery, CostRow, within
 from spool.memory.ledger import MemoryLedger
 from spool.record import NS, Inference
 from spool.registry.views import View, ViewDraft, checked_view
+from tests.rounds import examples
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAYS = 40
@@ -60,7 +61,7 @@ def spent(records: Sequence[Inference]) -> Decimal:
     return sum((Decimal(each.cost or 0) for each in records if each.status != "cached"), Decimal(0))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     records=st.lists(calls(), max_size=12),
     chosen=filters,

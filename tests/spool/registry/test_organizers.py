@@ -18,6 +18,7 @@ from spool.registry.permission_sets import ALL, VIEW_COSTS
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, NO_DATA, Holder, RoleDraft, RoleLimits, Roles
 from tests.moved_clock import MovedClock
+from tests.rounds import examples
 
 ACTOR = Actor("root", "local")
 PEOPLE = ("ada@example.com", "bob@example.com")
@@ -88,7 +89,7 @@ async def organizers(registry: Registry) -> set[str]:
 
 
 @given(st.lists(STEPS, min_size=4, max_size=14))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_an_organizer_remains(steps: list[Step]) -> None:
     """Once there is one, no change that goes through leaves none; a refused one changes nothing."""
 

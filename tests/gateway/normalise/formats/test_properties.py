@@ -25,6 +25,7 @@ from gateway.normalise.outcome import Outcome
 from spool.record import Inference, UsageMetric, as_json, pack
 from tests.gateway.normalise.formats.payloads import assert_balanced, cases, run
 from tests.gateway.normalise.reading import test_content as content_names
+from tests.rounds import examples
 
 FORMATS = [name for name in FORMAT_NAMES if "/" not in name]
 CANARY = "CANARY-7f3a"
@@ -142,7 +143,9 @@ def assert_sound(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(data=st.data())
 def test_no_value_in_any_place_breaks_a_format(format: str, data: st.DataObject) -> None:
@@ -158,7 +161,7 @@ def test_no_value_in_any_place_breaks_a_format(format: str, data: st.DataObject)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_bytes_break_a_format(format: str, data: st.DataObject) -> None:
     """Cut off, overwritten, doubled, or not JSON at all."""
@@ -191,7 +194,7 @@ def test_a_number_beyond_any_number_breaks_no_format(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_content_never_leaves_a_decoder(format: str, data: st.DataObject) -> None:
     """Planted under every name that carries content, in every object: not in a record, nor in a message."""

@@ -49,7 +49,7 @@ def test_what_breaks_off_has_no_names(name: str) -> None:
 def test_a_large_event_is_cleaned_once_and_not_copied() -> None:
     """The cleaned copy is a third larger than the body; any copy more would be seen."""
     body = b'{"batch":[{"id":"e","type":"generation-create","body":{"input":[%b]}}]}' % b",".join(
-        [b"NaN"] * (4 * LARGE)
+        [b"NaN"] * LARGE
     )
     tracemalloc.start()
     try:

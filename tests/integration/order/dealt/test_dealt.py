@@ -24,10 +24,10 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.memory.ledger import MemoryLedger
 from spool.record import AI_TELEMETRY, as_json
-from tests.conftest import IS_LONG
 from tests.integration.order.dealt.conversation import Truth, request_of
 from tests.integration.order.dealt.plan import KILL, STOP, Plan, dealt
 from tests.integration.order.running import HOLD_S, SEED, WINDOW_S, Gateway, Row
+from tests.rounds import IS_LONG
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import assert_books_balance, everything
 

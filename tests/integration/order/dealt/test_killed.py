@@ -17,11 +17,11 @@ import urllib3
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.conftest import installations as installations
 from tests.acceptance.payloads import post
-from tests.conftest import IS_LONG
 from tests.integration.order.dealt.conversation import request_of
 from tests.integration.order.dealt.plan import Plan, Step, dealt
 from tests.integration.order.dealt.test_dealt import compared, expected, kept
 from tests.integration.order.running import SEED
+from tests.rounds import IS_LONG
 
 ROUNDS = 60 if IS_LONG else 1
 KILLS = 3
