@@ -37,6 +37,7 @@ from spool.sqlite import open_spool
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.registry.store import open_registry
 from tests.processes.copied import copying_command
+from tests.rounds import part
 from tests.spool.kept import kept_insights
 from tests.spool.ledger_log import FakeClock
 
@@ -87,7 +88,7 @@ def test_every_detector_can_be_planted_for() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", part([1, 2, 3], every=3))
 async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
     """Weekends, nights, errors, cached answers, repeats and shadows of counters alarm nobody."""
     done = await filled(tmp_path, seed=seed)
@@ -114,6 +115,7 @@ async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tup
     assert detectors <= wanted.union(*(ALSO.get(word, set()) for word in words))
 
 
+LOUD = [word for word in PLANTS if word not in SAVINGS]
 FRIDAY = NOON + 4 * DAY_S - 10 * 3600  # at two
 
 
@@ -131,7 +133,7 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("words", [(word,) for word in PLANTS if word not in SAVINGS] + [tuple(SAVINGS)])
+@pytest.mark.parametrize("words", [*((word,) for word in LOUD), tuple(SAVINGS)])
 async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, ...]) -> None:
     """
     At the size that the command asks for, whatever hour and weekday the month ends at; savings all at once.
@@ -140,11 +142,9 @@ async def test_the_least_month_shows_a_plant(tmp_path: Path, words: tuple[str, .
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(
-    "word", [word for word in PLANTS if word not in SAVINGS] + ["older-model", "paid-retries"]
-)
+@pytest.mark.parametrize("word", part([*LOUD, "older-model", "paid-retries"], every=3))
 async def test_a_month_of_usual_length_shows_a_plant(tmp_path: Path, word: str) -> None:
-    """With the calls of a day that the command asks for then."""
+    """With the calls of a day that the command asks for then; the least month shows each plant."""
     await found_at_least(tmp_path, (word,), days=30, seed=1)
 
 

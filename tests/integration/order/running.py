@@ -43,7 +43,7 @@ SENDER = Bearer("sender", frozenset())
 prices = cache(PriceBook.load)
 
 SEED = int(os.environ.get("TOLLHOUSE_ORDER_SEED", "1")) or random.SystemRandom().randrange(1, 2**31)
-ORDERS = int(os.environ.get("TOLLHOUSE_ORDERS", "3"))  # of each case, and a fifth of those of mixed reports
+ORDERS = int(os.environ.get("TOLLHOUSE_ORDERS", "2"))  # of each case, and a fifth of those of mixed reports
 
 Row = dict[str, Any]
 Told = tuple[list[Row], int]  # the records without their order, and how many conflicts there were
