@@ -72,6 +72,9 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     # Of a shadow that was a call of its own until a further report fitted it and another: the id of that
     # other one.
     counted_by: bytes | None = None
+    sender_key: str | None = (
+        None  # the name of the Tollhouse key that brought it first; stays in the installation
+    )
 
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
@@ -96,6 +99,7 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     device: str | None = None
     tags: dict[str, str] = {}
     shadow: bool = False
+    sender_key: str | None = None  # as above
 
 
 Scalar = str | int | float | bool
@@ -249,13 +253,14 @@ def _second(at: int) -> str:
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    """The canonical JSON form: every field there, ids in hex, times as text."""
+    """The canonical JSON form, which also leaves: ids in hex, times as text, every field but `sender_key`."""
     row: dict[str, Any] = {"kind": record.kind}
     for field in record.__struct_fields__:
         row[field] = getattr(record, field)
     row["id"] = record.id.hex()
     row["start_time"] = rfc3339(record.start_time)
     if isinstance(record, AiRecord):
+        del row["sender_key"]
         row["end_time"] = rfc3339(record.end_time)
     if isinstance(record, Inference):
         row["currency"] = CURRENCY

@@ -35,6 +35,8 @@ MOST_BEARERS = 10_000  # kept between requests
 _DEFAULTS = ServerSettings()
 KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})  # of what these bring nothing is kept once the key has ended
 
+DEVICE_KEYS = "keys of devices"
+
 Labels = Mapping[str, str]
 NO_LABELS: Labels = MappingProxyType({})
 
@@ -60,6 +62,11 @@ class Bearer:
     is_gateway: bool = False
     expects: tuple[Expectation, ...] = ()
     number: int | None = None
+
+    @property
+    def sender(self) -> str | None:
+        """What its records say of the key: its name; one word for all keys of devices, which records name."""
+        return DEVICE_KEYS if self.device is not None else self.name or None
 
 
 class Access:

@@ -150,13 +150,14 @@ class Intake:
         Returns those that may repeat calls, by place, of which nobody has said yet whether they do. Another
         Tollhouse has decided that already for what it forwarded.
         """
-        arrived_at = self._shadows.now()
+        arrived_at, sender = self._shadows.now(), bearer.sender
         undecided: dict[int, AiRecord] = {}
         for place, record in enumerate(outcome.records):
             if place % TURN == TURN - 1:
                 await pause_when_due()
             is_forwarded = place in outcome.forwarded
             device_labels = self._device_labels(record)
+            record.sender_key = sender
             self._attribution.apply(record, bearer.labels, device_labels)
             if isinstance(record, Inference):
                 if not is_forwarded:
@@ -179,6 +180,7 @@ class Intake:
             if number % TURN == 0:
                 await pause_when_due()
             template = point.template
+            template.sender_key = bearer.sender
             self._attribution.apply(template, bearer.labels, self._device_labels(template))
             self._shadows.note_counter(template, key=bearer.name)
 

@@ -19,7 +19,7 @@ from spool.ledger.sums import AHEAD_S, DAY_S, HOUR_S, OTHER, Dimensions, HourlyS
 WIDTHS = (HOUR_S, DAY_S)
 # What a sum is not known by any more once there are too many of them: first (with the tags), and last.
 OWNERS = ("user", "device", "api_key")
-WORK = ("source", "provider", "model", "request_model", "team", "region")
+WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
 MAX_TEXT = 256  # of a dimension's value
 _CHANGED_BY = "changed_by"  # of the state
 
@@ -138,7 +138,7 @@ def _nobody(dimensions: Dimensions) -> Dimensions:
 
 def _nothing(dimensions: Dimensions) -> Dimensions:
     return _nobody(dimensions)._replace(
-        source=OTHER, provider=OTHER, model=OTHER, request_model=OTHER, team=OTHER, region=OTHER
+        source=OTHER, provider=OTHER, model=OTHER, request_model=OTHER, team=OTHER, region=OTHER, sender=OTHER
     )
 
 

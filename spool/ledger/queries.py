@@ -11,7 +11,7 @@ from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
 
 DIMENSIONS = (
     "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "cost_source",
-    "region",
+    "region", "sender",
 )  # fmt: skip
 TAG = "tag:"  # before the name of a chosen tag
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")

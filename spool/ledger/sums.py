@@ -76,6 +76,7 @@ class Dimensions(NamedTuple):
     mode: str
     size: int
     region: str | None = ""
+    sender: str | None = ""  # the record's `sender_key`
 
 
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
@@ -96,6 +97,7 @@ _Values = tuple[
     str,
     str,
     int,
+    str | None,
     str | None,
 ]
 
@@ -176,7 +178,7 @@ class HourlySums:
             "call", call.source, call.provider, call.response_model or call.request_model, call.request_model,
             call.team, call.user, call.device, call.api_key, self._chosen(call.tags) if call.tags else "",
             call.status, call.cost_source, mode_of(call.tags) if call.tags else "",
-            size(call.input_tokens, call.output_tokens), call.region,
+            size(call.input_tokens, call.output_tokens), call.region, call.sender_key,
         )  # fmt: skip
 
     def _metric(self, hour: int, metric: UsageMetric) -> bool:
@@ -189,7 +191,7 @@ class HourlySums:
         key = (
             "metric", metric.source, None, metric.model, None, metric.team, metric.user, metric.device,
             metric.api_key, self._chosen(metric.tags) if metric.tags else "", status, cost_source,
-            "", INPUT_UNKNOWN, None,
+            "", INPUT_UNKNOWN, None, metric.sender_key,
         )  # fmt: skip
         row = self._row(hour, key)
         if paid:

@@ -52,6 +52,7 @@ VERSIONS: Sequence[Migration] = (
             "container_files.sql",
         )
     ),
+    Migration(files=("ledger_sender.sql",)),
 )
 VERSION = len(VERSIONS)
 

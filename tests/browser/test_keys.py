@@ -9,9 +9,11 @@ from playwright.sync_api import Locator, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import NARROW, Console
+from tests.browser.console import NARROW, WIDE, Console
+from tests.browser.test_calls import send
 
 NAME = re.compile("^Name")
+ALL = ("minor", "moderate", "serious", "critical")
 
 
 def accepted(house: Tollhouse, secret: str) -> bool:
@@ -45,7 +47,7 @@ def act(console: Console, key: str, action: str) -> Locator:
     """Open a key by its row and choose an action; the dialog that asks about it."""
     console.page.get_by_role("row", name=key).get_by_role("link").click()
     dialog = console.page.get_by_role("dialog")
-    dialog.get_by_role("button", name=action).click()
+    dialog.get_by_role("button", name=action, exact=True).click()
     return dialog
 
 
@@ -134,6 +136,58 @@ def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
     second = secret_of(dialog)
     assert (False, True) == (accepted(house, first), accepted(house, second))
     assert {"key.edit", "key.disable", "key.enable", "key.rotate"} <= console.actions()
+
+
+def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
+    house: Tollhouse, open_console: OpenConsole
+) -> None:
+    """
+    Journey d in two clicks: the key, then the button. Its panel says how much came in, from what and when; the
+    page behind it shows the calls of that key alone, the dearest one click further. Another key has none.
+    """
+    leaked = house.key("leaked")
+    send(house, leaked, "gpt-4.1")
+    send(house, house.key("other"), "gpt-4o")
+    console = open_console(house)
+    console.open("/keys")
+    page = console.page
+    page.get_by_role("row", name="leaked").get_by_role("link").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("heading", name="What came in under this name")).to_be_visible()
+    expect(dialog.get_by_text("otel (1)")).to_be_visible()
+    assert [] == console.audit(ALL, within="dialog")
+    page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
+    assert 0 == console.overhang()
+    page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})
+    dialog.get_by_role("button", name="Disable and show what came in").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Costs")
+    expect(page.get_by_role("link", name="sender: leaked")).to_be_visible()
+    expect(page.locator("tfoot")).to_contain_text("Total of 1")
+    page.get_by_role("link", name="Top calls of otel").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody tr")).to_contain_text("gpt-4.1")
+    assert "Disabled" == house.json("keys", "show", "leaked")["key"]["status"]
+    assert "Enabled" == house.json("keys", "show", "other")["key"]["status"]
+    house.json("keys", "create", "--name", "unused", "--use-case", "Send AI Telemetry", "--json")
+    console.open("/keys?open=unused")
+    expect(page.get_by_text("No call came in under unused.")).to_be_visible()
+
+
+def test_what_came_in_cannot_be_loaded(house: Tollhouse, open_console: OpenConsole) -> None:
+    """The panel says so, keeps what is known of the key, and tries again."""
+    house.key("laptop")
+    console = open_console(house)
+    console.expects("503")
+    answer = {"error": {"type": "busy", "message": "Try again later."}}
+    console.page.route("**/api/report?*", lambda route: route.fulfill(status=503, json=answer))
+    console.open("/keys?open=laptop")
+    dialog = console.page.get_by_role("dialog")
+    expect(dialog.get_by_role("alert")).to_contain_text("Try again later.")
+    expect(dialog.get_by_text("Enabled", exact=True)).to_be_visible()
+    console.page.unroute("**/api/report?*")
+    dialog.get_by_role("button", name="Try again").click()
+    expect(dialog.get_by_text("No call came in under laptop.")).to_be_visible()
+    assert [] == console.audit(ALL)
 
 
 def test_a_viewer_sees_who_may_send_and_changes_nothing(house: Tollhouse, open_console: OpenConsole) -> None:

@@ -130,4 +130,6 @@ def recount(log: FakeLog, *dimensions: str) -> dict[Group, tuple[int, int, int, 
 def _value(record: Inference, name: str) -> str | None:
     if name == "model":
         return record.response_model or record.request_model
+    if name == "sender":
+        return record.sender_key
     return record.tags.get("service") if name == "tag:service" else getattr(record, name)

@@ -11,7 +11,7 @@ from spool.ledger.queries import TAG
 from spool.ledger.sums import outcome_of
 from spool.log.protocols import Log
 from spool.log.values import Entry
-from spool.record import Inference, Record, UsageMetric, as_json, moment
+from spool.record import AiRecord, Inference, Record, UsageMetric, as_json, moment
 
 LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
 STATES = OPEN, CLOSED = "open", "closed"
@@ -50,6 +50,8 @@ class KeptRecord:
         if name.startswith(TAG):
             tags: dict[str, str] = getattr(record, "tags", {})
             return tags.get(name.removeprefix(TAG), "")
+        if name == "sender":
+            return getattr(record, "sender_key", None) or ""
         if name == "model" and isinstance(record, Inference):
             return record.response_model or record.request_model or ""
         return getattr(record, name, None) or ""
@@ -62,9 +64,15 @@ class KeptRecord:
 
 
 def shown(kept: KeptRecord) -> dict[str, object]:
-    row = as_json(kept.record)
+    row = shown_record(kept.record)
     row.pop("body", None)  # of a billing drop: as large as a request
     return {**shown_place(kept), **row}
+
+
+def shown_record(record: Record) -> dict[str, object]:
+    """Every field, and the name of the key that brought a call, which no destination is told."""
+    row: dict[str, object] = as_json(record)
+    return {**row, "sender": record.sender_key} if isinstance(record, AiRecord) else row
 
 
 def shown_place(kept: KeptRecord) -> dict[str, object]:

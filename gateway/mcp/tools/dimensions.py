@@ -23,6 +23,7 @@ _MEANINGS = {
     "api_key": "the provider's key, as its gateway names it",
     "status": "ok, error, or cached: answered by a gateway's cache at no cost",
     "region": "where the provider processed it, in the provider's word, as far as sources tell",
+    "sender": "the name of the Tollhouse key that brought it, unknown for calls of before names were kept",
     "cost_source": "reported by the source, estimated from list prices, or none: unknown",
 }
 

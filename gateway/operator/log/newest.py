@@ -48,7 +48,7 @@ def _bounds(name: str) -> Filter[KeptRecord]:
 
 FIELDS = (
     "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "session", "kind",
-    "cost_source", "region",
+    "cost_source", "region", "sender",
 )  # fmt: skip
 
 RECORDS: List[KeptRecord] = List(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from gateway.api.costs import moment as moment_of
-from gateway.api.kept.records import KeptRecord, shown_place
+from gateway.api.kept.records import KeptRecord, shown_place, shown_record
 from gateway.http.requests import Result
 from gateway.intake.reasons import price_lines, reasons
 from gateway.operator.dead_letters import shown_dead
@@ -24,7 +24,7 @@ from spool.errors import Invalid, NotThere
 from spool.ledger.own_records import first_after
 from spool.log.protocols import Log
 from spool.log.values import Entry
-from spool.record import TOPICS, as_json, moment
+from spool.record import TOPICS, moment
 from spool.turns.fair_turns import pause
 
 LOOK_BACK_S = 86_400  # for an id that the duplicate window does not know
@@ -66,7 +66,7 @@ async def show_record(request: OperatorRequest[None]) -> Result:
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     shown = {
-        "record": as_json(found.record),
+        "record": shown_record(found.record),
         **shown_place(found),
         "why": reasons(found.record, book),
         "price_lines": price_lines(found.record, book),

@@ -36,6 +36,14 @@ _REGIONS = """
         model, user, device, api_key, team, tags, source, provider, request_model, status, cost_source, kind, mode,
         size, region
     );"""
+# The names of keys came with the fourth.
+_SENDERS = """
+    ALTER TABLE keys ADD COLUMN sender TEXT NOT NULL DEFAULT '';
+    DROP INDEX keys_by_dimensions;
+    CREATE UNIQUE INDEX keys_by_dimensions ON keys (
+        model, user, device, api_key, team, tags, source, provider, request_model, status, cost_source, kind, mode,
+        size, region, sender
+    );"""
 
 
 def prepare(connection: sqlite3.Connection) -> None:
@@ -53,7 +61,7 @@ def prepare(connection: sqlite3.Connection) -> None:
         for table in TABLES.values()
         for column in _ADDED_LATER
     )
-    migrate(connection, (schema + tables, "\n".join(added), _REGIONS))
+    migrate(connection, (schema + tables, "\n".join(added), _REGIONS, _SENDERS))
 
 
 class SqliteLedgerRows(SqlLedgerRows):

@@ -22,7 +22,7 @@ NEXT_SQL = """
 ALTER TABLE {schema}.commits ADD COLUMN release text;
 CREATE TABLE {schema}.releases (release text PRIMARY KEY, at double precision NOT NULL);
 """
-LAST_MIGRATION = "    ),\n)\nVERSION = "
+LAST_MIGRATION = "),\n)\nVERSION = "
 CHANGES: Mapping[str, Sequence[tuple[str, str]]] = {
     "spool/postgres/migrations.py": [
         (LAST_MIGRATION, LAST_MIGRATION.replace(")\nV", '    Migration(files=("next.sql",)),\n)\nV'))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from gateway.authentication.access import Bearer
+from gateway.authentication.access import DEVICE_KEYS, Bearer
 from gateway.configuration.sections import Assignment, AttributionRule, Config, Match, SourceSettings
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
@@ -22,7 +22,7 @@ from spool.errors import SpoolFull
 from spool.identity import Identity, of_call
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
-from spool.record import AI_TELEMETRY, NS, AiRecord, Inference, UsageMetric
+from spool.record import AI_TELEMETRY, NS, AiRecord, Inference, UsageMetric, as_json
 from spool.settings import SpoolSettings
 from tests.moved_clock import MovedClock
 
@@ -101,6 +101,29 @@ async def test_the_records_of_parts_come_in_their_order(log: Log) -> None:
         record.request_id for entry in entries for record in entry.records if isinstance(record, Inference)
     ]
     assert [str(number) for number in range(MANY)] == kept
+
+
+@pytest.mark.asyncio
+async def test_a_record_keeps_the_name_of_its_key_and_says_it_to_nobody(log: Log) -> None:
+    """
+    That of the first report; of a device's own key one word for all. Without a key there is none. It is not
+    in what destinations are given.
+    """
+    for number, bearer in enumerate(
+        (BEARER, Bearer("device 7", frozenset(), device="7"), Bearer("", frozenset()))
+    ):
+        outcome = Outcome(received=1)
+        call = Inference(id=b"", source="otel", request_id=str(number))
+        outcome.add(call, of_call(call, response_id=f"chatcmpl-{number:032d}"))
+        await intake(log).take(outcome, bearer)
+    again = Outcome(received=1)
+    call = Inference(id=b"", source="otel", request_id="0")
+    again.add(call, of_call(call, response_id=f"chatcmpl-{0:032d}"))
+    await intake(log).take(again, Bearer("another", frozenset()))
+    entries = await log.read(AI_TELEMETRY, 1, 9)
+    kept = [record for entry in entries for record in entry.records if isinstance(record, Inference)]
+    assert ["sender", DEVICE_KEYS, None] == [record.sender_key for record in kept]
+    assert "sender_key" not in as_json(kept[0])
 
 
 @pytest.mark.asyncio

@@ -161,9 +161,10 @@ async def test_a_file_of_the_first_version_opens(opened: Opener, tmp_path: Path)
     for table in ("hours", "days"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN cache_write_1h_tokens")
     connection.execute("DROP INDEX keys_by_dimensions")
-    connection.execute("ALTER TABLE keys DROP COLUMN region")
+    for column in ("region", "sender"):
+        connection.execute(f"ALTER TABLE keys DROP COLUMN {column}")
     connection.execute(
-        f"CREATE UNIQUE INDEX keys_by_dimensions ON keys ({', '.join(Dimensions._fields[:-1])})"
+        f"CREATE UNIQUE INDEX keys_by_dimensions ON keys ({', '.join(Dimensions._fields[:-2])})"
     )
     connection.execute("PRAGMA user_version = 1")
     connection.execute("PRAGMA application_id = 0")  # the number stood in one place then
@@ -200,8 +201,13 @@ async def test_a_kept_file_of_the_version_before_regions_opens(opened: Opener, t
     log.add([call() for _ in range(24)])  # what the file has counted of its own log
     log.add([call(region="us-east-1"), call(region="us-east-1"), call(region="global"), call()])
     await ledger.catch_up(log)
+    by_sender = replace(everywhere, group_by=("sender",))
+    assert [((None,), 28)] == [(row.group, row.calls) for row in await ledger.costs(by_sender)]
+    log.add([call(sender_key="checkout")])
+    await ledger.catch_up(log)
+    assert {None: 28, "checkout": 1} == {row.group[0]: row.calls for row in await ledger.costs(by_sender)}
     rows = await ledger.costs(everywhere)
-    assert {None: 25, "us-east-1": 2, "global": 1} == {row.group[0]: row.calls for row in rows}
+    assert {None: 26, "us-east-1": 2, "global": 1} == {row.group[0]: row.calls for row in rows}
     assert ["global", "us-east-1"] == await ledger.values("region")
     await ledger.close()
     again = await opened()

@@ -76,6 +76,7 @@ def records(draw: st.DrawFn) -> Any:
         user=draw(texts),
         team=draw(texts),
         region=draw(texts),
+        sender_key=draw(texts),
         tags=draw(st.sampled_from([{}, {"service": "x"}, {"service": "y", "other": "z"}])),
         start_time=draw(st.none() | st.integers(-2 * DAY, HOUR - 1).map(lambda s: (BEGIN + s) * NS)),
         input_tokens=draw(st.none() | st.integers(0, 300_000)),
@@ -129,6 +130,7 @@ def test_sums_equal_a_recount(
                 ("model", "team"),
                 ("user", "tag:service"),
                 ("status", "region", "provider"),
+                ("sender",),
             ):
                 assert recount(log, *dimensions) == await hourly(ledger, *dimensions)
                 assert await _added_up(ledger, "hourly", dimensions) == await _added_up(

@@ -80,6 +80,8 @@ class Ledgers:
 def _begin(database: Database, connection: Connection) -> None:
     """The ledger's tables alone, and nothing in them: the examples of a test share its schema."""
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
-        connection.execute(database.sql(f"CREATE SCHEMA {{schema}}; {script('ledger.sql')}"))
+        connection.execute(
+            database.sql(f"CREATE SCHEMA {{schema}}; {script('ledger.sql')}; {script('ledger_sender.sql')}")
+        )
     else:
         connection.execute(database.sql(_EMPTY))

@@ -18,7 +18,7 @@ const OURS = ["tab", "open", "from", "to", "range", "tz", "view", "expand", "sor
  *   identity(row), and show (id => path of one row) with one(answer), the row in it; else the row is shown itself
  *   Details({row, reload, session, query}): the open row; without it all its fields. heading(row): instead of its identity
  *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}; `run` may
- *     return what is shown when it is done
+ *     return what is shown when it is done; isDirect: it is run by the click, as run(row, {}, session), and leads elsewhere
  *   create: one such action without a row; Above({query}), Before({answer, session, query, reload}): above the table; empty: what to do first
  */
 export function ListPage({list, session, query}) {
@@ -90,6 +90,8 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
     const answer = list.show ? await get(list.show(id)) : null;
     return list.one ? list.one(answer) : answer;
   }, [id], list.what);
+  const [problem, setProblem] = useState(null);
+  const direct = (action) => action.run(row, {}, session).catch((error) => setProblem(error));
   const row = one.data ?? (list.show ? null : inList);
   const offered = (list.actions ?? []).filter((each) => row && isOpen(session, each) && (each.when?.(row) ?? true));
   return html`<${Dialog} title=${(row && list.heading?.(row)) || id} close=${close}>
@@ -99,8 +101,9 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
       reload();
     }} />` : html`<${Fields} of=${row} />`)}
     ${!row && !one.error && html`<p role="status">${list.show ? "Loading ..." : "It is not among the rows of this page."}</p>`}
+    <${Problem} error=${problem} />
     ${offered.length > 0 && html`<div class="bar">${offered.map((each) => html`<button key=${each.title} type="button"
-      class=${each.danger && "danger"} onClick=${() => act({...each, row})}>${each.title}</button>`)}</div>`}
+      class=${each.danger && "danger"} onClick=${() => (each.isDirect ? direct(each) : act({...each, row}))}>${each.title}</button>`)}</div>`}
   <//>`;
 }
 

@@ -18,7 +18,7 @@ const PAGE = 50;
 const [IN_CHART, IN_TABLE] = [5, 200]; // the largest groups; the others are one
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and the days for which one can be drawn
 const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against"];
-const DRILL = ["model", "team", "user", "api_key", "source"]; // what a row is divided by next
+const DRILL = ["model", "team", "user", "api_key", "source", "sender"]; // what a row is divided by next
 const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
 
 /** The address as a question: what is asked, and how it is shown. */

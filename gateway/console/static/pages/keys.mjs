@@ -1,10 +1,14 @@
 /** The organization's API keys: who may send, and with which scopes. */
-import {send} from "../lib/api.mjs";
+import {go, to} from "../lib/address.mjs";
+import {get, send} from "../lib/api.mjs";
+import {nameOf} from "../lib/chart.mjs";
 import {html, useState} from "../lib/html.mjs";
-import {ago} from "../lib/format.mjs";
+import {ago, exactCount, money} from "../lib/format.mjs";
 import {asText, labelsField, labelsIn} from "../lib/labels.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Copy, State} from "../lib/parts.mjs";
+import {Copy, Fields, Problem, State, may} from "../lib/parts.mjs";
+import {useQuery} from "../lib/query.mjs";
+import {span} from "../lib/range.mjs";
 
 const PATH = "/keys";
 const at = (name) => `/keys/${encodeURIComponent(name)}`;
@@ -46,9 +50,39 @@ const shownOnce = ({secret}) => html`<p>This is the secret. It is shown now and 
   <${Copy} label="the secret" text=${secret} />
   <p class="faint">A sender gives it as the whole value of the <code>Authorization</code> header.</p>`;
 
+const SINCE = "now-90d";
+/** What came in under a key: Costs, with the calls one click from there; Calls for who may not see costs. */
+const broughtBy = (name, session) => (may(session, "view_costs") ? to("/costs", {sender: name, by: "source", from: SINCE})
+  : to("/calls", {sender: name}));
+
+/** A key, and what came in under its name: how much, from what, and when. */
+function Details({row, session}) {
+  const {previous_secret_until: until, scopes, ...shown} = row;
+  return html`${may(session, "view_costs") && html`<${Brought} name=${row.name} session=${session} />`}
+    <h3>The key</h3><${Fields} of=${{...shown, ...(until && {previous_secret_until: until}), scopes}} />`;
+}
+
+function Brought({name, session}) {
+  const asked = {...span(new URLSearchParams({from: SINCE})), name: null, asked: null, where: `sender=${name}`, show: ["cost", "calls"]};
+  const found = useQuery(() => Promise.all(["source", "team"].map((by) => get("/report", {...asked, by, top: 5})).concat(get("/report", {...asked, per: "daily"}))),
+    [name], ["ledger"]);
+  const [sources, teams, days] = found.data ?? [];
+  const named = (answer, field) => [...answer.rows].sort((one, other) => other.calls - one.calls)
+    .map((each) => `${nameOf(each[field])} (${exactCount(each.calls)})`).join(", ");
+  const when = days?.rows.map((each) => each.period.slice(0, 10)).sort();
+  return html`<h3>What came in under this name, last 90 days</h3>
+    <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
+    ${!found.data && !found.error && html`<p role="status">Loading ...</p>`}
+    ${found.data && (days.total.calls === 0 ? html`<p>No call came in under ${name}. Calls from before Tollhouse kept the names of keys have none.</p>`
+      : html`<dl class="fields"><div><dt>calls</dt><dd>${exactCount(days.total.calls)}</dd></div><div><dt>cost</dt><dd>${money(days.total.cost)}</dd></div>
+        <div><dt>sources</dt><dd>${named(sources, "source")}</dd></div><div><dt>teams</dt><dd>${named(teams, "team")}</dd></div>
+        <div><dt>first</dt><dd>${when[0]}</dd></div><div><dt>last</dt><dd>${when.at(-1)}</dd></div></dl>
+        <p><a href=${broughtBy(name, session)}>Show what came in</a></p>`)}`;
+}
+
 const KEYS = {
   path: PATH, root: "keys", at: PATH, caption: "API keys", what: ["keys"],
-  identity: (row) => row.name,
+  identity: (row) => row.name, Details,
   show: at, one: (answer) => ({...answer.key, previous_secret_until: answer.previous_secret_until}),
   columns: [
     {title: "Name", value: (row) => row.name, sort: "name"},
@@ -67,6 +101,8 @@ const KEYS = {
   actions: [
     {title: "Edit", needs: "api_key_management", when: isOurs, fields,
       run: (row, values) => send("PATCH", at(row.name), {...asked(values), version: row.version}).then(() => null)},
+    {title: "Disable and show what came in", needs: "api_key_management", isDirect: true, when: (row) => isOurs(row) && row.status === "Enabled",
+      run: (row, _, session) => act("disable")(row).then(() => go(broughtBy(row.name, session)))},
     {title: "Disable", needs: "api_key_management", when: (row) => isOurs(row) && row.status === "Enabled", run: act("disable"),
       text: (row) => `What is sent with ${row.name} is refused until the key is enabled again.`},
     {title: "Enable", needs: "api_key_management", when: (row) => isOurs(row) && row.status === "Disabled", run: act("enable"),
