@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from tests.gateway.normalise.otlp.payloads import in_protobuf
@@ -46,11 +46,10 @@ class Truth:
     # What some of the reports leave out: known to be true where all came while the record was open.
     cache_read_tokens: int = 0
     reasoning_tokens: int = 0
+    cost: Decimal = Decimal(0)  # as reporters tell it
 
     def plus(self, other: Truth) -> Truth:
-        sums = Counter(vars(self))
-        sums.update(vars(other))
-        return Truth(**sums)
+        return Truth(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from decimal import Decimal
 from typing import Any
 
 from tests.gateway.normalise.otlp.items import NOW, SECOND
@@ -16,20 +17,32 @@ from tests.integration.order.dealt.conversation import Conversation, Item, Truth
 from tests.integration.order.running import Request
 from tests.integration.order.test_counters import counters, of_model, spans
 from tests.integration.order.test_mixed_reports import REPORTERS, as_request
-from tests.integration.reports import MODEL, MadeCall
+from tests.integration.reports import MODEL, MadeCall, callback, cost, log_event, sdk_span
 
 
 def mixed(number: int, chance: random.Random) -> Conversation:
-    """Up to four reporters that know the answer's id: gateway, SDK, Langfuse, webhook, event."""
+    """
+    Up to four reporters that know the answer's id: gateway, SDK, Langfuse, webhook, event. All but the SDK
+    tell what it cost, some its parts.
+    """
     call = MadeCall(number, f"chatcmpl-{number:024x}", f"{number:08x}-aaaa-4bbb-8ccc-{number:012x}")
-    items = []
-    for reporter in chance.sample(REPORTERS, chance.randint(2, 4)):
+    model, items = f"mixed-{number}", []
+    reporters = chance.sample(REPORTERS, chance.randint(2, 4))
+    for reporter in reporters:
         report = reporter(call)
-        items.append(item(as_request([report]), {call.id}, sender=report.scope))
+        request = as_request([report])
+        body = request.body.replace(MODEL.encode(), model.encode())
+        items.append(item(Request(request.format, body), {call.id}, sender=report.scope))
     came_in, came_out = call.tokens
-    return Conversation(
-        name="mixed", items=items, truth={MODEL: Truth(calls=1, input_tokens=came_in, output_tokens=came_out)}
+    truth = Truth(
+        calls=1,
+        input_tokens=came_in,
+        output_tokens=came_out,
+        cache_read_tokens=7 if {callback, log_event} & set(reporters) else 0,
+        reasoning_tokens=3 if callback in reporters else 0,
+        cost=Decimal(str(cost(call))) if set(reporters) - {sdk_span, log_event} else Decimal(0),
     )
+    return Conversation(name="mixed", items=items, truth={model: truth})
 
 
 def usage_beside(number: int, chance: random.Random) -> Conversation:
@@ -208,7 +221,14 @@ def plug_in(number: int, chance: random.Random) -> Conversation:
         body = body.replace(f"{1:032x}".encode(), f"{80_000 + number:032x}".encode())
         told = [{"call"}] if place < 2 else []
         items.append(item(Request(request.format, body), *told, sender="opencode"))
-    truth = Truth(calls=1, input_tokens=1050, output_tokens=50, cache_read_tokens=900, reasoning_tokens=30)
+    truth = Truth(
+        calls=1,
+        input_tokens=1050,
+        output_tokens=50,
+        cache_read_tokens=900,
+        reasoning_tokens=30,
+        cost=Decimal("0.0123"),
+    )
     return Conversation(name="plug-in", items=items, truth={model: truth})
 
 
@@ -216,6 +236,8 @@ FAMILIES = (
     mixed, usage_beside, event_of_twin, cut_twins, counted_beside, without_id, both_sides, reported_stream, plug_in,
 )  # fmt: skip
 
+# Of which each report shares a name with every other one: what is true of them depends on no hold.
+IN_ANY_TIME = (mixed, usage_beside, event_of_twin, counted_beside, reported_stream, plug_in)
 WITHOUT_COUNTERS = tuple(family for family in FAMILIES if family not in (counted_beside, plug_in))
 
 

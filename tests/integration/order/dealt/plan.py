@@ -5,13 +5,14 @@ How conversations are dealt to one gateway, all by one chance: requests, repeats
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tests.integration.order.dealt.conversation import Conversation, Item, may_share
 from tests.integration.order.dealt.families import FAMILIES, WITHOUT_COUNTERS
 from tests.integration.order.running import HOLD_S
 
+Family = Callable[[int, random.Random], Conversation]
 STOP, KILL = "stop", "kill"
 OPEN = (
     0.0,
@@ -29,6 +30,7 @@ class Step:
 
     items: Sequence[Item]
     as_protobuf: bool = False
+    as_gzip: bool = False
     is_cut_off: bool = False
     then: str = ""
     pause_s: float = 0.0
@@ -80,12 +82,18 @@ class _Names:
             self._records.setdefault(name, first)
 
 
-def dealt(chance: random.Random, *, most: int = 2, is_open: bool = False) -> Plan:
+def dealt(
+    chance: random.Random,
+    *,
+    most: int = 2,
+    is_open: bool = False,
+    families: Sequence[Family] = (),
+) -> Plan:
     """
     Up to `most` of each family, all their requests shuffled into each other. `is_open`: no record closes.
     """
-    families = FAMILIES if chance.random() < 0.7 else WITHOUT_COUNTERS
-    names = [family for family in families for _ in range(chance.randint(0, most))] or [FAMILIES[0]]
+    families = families or (FAMILIES if chance.random() < 0.7 else WITHOUT_COUNTERS)
+    names = [family for family in families for _ in range(chance.randint(0, most))] or [families[0]]
     conversations = [family(number, chance) for number, family in enumerate(names, start=1)]
     items = [item for one in conversations for item in one.items]
     chance.shuffle(items)
@@ -119,4 +127,7 @@ def _steps(items: Sequence[Item], chance: random.Random, pauses: Sequence[float]
             waiting.remove(other)
             group.append(other)
         then = chance.choices(("", STOP, KILL), (0.8, 0.1, 0.1))[0]
-        yield Step(group, chance.random() < 0.5, chance.random() < 0.1, then, chance.choice(pauses))
+        packing = {"as_protobuf": chance.random() < 0.5, "as_gzip": chance.random() < 0.3}
+        yield Step(
+            group, **packing, is_cut_off=chance.random() < 0.1, then=then, pause_s=chance.choice(pauses)
+        )

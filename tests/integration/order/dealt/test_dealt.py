@@ -11,32 +11,30 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery
-from spool.memory.ledger import MemoryLedger
-from spool.record import AI_TELEMETRY, as_json
 from tests.integration.order.dealt.conversation import Truth, request_of
+from tests.integration.order.dealt.judging import Judged, judge
 from tests.integration.order.dealt.plan import KILL, STOP, Plan, dealt
+from tests.integration.order.dealt.shared_gateways import SharedGateways
 from tests.integration.order.running import HOLD_S, SEED, WINDOW_S, Gateway, Row
 from tests.rounds import IS_LONG
 from tests.spool.contract.disk import killed
-from tests.spool.contract.examples import assert_books_balance, everything
 
-IN_MEMORY, ON_DISK = (5000, 300) if IS_LONG else (80, 4)  # plans
-ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
+# How many plans; each is of a fresh log.
+PLANS = {"in memory": 80, "on disk": 4, "on PostgreSQL": 1}
+if IS_LONG:
+    PLANS = {"in memory": 5000, "on disk": 300, "on PostgreSQL": 100}
 
 
 class DealtGateway(Gateway):
-    """Which may be killed, and tells what it kept and what its ledger adds up."""
+    """Which may be killed, and is judged at the end."""
 
     def __init__(self, directory: Path | None) -> None:
         super().__init__(directory)
@@ -50,27 +48,19 @@ class DealtGateway(Gateway):
             self._directory = killed(self._directory, copy)
             await self.start()
 
-    async def judged(self) -> tuple[list[Row], tuple[int, int, int]]:
-        """The records, and of the ledger calls, input and output tokens."""
+    async def judged(self) -> Judged:
         self._clock.move(WINDOW_S + 1)
         await self._window.release()
         for _ in range(2):
             await self.pass_time(HOLD_S + 1)
         self._clock.move(HOLD_S + 1)
-        log = self._spool.log
-        await assert_books_balance(log)
-        rows = [as_json(record) for record in await everything(log) if record is not None]
-        assert log.closed_below(AI_TELEMETRY) == log.next_number(AI_TELEMETRY)
-        ledger = await Ledger(MemoryLedger(), clock=self._clock).load()
-        await ledger.catch_up(log)
-        (sums,) = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=()))
+        judged = await judge(self._spool.log, self._clock)
         for one in (*self._left, self._spool):
             await one.close()
-        return rows, (sums.calls, sums.input_tokens, sums.output_tokens)
+        return judged
 
 
-async def told(plan: Plan, directory: Path | None) -> tuple[list[Row], tuple[int, int, int]]:
-    gateway = DealtGateway(directory)
+async def told(plan: Plan, gateway: DealtGateway | SharedGateways) -> Judged:
     await gateway.start()
     for step in plan.steps:
         request = request_of(step.items, as_protobuf=step.as_protobuf)
@@ -110,16 +100,19 @@ def kept(rows: Sequence[Row]) -> dict[str, Truth]:
         model = row["request_model"] or row["response_model"]
         names = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens")
         counts = {name: row[name] or 0 for name in names}
-        sums[model] = sums[model].plus(Truth(calls=1, failures=int(row["status"] == "error"), **counts))
+        told = Truth(
+            calls=1, failures=int(row["status"] == "error"), cost=Decimal(row["cost"] or 0), **counts
+        )
+        sums[model] = sums[model].plus(told)
     return {model: truth for model, truth in sums.items() if truth != Truth()}
 
 
-def compared(truth: dict[str, Truth], plan: Plan) -> dict[str, dict[str, int]]:
+def compared(truth: dict[str, Truth], plan: Plan) -> dict[str, dict[str, int | Decimal]]:
     """
     Parts that only some reports state are compared where all came in time, and the reporters are always the
     same.
     """
-    parts = {"cache_read_tokens", "reasoning_tokens"}
+    parts = {"cache_read_tokens", "reasoning_tokens", "cost"}
     return {
         model: {
             name: n
@@ -130,27 +123,34 @@ def compared(truth: dict[str, Truth], plan: Plan) -> dict[str, dict[str, int]]:
     }
 
 
-@pytest.mark.parametrize(("where", "plans"), [("in memory", IN_MEMORY), ("on disk", ON_DISK)])
-def test_what_is_kept_is_what_is_true(where: str, plans: int) -> None:
+@pytest.mark.parametrize("where", PLANS)
+def test_what_is_kept_is_what_is_true(where: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """
-    Of each plan, by model: calls, failures, tokens, what counters alone tell; and the ledger adds up the
-    same.
+    Of each plan, by model: calls, failures, tokens, costs, what counters alone tell; and the ledger adds up
+    the same.
     """
-    for number in range(plans):
+    for number in range(PLANS[where]):
         name = f"{SEED} {where} {number}"
         plan = dealt(random.Random(name))
         print(
             f"TOLLHOUSE_ORDER_SEED={SEED}, {where}, plan {number}: {[one.name for one in plan.conversations]}"
         )
+        gateway: DealtGateway | SharedGateways
         if where == "on disk":
-            with tempfile.TemporaryDirectory() as directory:
-                rows, sums = asyncio.run(told(plan, Path(directory) / "data"))
+            gateway = DealtGateway(tmp_path / f"{number}" / "data")
+        elif where == "in memory":
+            gateway = DealtGateway(None)
         else:
-            rows, sums = asyncio.run(told(plan, None))
-        truth = expected(plan)
-        assert compared(truth, plan) == compared(kept(rows), plan), name
-        assert sums == (
-            sum(one.calls for one in truth.values()),
-            sum(one.input_tokens + one.counted for one in truth.values()),
-            sum(one.output_tokens for one in truth.values()),
-        ), name
+            gateway = SharedGateways(request.getfixturevalue("new_schema")())
+        rows, sums = asyncio.run(told(plan, gateway))
+        check(plan, rows, sums, name)
+
+
+def check(plan: Plan, rows: Sequence[Row], sums: tuple[int, int, int], name: str) -> None:
+    truth = expected(plan)
+    assert compared(truth, plan) == compared(kept(rows), plan), name
+    assert sums == (
+        sum(one.calls for one in truth.values()),
+        sum(one.input_tokens + one.counted for one in truth.values()),
+        sum(one.output_tokens for one in truth.values()),
+    ), name

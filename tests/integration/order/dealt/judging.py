@@ -1,0 +1,28 @@
+"""What a log has at the end of a plan, and what a ledger adds up of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery
+from spool.log.protocols import Log
+from spool.memory.ledger import MemoryLedger
+from spool.record import AI_TELEMETRY, as_json
+from tests.integration.order.running import Row
+from tests.spool.contract.examples import assert_books_balance, everything
+
+Judged = tuple[list[Row], tuple[int, int, int]]  # the records; calls, input and output tokens of the ledger
+ALL = (datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC))
+
+
+async def judge(log: Log, clock: Any) -> Judged:
+    """Once everything in it is closed."""
+    await assert_books_balance(log)
+    rows = [as_json(record) for record in await everything(log) if record is not None]
+    assert log.closed_below(AI_TELEMETRY) == log.next_number(AI_TELEMETRY)
+    ledger = await Ledger(MemoryLedger(), clock=clock).load()
+    await ledger.catch_up(log)
+    (sums,) = await ledger.costs(CostQuery(since=ALL[0], until=ALL[1], granularity="total", group_by=()))
+    return rows, (sums.calls, sums.input_tokens, sums.output_tokens)

@@ -1,0 +1,114 @@
+"""
+Gateways that share a schema of PostgreSQL: requests come to any of them in turn, each may stop or be killed.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from itertools import cycle
+from typing import NamedTuple
+
+from gateway.configuration.sections import Config
+from gateway.intake.attribution import Attribution
+from gateway.intake.intake import Intake
+from gateway.intake.shadows import Shadows
+from gateway.intake.shared_merge_window import SharedMergeWindow
+from gateway.intake.waiting_counters import WaitingCounters
+from gateway.normalise import any_format
+from gateway.normalise.options import Options
+from spool.postgres.spool import PostgresSpool
+from tests.gateway.normalise.formats.payloads import run
+from tests.integration.order.dealt.judging import Judged, judge
+from tests.integration.order.running import HOLD_S, SENDER, SETTINGS, WAIT_S, WINDOW_S, Request, prices
+from tests.moved_clock import MovedClock
+from tests.spool.contract.conftest import open_node
+from tests.spool.contract.examples import NOON, Observed
+from tests.spool.postgres_cluster import Schema
+
+NODES = 2
+
+
+class Node(NamedTuple):
+    stack: AsyncExitStack
+    spool: PostgresSpool
+    counters: WaitingCounters
+    window: SharedMergeWindow
+
+
+class SharedGateways:
+    """See `DealtGateway`. A node that was killed is never heard of again; it is closed with the last."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._clock = MovedClock(NOON)
+        self._nodes: list[Node] = []
+        self._killed: list[Node] = []
+        self._turns = cycle(range(NODES))
+
+    async def start(self) -> None:
+        self._nodes = [await self._open() for _ in range(NODES)]
+
+    async def _open(self) -> Node:
+        stack = AsyncExitStack()
+        opened = await open_node(stack, self._schema, SETTINGS, self._clock, Observed())
+        stack.push_async_callback(opened.close)
+        shadows = Shadows(self._clock, heard=opened.heard)
+        limits = {"max_items": 1000, "max_bytes": 2**24}
+        counters = WaitingCounters(opened.log, shadows, self._clock, wait_s=WAIT_S, **limits)
+        await counters.start(opened.partial_reports, hold_s=HOLD_S)
+        intake = Intake(
+            opened.log,
+            attribution=Attribution(Config()),
+            prices=prices(),
+            shadows=shadows,
+            counters=counters,
+        )
+        window = SharedMergeWindow(
+            opened.partial_reports,
+            opened.log,
+            intake,
+            self._clock,
+            window_s=WINDOW_S,
+            hold_s=HOLD_S,
+            max_reports=1000,
+            max_bytes=2**24,
+        )
+        return Node(stack, opened, counters, window)
+
+    async def take(self, request: Request) -> None:
+        normalised, _ = run(any_format.normalise(request.format, request.body, options=Options()))
+        outcome, reports = normalised
+        await self._nodes[next(self._turns)].window.take(outcome, SENDER, reports)
+
+    async def restart(self) -> None:
+        """The one that is next."""
+        number = next(self._turns)
+        await self._nodes[number].stack.aclose()
+        self._nodes[number] = await self._open()
+
+    async def kill(self) -> None:
+        """What is committed at this moment is what a new process finds; the others go on."""
+        number = next(self._turns)
+        self._killed.append(self._nodes[number])
+        self._nodes[number] = await self._open()
+
+    async def pass_time(self, seconds: float) -> None:
+        """With what runs in the background of one; whoever reads closes what is due."""
+        self._clock.move(seconds)
+        if seconds:
+            for node in self._nodes:
+                await node.spool.log.follow()
+            await self._nodes[0].spool.log.close_what_is_due()
+        await self._nodes[0].counters.release()
+
+    async def judged(self) -> Judged:
+        self._clock.move(WINDOW_S + 1)
+        await self._nodes[0].window.release()
+        for _ in range(2):
+            await self.pass_time(HOLD_S + 1)
+        await self.pass_time(HOLD_S + 1)
+        try:
+            return await judge(self._nodes[0].spool.log, self._clock)
+        finally:
+            for node in (*self._killed, *self._nodes):
+                await node.stack.aclose()
