@@ -81,10 +81,27 @@ async def test_rejects_are_counted_by_reason(send: Send, serving: Serving) -> No
     events = json.loads((CASES / "litellm/slp-batch-array.json").read_bytes())
     events += [None, 5, events[0] | {"prompt_tokens": -1}]
     result = await send("-", "--as", "litellm", input=json.dumps(events).encode())
-    assert 0 == result.exit_code
+    assert 1 == result.exit_code
     assert [
         "accepted 3, ignored 1, rejected 2", "  rejected as implausible: 1", "  rejected as malformed: 1",
     ] == result.stdout.splitlines()  # fmt: skip
+
+
+async def test_every_rejected_line_is_listed(send: Send, tmp_path: Path) -> None:
+    """By file and line with the reason, never with what the line holds; few of them beside many good ones."""
+    good = json.loads((CASES / "litellm/slp-batch-array.json").read_bytes())[0]
+    lines = [json.dumps(good | {"id": f"chatcmpl-{n:020}"}) for n in range(1200)]
+    for number in (7, 600, 1100):
+        lines[number - 1] = json.dumps(good | {"prompt_tokens": -1, "user": "CANARY"})
+    file = tmp_path / "calls.ndjson"
+    file.write_text("\n".join(lines))
+    result = await send(str(file), "--json")
+    told = json.loads(result.stdout)
+    assert (1, 3, {"implausible": 3}) == (result.exit_code, told["rejected"], told["reasons"])
+    assert [(str(file), f"line {n}") for n in (7, 600, 1100)] == [
+        (each["file"], each["place"]) for each in told["items"]
+    ]
+    assert "CANARY" not in result.stdout + result.stderr
 
 
 async def test_bad_files_do_not_keep_the_good_ones(send: Send, serving: Serving, tmp_path: Path) -> None:
@@ -313,7 +330,7 @@ async def test_rejected_items_are_named_by_line(send: Send, serving: Serving, tm
     file = tmp_path / "rows.ndjson"
     file.write_text("\n".join(lines))
     result = await send(str(file))
-    assert (0, 1197) == (result.exit_code, len(await serving.records()))
+    assert (1, 1197) == (result.exit_code, len(await serving.records()))
     told = [line.removeprefix(f"tollhouse: {file}, ") for line in result.stderr.splitlines()]
     assert ["line 1101", "line 601", "line 602"] == sorted(line.partition(":")[0] for line in told)
     assert ["implausible", "malformed", "malformed"] == sorted(line.split(": ")[1] for line in told)

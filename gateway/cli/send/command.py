@@ -15,7 +15,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.examples import EXAMPLES, example
-from gateway.cli.output import printable
+from gateway.cli.output import printable, show_json
 from gateway.cli.parameters import Choice
 from gateway.cli.send.acknowledged import Acknowledged, RunningDigest
 from gateway.cli.send.request_bodies import (
@@ -30,6 +30,7 @@ from gateway.cli.send.request_bodies import (
 from gateway.cli.send.upload import (
     BodyRefused,
     BodyTooLarge,
+    RejectedItem,
     Undeliverable,
     UploadClient,
     UploadCounts,
@@ -53,6 +54,7 @@ MOST_NAMED = 20  # rejected items of one run
     "--key-env", default=KEY_ENV, show_default=True, metavar="NAME", help="The variable that holds the key."
 )
 @click.option("--again", is_flag=True, help="Also send what an earlier run sent already.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts, and every rejected item, as JSON.")
 @click.option("--example", "wanted", type=Choice(list(EXAMPLES)), help="Send one made-up call of a format.")
 def send(
     named: tuple[str, ...],
@@ -61,6 +63,7 @@ def send(
     key_file: Path | None,
     key_env: str,
     again: bool,
+    as_json: bool,
     wanted: str | None,
 ) -> None:
     """
@@ -68,7 +71,7 @@ def send(
 
     JSON, arrays or lines, gzipped or not, whole directories, `-` for the standard input. Sending a file twice
     counts nothing twice. A run that was stopped continues where it was. Items that the gateway rejects are
-    named on the standard error with their line and the reason.
+    named on the standard error with their line and the reason, the first 20 of them; the exit code is 1 then.
     """
     if bool(named) == bool(wanted):
         raise click.UsageError("name FILEs to send, or an --example")
@@ -76,7 +79,7 @@ def send(
     key = _key(key_file, key_env)
     endpoint = _endpoint(url.rstrip("/"), wanted or format)
     try:
-        complete = asyncio.run(_send(named, wanted, endpoint, key, again=again))
+        complete = asyncio.run(_send(named, wanted, endpoint, key, again=again, as_json=as_json))
     except Undeliverable as error:
         hint = "" if key else f" (no key was sent: put it into {key_env}, or name a --key-file)"
         fail(f"{error}{hint}")
@@ -85,12 +88,18 @@ def send(
 
 
 async def _send(
-    named: tuple[str, ...], wanted: str | None, endpoint: str, key: str | None, *, again: bool
+    named: tuple[str, ...],
+    wanted: str | None,
+    endpoint: str,
+    key: str | None,
+    *,
+    again: bool,
+    as_json: bool,
 ) -> bool:
     """Sends; returns whether everything was accepted. Prints what was accepted even when it fails."""
     async with session() as client:
         upload = UploadClient(client, endpoint, key, notify=_print)
-        run = _Run(upload, Acknowledged(url=endpoint, key=key), again=again)
+        run = _Run(upload, Acknowledged(url=endpoint, key=key), again=again, as_json=as_json)
         try:
             if wanted is not None:
                 await run.body(UploadBody(items=[example(wanted)]), f"example {wanted}")
@@ -104,13 +113,14 @@ async def _send(
 class _Run:
     """One run of the command."""
 
-    def __init__(self, client: UploadClient, taken: Acknowledged, *, again: bool) -> None:
+    def __init__(self, client: UploadClient, taken: Acknowledged, *, again: bool, as_json: bool) -> None:
         self._client = client
         self._taken = taken
         self._again = again
         self._counts = UploadCounts()
         self._skipped = 0
         self._rejected = 0
+        self._listed: list[dict[str, str]] | None = [] if as_json else None
         self._answered = False
         self._cannot_remember = False
         self.complete = True
@@ -139,12 +149,18 @@ class _Run:
         self._counts.add(answer)
         self._answered = True
         for item in answer.items:
-            self._name_rejected(f"{name}, {item.told(body, unfolds=answer.unfolds)}")
+            self._name_rejected(name, item, item.place(body, unfolds=answer.unfolds))
         return True
 
     def report(self) -> None:
-        """Prints the counts, and a line for each reason of a rejection."""
+        """Prints the counts, and a line for each reason of a rejection; or all of it as JSON."""
         counts = self._counts
+        if self._listed is not None:
+            show_json({
+                "accepted": counts.accepted, "ignored": counts.ignored, "rejected": counts.rejected.total(),
+                "sent_before": self._skipped, "reasons": dict(sorted(counts.rejected.items())), "items": self._listed,
+            })  # fmt: skip
+            return
         if not (self._answered or self._skipped or counts.rejected):
             return
         line = f"accepted {counts.accepted}, ignored {counts.ignored}, rejected {counts.rejected.total()}"
@@ -166,11 +182,19 @@ class _Run:
                     self._remember(body.mark)
                 advance(raw)
 
-    def _name_rejected(self, told: str) -> None:
-        """Name an item that the gateway rejected, as long as there are few: it is as bad in a repeat."""
+    def _name_rejected(self, file: str, item: RejectedItem, place: str) -> None:
+        """
+        Name an item that the gateway rejected, as long as there are few. Its body is remembered as sent: it is
+        as bad in a repeat.
+        """
         self._rejected += 1
-        if self._rejected <= MOST_NAMED:
-            _print(printable(told))
+        self.complete = False
+        if self._listed is not None:
+            self._listed.append(
+                {"file": file, "place": place, "reason": item.reason, "message": item.message}
+            )
+        elif self._rejected <= MOST_NAMED:
+            _print(printable(f"{file}, {place}: {item.told}"))
 
     def _remember(self, mark: bytes) -> None:
         try:

@@ -72,16 +72,16 @@ class RejectedItem(NamedTuple):
     reason: str
     message: str
 
-    def told(self, body: UploadBody, *, unfolds: bool) -> str:
-        """
-        Where it stands in the file, and why it was rejected. `unfolds`: one that was sent may be several
-        there.
-        """
+    @property
+    def told(self) -> str:
+        """Why it was rejected."""
+        return f"{self.reason}{f': {self.message}' if self.message else ''}"
+
+    def place(self, body: UploadBody, *, unfolds: bool) -> str:
+        """Where it stands in the file. `unfolds`: one that was sent may be several there."""
         if self.item is None or not unfolds:
-            place = body.place(self.item)
-        else:
-            place = f"{body.place(None)}, item {self.item + 1}"
-        return f"{place}: {self.reason}{f': {self.message}' if self.message else ''}"
+            return body.place(self.item)
+        return f"{body.place(None)}, item {self.item + 1}"
 
 
 @dataclass(frozen=True)
