@@ -28,6 +28,7 @@ from gateway.authentication.access import Access, Bearer
 from gateway.configuration.counted_sources import counted_sources
 from gateway.configuration.digests import digests
 from gateway.configuration.kept_tags import kept_tags
+from gateway.configuration.local_operator import local_address
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, PriceSettings
 from gateway.devices.assignment import DeviceAssignment
@@ -151,10 +152,15 @@ class Assembler:
             clock=self.clock,
             devices=self.devices.keys.find,
             local=local,
+            deployment=local_address(self.config),
+            others=self._other_gateways,
         )
         await access.start()
         self.stack.push_async_callback(access.stop)
         return access
+
+    async def _other_gateways(self) -> Sequence[str]:
+        return [node.name for node in await self.storage.leases.nodes() if node.is_live and not node.is_this]
 
     async def start_sign_ins(self) -> None:
         """

@@ -148,6 +148,7 @@ class Reload:
         self.assembler.devices.configure(config.devices, self.assembler.emails(config))
         self.assembler.clusters.configure(config.clusters)
         self.receivers.access.configure(config.server, prepared.legacy)
+        await self.receivers.access.follow_file()
         self.receivers.options = self.assembler.options(config)
         self.receivers.min_upload_rate = config.server.min_upload_rate
         self.receivers.signing_secret = prepared.signing

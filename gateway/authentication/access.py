@@ -10,21 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from gateway.attempts import Buckets, neighbourhood
-from gateway.authentication.legacy_key import LegacyKey
-from gateway.configuration.sections import ServerSettings, names_some
+from gateway.authentication.legacy_key import DEPLOYMENT, LegacyKey
+from gateway.configuration.sections import ConfigError, ServerSettings, names_some
 from gateway.errors import Refusal
 from spool.clock import Clock
-from spool.errors import KeyEnded, NotThere, SpoolError
+from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
+from spool.registry.file_key import DELETED, OPENS, WAITS
 from spool.registry.keys import ENABLED, Key
+from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.scopes import CREATE_EVENT, INGEST, granting_use_case
+from spool.registry.scopes import CREATE_EVENT, INGEST, SEND_AI_TELEMETRY, granting_use_case
 
 _log = logging.getLogger(__name__)
 
@@ -36,9 +38,18 @@ _DEFAULTS = ServerSettings()
 KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})  # of what these bring nothing is kept once the key has ended
 
 DEVICE_KEYS = "keys of devices"
+NOT_OPEN = {
+    DELETED: "server.api_key_file still holds a key that was deleted or replaced: put another one into it",
+    WAITS: "the key of server.api_key_file was deleted, and the file holds another one: `tollhouse keys adopt` lets "
+    "it open",
+}
 
 Labels = Mapping[str, str]
 NO_LABELS: Labels = MappingProxyType({})
+
+
+async def _nobody() -> Sequence[str]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +98,19 @@ class Access:
         clock: Clock,
         devices: Callable[[str], Bearer | None] | None = None,
         local: Bearer | None = None,
+        deployment: str = DEPLOYMENT,
+        others: Callable[[], Awaitable[Sequence[str]]] = _nobody,
     ) -> None:
         self._registry = registry
         self._clock = clock
         self._devices = devices
         self.local = local
+        self._deployment = Actor(deployment, "server.api_key_file")
+        self._others = others
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         self._legacy: LegacyKey | None = None
+        self._is_told = False  # that it could not be taken in
+        self._is_adopted = False  # the registry knows of the file's key
         self._rates: Mapping[str, int] = {}
         self._limits: Mapping[str, Buckets] = {}
         self._bearers: dict[int, tuple[Key, Bearer]] = {}  # of keys as they were when they last came
@@ -108,6 +125,7 @@ class Access:
         if legacy is not None and self._legacy is not None:
             legacy.last_accessed = self._legacy.last_accessed
         self._legacy = legacy
+        self._is_adopted = False
         self._accept_bearer = settings.accept_bearer
         self._chain_keys = settings.chain_keys
         self._bearers.clear()
@@ -196,7 +214,7 @@ class Access:
     def keys(self) -> list[Key]:
         """Every key as the operator sees it: the deployment's among them, last access up to now."""
         keys = [] if self._registry is None else self._registry.keys.all()
-        if self._legacy:
+        if self._legacy and not self._is_adopted:
             keys.append(self._legacy.key)
         return [replace(key, last_accessed=self._last_accessed(key)) for key in keys]
 
@@ -220,9 +238,17 @@ class Access:
         return self._legacy is not None
 
     async def start(self) -> None:
-        """Begin to write last accesses every few seconds."""
+        """
+        Begin to write last accesses every few seconds. ConfigError if another gateway has another key in its
+        file.
+        """
         if self._legacy and self._registry:
-            self._legacy.last_accessed = await self._registry.keys.legacy_accessed()
+            try:
+                await self.adopt(others=await self._others())
+            except NotAllowed as error:
+                raise ConfigError([f"server.api_key_file: {error}"]) from error
+            except SpoolError:
+                await self.follow_file()  # it says so, and goes on trying
         self._task = asyncio.create_task(self._flush_for_ever(), name="last-access")
 
     async def stop(self) -> None:
@@ -238,8 +264,8 @@ class Access:
         One transaction for all accesses since the last flush; re-reads the deployment's key file when it
         changed.
         """
-        if self._legacy:
-            self._legacy.refresh()
+        if self._legacy and (self._legacy.refresh() or not self._is_adopted):
+            await self.follow_file()
         if self._registry is None or not self._unwritten:
             return
         batch = {key_id: self._seen[key_id] for key_id in self._unwritten}
@@ -250,6 +276,38 @@ class Access:
             self._unwritten.update(batch)
             extra = {"action": "last_access_failed"}
             _log.warning("last accesses of keys were not written: %s", error, extra=extra)
+
+    async def adopt(
+        self, *, anew: bool = False, actor: Actor | None = None, others: Sequence[str] = ()
+    ) -> str | None:
+        """
+        Let the registry have what the deployment's file holds; what became of it, None without a file.
+        """
+        if self._legacy is None or self._registry is None:
+            return None
+        done = await self._registry.keys.adopt(
+            self._legacy.secret,
+            use_case=SEND_AI_TELEMETRY,
+            actor=actor or self._deployment,
+            anew=anew,
+            others=others,
+        )
+        self._is_adopted, self._is_told = True, False
+        if done != OPENS:
+            _log.warning(NOT_OPEN[done], extra={"action": "key_not_open"})
+        return done
+
+    async def follow_file(self) -> None:
+        """As `adopt`; until the registry has taken the file's key, it opens without."""
+        try:
+            await self.adopt()
+        except SpoolError as error:
+            if not self._is_told:
+                extra = {"action": "key_not_adopted"}
+                _log.warning(
+                    "the key of server.api_key_file is not in the list of keys: %s", error, extra=extra
+                )
+            self._is_told = True
 
     async def _flush_for_ever(self) -> None:
         while True:
@@ -331,9 +389,17 @@ class Access:
         return self._registry.keys.expectation_of(number)
 
     def _find(self, secret: str) -> Key | None:
-        if self._legacy and self._legacy.matches(secret):
-            return self._legacy.key
-        return None if self._registry is None else self._registry.keys.find(secret)
+        if self._registry is None:
+            return self._legacy.key if self._legacy and self._legacy.matches(secret) else None
+        key = self._registry.keys.find(secret)
+        if (
+            key is None
+            and self._legacy
+            and not self._is_adopted
+            and not self._registry.keys.has_ended(secret)
+        ):
+            return self._legacy.key if self._legacy.matches(secret) else None
+        return key
 
     def _guessed(self, address: str) -> Refusal:
         place = neighbourhood(address)

@@ -1,4 +1,9 @@
-"""The one key that the deployment gives in a file (server.api_key_file), listed as `Legacy API Key`."""
+"""
+The one key that the deployment gives in a file (server.api_key_file), listed as `Legacy API Key`.
+
+The registry keeps it as a key like any other. What is here opens until it is kept there, and while the registry is
+damaged.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +42,19 @@ class LegacyKey:
             last_accessed=self.last_accessed,
         )
 
+    @property
+    def secret(self) -> str:
+        return self._file.value
+
     def matches(self, secret: str) -> bool:
         return hmac.compare_digest(_digest(secret), self.digest)
 
-    def refresh(self) -> None:
-        """Take over a changed file."""
-        if self._file.refresh():
+    def refresh(self) -> bool:
+        """Take over a changed file, and say whether it was."""
+        changed = self._file.refresh()
+        if changed:
             self.digest = _digest(self._file.value)
+        return changed
 
 
 def _digest(secret: str) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.authentication.access import NOT_OPEN
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.admission import lacks
@@ -15,7 +16,8 @@ from gateway.operator.requests import OperatorRequest
 from gateway.operator.scopes import empty_scopes
 from spool.errors import NotAllowed
 from spool.record import moment
-from spool.registry.keys import DISABLED, ENABLED, LEGACY_NAME, NOT_IN_USE, Key
+from spool.registry.file_key import DELETED
+from spool.registry.keys import DISABLED, ENABLED, NOT_IN_USE, Key
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.registry.tables.keys import KeyTable
@@ -141,6 +143,9 @@ async def edit_key(request: OperatorRequest[KeyChanges]) -> Result:
 async def rotate_key(request: OperatorRequest[Rotation]) -> Result:
     given = request.body
     table, name = _table(request), _editable(request)
+    access = request.services.senders.access
+    if access.has_legacy() and table.is_of_file(access.key(name)):
+        raise NotAllowed(f"{name} comes from the deployment: change the file that server.api_key_file names")
     key, secret = await table.rotate(name, overlap_s=given.overlap_s, actor=request.actor)
     return {"key": shown(key), "secret": secret, "previous_secret_until": moment(key.overlap_ends_at)}
 
@@ -160,6 +165,16 @@ async def delete_key(request: OperatorRequest[None]) -> Result:
     return {"deleted": name}
 
 
+async def adopt_key(request: OperatorRequest[None]) -> Result:
+    """Let the key of the deployment's file open again, after it was deleted. 409 for the deleted secret itself."""
+    done = await request.services.senders.access.adopt(anew=True, actor=request.actor)
+    if done is None:
+        raise NotAllowed("no file gives a key: set server.api_key_file")
+    if done == DELETED:
+        raise NotAllowed(NOT_OPEN[DELETED])
+    return {"adopted": True}
+
+
 def _table(request: OperatorRequest[Any]) -> KeyTable:
     return request.registry.keys
 
@@ -175,9 +190,6 @@ def _check_reach(request: OperatorRequest[Any], scopes: Iterable[str]) -> None:
 def _editable(request: OperatorRequest[Any]) -> str:
     """The name of the key in the path, if it is one that may be changed here and by this person."""
     name = request.word("name")
-    if name == LEGACY_NAME and request.services.senders.access.has_legacy():
-        how = "change the file that server.api_key_file names"
-        raise NotAllowed(f"{LEGACY_NAME} comes from the deployment: {how}")
     _check_reach(request, request.services.senders.access.key(name).granted)
     return name
 

@@ -100,10 +100,6 @@ def checked_name(name: str) -> str:
         raise Invalid(f"a key name has at most {MAX_NAME} characters")
     if _has_control(name):
         raise Invalid("a key name must not hold control characters or line breaks")
-    if folded(name) == folded(LEGACY_NAME):
-        raise Invalid(
-            f"the name {LEGACY_NAME} belongs to the key that server.api_key_file gives; choose another"
-        )
     return name
 
 

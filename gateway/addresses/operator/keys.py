@@ -10,6 +10,8 @@ from spool.registry.permission_sets import API_KEY_MANAGEMENT, VIEW_OPERATION
 ROWS = (
     call("GET", "/keys", VIEW_OPERATION, keys.list_keys, "List API keys", lists=keys.KEYS),
     call("POST", "/keys", API_KEY_MANAGEMENT, keys.create_key, "Create an API key", takes=keys.NewKey, status=201),
+    call("POST", "/keys/adopt", API_KEY_MANAGEMENT, keys.adopt_key,
+         "Let the key of server.api_key_file open again after it was deleted"),
     call("GET", "/keys/{name}", VIEW_OPERATION, keys.show_key, "Show an API key"),
     call("PATCH", "/keys/{name}", API_KEY_MANAGEMENT, keys.edit_key, "Edit an API key", takes=keys.KeyChanges),
     call("POST", "/keys/{name}/rotate", API_KEY_MANAGEMENT, keys.rotate_key, "Give a key a new secret",

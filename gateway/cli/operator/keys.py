@@ -174,6 +174,15 @@ def rotate(client: OperatorClient, name: str, overlap: float, as_json: bool) -> 
 
 
 @keys.command()
+@as_json
+@with_client
+def adopt(client: OperatorClient, as_json: bool) -> None:
+    """Let the key of `server.api_key_file` open again. For a new secret in the file of a key that was deleted."""
+    payload = client.request("POST", "/keys/adopt")
+    show_json(payload) if as_json else click.echo("the key of server.api_key_file opens")
+
+
+@keys.command()
 @click.argument("name")
 @click.option("--confirm", required=True, metavar="NAME", help="The exact name of the key, once more.")
 @as_json

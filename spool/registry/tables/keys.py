@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
 from spool.registry.changes import Changes
+from spool.registry.file_key import DELETED, ID, KIND, OPENS, WAITS, FileKey, restored, stored
 from spool.registry.keys import (
     DISABLED,
     ENABLED,
+    LEGACY_NAME,
     Key,
     Secret,
     checked_description,
@@ -33,7 +35,7 @@ from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
 from spool.registry.shared.bearers import key_is_good, number_is_good
 from spool.registry.shared.edits import check_version, edited
-from spool.registry.shared.following import KEYS
+from spool.registry.shared.following import DOCUMENTS, KEYS
 
 MAX_OVERLAP_S = 90 * 86400.0
 ACCESSES_S = 60.0  # how far back accesses are followed that other processes noted
@@ -46,7 +48,7 @@ class KeyTable:
     nothing.
     """
 
-    about = ((KEYS, ""),)
+    about = ((KEYS, ""), (DOCUMENTS, KIND))
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -54,10 +56,11 @@ class KeyTable:
         self._keys: dict[int, Key] = {}
         self._owners: dict[bytes, tuple[bytes, int]] = {}  # first half of a digest -> digest, key
         self._deleted: OrderedDict[bytes, None] = OrderedDict()
+        self._file_key: FileKey | None = None
 
     async def load(self) -> None:
         """Read the table: a secret that is gone was deleted or rotated away."""
-        kept = await self._changes.read(lambda rows: rows.keys())
+        kept, self._file_key = await self._changes.read(lambda rows: (rows.keys(), _file_key(rows)))
         ids = {key.id for key in kept}
         for gone in [key for key in self._keys.values() if key.id not in ids]:
             self._forget(gone)
@@ -91,6 +94,57 @@ class KeyTable:
         """Whether this was a key's secret until it was deleted or rotated away since the start."""
         digest = self._digest(secret)
         return digest in self._deleted or digest[:16] in self._owners
+
+    def is_of_file(self, key: Key) -> bool:
+        """Whether it is the key that the deployment gives."""
+        return self._file_key is not None and self._file_key.key == key.id
+
+    def has_ended(self, secret: str) -> bool:
+        """Whether it was a secret of the deployment's key until that was deleted, or its file changed."""
+        return self._file_key is not None and self._file_key.has_ended(self._digest(secret))
+
+    async def adopt(
+        self, secret: str, *, use_case: str, actor: Actor, anew: bool = False, others: Sequence[str] = ()
+    ) -> str:
+        """
+        Let the deployment's key have the secret of its file; OPENS, or DELETED or WAITS if it does not.
+
+        A secret that was deleted never opens again; another one in its place waits until it is adopted `anew`.
+        NotAllowed if the secret would change while gateways of these names run with the one before.
+        """
+        digest, now = self._digest(secret), self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> tuple[Key | None, FileKey | None, str]:
+            state = _file_key(rows)
+            key = _numbered(rows, state.key) if state and state.key is not None else None
+            if state is not None and state.has_ended(digest):
+                return None, state, DELETED
+            if state is not None and key is None and not anew:
+                return None, state, WAITS
+            if key is None:
+                key = _added(rows, digest, use_case, actor, now)
+            elif all(each.digest != digest for each in key.secrets):
+                if others:
+                    raise NotAllowed(
+                        f"the file holds another key than that of {', '.join(others)}, which runs on the same "
+                        "storage: give all gateways the same file"
+                    )
+                state = (state or FileKey()).without(each.digest for each in key.secrets)
+                key = replace(key, secrets=(Secret(digest),), last_modified=now, updated_by=actor.name)
+                rows.put_key(key)
+                rows.add_audit(now, actor, "key.rotate", key.name)
+            elif state is not None:
+                return None, state, OPENS
+            state = replace(state or FileKey(), key=key.id)
+            rows.put_document(KIND, ID, stored(state))
+            return key, state, OPENS
+
+        def remember(done: tuple[Key | None, FileKey | None, str]) -> None:
+            key, self._file_key, _ = done
+            if key is not None:
+                self._remember(key)
+
+        return (await self._changes.change(work, remember))[2]
 
     def all(self) -> list[Key]:
         return list(self._keys.values())
@@ -199,13 +253,20 @@ class KeyTable:
         if confirm != name:
             raise Invalid("to delete a key, confirm with its exact name")
 
-        def work(rows: RegistryRows) -> Key:
-            key = _read(rows, name)
+        def work(rows: RegistryRows) -> tuple[Key, FileKey | None]:
+            key, state = _read(rows, name), _file_key(rows)
             rows.delete_key(key.id)
             rows.add_audit(self._changes.clock.now(), actor, "key.delete", name, before=_shown(key))
-            return key
+            if state is not None and state.key == key.id:
+                state = replace(state.without(each.digest for each in key.secrets), key=None)
+                rows.put_document(KIND, ID, stored(state))
+            return key, state
 
-        await self._changes.change(work, self._forget)
+        def forget(done: tuple[Key, FileKey | None]) -> None:
+            key, self._file_key = done
+            self._forget(key)
+
+        await self._changes.change(work, forget)
 
     async def accessed(self, times: Mapping[int, float]) -> None:
         """Note last accesses, many in one transaction; the deployment's key has the number 0."""
@@ -277,6 +338,37 @@ class KeyTable:
             self._deleted[secret.digest] = None
         while len(self._deleted) > _REMEMBERED_DELETIONS:
             self._deleted.popitem(last=False)
+
+
+def _file_key(rows: RegistryRows) -> FileKey | None:
+    return restored(rows.document(KIND, ID))
+
+
+def _numbered(rows: RegistryRows, id: int) -> Key | None:
+    kept = rows.keys()
+    return next((key for key in kept if key.id == id), None)
+
+
+def _added(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float) -> Key:
+    """The row of the key that the file gives. AlreadyThere if another key has its name."""
+    draft = Key(
+        id=0,
+        name=LEGACY_NAME,
+        status=ENABLED,
+        description="Given by the deployment in server.api_key_file",
+        use_cases=(use_case,),
+        created_by=actor.name,
+        updated_by=actor.name,
+        last_modified=now,
+        secrets=(Secret(digest),),
+    )
+    _check_free(rows, draft)
+    key = rows.add_key(draft)
+    rows.add_audit(now, actor, "key.create", key.name, after=_shown(key))
+    before = rows.legacy_accessed()  # by an earlier release, which kept it beside the keys
+    if before is not None:
+        rows.note_accesses({key.id: before})
+    return replace(key, last_accessed=before)
 
 
 def _read(rows: RegistryRows, name: str) -> Key:

@@ -15,6 +15,7 @@ from yarl import URL
 from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.app import App
 from gateway.authentication.access import Bearer
+from gateway.authentication.legacy_key import LegacyKey
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
 from gateway.devices.reports import DeviceReport
 from gateway.http.confirming import SAFE_METHODS
@@ -109,6 +110,10 @@ async def test_every_change_is_audited(app: App) -> None:
         for verb in ("rotate", "disable", "enable"):
             await operators.change(f"{verb}_key", "POST", f"{key}/{verb}", {} if verb == "rotate" else None)
         await operators.change("delete_key", "DELETE", f"{key}?confirm=search%20team")
+        file = app.config.data_dir / "key"
+        file.write_text("of-the-deployment")
+        services.senders.access.configure(ServerSettings(api_key_file=file), LegacyKey(file))
+        await operators.change("adopt_key", "POST", "/keys/adopt")
 
         fleet = Bearer("fleet", frozenset({ENROLL}))
         await services.senders.require_devices().enrol(DeviceReport(id="d0", fingerprint="print"), fleet, "")

@@ -13,6 +13,8 @@ from urllib.parse import quote
 import pytest
 import pytest_asyncio
 
+from gateway.authentication.access import Access
+from gateway.configuration.sections import ConfigError, ServerSettings
 from gateway.errors import Refusal
 from spool.engines import MEMORY, SQLITE
 from spool.registry.scopes import SCOPES, SEND_AI_TELEMETRY, SEND_BILLING_DATA
@@ -272,38 +274,62 @@ async def test_a_single_key_of_before_is_listed_by_its_name(tmp_path: Path) -> N
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("PATCH", "", {"description": "mine"}),
-        ("POST", "/disable", None),
-        ("POST", "/rotate", {}),
-        ("DELETE", "?confirm=Legacy%20API%20Key", None),
-    ],
-)
-async def test_the_legacy_key_is_changed_by_the_deployment_alone(
-    tmp_path: Path, method: str, path: str, body: object
-) -> None:
-    """The Legacy API Key comes from server.api_key_file, and a message says so."""
-    file = tmp_path / "key"
+async def test_the_legacy_key_is_a_key_like_any_other(tmp_path: Path) -> None:
+    """Edited, disabled, enabled and deleted, also over a restart; its secret is that of the file."""
+    file, path = tmp_path / "key", "/keys/Legacy%20API%20Key"
     file.write_text("an-old-secret")
-    async with operator_server(tmp_path, api_key_file=file) as server:
-        where, _, query = path.partition("?")
-        answer = await server.ask(
-            method,
-            f"/keys/Legacy%20API%20Key{where}",
-            body,
-            **({"confirm": "Legacy API Key"} if query else {}),
+    async with operator_server(tmp_path, engine=SQLITE, api_key_file=file) as server:
+        assert (
+            409 == (await server.ask("POST", "/keys", {"name": "legacy api key", "scopes": [INGEST]})).status
         )
-        assert 409 == answer.status
-        assert "server.api_key_file" in answer.error[2]
-        assert passes(server, "an-old-secret")
+        rotation = await server.ask("POST", f"{path}/rotate", {})
+        assert 409 == rotation.status and "server.api_key_file" in rotation.error[2]
+        assert 200 == (await server.ask("POST", f"{path}/disable")).status
+        assert not passes(server, "an-old-secret")
+        await server.ask("POST", f"{path}/enable")
+        changes = {"name": "the gateways", "scopes": ["views:read_view"], "description": "ours"}
+        edited = (await server.ask("PATCH", path, changes)).payload["key"]
+        assert ("the gateways", ADA) == (edited["name"], edited["updated_by"])
+    async with operator_server(tmp_path, engine=SQLITE, api_key_file=file) as server:
+        assert passes(server, "an-old-secret", "views:read_view") and not passes(server, "an-old-secret")
+        file.write_text("another-secret")
+        await server.access.flush()
+        [key] = (await server.ask("GET", "/keys")).payload["keys"]
+        assert ("the gateways", 1) == (key["name"], key["scope_count"])
+        assert passes(server, "another-secret", "views:read_view")
+        assert 200 == (await server.ask("DELETE", "/keys/the%20gateways", confirm="the gateways")).status
+        assert [] == (await server.ask("GET", "/keys")).payload["keys"]
+    async with operator_server(tmp_path, engine=SQLITE, api_key_file=file) as server:
+        for secret in ("another-secret", "an-old-secret", "a-third-secret"):
+            file.write_text(secret)
+            await server.access.flush()
+            assert not passes(server, secret, "views:read_view") and not passes(server, secret)
+            adopted = await server.ask("POST", "/keys/adopt")
+            assert (200 if secret == "a-third-secret" else 409) == adopted.status
+        [key] = (await server.ask("GET", "/keys")).payload["keys"]
+        assert ("Legacy API Key", ADA) == (key["name"], key["created_by"])
+        assert passes(server, "a-third-secret")
 
 
 @pytest.mark.asyncio
-async def test_the_legacy_name_is_taken_for_ever(server: OperatorServer) -> None:
-    """Nobody else's key may pass for the Legacy API Key."""
-    assert 400 == (await server.ask("POST", "/keys", {"name": "legacy api key", "scopes": [INGEST]})).status
+async def test_a_gateway_with_another_file_does_not_start(server: OperatorServer, tmp_path: Path) -> None:
+    """While another one runs with the key of before; the message names it."""
+    file = tmp_path / "key"
+
+    async def others() -> list[str]:
+        return ["gateway-2"]
+
+    for secret in ("an-old-secret", "a-new-secret"):
+        file.write_text(secret)
+        settings = ServerSettings(api_key_file=file)
+        access = Access(server.registry, settings, clock=server.clock, others=others)
+        if secret == "an-old-secret":
+            await access.start()
+            await access.stop()
+        else:
+            with pytest.raises(ConfigError, match=r"server\.api_key_file.*gateway-2"):
+                await access.start()
+    assert passes(server, "an-old-secret")
 
 
 @pytest.mark.asyncio

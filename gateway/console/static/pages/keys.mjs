@@ -14,7 +14,6 @@ const PATH = "/keys";
 const at = (name) => `/keys/${encodeURIComponent(name)}`;
 const used = (text) => (/^\d/.test(text) ? ago(text) : text);
 const act = (verb) => (row) => send("POST", `${at(row.name)}/${verb}`, {}).then(() => null);
-const isOurs = (row) => row.name !== "Legacy API Key"; // that one is changed where the deployment gives it
 const isScope = (name) => name.includes(":");
 
 /** The form as the request has it; a key has use cases or scopes, never both. */
@@ -99,19 +98,19 @@ const KEYS = {
   create: {title: "Create a key", needs: "api_key_management", fields,
     run: (_, values) => send("POST", PATH, asked(values)).then(shownOnce)},
   actions: [
-    {title: "Edit", needs: "api_key_management", when: isOurs, fields,
+    {title: "Edit", needs: "api_key_management", fields,
       run: (row, values) => send("PATCH", at(row.name), {...asked(values), version: row.version}).then(() => null)},
-    {title: "Disable and show what came in", needs: "api_key_management", isDirect: true, when: (row) => isOurs(row) && row.status === "Enabled",
+    {title: "Disable and show what came in", needs: "api_key_management", isDirect: true, when: (row) => row.status === "Enabled",
       run: (row, _, session) => act("disable")(row).then(() => go(broughtBy(row.name, session)))},
-    {title: "Disable", needs: "api_key_management", when: (row) => isOurs(row) && row.status === "Enabled", run: act("disable"),
+    {title: "Disable", needs: "api_key_management", when: (row) => row.status === "Enabled", run: act("disable"),
       text: (row) => `What is sent with ${row.name} is refused until the key is enabled again.`},
-    {title: "Enable", needs: "api_key_management", when: (row) => isOurs(row) && row.status === "Disabled", run: act("enable"),
+    {title: "Enable", needs: "api_key_management", when: (row) => row.status === "Disabled", run: act("enable"),
       text: (row) => `${row.name} opens again from now on.`},
-    {title: "Rotate", needs: "api_key_management", when: isOurs, text: (row) => `${row.name} gets a new secret.`,
+    {title: "Rotate", needs: "api_key_management", text: (row) => `${row.name} gets a new secret.`,
       fields: () => [{name: "hours", label: "Hours for which the present secret opens too", type: "number", value: "24", required: true,
         note: "0 ends it at once"}],
       run: (row, {hours}) => send("POST", `${at(row.name)}/rotate`, {overlap_s: Number(hours) * 3600}).then(shownOnce)},
-    {title: "Delete", needs: "api_key_management", danger: true, when: isOurs, exact: (row) => row.name,
+    {title: "Delete", needs: "api_key_management", danger: true, exact: (row) => row.name,
       run: (row) => send("DELETE", `${at(row.name)}?confirm=${encodeURIComponent(row.name)}`).then(() => null),
       text: (row) => `Every service that uses ${row.name} loses access at once. This cannot be undone.`},
   ],
