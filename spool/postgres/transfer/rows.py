@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -14,16 +14,13 @@ from spool.log.partial_reports import PartialReport, kind_of
 from spool.postgres.ledger.rows import digest_of, stored, tag_values
 from spool.postgres.log.entries import code
 
-KEPT_NAMES = {"partial_reports": "pending"}  # tables that have another name in the other engine
-PERIOD = 1  # the first one has everything
+FIRST = {"shard": 0, "period": 1}  # of columns that a source does not have: the first ones get everything
 _NOBODY = UUID(int=0)
 
 
 def column_value(row: Mapping[str, Any], name: str, kind: str) -> Any:
     """A value as the column keeps it: truths are numbers there, and some texts are bytes here."""
-    if name == "shard":
-        return 0
-    value = row[name]
+    value = row[name] if name in row else FIRST[name]
     if kind == "boolean":
         return None if value is None else bool(value)
     if kind == "bytea" and isinstance(value, str):
@@ -49,7 +46,6 @@ def commit_row(
     """With its token: by that the node that made it knows it again."""
     return {
         "id": id,
-        "period": PERIOD,
         "token": token,
         "node": _NOBODY,
         "at": at,
@@ -82,3 +78,14 @@ def ledger_sum_row(row: Mapping[str, Any]) -> dict[str, Any]:
     for name in MONEY:
         sums[name] = money.text(money.joined(*(row[f"{name}_{limb}"] for limb in (1, 2, 3))))
     return sums
+
+
+# Tables whose rows are otherwise than those of a source, by their name there.
+MAKERS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
+    "pending": partial_report_row,
+    "routes": lambda row: {**row, "named_at": 0.0},
+    "devices": lambda row: {**row, "row_version": 1, "written_at": 0.0},
+    "ledger_keys": ledger_key_row,
+    "ledger_hours": ledger_sum_row,
+    "ledger_days": ledger_sum_row,
+}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from spool.postgres.database import Connection, Database
 
 # Of the nodes that run, and what each copy makes anew. A new schema has rows in some of them.
@@ -12,6 +10,7 @@ OF_NODES = frozenset({
 })  # fmt: skip
 # Copied with what they belong to: entries, and the contents of container files.
 WITH_OTHERS = frozenset({"damaged", "container_contents", "container_pieces"})
+KEPT_NAMES = {"partial_reports": "pending"}  # tables that have another name in the other engine
 
 _TABLES = """
     SELECT relname FROM pg_class
@@ -25,15 +24,15 @@ _NUMBERED = """
      WHERE table_schema = %s AND is_identity = 'YES' ORDER BY table_name"""
 
 
-def kept_tables(database: Database, connection: Connection) -> list[str]:
-    """Every table with rows that a copy must have, partitions under the name of the whole."""
+def kept_tables(database: Database, connection: Connection) -> dict[str, str]:
+    """Every table with rows that a copy must have, by its name for others; partitions are in the whole."""
     names = (name for (name,) in connection.execute(_TABLES, (database.schema,)))
-    return [name for name in names if name not in OF_NODES]
+    return {KEPT_NAMES.get(name, name): name for name in names if name not in OF_NODES}
 
 
-def columns(database: Database, connection: Connection, table: str) -> Sequence[tuple[str, str]]:
-    """Names and kinds."""
-    return connection.execute(_COLUMNS, (database.name, table)).fetchall()
+def kinds_of(database: Database, connection: Connection, table: str) -> dict[str, str]:
+    """The kind of each column."""
+    return dict(connection.execute(_COLUMNS, (database.name, table)).fetchall())
 
 
 def numbered_tables(database: Database, connection: Connection) -> list[str]:

@@ -27,7 +27,6 @@ from spool.postgres.log import finds
 from spool.postgres.migrations import VERSION, found_version
 from spool.postgres.sessions import LIVE
 from spool.postgres.transfer import schema
-from spool.postgres.transfer.rows import KEPT_NAMES
 from spool.record import TOPICS
 from spool.storage import StorageOptions
 from spool.transfer.tables import (
@@ -83,9 +82,8 @@ class PostgresTables:
         self._database = database
         self._connection = connection
         self._cursors = 0
-        made = [name for name in schema.kept_tables(database, connection) if name not in schema.WITH_OTHERS]
-        self._own = {KEPT_NAMES.get(name, name): name for name in made}
-        self.names: Sequence[str] = (*self._own, NEWEST_NUMBERS)
+        self._own = schema.kept_tables(database, connection)
+        self.names: Sequence[str] = (*sorted(self._own.keys() - schema.WITH_OTHERS), NEWEST_NUMBERS)
 
     def table(self, name: str) -> KeptTable:
         if name == "facts":

@@ -38,15 +38,7 @@ from spool.postgres.sessions import LIVE
 from spool.postgres.transfer import schema, unfinished
 from spool.postgres.transfer.confirming import check_standby, tell_while_it_waits
 from spool.postgres.transfer.newest_ids import NewestIds
-from spool.postgres.transfer.rows import (
-    KEPT_NAMES,
-    PERIOD,
-    column_value,
-    commit_row,
-    ledger_key_row,
-    ledger_sum_row,
-    partial_report_row,
-)
+from spool.postgres.transfer.rows import FIRST, MAKERS, column_value, commit_row
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import StorageSettings
 from spool.storage import StorageOptions
@@ -67,18 +59,8 @@ COMMIT_S = 3600.0  # a standby has much to receive before it confirms all at onc
 
 _log = logging.getLogger(__name__)
 
-# Of the tables that a source gives, those that are not here as they are there.
-_MADE = frozenset({
-    "facts", "entries", "commits", "pending", "secrets", NEWEST_NUMBERS, "ledger_keys",
-    "ledger_hours", "ledger_days", "ledger_state",
-})  # fmt: skip
-# Values of columns that no source has.
-_MORE: Mapping[str, Mapping[str, Any]] = {
-    "routes": {"named_at": 0.0},
-    "deliveries": {"owner": None},
-    "devices": {"row_version": 1, "written_at": 0.0},
-    "amendments": {"period": PERIOD},
-}
+# Of the tables that a source gives, those that are not taken row by row.
+_APART = frozenset({"facts", "entries", "commits", "secrets", "ledger_state", NEWEST_NUMBERS})
 _BEGUN = frozenset({"facts", "ledger_state"})  # a new schema has rows in them
 _LIVE = f"SELECT EXISTS (SELECT FROM {{schema}}.nodes WHERE {LIVE})"
 _ADD_CONTENT = "INSERT INTO {schema}.container_contents (draft, id, head, at) VALUES (%s, %s, %s, %s)"
@@ -164,7 +146,7 @@ async def _begin(database: Database) -> None:
             database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE")
         )  # nobody begins a session
         _check_unused(database, connection)
-        for table in schema.kept_tables(database, connection):
+        for table in schema.kept_tables(database, connection).values():
             if table not in _BEGUN and _one(
                 database, connection, f"SELECT EXISTS (SELECT FROM {{schema}}.{table})"
             ):
@@ -225,19 +207,16 @@ class _TakingOver:
             if name in facts:
                 self._write("facts", [{"name": name, "value": facts[name]}], replace="name")
         newest = newest_numbers(self._tables)
-        own = set(schema.kept_tables(self._database, self._connection)) - schema.WITH_OTHERS
-        same = {KEPT_NAMES.get(name, name) for name in own} - _MADE
-        check_known(self._tables, same | _MADE)
-        for name in sorted(same):
-            more = _MORE.get(name, {})
-            self._write(name, ({**row, **more} for row in self._rows(name)))
+        own = schema.kept_tables(self._database, self._connection)
+        check_known(self._tables, own.keys() | _APART)
+        for name in sorted(own.keys() - _APART - schema.WITH_OTHERS):
+            self._write(own[name], map(MAKERS.get(name, dict), self._rows(name)))
         self._write("secrets", self._secrets())
         self._run(
             "UPDATE {schema}.registry_head SET seq = seq + 1, newest_key = %s, newest_comment = %s",
             newest.get("keys", 0),
             newest.get("comments", 0),
         )
-        self._write("partial_reports", map(partial_report_row, self._rows("pending")))
         self._take_log(facts)
         self._take_ledger()
         self._take_contents()
@@ -266,7 +245,7 @@ class _TakingOver:
                 size += ROW_BYTES + len(row["body"])
                 entries += 1
                 newest.read(row)
-                yield {**row, "at": row["committed_at"], "period": PERIOD}
+                yield {**row, "at": row["committed_at"]}
 
         self._write("entries", moved())
         self._write("damaged", (row for row in self._rows("entries") if row["damaged"]))
@@ -341,9 +320,6 @@ class _TakingOver:
             self._progress("container files", done)
 
     def _take_ledger(self) -> None:
-        self._write("ledger_keys", map(ledger_key_row, self._rows("ledger_keys")))
-        for name in ("hours", "days"):
-            self._write(f"ledger_{name}", map(ledger_sum_row, self._rows(f"ledger_{name}")))
         self._write("ledger_state", self._rows("ledger_state"), replace="name")
         newest = self._one("SELECT COALESCE(max(id), 0) + 1 FROM {schema}.ledger_keys")
         self._run(f"ALTER TABLE {{schema}}.ledger_keys ALTER COLUMN id RESTART WITH {int(newest)}")
@@ -364,12 +340,12 @@ class _TakingOver:
 
     def _write(self, table: str, rows: Iterable[Mapping[str, Any]], *, replace: str = "") -> None:
         """Rows by the columns that the table has; of a source's others nothing is needed."""
-        kinds = dict(schema.columns(self._database, self._connection, table))
+        kinds = schema.kinds_of(self._database, self._connection, table)
         rows = iter(rows)
         first = next(rows, None)
         if first is None:
             return
-        names = [name for name in kinds if name in first or name == "shard"]
+        names = [name for name in kinds if name in first or name in FIRST]
         columns = ", ".join(f'"{name}"' for name in names)
         statement = (
             f"INSERT INTO {{schema}}.{table} ({columns}) OVERRIDING SYSTEM VALUE"

@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -89,12 +89,11 @@ def _fill(options: StorageOptions, opened: OpenTables, progress: Progress) -> No
         _tell_settings(tables.table("facts"), options.settings)
         installation.make_secret(directory / installation.FILE, tables.secret)
         known = {NEWEST_NUMBERS, *_NODES_SHARE}
-        newest = newest_numbers(tables)
         for name, file in FILES.items():
             path = directory / file
             with closing(sqlite3.connect(path, isolation_level=None)) as connection:
                 connection.execute("PRAGMA synchronous = OFF")  # it is flushed as a whole before it counts
-                known |= _fill_file(connection, name, tables, newest, progress)
+                known |= _fill_file(connection, name, tables, progress)
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             flush_file(path)
         check_known(tables, known)
@@ -114,13 +113,7 @@ def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
                     )  # fmt: skip
 
 
-def _fill_file(
-    connection: sqlite3.Connection,
-    file: str,
-    tables: KeptTables,
-    newest: Mapping[str, int],
-    progress: Progress,
-) -> set[str]:
+def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, progress: Progress) -> set[str]:
     """Returns the names of what was filled from, or would have been."""
     made = dict(connection.execute(TABLES).fetchall())
     for name in sorted(made.keys() - COUNTED):
@@ -129,7 +122,7 @@ def _fill_file(
     if "sizes" in made:
         connection.execute(RECOUNT_ENTRIES)
     numbered = {kept_name(file, name): name for name, sql in made.items() if "AUTOINCREMENT" in sql}
-    for kept, number in newest.items():
+    for kept, number in newest_numbers(tables).items():
         if kept in numbered:
             connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (numbered[kept],))
             connection.execute(
@@ -143,28 +136,23 @@ def _fill_table(
 ) -> None:
     kept = kept_name(file, name)
     source = tables.table(kept)
-    known = dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall())
-    taken = [(place, column) for place, column in enumerate(source.columns) if column in known]
-    forms = [(place, _as_text if known[column] == "TEXT" else _as_it_is) for place, column in taken]
+    kinds = dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall())
+    taken = [(place, kinds[column]) for place, column in enumerate(source.columns) if column in kinds]
     rows = source.rows if kept != "facts" else (row for row in source.rows if SETTINGS not in row)
-    columns = ", ".join(f'"{column}"' for _, column in taken)
+    columns = ", ".join(f'"{source.columns[place]}"' for place, _ in taken)
     verb = "INSERT OR REPLACE" if name in _BEGUN else "INSERT"
     statement = f'{verb} INTO "{name}" ({columns}) VALUES ({", ".join("?" * len(taken))})'
     done = 0
     progress(kept, done)
     for part in parts(rows):
-        _write(connection, statement, ([form(row[place]) for place, form in forms] for row in part))
+        _write(connection, statement, ([_value(row[place], kind) for place, kind in taken] for row in part))
         done += len(part)
         progress(kept, done)
 
 
-def _as_text(value: object) -> object:
+def _value(value: object, kind: str) -> object:
     """Some texts are bytes in another engine."""
-    return value.decode() if isinstance(value, bytes) else value
-
-
-def _as_it_is(value: object) -> object:
-    return value
+    return value.decode() if kind == "TEXT" and isinstance(value, bytes) else value
 
 
 def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
