@@ -14,6 +14,7 @@ from operator import attrgetter
 from gateway.reconciliation.causes.list import claims
 from gateway.reconciliation.causes.rest import last_digit
 from gateway.reconciliation.cells import PARTS, Split, split
+from gateway.reconciliation.choices import DAY, KEY, MODEL
 from gateway.reconciliation.claims import Case, Claim, Left
 from gateway.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
 from gateway.reconciliation.sides import BilledTokens, Cell, CountedUse, Prices
@@ -22,8 +23,6 @@ from spool.ledger.money import UNIT
 from spool.statements.values import StatementRow
 
 OPEN, AGREES, DIFFERS, UNKNOWN = "open", "agrees", "differs", "no statement"
-DAY, MODEL, KEY = "day", "model", "key"
-LEVELS = (DAY, MODEL, KEY)
 CENT = UNIT // 100
 
 Naming = Callable[[Cell], str]

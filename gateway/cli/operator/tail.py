@@ -14,7 +14,7 @@ import orjson
 from gateway.cli import fail
 from gateway.cli.operator.client import OPENED, OperatorClient, with_client
 from gateway.cli.output import printable
-from gateway.operator.log.newest import RECORDS
+from gateway.operator.log.filters import FILTERS, MAX_LIMIT
 
 _UNKNOWN = "-"
 _WIDTHS = (24, 14, 24, 12, 12)  # longer words push the rest of their line
@@ -22,7 +22,7 @@ _WIDTHS = (24, 14, 24, 12, 12)  # longer words push the rest of their line
 
 def _with_filters(command: Callable[..., None]) -> Callable[..., None]:
     """An option for each filter of the list of records."""
-    for name in reversed(list(RECORDS.filters)):
+    for name in reversed(FILTERS):
         command = click.option(f"--{name.replace('_', '-')}", name, multiple=True, metavar="VALUE")(command)
     return command
 
@@ -31,7 +31,7 @@ def _with_filters(command: Callable[..., None]) -> Callable[..., None]:
 @_with_filters
 @click.option(
     "--last",
-    type=click.IntRange(0, RECORDS.max_limit),
+    type=click.IntRange(0, MAX_LIMIT),
     default=10,
     show_default=True,
     help="So many older ones first.",

@@ -15,8 +15,9 @@ from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fi
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
 from gateway.rate_cards.card import CardUnreadable
 from gateway.reconciliation.cells import PARTS
+from gateway.reconciliation.choices import DAY
 from gateway.reconciliation.claims import Claim
-from gateway.reconciliation.comparing import AGREES, DAY, DIFFERS, Line, Reconciliation
+from gateway.reconciliation.comparing import AGREES, DIFFERS, Line, Reconciliation
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.reconciliation.wording import day_text
 from spool import providers

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from gateway.operator.log.filters import DATE
 from spool.errors import Invalid
 from spool.ledger.sums import hour_of
-
-FIELD = "date"
 
 _FORM = re.compile(r"\d{4}-\d{2}(?:-\d{2})?", re.ASCII)
 
@@ -21,7 +20,7 @@ def day_and_month(start_time: int | None, committed_at: float) -> tuple[str, str
 
 def start_of(date: str) -> float:
     """Where a day or a month begins, in epoch seconds. Invalid for what is neither."""
-    wrong = Invalid(f"{FIELD} is a day such as 2026-11-20, or a month such as 2026-11, of UTC")
+    wrong = Invalid(f"{DATE} is a day such as 2026-11-20, or a month such as 2026-11, of UTC")
     if not _FORM.fullmatch(date):
         raise wrong
     try:

@@ -11,6 +11,7 @@ from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes
 from gateway.http.requests import Result
 from gateway.operator.log import dates, newest, ranked
 from gateway.operator.log.amounts import AMOUNTS
+from gateway.operator.log.filters import DATE
 from gateway.operator.log.newest import RECORDS
 from gateway.operator.money.report import ONE_SPAN, times
 from gateway.operator.requests import OperatorRequest
@@ -58,12 +59,12 @@ class RecordRows:
         self.beside: Mapping[str, object] = {}  # how far was looked, once a page was given
 
     async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
-        if ranked.is_asked(wanted) and dates.FIELD not in wanted.filters:
+        if ranked.is_asked(wanted) and DATE not in wanted.filters:
             of_span = ranked.RankedRows(self._request)
             page = await of_span.page(listed, wanted)
             self.beside = of_span.beside
             return page
-        if asked := wanted.filters.get(dates.FIELD):
+        if asked := wanted.filters.get(DATE):
             start = min(map(dates.start_of, asked)) - AHEAD_S
             topics = wanted.filters.get("topic", TOPICS)
             look = self._own_from if self._request.is_limited else self.look_from

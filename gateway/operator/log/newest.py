@@ -20,6 +20,7 @@ from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
 from gateway.operator.log import dates
 from gateway.operator.log.amounts import AMOUNTS, bound
+from gateway.operator.log.filters import DATE, FIELDS, MAX_LIMIT, OPEN_SETS, STATE, TOPIC, VIEW
 from gateway.operator.money.visible import known_dimensions, usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
 from spool.ledger.own_records import OwnRecord
@@ -27,9 +28,6 @@ from spool.record import AI_TELEMETRY, TOPICS, Record
 
 RATE_S = 60.0
 MOST_SOURCES = 50
-
-
-OPEN_SETS = ("user", "device", "session")
 
 
 def _filter(name: str) -> Filter[KeptRecord]:
@@ -46,11 +44,6 @@ def _bounds(name: str) -> Filter[KeptRecord]:
     return Filter(holds=holds)
 
 
-FIELDS = (
-    "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "session", "kind",
-    "cost_source", "region", "sender",
-)  # fmt: skip
-
 RECORDS: List[KeptRecord] = List(
     root="records",
     show=shown,
@@ -62,15 +55,15 @@ RECORDS: List[KeptRecord] = List(
     default_sort=("number", "desc"),
     filters={
         **{name: _filter(name) for name in FIELDS},
-        "topic": Filter(values=lambda kept: (kept.topic,), valid_values=TOPICS),
-        "state": Filter(values=lambda kept: (kept.state,), valid_values=STATES),
-        dates.FIELD: Filter(
+        TOPIC: Filter(values=lambda kept: (kept.topic,), valid_values=TOPICS),
+        STATE: Filter(values=lambda kept: (kept.state,), valid_values=STATES),
+        DATE: Filter(
             values=lambda kept: dates.day_and_month(kept.record.start_time, kept.committed_at), is_open=True
         ),
         **{name: _bounds(name) for name in AMOUNTS},
-        "view": Filter(),  # see `records_in_views`
+        VIEW: Filter(),  # see `records_in_views`
     },
-    max_limit=200,  # an answer stays small enough for a page
+    max_limit=MAX_LIMIT,
     beside=LOOKED_THROUGH_SCHEMA,
 )
 
@@ -83,7 +76,7 @@ async def records_in_views(
     a dimension leaves values out. Refusal 400 if a view that is asked for is unknown or broken, or a date or
     a bound is none.
     """
-    for word in request.http.query.getall(dates.FIELD, ()):
+    for word in request.http.query.getall(DATE, ()):
         dates.start_of(word)
     for name in AMOUNTS:
         for word in request.http.query.getall(name, ()):

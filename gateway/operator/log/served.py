@@ -15,6 +15,7 @@ from gateway.http.requests import Result
 from gateway.normalise.otlp.metrics.families import SERVERS
 from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT
 from gateway.operator.log import dates
+from gateway.operator.log.filters import DATE
 from gateway.operator.log.listing import RecordRows
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.names import letters
@@ -119,7 +120,7 @@ class ServedDay:
 async def show_served(request: OperatorRequest[None]) -> Result:
     """A day (UTC), today unless one is given."""
     now = datetime.fromtimestamp(request.services.spool.clock.now(), UTC)
-    day = request.http.query.get(dates.FIELD) or now.strftime("%Y-%m-%d")
+    day = request.http.query.get(DATE) or now.strftime("%Y-%m-%d")
     start = dates.start_of(day)
     if len(day) != len("2026-11-20"):
         raise Invalid("date is a day of UTC, such as 2026-11-20")

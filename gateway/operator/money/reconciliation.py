@@ -15,8 +15,9 @@ from gateway.mounts import WHOLE_SINCE
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from gateway.reconciliation.cells import PARTS
+from gateway.reconciliation.choices import DAY, FORMATS, LEVELS
 from gateway.reconciliation.claims import Claim
-from gateway.reconciliation.comparing import DAY, LEVELS, Line, Reconciliation, together
+from gateway.reconciliation.comparing import Line, Reconciliation, together
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.reconciliation.wording import day_text
 from spool import providers
@@ -28,7 +29,6 @@ from spool.record import moment
 from spool.registry.texts import check_one_of
 
 ONCE = ("month", "provider", "by", "format")
-FORMATS = ("json", "csv")
 LEAST_ROWS = 100  # of a provider, however many there are: the days of a month are never added up
 TOKENS = ("billed_tokens", "counted_tokens", "captured_tokens", "billed_calls", "counted_calls")
 MONEY = ("billed", "counted", "difference", *PARTS, "unexplained")

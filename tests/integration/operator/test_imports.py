@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.operator.log.filters import FILTERS
+from gateway.operator.log.newest import RECORDS
 from tests.integration.conftest import Serve
 
 OWN = ("gateway", "spool", "exporters")
@@ -37,7 +39,8 @@ from gateway.cli import main
 main()
 """
 
-pytestmark = pytest.mark.asyncio
+# Those with words that handlers know, too.
+COMMANDS = [("tail",), ("reconcile",), ("export",), ("allocation",), ("configuration",), ("roles",)]
 
 
 async def loaded(script: str, *words: str) -> set[str]:
@@ -55,6 +58,7 @@ def own(modules: set[str]) -> list[str]:
     return sorted(name for name in modules if name.partition(".")[0] in OWN)
 
 
+@pytest.mark.asyncio
 async def test_a_start_imports_what_a_server_needs(tmp_path: Path) -> None:
     """
     At most 450 modules of ours: no handler, tool, detector or reader of statements, and no format or product,
@@ -72,6 +76,7 @@ async def test_a_start_imports_what_a_server_needs(tmp_path: Path) -> None:
     assert [] == [name for name in own(modules) if name.startswith(first_used)]
 
 
+@pytest.mark.asyncio
 async def test_a_first_request_imports_its_area(serve: Serve) -> None:
     """
     An address whose handlers were not imported answers as if they were, by any method and below its path.
@@ -87,6 +92,7 @@ async def test_a_first_request_imports_its_area(serve: Serve) -> None:
     assert [401, 405, 404, 404, 405, 404] == answers
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("words", [("keys", "list"), ("budgets", "list"), ("report",), ("spool", "status")])
 async def test_a_command_imports_what_it_says(serve: Serve, words: tuple[str, ...]) -> None:
     """Who asks a running server loads a client: no server, no storage, no encoder of telemetry."""
@@ -104,3 +110,18 @@ async def test_a_command_imports_what_it_says(serve: Serve, words: tuple[str, ..
         "yaml",
     )
     assert [] == [name for name in heavy if name in modules]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+async def test_the_words_of_a_command_cost_what_they_say(words: tuple[str, ...]) -> None:
+    """No command that asks the operator API loads a handler of it, or what keeps rows, to know its options."""
+    modules = await loaded(ENDED, *words, "--help")
+    assert len(own(modules)) <= COMMAND
+    asked = ("gateway.http.services", "gateway.operator.requests", "spool.registry.registry")
+    assert [] == [name for name in asked if name in modules]
+
+
+def test_tail_knows_the_filters_of_the_list() -> None:
+    """They stand in a module of their own, which costs a command little."""
+    assert FILTERS == tuple(RECORDS.filters)

@@ -17,9 +17,8 @@ from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.cli.output import printable, show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.mounts import WHOLE_SINCE
-from gateway.operator.money.reconciliation import FORMATS
 from gateway.reconciliation.cells import PARTS
-from gateway.reconciliation.comparing import DAY, LEVELS
+from gateway.reconciliation.choices import DAY, FORMATS, LEVELS
 
 TABLE = "table"
 _SHOWN = ("billed", "counted", "difference", *PARTS, "unexplained", "billed_tokens", "counted_tokens")
