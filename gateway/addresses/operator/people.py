@@ -21,6 +21,8 @@ ROWS = (
     *managed_by_people(ROLE, "/roles", reads=ORGANIZATION_ADMINISTRATION, changes=ORGANIZATION_ADMINISTRATION,
                        words={SHOW: "Show a role, by its id or its name",
                              DELETE: "Delete a role that nobody has any more"}),
+    call("GET", "/roles/{role}/wider-operators", ORGANIZATION_ADMINISTRATION, accounts.list_wider_operators,
+         "List those who have a limited role and whose account shows more", lists=accounts.OPERATORS),
     call("POST", "/roles/preview", ORGANIZATION_ADMINISTRATION, role_preview.preview_role,
          "What a person or a draft of a role may do and see", takes=role_preview.RoleToPreview, in_turn=True),
     call("GET", "/permission-sets", ORGANIZATION_ADMINISTRATION, roles.list_permission_sets,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -10,6 +11,8 @@ import click
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.output import as_json, show_json, show_table
+from spool.registry.operators import NO_ROLE
+from spool.registry.roles import LIMITED
 
 COLUMNS = ("email", "role", "status", "issuer", "created_by", "created", "last_modified")
 
@@ -21,14 +24,18 @@ def operators() -> None:
 
 @operators.command()
 @click.argument("email")
-@click.option("--role", default="viewer", show_default=True, help="none, viewer, operator or admin")
+@click.option(
+    "--role",
+    help="none, viewer, operator or admin; default: viewer, and none as soon as there is a limited role.",
+)
 @as_json
 @with_client
-def add(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
+def add(client: OperatorClient, email: str, role: str | None, as_json: bool) -> None:
     """Add an account. The password is asked for, or read from standard input."""
     body = {"email": email, "role": role, "password": _password()}
     payload = client.request("POST", "/operators", body=body)
     _show(payload, as_json)
+    _warn_if_wider(client, payload["operator"])
 
 
 list_command(
@@ -72,7 +79,26 @@ def role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
 
     With none it may do what `tollhouse roles` give it, and nothing else.
     """
-    _show(client.request("PATCH", f"/operators/{part(email)}", body={"role": role}), as_json)
+    payload = client.request("PATCH", f"/operators/{part(email)}", body={"role": role})
+    _show(payload, as_json)
+    _warn_if_wider(client, payload["operator"])
+
+
+def _warn_if_wider(client: OperatorClient, account: Mapping[str, Any]) -> None:
+    """Says so if a role is to limit what an account sees, and its own role shows everything."""
+    if account["role"] != NO_ROLE:
+        query = [("member", account["email"]), ("data_access", LIMITED)]
+        if client.request("GET", "/roles", query=query)["roles"]:
+            warn_of_account(account)
+
+
+def warn_of_account(account: Mapping[str, Any]) -> None:
+    email, role = account["email"], account["role"]
+    click.echo(
+        f"{email} has the account role {role} and sees everything. "
+        f"Set it to none: tollhouse operators role {email} none",
+        err=True,
+    )
 
 
 @operators.command()

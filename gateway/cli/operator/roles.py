@@ -10,6 +10,7 @@ import click
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
+from gateway.cli.operator.operators import warn_of_account
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import conditions
@@ -77,7 +78,9 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
     Create a role. It shows the calls of --where, or those of --data-access full or none; with sets alone
     none.
     """
-    _show(client.request("POST", "/roles", body=_new_role(**given)), as_json)
+    made = client.request("POST", "/roles", body=_new_role(**given))
+    _show(made, as_json)
+    _warn_of_wider(client, made["role"])
 
 
 @roles.command()
@@ -96,7 +99,9 @@ def update(client: OperatorClient, role: str, as_json: bool, nobody: bool, **giv
         body |= {"members": [], "groups": []}
     if not body:
         fail("say what to change; tollhouse roles update --help lists what can be", 2)
-    _show(client.request("PATCH", f"/roles/{part(role)}", body=body), as_json)
+    changed = client.request("PATCH", f"/roles/{part(role)}", body=body)
+    _show(changed, as_json)
+    _warn_of_wider(client, changed["role"])
 
 
 resource_commands(
@@ -182,6 +187,14 @@ def _filter_words(filters: Iterable[Mapping[str, Any]]) -> list[str]:
         for each in filters
         for value in each["values"]
     ]
+
+
+def _warn_of_wider(client: OperatorClient, role: Mapping[str, Any]) -> None:
+    """Says whose account shows more than a limited role, and what takes that away."""
+    if role["data_access"] == LIMITED:
+        wider = client.request("GET", f"/roles/{part(role['id'])}/wider-operators", query=[("limit", "1000")])
+        for account in wider["operators"]:
+            warn_of_account(account)
 
 
 def _show(payload: dict[str, Any], as_json: bool) -> None:

@@ -12,13 +12,16 @@ from spool.errors import Invalid, NotAllowed
 from spool.listing import SortField
 from spool.record import moment
 from spool.registry.audit import AuditRow
-from spool.registry.operators import DISABLED, ENABLED, ROLES, VIEWER, Operator, Session, status
+from spool.registry.operators import DISABLED, ENABLED, NO_ROLE, ROLES, VIEWER, Operator, Session, status
+from spool.registry.roles import LIMITED, holder_of
 
 
 class NewOperator(RequestBody):
+    """Without `role` it is `none` as soon as a role limits what somebody sees, and `viewer` before."""
+
     email: str
     password: str
-    role: str = VIEWER
+    role: str | None = None
 
 
 class OperatorChanges(RequestBody):
@@ -88,10 +91,32 @@ async def list_operators(request: OperatorRequest[None]) -> Result:
 
 async def add_operator(request: OperatorRequest[NewOperator]) -> Result:
     given = request.body
+    is_limiting = any(role.data_access == LIMITED for role in request.registry.roles.all())
+    usual = NO_ROLE if is_limiting else VIEWER
     operator = await request.registry.operators.add(
-        given.email, role=given.role, password=given.password, actor=request.actor
+        given.email, role=given.role or usual, password=given.password, actor=request.actor
     )
     return {"operator": shown(operator)}
+
+
+async def list_wider_operators(request: OperatorRequest[None]) -> Result:
+    """
+    Those to whom a limited role is given and whose account shows more than it.
+
+    Given by name, or by a group that the OpenID provider told at the newest sign-in that goes on.
+    """
+    role = request.registry.roles.find_any(request.word("role"))
+    operators = await request.registry.operators.all() if role.data_access == LIMITED else ()
+    newest = {session.account: session for session in sorted(
+        await request.registry.operators.sessions(), key=lambda each: each.created_at) if session.operator}  # fmt: skip
+    groups = {account: holder_of(session).groups for account, session in newest.items()}
+    wider = [
+        each
+        for each in operators
+        if each.role != NO_ROLE
+        and (each.email in role.members or not set(role.groups).isdisjoint(groups.get(each.email, ())))
+    ]
+    return await request.list(OPERATORS, MemoryRows(wider))
 
 
 async def edit_operator(request: OperatorRequest[OperatorChanges]) -> Result:

@@ -18,6 +18,7 @@ const OF_ACCOUNT = "as the account has it";
 const SHOWN = 3; // members in the list
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
+const wider = (role) => `${at(role.id)}/wider-operators`;
 const inLines = (text) => text.split(/[\n,]/).map((each) => each.trim()).filter(Boolean);
 const seen = (seconds) => (seconds === null ? "–" : ago(new Date(Number(seconds) * 1000)));
 const groupsOf = (row) => row.groups.map((each) => `the group ${each}`);
@@ -112,12 +113,38 @@ const fields = (row, {sets, dimensions}) => [
   {name: "as", label: "Before it is kept", type: Tried, value: row, options: dimensions.titles},
 ];
 
+/** Who has a limited role and an account that shows more, each with what takes that away. */
+function Wider({role}) {
+  const {data, error, at: time, reload} = useQuery(() => get(wider(role), {limit: 1000}), [role.id, role.version], ["keys"]);
+  const [problem, setProblem] = useState(null);
+  const toNone = async ({email}) => {
+    try {
+      await send("PATCH", `/operators/${encodeURIComponent(email)}`, {role: "none"});
+      setProblem(null);
+      reload();
+    } catch (refused) {
+      setProblem(refused);
+    }
+  };
+  return html`<${Problem} error=${error} at=${time} retry=${reload} />
+    ${problem && html`<p role="alert" class="wrong">${problem.message}</p>`}
+    <div role="status">${data?.operators.map((each) => html`<p key=${each.email}>${each.email} has the account role ${each.role} and sees everything.${" "}
+      <button type="button" onClick=${() => toNone(each)}>Set it to none</button></p>`)}</div>`;
+}
+
+/** What stays open after a role was kept: nothing, unless an account shows more than it. */
+const kept = async ({role}) => {
+  const {operators} = role.data_access === "limited" ? await get(wider(role), {limit: 1000}) : {operators: []};
+  return operators.length ? html`<${Wider} role=${role} />` : null;
+};
+
 function Details({row, known: {sets, dimensions}}) {
   const title = (id) => sets.find((each) => each.id === id)?.name ?? id;
   return html`<p>${row.description}</p>
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
     <${Fields} of=${{shows: ACCESS[row.data_access], filters: asLines(row.filters, dimensions.titles),
       allows: row.permission_sets.map(title), groups: row.groups, last_updated: seen(row.last_updated), by: row.last_updated_by, id: row.id}} />
+    ${row.data_access === "limited" && html`<${Wider} role=${row} />`}
     <h3>Members</h3>${row.members.length ? html`<ul>${row.members.map((each) => html`<li key=${each}>
       <a href=${to(PATH, {tab: "person", person: each})}>${each}</a></li>`)}</ul>` : html`<p class="faint">${row.is_builtin ? "Accounts have it by their own role." : "None."}</p>`}`;
 }
@@ -140,9 +167,9 @@ const list = (known) => ({
     {title: "Members", value: holders, exact: (row) => [...row.members, ...groupsOf(row)].join("\n")},
     {title: "Last updated", value: (row) => seen(row.last_updated), sort: "last_updated"},
   ],
-  create: {title: "Create a role", needs, fields: () => fields(null, known), run: (_, given) => send("POST", PATH, typed(null, given)).then(() => null)},
+  create: {title: "Create a role", needs, fields: () => fields(null, known), run: (_, given) => send("POST", PATH, typed(null, given)).then(kept)},
   actions: [
-    {title: "Edit", needs, when: isOwn, fields: (row) => fields(row, known), run: (row, given) => send("PATCH", at(row.id), {...typed(row, given), version: row.version}).then(() => null)},
+    {title: "Edit", needs, when: isOwn, fields: (row) => fields(row, known), run: (row, given) => send("PATCH", at(row.id), {...typed(row, given), version: row.version}).then(kept)},
     {title: "Delete", needs, when: isOwn, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
       text: (row) => (holders(row) === "–" ? "Nobody has it." : `It is given to ${[...row.members, ...groupsOf(row)].join(", ")}: take them out first, or it is refused.`)},
   ],

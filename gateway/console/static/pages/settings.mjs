@@ -8,6 +8,7 @@ import {Fields, State, Tabs, may} from "../lib/parts.mjs";
 
 const PATH = "/settings";
 const ROLES = ["viewer", "operator", "admin", "none"];
+const USUAL = "viewer; none if a role limits anybody";
 const ROLE = {name: "role", label: "Role", type: "select", options: ROLES,
   note: "viewer: looks; operator: also settles and decides; admin: also keys and operators; none: what the page Roles gives"};
 const PASSWORD = {name: "password", label: "Password", type: "password", required: true};
@@ -35,8 +36,9 @@ const OPERATORS = {
   Details: ({row}) => html`<${Fields} of=${row} /><p><a href=${to("/roles", {tab: "person", person: row.email})}>What this person may do and see</a></p>`,
   columns: [plain("E-mail", "email", true), plain("Role", "role", true), {title: "State", value: stateOf}, plain("Created by", "created_by"),
     moment("Created", "created", true), moment("Last modified", "last_modified", true)],
-  create: {title: "Add an operator", needs: "organization_administration", fields: () => [{name: "email", label: "E-mail", type: "email", required: true}, ROLE, PASSWORD],
-    run: (_, values) => send("POST", "/operators", values).then(() => null)},
+  create: {title: "Add an operator", needs: "organization_administration", fields: () => [{name: "email", label: "E-mail", type: "email", required: true},
+      {...ROLE, options: [USUAL, ...ROLES], value: USUAL}, PASSWORD],
+    run: (_, {role, ...values}) => send("POST", "/operators", role === USUAL ? values : {...values, role}).then(() => null)},
   actions: [
     {title: "Set role", needs: "organization_administration", fields: (row) => [{...ROLE, value: row.role}],
       run: (row, values) => send("PATCH", operator(row), values).then(() => null)},

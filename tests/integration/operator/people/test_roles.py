@@ -317,6 +317,35 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return command
 
 
+def test_a_limited_role_names_accounts_that_show_more(run: Run, tmp_path: Path) -> None:
+    """When it is made, changed, and when an account gets another role; a new account sees nothing more."""
+
+    def told(*words: str) -> str:
+        result = CliRunner().invoke(main, [*words, "--data", str(tmp_path / "store")], input=PASSWORD + "\n")
+        assert 0 == result.exit_code, result.output
+        return result.stderr
+
+    def role_of(email: str) -> str:
+        rows = json.loads(run("operators", "list", "--json"))["operators"]
+        return str(next(row["role"] for row in rows if row["email"] == email))
+
+    assert "sees everything" not in told("operators", "add", BOB)
+    assert "viewer" == role_of(BOB)
+    warning = (
+        f"{BOB} has the account role viewer and sees everything. Set it to none: tollhouse operators role"
+    )
+    assert warning in told("roles", "create", *SEARCH, "--member", BOB)
+    assert warning in told("roles", "update", "Search", "--description", "those of search")
+    assert "" == told("operators", "role", BOB, "none")
+    assert "" == told("roles", "update", "Search", "--description", "search")
+    assert f"{BOB} has the account role operator" in told("operators", "role", BOB, "operator")
+    assert "" == told("roles", "create", "--name", "All", "--data-access", "full", "--member", BOB)
+    assert "" == told("operators", "add", "eve@example.com")
+    assert "none" == role_of("eve@example.com")
+    assert "" == told("operators", "add", "max@example.com", "--role", "admin")
+    assert "admin" == role_of("max@example.com")
+
+
 SEARCH = ("--name", "Search", "--where", "team=search", "--where", "team=", "--where", "model!=o3")
 
 
