@@ -195,7 +195,9 @@ class TakeBacks:
     async def take_back(self) -> int:
         """Correct what was counted of reporters that told calls since; how many records were corrected."""
         corrected = 0
-        for key, (at, counted, version) in list(self._kept.items()):
+        for place, (key, (at, counted, version)) in enumerate(list(self._kept.items()), start=1):
+            if place % TURN == 0:
+                await asyncio.sleep(0)
             heard = {one for one in counted.reporters if self._shadows.have_heard([one], at)}
             below, now = self._log.closed_below(AI_TELEMETRY), self._clock.now()
             known_since = at + self._open_s if self._is_shared else self._not_before

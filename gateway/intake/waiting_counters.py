@@ -35,6 +35,7 @@ from spool.shares import HeldByKey, fullest_first
 LOOK_S = 5.0
 MOST_AT_ONCE = 256  # counters of one submission: some milliseconds of work, for which nobody takes turns
 TURN = 32  # groups that are read between two turns of the event loop
+LOOKED_AT = 512  # groups that are looked at between two turns
 
 _log = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ class WaitingCounters:
             is_more = True
             while is_more:
                 is_more = await self._read_what_waits()
-                while due := self._due(everything=everything, room_only=room):
+                while due := await self._due(everything=everything, room_only=room):
                     await self._put_on_record(due)
                     released += sum(one.items for one in due.values())
                 is_more = is_more and not self._waiting
@@ -294,9 +295,9 @@ class WaitingCounters:
             for key, one in waiting.items():
                 self._add(key, one)
 
-    def _due(self, *, everything: bool, room_only: bool = False) -> dict[bytes, _Waiting]:
-        """Some of what may go, oldest first; with `room_only` what makes room alone."""
-        due = {} if room_only else self._decidable(everything=everything)
+    async def _due(self, *, everything: bool, room_only: bool = False) -> dict[bytes, _Waiting]:
+        """Return some of what may go, oldest first; with `room_only` what makes room alone."""
+        due = {} if room_only else await self._decidable(everything=everything)
         items = sum(one.items for one in due.values())
         room = self._max_items - self._items + items
         room_bytes = self._max_bytes - self._bytes + sum(len(one.body) for one in due.values())
@@ -310,13 +311,15 @@ class WaitingCounters:
                 room_bytes += len(one.body)
         return dict(sorted(due.items()))  # the keys are in order of arrival
 
-    def _decidable(self, *, everything: bool) -> dict[bytes, _Waiting]:
-        """Some of what waited long enough or need not wait any more, oldest first."""
+    async def _decidable(self, *, everything: bool) -> dict[bytes, _Waiting]:
+        """Return some of what waited long enough or need not wait any more, oldest first."""
         now, items = self._clock.now(), 0
         due: dict[bytes, _Waiting] = {}
-        for key, one in self._waiting.items():
+        for place, (key, one) in enumerate(list(self._waiting.items()), start=1):
             if items >= MOST_AT_ONCE:
                 break
+            if place % LOOKED_AT == 0:  # others add to them meanwhile, and nobody removes any
+                await asyncio.sleep(0)
             has_waited = now >= self._not_before and now - one.at >= self._wait_s
             if everything or has_waited or self._shadows.have_heard(one.reporters, one.at):
                 due[key] = one

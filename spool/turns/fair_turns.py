@@ -36,6 +36,7 @@ URGENT_S: Final = 0.05  # since its last step: a request that waits longer for s
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
 FAR_LESS: Final = 2.0  # so many times less was used
+HEAVY_S: Final = 0.2  # who used less than this of late, a tenth of the time, waits for nobody's commits
 MOST_LOOKED_AT: Final = 64  # parties with requests in hand, among which one that used less is looked for
 _RENEW_S: Final = 0.1  # how long a weight is used
 _FAR: Final = 100.0  # of the exponent: then all sums are scaled down
@@ -109,7 +110,9 @@ class FairTurns:
             self.commits_are_shared = len(self._submitting) > 1
 
     def expects_lighter(self, used: float) -> bool:
-        """Whether a party that used far less than that had something for a commit lately."""
+        """Whether a party that used far less than that, if it is much, had something for a commit lately."""
+        if used < HEAVY_S * self.weight:
+            return False
         most, since = used / FAR_LESS, self._now() - LATELY_S
         looked_at = islice(self._submitting.values(), MOST_LOOKED_AT)
         return any(party.used < most and party.submitted > since for party in looked_at)

@@ -23,9 +23,11 @@ BESIDE_RECORDS = 32  # the same beside one that used less, in every other group
 SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # of processor time that a commit takes for each, about
 GROWS_BY = 8  # the part of itself by which a group may be larger than the one before
 # Behind a group of parties of which each used far more than one that had something lately: so many times its
-# duration until the next such group, so that who comes next seldom waits for one in hand.
-REST = 3.0
+# duration until the next such group, so that who comes next seldom waits for one in hand; or until that one
+# had something, because then it seldom has more at once.
+REST = 8.0
 MOST_REST_S = 0.03
+BEHIND_RECORDS = 512  # SHARE_RECORDS of the group behind one of that party
 TICK_S = 1.0  # between looks at a log that is not well
 TOGETHER_S = 0.05  # what is late by less is refused together
 
@@ -92,6 +94,7 @@ class GroupWriter:
         self._lighter = asyncio.Event()  # somebody submitted who used far less than all that wait
         # the next group without one that used far less than those of the last such group
         self._heavy_not_before = 0.0
+        self._share = SHARE_RECORDS  # records of one party in the next group, while others were heard of
         self._passed_over = False  # somebody had more for the group before than fits beside another
         self._began: float | None = None  # the group in hand, or the upkeep behind it
         self._waiting: deque[_WaitingSubmission] = deque()
@@ -165,14 +168,23 @@ class GroupWriter:
             await self._gather()
             self._in_hand = self._take()
             self._began = self._loop.time()
-            self._not_before = self._began + self._gather_s if len(self._in_hand) > 1 else 0.0
+            self._not_before = 0.0
             if self._in_hand:
                 await self._answer(self._in_hand)
-                if self._is_heavy(self._in_hand):
-                    took = self._loop.time() - self._began
-                    self._heavy_not_before = self._loop.time() + min(MOST_REST_S, REST * took)
+                self._rest(self._loop.time() - self._began)
             again = await self._look_after()
             self._began = None
+
+    def _rest(self, took_s: float) -> None:
+        """Say when the next group may begin, behind the one in hand."""
+        assert self._began is not None
+        if self._is_heavy(self._in_hand):
+            self._share = SHARE_RECORDS
+            self._heavy_not_before = self._loop.time() + min(MOST_REST_S, REST * took_s)
+        else:
+            self._share = BEHIND_RECORDS
+            self._heavy_not_before = 0.0
+            self._not_before = self._began + self._gather_s if len(self._in_hand) > 1 else 0.0
 
     async def _wait(self, timeout_s: float | None) -> None:
         if self._waiting or self._closing.is_set():
@@ -220,7 +232,7 @@ class GroupWriter:
         beside = SHARE_RECORDS if self._passed_over else BESIDE_RECORDS
         self._passed_over = False
         for one in waiting:
-            share = beside if group and one.party is not group[0].party else SHARE_RECORDS
+            share = beside if group and one.party is not group[0].party else self._share
             is_bounded = one.party is not None and one.party.turns.commits_are_shared
             is_over = is_bounded and by_party[one.party] + one.records > share
             self._passed_over |= is_over and share == BESIDE_RECORDS

@@ -547,6 +547,30 @@ def test_what_makes_room_looks_at_the_oldest_alone(monkeypatch: pytest.MonkeyPat
     run(test, Running(limits={"max_items": 100}))
 
 
+def test_a_look_at_what_waits_has_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many counters wait, the event loop goes on between a few hundred of them."""
+    monkeypatch.setattr("gateway.intake.waiting_counters.LOOKED_AT", 2)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def test(running: Running) -> None:
+        for number in range(20):
+            await running.take(counters(FAMILIES["Codex"], number, running.clock.now()))
+        counting = asyncio.create_task(count())
+        await asyncio.sleep(0)
+        before = turns
+        assert 0 == await running.counters.release()
+        assert turns - before >= 10
+        counting.cancel()
+
+    run(test)
+
+
 def test_a_request_that_is_given_up_is_kept_whole() -> None:
     """Its counters wait in memory as they do on disk."""
 

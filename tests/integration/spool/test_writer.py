@@ -11,7 +11,7 @@ import pytest
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity
 from spool.log.commits import writer as writer_module
-from spool.log.commits.writer import SHARE_RECORDS, GroupWriter
+from spool.log.commits.writer import BEHIND_RECORDS, SHARE_RECORDS, GroupWriter
 from spool.log.duplicates import DuplicateIndex
 from spool.log.planning.planner import Planner
 from spool.log.values import Receipt, Submission
@@ -153,7 +153,8 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
         await asyncio.gather(*appended)
         await writer.close()
     assert [{"busy": 1}, {"small": 3}] == groups.groups[:2]
-    assert all(group["busy"] <= SHARE_RECORDS for group in groups.groups[2:])
+    assert groups.groups[2]["busy"] <= BEHIND_RECORDS
+    assert all(group["busy"] <= SHARE_RECORDS for group in groups.groups[3:])
     assert 1001 == sum(group.get("busy", 0) for group in groups.groups)
 
 
@@ -193,6 +194,38 @@ async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn(
         await behind
     assert {"small": 1} == {name: count for name, count in groups.groups[2].items() if name == "small"}
     assert 41 == sum(group.get("busy", 0) for group in groups.groups)
+
+
+async def test_who_used_little_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party that has just come used nothing at all: that makes no flood of what another one sends."""
+    monkeypatch.setattr(writer_module, "REST", 1e9)
+    monkeypatch.setattr(writer_module, "MOST_REST_S", 3600.0)
+    turns, groups = FairTurns(), HeldGroups()
+    groups.go_on.set()
+    writer = GroupWriter(groups.commit, groups.between)
+    turns.party("small").spend(0.05)
+    async with asyncio.timeout(60):
+        await append_as(writer, turns, "newcomer", 1)
+        for number in range(3):
+            await append_as(writer, turns, "small", 1, first=number)
+        await writer.close()
+    assert 4 == len(groups.groups)
+
+
+async def test_behind_a_small_party_another_need_not_rest_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It seldom has more at once."""
+    monkeypatch.setattr(writer_module, "REST", 1e9)
+    monkeypatch.setattr(writer_module, "MOST_REST_S", 3600.0)
+    turns, groups = FairTurns(), HeldGroups()
+    groups.go_on.set()
+    writer = GroupWriter(groups.commit, groups.between)
+    turns.party("busy").spend(10.0)
+    async with asyncio.timeout(60):
+        for number in range(3):
+            await append_as(writer, turns, "small", 1, first=number)
+            await append_as(writer, turns, "busy", 1, first=number)
+        await writer.close()
+    assert [{"small": 1}, {"busy": 1}] * 3 == groups.groups
 
 
 async def test_parties_that_used_alike_do_not_rest_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
