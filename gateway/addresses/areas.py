@@ -61,7 +61,7 @@ FOR_SENDERS = (
         paths=("/v1/container-metrics",),
         endpoints=(
             "container-metrics/upload", "container-metrics/files", "container-metrics/abandon",
-            "container-metrics/status", "container-metrics",
+            "container-metrics/status", "container-metrics/config", "container-metrics",
         ),
     ),
     Area(

@@ -6,7 +6,7 @@ from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON, PROTOBUF
 from gateway.http.key_carriage import AS_BEARER
 from gateway.receivers import container_metrics
-from gateway.schemas import BOOLEAN, BYTES, TEXT, Schema, array, closed
+from gateway.schemas import BOOLEAN, BYTES, OBJECT, TEXT, Schema, array, closed
 from spool.registry.scopes import (
     ABANDON_CONTAINER_FILES,
     CONTAINER_STATUS,
@@ -91,6 +91,20 @@ ROWS = (
         key=AS_BEARER,
         gives={200: {JSON: closed({"taken": BOOLEAN})}},
         refusals=(400, 401, 403, 415, 429, 500, 503),
+        checks_query=True,
+        required=_CLUSTER,
+    ),
+    Address(
+        methods=("GET",),
+        path=_BASE + "/config",
+        name="show_container_config",
+        summary="What was set for the agent of a cluster, for the key that reports it; with `ETag`",
+        handler=container_metrics.show_config,
+        endpoint="container-metrics/config",
+        scope=CONTAINER_STATUS,
+        key=AS_BEARER,
+        gives={200: {JSON: closed({"version": {"type": ["string", "null"]}, "config": OBJECT})}},
+        refusals=(400, 401, 403, 404, 415, 429, 500, 503),
         checks_query=True,
         required=_CLUSTER,
     ),

@@ -17,6 +17,7 @@ from msgspec import Meta
 from yarl import URL
 
 from gateway.authentication import upload_addresses
+from gateway.devices.agent_config import version_of
 from gateway.errors import BadPayload, Refusal
 from gateway.http import bodies
 from gateway.http.answers import PROTOBUF, json_response
@@ -132,6 +133,25 @@ async def report_status(request: KeyRequest[bytes]) -> Result:
 async def show_status(request: KeyRequest[None]) -> Result:
     """Whether the last status of a cluster was taken from this key: nothing else is told."""
     return {"taken": await _files(request).status_taken(_cluster(request), key=request.bearer.name)}
+
+
+async def show_config(request: KeyRequest[None]) -> web.Response:
+    """
+    What was set for the agent of a cluster, for the key that reports it; 304 if it has that already.
+
+    NotThere for any other cluster: this is the one thing that its key may read, and it is about itself.
+    """
+    identity = _cluster(request)
+    cluster = request.services.clusters.table.named(identity.account, identity.region, identity.name)
+    if cluster is None or not await _files(request).status_taken(identity, key=request.bearer.name):
+        raise NotThere("this key has reported no such cluster")
+    version = version_of(cluster.config)
+    headers = {"ETag": f'"{version or "none"}"', "Cache-Control": "private, no-cache"}
+    if request.http.headers.get("If-None-Match", "").removeprefix("W/") == headers["ETag"]:
+        return web.Response(status=304, headers=headers)
+    response = json_response({"version": version, "config": dict(cluster.config)})
+    response.headers.update(headers)
+    return response
 
 
 async def write_remote(request: KeyRequest[None]) -> Result:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.devices.agent_config import checked_config, version_of
 from gateway.devices.clusters import Clusters
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.normalise.cluster_reports import STATES
@@ -26,6 +27,9 @@ class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     config: dict[str, Any] | None = None
 
     def change(self) -> ClusterChange:
+        """Invalid if the configuration is none that an agent takes."""
+        if self.config is not None:
+            checked_config(self.config)
         return ClusterChange(**msgspec.structs.asdict(self))
 
 
@@ -56,6 +60,7 @@ class ClusterItem(msgspec.Struct, kw_only=True):
     namespace: str
     checks: list[CheckItem]
     config: dict[str, Any]
+    config_version: str | None
     first_seen: str
     last_seen: str
 
@@ -86,6 +91,7 @@ def shown(seen: SeenCluster) -> dict[str, object]:
         "checks": [
             {"name": each.name, "passing": each.passing, "error": each.error} for each in cluster.checks
         ],
+        "config_version": version_of(cluster.config),
         "first_seen": moment(cluster.first_seen),
         "last_seen": moment(seen.last_seen),
     }

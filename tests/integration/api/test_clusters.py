@@ -96,14 +96,15 @@ async def test_an_update_is_kept_and_audited(serve: Serve) -> None:
     """What is left out stays, a label that is null goes, and a report changes none of it."""
     asking = await desk(serve)
     one = f"{ALL}/{KEPT[0].id}"
-    await asking.ask("PATCH", one, {"labels": {"team": "search", "floor": "3"}, "config": {"a": [1]}})
+    config = {"scrape_interval": "60s", "x_note": [1]}
+    await asking.ask("PATCH", one, {"labels": {"team": "search", "floor": "3"}, "config": config})
     changed = await asking.ask(
         "PATCH", one, {"display_name": "Mill", "enabled": False, "labels": {"floor": None}}
     )
     await asking.serving.app.services.storage.clusters.report(KEPT[0])
     shown = (await asking.ask("GET", one))["cluster"]
     assert {**changed["cluster"], "last_seen": shown["last_seen"]} == shown
-    assert ("Mill", False, {"team": "search"}, {"a": [1]}) == tuple(
+    assert ("Mill", False, {"team": "search"}, {"scrape_interval": "60s", "x_note": [1]}) == tuple(
         shown[name] for name in ("display_name", "enabled", "labels", "config")
     )
     registry = asking.serving.app.services.storage.registry
@@ -127,7 +128,11 @@ async def test_an_update_is_kept_and_audited(serve: Serve) -> None:
         {"display_name": "x" * 257},
         {"display_name": "a\x00b"},
         {"labels": {"no good": "x"}},
-        {"config": {"a": "x" * 20_000}},
+        {"config": {"x_a": "x" * 20_000}},
+        {"config": {"scrape_intervall": "60s"}},
+        {"config": {"scrape_interval": 60}},
+        {"config": {"metrics": {"exclude": "a"}}},
+        {"config": {"log_level": "loud"}},
         {"config": []},
         {"enabled": "no"},
         {"state": "init_ok"},

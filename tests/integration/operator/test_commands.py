@@ -122,7 +122,7 @@ def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> No
 
     asyncio.run(report())
     assert ["mill"] == [row["name"] for row in answer(run("clusters", "list", "--json"))["clusters"]]
-    (tmp_path / "config.json").write_text('{"every": 60}')
+    (tmp_path / "config.json").write_text('{"scrape_interval": "60s"}')
     words = (
         "--display-name",
         "Mill",
@@ -134,9 +134,16 @@ def test_a_cluster_is_worked_on_without_a_server(run: Run, tmp_path: Path) -> No
     )
     edited = answer(run("clusters", "edit", mill.id, *words, "--json"))
     assert edited == answer(run("clusters", "show", mill.id, "--json"))
-    assert ("Mill", {"team": "search"}, False, {"every": 60}) == tuple(
+    assert ("Mill", {"team": "search"}, False, {"scrape_interval": "60s"}) == tuple(
         edited["cluster"][name] for name in ("display_name", "labels", "enabled", "config")
     )
+    told = answer(run("clusters", "config", mill.id))
+    assert {"version": edited["cluster"]["config_version"], "config": {"scrape_interval": "60s"}} == told
+    held = answer(run("clusters", "config", mill.id, "--format", "configmap"))
+    assert ("ConfigMap", told["config"]) == (held["kind"], json.loads(held["data"]["config.json"]))
+    (tmp_path / "config.json").write_text('{"scrape_intervall": "60s"}')
+    wrong = run("clusters", "edit", mill.id, "--cluster-config", "config.json", code=2)
+    assert "did you mean scrape_interval?" in wrong.stderr
     (tmp_path / "config.json").write_text("[]")
     assert "JSON object" in run("clusters", "edit", mill.id, "--cluster-config", "config.json", code=2).stderr
     assert "nothing to change" in run("clusters", "edit", mill.id, code=2).stderr

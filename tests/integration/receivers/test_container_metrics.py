@@ -346,6 +346,34 @@ async def test_an_upload_that_breaks_off_leaves_nothing(serve: Serve) -> None:
     assert 200 == (await agent.put(server, url, b"metrics")).status
 
 
+async def test_the_configuration_reaches_the_agent(serve: Serve) -> None:
+    """That of the cluster which this very key reports, once for each version; nothing of any other cluster."""
+    server, key = await made(serve)
+    other = await server.make_key("other agent", scopes=agent.SCOPES)
+    manager = await server.make_key("manager", scopes=["container:update-cluster"])
+    path = f"{BASE}/config{agent.query()}"
+
+    async def config(*, by: str = key, **headers: str) -> Answer:
+        return await server.send(path, b"", method="GET", key=by, headers=headers)
+
+    assert 404 == (await config()).status
+    await server.send(f"{BASE}/status", agent.status(), content_type="application/x-protobuf", key=key)
+    first = await config()
+    assert (200, {"version": None, "config": {}}) == (first.status, json.loads(first.body))
+    cluster = server.app.services.storage.clusters.named(CLUSTER.account, CLUSTER.region, CLUSTER.name)
+    assert cluster is not None
+    given = {"scrape_interval": "60s", "labels": {"pods": ["team"]}}
+    one = f"/v2/container/clusters/{cluster.id}"
+    changed = await server.send(one, json.dumps({"config": given}).encode(), method="PATCH", key=manager)
+    version = json.loads(changed.body)["cluster"]["config_version"]
+    told = await config(**{"If-None-Match": first.headers["ETag"]})
+    assert (200, {"version": version, "config": given}) == (told.status, json.loads(told.body))
+    again = await config(**{"If-None-Match": told.headers["ETag"]})
+    assert (304, b"") == (again.status, again.body)
+    assert 404 == (await config(by=other)).status
+    assert 403 == (await config(by=manager)).status
+
+
 async def test_every_scope_opens_its_own_address(serve: Serve) -> None:
     """And no other one of them."""
     server, _ = await made(serve)

@@ -12,7 +12,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.output import as_json, show_fields, show_json
-from gateway.cli.parameters import Label
+from gateway.cli.parameters import Choice, Label
 
 COLUMNS = (
     "id", "name", "account", "region", "state", "silent", "enabled", "agent_version", "k8s_version", "last_seen",
@@ -91,6 +91,20 @@ def edit(
 
 @clusters.command()
 @click.argument("id")
+@click.option(
+    "--format", "form", type=Choice(("json", "configmap")), default="json", show_default=True,
+    help="configmap: a Kubernetes object that holds it, for GitOps.",
+)  # fmt: skip
+@with_client
+def config(client: OperatorClient, id: str, form: str) -> None:
+    """Print what was set for the agent of a cluster. It reads the same at /v1/container-metrics/config."""
+    cluster = client.request("GET", f"/clusters/{part(id)}")["cluster"]
+    given = {"version": cluster["config_version"], "config": cluster["config"]}
+    show_json(given if form == "json" else _config_map(cluster, given))
+
+
+@clusters.command()
+@click.argument("id")
 @click.option("--confirm", required=True, metavar="ID", help="The exact id of the cluster, once more.")
 @as_json
 @with_client
@@ -98,6 +112,21 @@ def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None
     """Forget a cluster, until it reports again."""
     payload = client.request("DELETE", f"/clusters/{part(id)}", query=[("confirm", confirm)])
     show_json(payload) if as_json else click.echo(f"cluster {id} deleted")
+
+
+def _config_map(cluster: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """JSON is YAML, too: kubectl and GitOps tools read it."""
+    namespace = {"namespace": cluster["namespace"]} if cluster["namespace"] else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "tollhouse-agent-config",
+            **namespace,
+            "annotations": {"tollhouse/config-version": given["version"] or ""},
+        },
+        "data": {"config.json": json.dumps(given["config"], sort_keys=True)},
+    }
 
 
 def _object(file: Path) -> dict[str, Any]:
