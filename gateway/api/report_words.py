@@ -15,6 +15,7 @@ LATENCY = ("timed", *PERCENTILES)
 MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
 MAX_TOP = 1000
 PREVIOUS = "previous"
+SAME_WEEKDAYS = "same_weekdays"
 DEFAULT_TOP = 10
 
 

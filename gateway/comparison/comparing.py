@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Protocol
 
 from gateway.api.costs import check_span, moment
 from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
-from gateway.api.report_words import DEFAULT_TOP, PREVIOUS
-from gateway.comparison.split import Driver, Group, Spending, split, together
+from gateway.api.report_words import DEFAULT_TOP, PREVIOUS, SAME_WEEKDAYS
+from gateway.comparison.old_prices import KINDS, MEASURES, Estimate, Row, at_old_prices, by_group
+from gateway.comparison.split import Driver, Group, Spending, added, split, together
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
-from spool.ledger.ranges import RANGES, preceding, span
+from spool.ledger.ranges import RANGES, preceding, same_weekdays, span
 from spool.ledger.sums import OTHER
 
 
@@ -36,25 +37,37 @@ class AnswersCosts(Protocol):
 
 
 async def compare(
-    ledger: AnswersCosts, query: CostQuery, baseline: CostQuery, *, top: int = DEFAULT_TOP
+    ledger: AnswersCosts,
+    query: CostQuery,
+    baseline: CostQuery,
+    *,
+    top: int = DEFAULT_TOP,
+    estimate: Estimate | None = None,
 ) -> Comparison:
-    """NotKept if one of the times divides a sum."""
-    measures = (*needed(USAGE_AMOUNT, ()), "unpriced", "reported")
+    """`estimate` tells kinds of tokens apart by list prices. NotKept if one of the times divides a sum."""
+    measures = (*needed(USAGE_AMOUNT, ()), *MEASURES, "unpriced", "reported")
+    beside = [name for name in KINDS if name not in query.group_by]
+    by = (*query.group_by, *beside)
     before, now = [
-        await ledger.costs(replace(each, granularity=TOTAL, measures=measures)) for each in (baseline, query)
+        await ledger.costs(replace(each, group_by=by, granularity=TOTAL, measures=measures))
+        for each in (baseline, query)
     ]
-    return await asyncio.to_thread(_comparison, before, now, top)
+    width, at = len(query.group_by), query.since.timestamp()
+    kinds = {name: by.index(name) for name in KINDS}
+    return await asyncio.to_thread(_comparison, before, now, top, width, kinds, estimate, at)
 
 
 def baseline_of(query: CostQuery, against: str, now: float) -> CostQuery:
     """
-    The same question of the time to compare with: PREVIOUS, a name of RANGES, or FIRST..LAST as days or
+    The same question of the time to compare with: SAME_WEEKDAYS, PREVIOUS, a name of RANGES, or FIRST..LAST as days or
     times.
 
     Invalid, or a Refusal, for anything else.
     """
     if against == PREVIOUS:
         return preceding(query)
+    if against == SAME_WEEKDAYS:
+        return same_weekdays(query)
     since, until = span(against, now, query.zone) if against in RANGES else _given(against, query.zone)
     baseline = replace(query, since=since, until=until)
     check_span(baseline)
@@ -64,16 +77,30 @@ def baseline_of(query: CostQuery, against: str, now: float) -> CostQuery:
 def _given(against: str, zone: tzinfo) -> tuple[datetime, datetime]:
     first, dots, last = against.partition("..")
     if not dots:
-        words = ", ".join((PREVIOUS, *RANGES))
+        words = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
         raise Invalid(f"against must be one of {words}, or two days such as 2026-10-01..2026-10-31")
     return moment("against", first, zone=zone), moment("against", last, zone=zone, end=True)
 
 
-def _comparison(before: Sequence[CostRow], now: Sequence[CostRow], top: int) -> Comparison:
+def _comparison(
+    before: Sequence[CostRow],
+    now: Sequence[CostRow],
+    top: int,
+    width: int,
+    kinds: Mapping[str, int],
+    estimate: Estimate | None,
+    at: float,
+) -> Comparison:
     """
     The ledger itself has a group OTHER where it was given too many values: it is one of the others here, too.
     """
-    drivers = split(_by_group(before), _by_group(now))
+    old, new = by_group(before, kinds, width), by_group(now, kinds, width)
+    priced = {
+        group: at_old_prices(old[group], rows, estimate or (lambda _: None), at)
+        for group, rows in new.items()
+        if group in old
+    }
+    drivers = split(_spent(old), _spent(new), priced)
     named = [each for each in drivers if set(each.group) != {OTHER}]
     largest = named[:top]
     rest = [*named[top:], *(each for each in drivers if set(each.group) == {OTHER})]
@@ -82,14 +109,15 @@ def _comparison(before: Sequence[CostRow], now: Sequence[CostRow], top: int) -> 
     return Comparison(drivers=largest, total=together(drivers, group=()))
 
 
-def _by_group(rows: Sequence[CostRow]) -> dict[Group, Spending]:
-    return {
-        row.group: Spending(
-            cost=money.units(row.cost),
-            tokens=billed_tokens(row),
-            calls=row.calls,
-            unpriced=row.unpriced,
-            estimated=estimated(row),
-        )
-        for row in rows
-    }
+def _spent(groups: Mapping[Group, Sequence[Row]]) -> dict[Group, Spending]:
+    return {group: added([_spending(row) for _, _, row in rows]) for group, rows in groups.items()}
+
+
+def _spending(row: CostRow) -> Spending:
+    return Spending(
+        cost=money.units(row.cost),
+        tokens=billed_tokens(row),
+        calls=row.calls,
+        unpriced=row.unpriced,
+        estimated=estimated(row),
+    )

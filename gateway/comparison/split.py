@@ -1,10 +1,9 @@
 """
-The change of costs between two times, split into volume, price, mix, new and gone.
+The change of costs of each group between two times, split by what happened to that group alone.
 
-Groups that were there both times are measured in tokens. Had all of them grown as their sum did, at their old
-prices, the change would be volume. That some grew more than others, at old prices, is mix. The rest is price:
-a token of the same group costs more or less. Costs are units (spool.ledger.money), and parts always add up to
-the change.
+More calls, at the old cost of a call; larger calls, at the old cost of a token; other models or kinds of
+tokens, at the old prices of each; the rest are prices. Costs are units (spool.ledger.money), and parts always
+add up to the change.
 """
 
 from __future__ import annotations
@@ -36,15 +35,17 @@ class Spending:
 class Parts:
     """What a change of costs is made of."""
 
-    volume: int = 0
-    price: int = 0
-    mix: int = 0
+    more_calls: int = 0
+    larger_calls: int = 0
+    other_kinds: int = 0
+    prices: int = 0
     new: int = 0
     gone: int = 0
 
     @property
     def change(self) -> int:
-        return self.volume + self.price + self.mix + self.new + self.gone
+        known = self.more_calls + self.larger_calls + self.other_kinds + self.prices
+        return known + self.new + self.gone
 
 
 PARTS = tuple(each.name for each in fields(Parts))
@@ -61,14 +62,21 @@ class Driver:
     parts: Parts
 
 
-def split(before: Mapping[Group, Spending], now: Mapping[Group, Spending]) -> list[Driver]:
-    """Every group of either time, the largest change first."""
-    nothing = Spending()
+def split(
+    before: Mapping[Group, Spending],
+    now: Mapping[Group, Spending],
+    at_old_prices: Mapping[Group, int] | None = None,
+) -> list[Driver]:
+    """
+    Every group of either time, the largest change first.
+
+    `at_old_prices`: what the tokens of now would have cost, each kind of each model at its old price; without
+    it a token of a group has one price.
+    """
+    nothing, known = Spending(), at_old_prices or {}
     pairs = {group: (before.get(group, nothing), now.get(group, nothing)) for group in {**before, **now}}
-    measured = [pair for pair in pairs.values() if pair[0].tokens > 0 and pair[1].tokens > 0]
-    was, grown = sum(old.tokens for old, _ in measured), sum(new.tokens for _, new in measured)
     drivers = [
-        Driver(group=group, before=old, now=new, parts=_parts(old, new, grown=grown, of=was))
+        Driver(group=group, before=old, now=new, parts=_parts(old, new, known.get(group)))
         for group, (old, new) in pairs.items()
     ]
     return ordered(drivers, key=lambda each: (-abs(each.parts.change), [name or "" for name in each.group]))
@@ -85,21 +93,30 @@ def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
     )
 
 
+def added(values: Sequence[Spending]) -> Spending:
+    """Their sum."""
+    return _sum(Spending, values)
+
+
 def _sum(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
     return kind(**{each.name: sum(getattr(value, each.name) for value in values) for each in fields(kind)})
 
 
-def _parts(old: Spending, new: Spending, *, grown: int, of: int) -> Parts:
-    """The parts of a group's change, where all measured groups together grew from `of` tokens to `grown`."""
+def _parts(old: Spending, new: Spending, at_old_prices: int | None) -> Parts:
     if old == Spending():
         return Parts(new=new.cost)
     if new == Spending():
         return Parts(gone=-old.cost)
-    if old.tokens > 0 and new.tokens > 0:
-        evenly = old.cost * grown // of
-        at_old_price = old.cost * new.tokens // old.tokens
-        return Parts(volume=evenly - old.cost, mix=at_old_price - evenly, price=new.cost - at_old_price)
-    # Images and the like have no tokens: such a group is measured by its own calls, and is no part of the
-    # mix.
-    at_old_price = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
-    return Parts(volume=at_old_price - old.cost, price=new.cost - at_old_price)
+    has_tokens, has_calls = old.tokens > 0 and new.tokens > 0, old.calls > 0 and new.calls > 0
+    if not has_tokens:  # images and the like are measured by their calls
+        by_calls = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
+        return Parts(more_calls=by_calls - old.cost, prices=new.cost - by_calls)
+    by_tokens = old.cost * new.tokens // old.tokens
+    by_calls = old.cost * new.calls // old.calls if has_calls else by_tokens  # counters tell no calls
+    priced = by_tokens if at_old_prices is None else at_old_prices
+    return Parts(
+        more_calls=by_calls - old.cost,
+        larger_calls=by_tokens - by_calls,
+        other_kinds=priced - by_tokens,
+        prices=new.cost - priced,
+    )

@@ -31,6 +31,20 @@ def _last_month(midnight: datetime) -> Span:
     return (end - timedelta(days=1)).replace(day=1), end
 
 
+def _last_week(midnight: datetime) -> Span:
+    monday = midnight - timedelta(days=midnight.weekday())
+    return monday - timedelta(days=7), monday
+
+
+def _quarter(midnight: datetime) -> datetime:
+    return midnight.replace(month=(midnight.month - 1) // 3 * 3 + 1, day=1)
+
+
+def _last_quarter(midnight: datetime) -> Span:
+    end = _quarter(midnight)
+    return _quarter(end - timedelta(days=1)), end
+
+
 # From the begin of today. A span without an end goes up to now; today is one of its days.
 _SPANS: Mapping[str, Callable[[datetime], tuple[datetime, datetime | None]]] = {
     "mtd": lambda midnight: (midnight.replace(day=1), None),
@@ -38,6 +52,10 @@ _SPANS: Mapping[str, Callable[[datetime], tuple[datetime, datetime | None]]] = {
     "last_7d": _days(7),
     "last_30d": _days(30),
     "last_90d": _days(90),
+    "yesterday": lambda midnight: (midnight - timedelta(days=1), midnight),
+    "last_week": _last_week,
+    "this_quarter": lambda midnight: (_quarter(midnight), None),
+    "last_quarter": _last_quarter,
     "ytd": lambda midnight: (midnight.replace(month=1, day=1), None),
 }
 RANGES = tuple(_SPANS)
@@ -59,3 +77,13 @@ def preceding(query: CostQuery) -> CostQuery:
         return replace(query, since=begin, until=end)
     shift = length if since != day else -(-length // timedelta(days=1)) * timedelta(days=1)
     return replace(query, since=since - shift, until=until - shift)
+
+
+def same_weekdays(query: CostQuery) -> CostQuery:
+    """The same question of the same weekdays before; of a month, a quarter or a part of one, as `preceding`."""
+    before = preceding(query)
+    since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
+    if since.day == 1 and since - before.since.astimezone(query.zone) >= timedelta(days=28):
+        return before
+    weeks = timedelta(days=7) * -(-(until - since) // timedelta(days=7))
+    return replace(query, since=since - weeks, until=until - weeks)

@@ -5,6 +5,8 @@ view.
 
 from __future__ import annotations
 
+import re
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -160,15 +162,15 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
     page = console.page
     section = page.get_by_role("region", name="What changed", exact=True)
     expect(section).to_have_count(0)
-    page.get_by_label("changed since").select_option(label="the time before")
+    page.get_by_label("Explain the change since").select_option(label="the period before")
     drivers = section.get_by_role("region", name="What drives the change").locator("tbody tr")
     expect(drivers.first).to_be_visible()
     address = section.get_by_role("link", name="JSON of the change").get_attribute("href")
     found = page.evaluate("(address) => fetch(address).then((answer) => answer.json())", address)
     total, rows = found["total"], found["rows"]
-    parts = ("volume", "price", "mix", "new", "gone")
+    parts = ("more_calls", "larger_calls", "other_kinds", "prices", "new", "gone")
     exact = [f"${row[name]}" for row in rows for name in ("change", *parts)]
-    shown = [row.locator("td").nth(n).get_attribute("title") for row in drivers.all() for n in range(2, 8)]
+    shown = [row.locator("td").nth(n).get_attribute("title") for row in drivers.all() for n in range(2, 9)]
     assert exact == shown
     figures = section.locator("dl.numbers dd[title]")
     assert [f"${total[name]}" for name in ("change", *parts)] == [
@@ -183,6 +185,35 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
     assert "against=previous" in page.url
 
 
+def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
+    """
+    Journey a: last week in one choice from a list, a bar in one click, and the sentence is there, compared with
+    the same weekday. All parts of it are one click further; on a phone nothing overhangs.
+    """
+    console.open("/costs?by=team")
+    page = console.page
+    page.get_by_label("Range").select_option(label="Last week")
+    expect(page.get_by_text("Last week (UTC)")).to_be_visible()
+    expect(page.get_by_text("Compared with")).to_be_visible()
+    chart = page.locator("figure svg[role=img]")
+    chart.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("figcaption [role=status]")).to_contain_text("-")
+    day = page.locator("figcaption [role=status]").inner_text()[:10]
+    page.keyboard.press("Enter")
+    week_before = (date.fromisoformat(day) - timedelta(days=7)).isoformat()
+    expect(page.get_by_text(f"Compared with {week_before} 00:00")).to_be_visible()
+    sentence = page.locator("main p strong").first
+    expect(sentence).to_contain_text(re.compile(r"^(\$|Nothing|The sum)"))
+    told = console.ask(f"/comparison?by=team&from={day}&to={day}&top=3")["comparison"]
+    expect(sentence).to_have_text(told["sentence"])
+    assert [] == console.audit(("minor", "moderate", "serious", "critical"))
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert 0 == console.overhang()
+    page.get_by_role("link", name="All parts of the change").click()
+    expect(page.get_by_role("region", name="What changed", exact=True)).to_contain_text(told["sentence"])
+
+
 def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     """
     Two fields that the keyboard reaches, kept in the address; days that end before they begin say what is
@@ -193,7 +224,7 @@ def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     first, last = page.evaluate(
         "[35, 29].map((days) => new Date(Date.now() - days * 86400000).toISOString().slice(0, 10))"
     )
-    page.get_by_label("changed since").select_option(label="Days ...")
+    page.get_by_label("Explain the change since").select_option(label="Days ...")
     page.get_by_label("First day before").fill(first)
     page.get_by_label("Last day before").fill(last)
     page.get_by_label("Last day before").press("Enter")

@@ -15,6 +15,8 @@ import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
 from gateway.comparison.comparing import Comparison, compare
+from gateway.comparison.old_prices import list_prices
+from gateway.comparison.sentence import sentence
 from gateway.comparison.split import PARTS, Driver, Spending, together
 from gateway.mcp.links import costs_page, first_day, last_day
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
@@ -48,15 +50,16 @@ class ComparisonQuestion(ToolInput):
 
 
 class ChangeLine(ToolOutput):
-    """Exact decimal text: `change` is cost less baseline_cost, and the sum of the five parts."""
+    """Exact decimal text: `change` is cost less baseline_cost, and the sum of the six parts."""
 
     group: dict[str, str | None]
     cost: str
     baseline_cost: str
     change: str
-    volume: str
-    price: str
-    mix: str
+    more_calls: str
+    larger_calls: str
+    other_kinds: str
+    prices: str
     new: str
     gone: str
     tokens: int
@@ -82,6 +85,7 @@ class CostComparison(ToolOutput):
     estimated_percent: str | None
     baseline_estimated_percent: str | None
     truncated: bool
+    sentence: str
     notes: list[str]
 
 
@@ -97,7 +101,8 @@ async def run(asked: ComparisonQuestion, asking: Asking) -> ToolAnswer:
     if asked.baseline is not None:
         since, until = bounds(asked.baseline, now)
         baseline = replace(posed.query, since=since, until=until)
-    found = await compare(services.money.ledger, posed.query, baseline, top=asked.limit)
+    estimate = await list_prices(services.money.prices)
+    found = await compare(services.money.ledger, posed.query, baseline, top=asked.limit, estimate=estimate)
     days = f"{first_day(baseline.since)}..{last_day(baseline.until)}"
     against = {"against": _PREVIOUS if asked.baseline is None else days}
     answer = _Answer(
@@ -140,6 +145,7 @@ class _Answer:
             estimated_percent=_estimated(self.found.total.now),
             baseline_estimated_percent=_estimated(self.found.total.before),
             truncated=bool(others),
+            sentence=sentence(self.found),
             notes=list(self._notes()),
         )
         return ToolAnswer(text=self._text(content), content=content, link=self.link)
@@ -162,16 +168,16 @@ class _Answer:
     def _text(self, content: CostComparison) -> str:
         query, total = self.posed.query, content.total
         parts = ", ".join(f"{name} {_signed(getattr(total, name))}" for name in PARTS)
-        sentence = (
-            f"{days_text(query.since, query.until)} ({ZONE}): {money_text(total.cost)} {CURRENCY_UNIT}, "
-            "against "
+        text = (
+            f"{content.sentence} {days_text(query.since, query.until)} ({ZONE}): {money_text(total.cost)} "
+            f"{CURRENCY_UNIT}, against "
             f"{money_text(total.baseline_cost)} {CURRENCY_UNIT} of "
             f"{days_text(self.baseline.since, self.baseline.until)}. Change: {_signed(total.change)}: {parts}"
         )
         if content.estimated_percent is not None or content.baseline_estimated_percent is not None:
             shares = (content.estimated_percent or "0.0", content.baseline_estimated_percent or "0.0")
-            sentence += f"; {shares[0]} % of the cost is estimated, of the baseline {shares[1]} %"
-        blocks = [f"{sentence}. As of {content.as_of}.", *content.notes]
+            text += f"; {shares[0]} % of the cost is estimated, of the baseline {shares[1]} %"
+        blocks = [f"{text}. As of {content.as_of}.", *content.notes]
         lines = content.drivers[:MAX_TABLE_ROWS]
         if lines:
             columns = [*map(cell, self.asked.group_by), "cost", "baseline", "change", *PARTS]
@@ -218,12 +224,9 @@ TOOL = Tool(
     name="compare_costs",
     title="What changed",
     description=(
-        "Why costs rose or fell: two spans compared, the change split exactly into volume (more tokens), "
-        "price (a "
-        "token of the same group costs more), mix (dearer groups grew more), new and gone groups, and the "
-        "groups that "
-        "drive it, the largest change first. Default: this month so far against the same part of the last, "
-        "by model. "
+        "Why costs rose or fell, in a sentence: two spans compared, the change of each group split exactly into more "
+        "calls, larger calls, other models or kinds of tokens, prices, new and gone, the largest change first. "
+        "Default: this month so far against the same part of the last, by model. "
         "Ask again by team, user or api_key to see who drives it."
     ),
     takes=ComparisonQuestion,

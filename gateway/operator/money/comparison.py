@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from operator import itemgetter
 
-from gateway.api.report_words import DEFAULT_TOP, MAX_TOP, PREVIOUS
+from gateway.api.report_words import DEFAULT_TOP, MAX_TOP, SAME_WEEKDAYS
 from gateway.comparison.comparing import baseline_of, compare
+from gateway.comparison.old_prices import list_prices
+from gateway.comparison.sentence import sentence
 from gateway.comparison.split import PARTS, Driver, Spending
 from gateway.http.requests import Result
 from gateway.operator.money.report import query_of, top_of
@@ -32,9 +34,10 @@ async def comparison(request: OperatorRequest[None]) -> Result:
     await ledger.catch_up(services.spool.log)
     known = await known_dimensions(request)
     query = await query_of(request, known)
-    baseline = baseline_of(query, given.get("against", PREVIOUS), services.installation.clock.now())
+    baseline = baseline_of(query, given.get("against", SAME_WEEKDAYS), services.installation.clock.now())
     top = top_of(given.get("top", str(DEFAULT_TOP)))
-    found = await compare(ledger, query, baseline, top=top)
+    estimate = await list_prices(services.money.prices)
+    found = await compare(ledger, query, baseline, top=top, estimate=estimate)
     whole = await ledger.whole_since()
     since = min(query.since, baseline.since)
     drivers = list(enumerate(found.drivers))
@@ -52,6 +55,7 @@ async def comparison(request: OperatorRequest[None]) -> Result:
         "comparison": {
             "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
             "against": {"from": baseline.since.isoformat(), "to": baseline.until.isoformat()}, "top": top,
+            "sentence": sentence(found),
             "names": {each.name: each.label for each in await named_dimensions(request)},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
         },

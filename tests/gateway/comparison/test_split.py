@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ AMOUNTS = st.builds(Spending, cost=st.integers(-(10**30), 10**36), tokens=COUNT,
 TIME = st.dictionaries(st.tuples(st.sampled_from(["a", "b", "c", "d", None])), AMOUNTS)
 FIXED = st.dictionaries(
     st.tuples(st.sampled_from("abcd")),
-    st.builds(Spending, cost=st.integers(0, 10**30), tokens=st.integers(1, 10**9)),
+    st.builds(Spending, cost=st.integers(0, 10**30), tokens=st.integers(1, 10**9), calls=st.just(3)),
 )
 
 
@@ -61,53 +62,57 @@ def test_nothing_changed(same: dict[Group, Spending]) -> None:
 
 
 @given(FIXED, st.integers(1, 1000))
-def test_growth_of_everything_is_volume(before: dict[Group, Spending], times: int) -> None:
-    """So many times the tokens at the same price."""
-    now = {
-        group: Spending(cost=each.cost * times, tokens=each.tokens * times) for group, each in before.items()
-    }
+def test_growth_is_more_calls_or_larger_ones(before: dict[Group, Spending], times: int) -> None:
+    """So many times the tokens at the same price: in as many times the calls, or in the same ones."""
     total = sum(each.cost for each in before.values())
-    assert Parts(volume=total * (times - 1)) == whole(split(before, now)).parts
+    grown = {group: scaled(each, times) for group, each in before.items()}
+    more = {group: replace(each, calls=each.calls * times) for group, each in grown.items()}
+    assert Parts(more_calls=total * (times - 1)) == whole(split(before, more)).parts
+    assert Parts(larger_calls=total * (times - 1)) == whole(split(before, grown)).parts
+
+
+def scaled(spending: Spending, times: int) -> Spending:
+    return replace(spending, cost=spending.cost * times, tokens=spending.tokens * times)
 
 
 @given(FIXED, st.integers(0, 1000))
-def test_dearer_tokens_are_price(before: dict[Group, Spending], times: int) -> None:
+def test_dearer_tokens_are_prices(before: dict[Group, Spending], times: int) -> None:
     """The same tokens for so many times the money."""
-    now = {group: Spending(cost=each.cost * times, tokens=each.tokens) for group, each in before.items()}
+    now = {group: replace(each, cost=each.cost * times) for group, each in before.items()}
     total = sum(each.cost for each in before.values())
-    assert Parts(price=total * (times - 1)) == whole(split(before, now)).parts
+    assert Parts(prices=total * (times - 1)) == whole(split(before, now)).parts
 
 
-def test_a_shift_to_dearer_groups_is_mix() -> None:
-    """As many tokens as before, at the old prices: nothing but who used them changed."""
-    parts = changed({"cheap": ("1", 100), "dear": ("10", 100)}, {"cheap": ("0.5", 50), "dear": ("15", 150)})
-    assert {"dear": Parts(mix=money.units("5")), "cheap": Parts(mix=money.units("-0.5"))} == parts
+def test_each_row_says_what_happened_to_it() -> None:
+    """What others did moves no part of a group."""
+    alone = changed({"a": ("1", 100)}, {"a": ("1.5", 150)})
+    beside = changed({"a": ("1", 100), "dear": ("10", 100)}, {"a": ("1.5", 150), "dear": ("90", 900)})
+    assert Parts(larger_calls=money.units("0.5")) == alone["a"] == beside["a"]
+
+
+def test_other_kinds_of_tokens_are_no_prices() -> None:
+    """What the tokens of now would have cost at the old prices of their kinds parts the two."""
+    group = ("a",)
+    old, new = Spending(cost=100, tokens=100, calls=10), Spending(cost=270, tokens=200, calls=20)
+    (driver,) = split({group: old}, {group: new}, {group: 260})
+    assert Parts(more_calls=100, other_kinds=60, prices=10) == driver.parts
 
 
 def test_groups_of_one_time_alone() -> None:
-    """They are new or gone, and do not move the volume of the others."""
+    """They are new or gone, and do not move the others."""
     parts = changed({"stays": ("2", 10), "left": ("3", 1000)}, {"stays": ("4", 20), "came": ("7", 5)})
     assert {
         "came": Parts(new=money.units("7")),
         "left": Parts(gone=money.units("-3")),
-        "stays": Parts(volume=money.units("2")),
-    } == parts
-
-
-def test_every_part_at_once() -> None:
-    """Twice the tokens; of these one group took three quarters, at half its price."""
-    parts = changed({"a": ("10", 100), "b": ("20", 100)}, {"a": ("15", 300), "b": ("20", 100)})
-    assert {
-        "a": Parts(volume=money.units("10"), mix=money.units("10"), price=money.units("-15")),
-        "b": Parts(volume=money.units("20"), mix=money.units("-20")),
+        "stays": Parts(larger_calls=money.units("2")),
     } == parts
 
 
 def test_groups_without_tokens_are_measured_by_calls() -> None:
-    """Images have no tokens: three times the calls are volume, and what they cost beyond is price."""
+    """Images have no tokens: three times the calls, and what they cost beyond are prices."""
     image = ("image",)
     (driver,) = split({image: Spending(cost=100, calls=10)}, {image: Spending(cost=450, calls=30)})
-    assert Parts(volume=200, price=150) == driver.parts
+    assert Parts(more_calls=200, prices=150) == driver.parts
 
 
 def test_calls_that_get_a_price_are_price() -> None:
@@ -116,7 +121,7 @@ def test_calls_that_get_a_price_are_price() -> None:
     (driver,) = split(
         {model: Spending(tokens=10, calls=1, unpriced=1)}, {model: Spending(cost=5, tokens=10, calls=1)}
     )
-    assert Parts(price=5) == driver.parts
+    assert Parts(prices=5) == driver.parts
 
 
 def test_the_largest_change_comes_first() -> None:

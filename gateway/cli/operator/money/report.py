@@ -17,13 +17,14 @@ from gateway.api.report_words import (
     MONEY,
     PERCENTILES,
     PREVIOUS,
+    SAME_WEEKDAYS,
     SUMS,
     columns,
 )
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import show_cursor
 from gateway.cli.operator.money.top_calls import BY_CALL, TOP_CALLS, show_top_calls
-from gateway.cli.output import show_json, show_table
+from gateway.cli.output import printable, show_json, show_table
 from gateway.cli.parameters import Choice, conditions
 from gateway.comparison.split import PARTS
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
@@ -59,10 +60,10 @@ _AMOUNTS = (*MONEY, "cost_per_call", "cost_per_million_tokens")
 @click.option(
     "--against",
     is_flag=False,
-    flag_value=PREVIOUS,
+    flag_value=SAME_WEEKDAYS,
     metavar="TIME",
-    help="Say what the change since another time is made of: volume, price, mix, new and gone. TIME is a word of "
-    "--range or FIRST..LAST; without one it is the time before.",
+    help="Say why costs changed since another time: more calls, larger calls, other models or kinds of tokens, prices, "
+    f"new and gone. TIME is {PREVIOUS}, a word of --range or FIRST..LAST; without one it is the same weekdays before.",
 )
 @click.option(
     "--top",
@@ -186,6 +187,7 @@ def _show_change(payload: Mapping[str, Any]) -> None:
     warn_of_lacking(asked["whole_since"])
     before = asked["against"]
     click.echo(f"{asked['from']} to {asked['to']}, against {before['from']} to {before['to']}")
+    click.echo(printable(asked["sentence"]))
     names = asked["by"]
     lines = [
         {name: row[name] for name in names}

@@ -5,10 +5,15 @@ import {html, useState} from "./html.mjs";
 const DAY_MS = 86400000;
 const NAMES = {
   "now-24h": "Last 24 hours",
+  yesterday: "Yesterday",
   "now-7d": "Last 7 days",
+  "last-week": "Last week",
   "now-30d": "Last 30 days",
+  "now-90d": "Last 90 days",
   mtd: "This month",
   "last-month": "Last month",
+  "this-quarter": "This quarter",
+  "last-quarter": "Last quarter",
 };
 
 const OWN = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -34,10 +39,24 @@ export function span(query, byDefault = "now-30d") {
   if (asked === "last-month") {
     return {from: day(new Date(Date.UTC(year, month - 1, 1))), to: day(new Date(Date.UTC(year, month, 0))), name, asked};
   }
+  const calendar = ofCalendar(asked, now);
+  if (calendar) return {from: day(calendar[0]), to: calendar[1] && day(calendar[1]), name, asked};
   const many = Number(asked.slice(4, -1));
   if (asked.endsWith("d")) return {from: day(daysBefore(now, many - 1)), name, asked};
   const hour = new Date(Date.now() - (many - 1) * 3600000);
   return {from: `${hour.toISOString().slice(0, 13)}:00:00Z`, name, asked};
+}
+
+/** First and last day of a span of the calendar, the last missing where it reaches until now. Weeks begin on Monday. */
+function ofCalendar(asked, now) {
+  const monday = daysBefore(now, (now.getUTCDay() + 6) % 7);
+  const quarter = (step) => new Date(Date.UTC(now.getUTCFullYear(), Math.floor(now.getUTCMonth() / 3) * 3 + 3 * step, 1));
+  return {
+    yesterday: [daysBefore(now, 1), daysBefore(now, 1)],
+    "last-week": [daysBefore(monday, 7), daysBefore(monday, 1)],
+    "this-quarter": [quarter(0)],
+    "last-quarter": [quarter(-1), daysBefore(quarter(0), 1)],
+  }[asked];
 }
 
 /** The time zone that the address names, else UTC. */

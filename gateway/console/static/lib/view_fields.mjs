@@ -2,7 +2,8 @@
 import {titleOf} from "./dimensions.mjs";
 import {day} from "./range.mjs";
 
-const RANGES = {mtd: "mtd", last_month: "last-month", last_7d: "now-7d", last_30d: "now-30d", last_90d: "now-90d"};
+const RANGES = {mtd: "mtd", last_month: "last-month", last_7d: "now-7d", last_30d: "now-30d", last_90d: "now-90d",
+  yesterday: "yesterday", last_week: "last-week", this_quarter: "this-quarter", last_quarter: "last-quarter"};
 const YEAR = "ytd";
 const PERIODS = ["total", "hourly", "daily", "weekly", "monthly", "quarterly", "yearly"];
 const GROWTH = {Automatic: "twice the usual", Percent: "a percentage", off: "none"};

@@ -8,13 +8,15 @@ import {Problem, Table} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 
 const PARTS = {
-  volume: "all groups used more or fewer tokens, at the old prices",
-  price: "a token of the same group costs more or less",
-  mix: "some groups grew more than others, at the old prices",
-  new: "groups without a call before",
-  gone: "groups without a call now",
+  more_calls: ["More calls", "at the old cost of a call"],
+  larger_calls: ["Larger calls", "more tokens in each, at the old cost of a token"],
+  other_kinds: ["Other models or kinds of tokens", "at the old price of each"],
+  prices: ["Prices", "the same token of the same model costs more or less"],
+  new: ["New", "groups without a call before"],
+  gone: ["Gone", "groups without a call now"],
 };
-const TIMES = {previous: "the time before", last_month: "last month", last_30d: "the last 30 days"};
+const USUAL = "same_weekdays";
+const TIMES = {[USUAL]: "the same weekdays", previous: "the period before", last_month: "last month", last_30d: "the last 30 days"};
 const TOP = 20;
 
 const signed = (text) => `${Number(text) > 0 ? "+" : ""}${money(text)}`;
@@ -33,14 +35,24 @@ export function AgainstPicker({query}) {
     choose(`${form.get("first")}..${form.get("last")}`);
   };
   const [first, last] = now.split("..");
-  return html`<label>changed since <select value=${now && !TIMES[now] ? "own" : now} onChange=${chosen}>
-      <option value="">not asked</option>
+  return html`<label>Explain the change since <select value=${now && !TIMES[now] ? "own" : now} onChange=${chosen}>
+      <option value="">(off)</option>
       ${Object.entries(TIMES).map(([value, name]) => html`<option key=${value} value=${value}>${name}</option>`)}
       <option value="own">${now && !TIMES[now] ? now.replace("..", " to ") : "Days ..."}</option></select></label>
     ${(isOwn || (now && !TIMES[now])) && html`<form class="filters" onSubmit=${submit}>
       <input type="date" name="first" aria-label="First day before" defaultValue=${last ? first : ""} required />
       <input type="date" name="last" aria-label="Last day before" defaultValue=${last ?? ""} required />
       <button type="submit">Compare</button></form>`}`;
+}
+
+/** Why the costs of a span differ from those of the same weekdays, in one sentence; nothing where that is not known. */
+export function Why({parameters}) {
+  const asked = {...parameters, against: USUAL, top: 3};
+  const {data, error} = useQuery(() => get("/comparison", asked), [JSON.stringify(asked)], ["ledger"]);
+  if (error) return null; // the table and its own error stand below
+  if (!data) return html`<p class="faint">Comparing with the same weekdays ...</p>`;
+  return html`<p><strong>${data.comparison.sentence}</strong> <span class="faint">Compared with ${days(data.comparison.against)}.</span>
+    ${" "}<a href=${here({against: USUAL})}>All parts of the change</a></p>`;
 }
 
 /** `parameters` are those of the question: span, filters and `by`; `href` leads from a group further. */
@@ -61,16 +73,17 @@ function Change({comparison, rows, total, href}) {
     amount("Cost", (row) => row.cost, money),
     amount("Before", (row) => row.against.cost, money),
     amount("Change", (row) => row.change),
-    ...Object.keys(PARTS).map((part) => amount(part, (row) => row[part])),
+    ...Object.entries(PARTS).map(([part, [title]]) => amount(title, (row) => row[part])),
   ];
   const unpriced = total.unpriced + total.against.unpriced;
   return html`
+    <p><strong>${comparison.sentence}</strong></p>
     <p>${days(comparison)}: ${money(total.cost)}; ${days(comparison.against)}: ${money(total.against.cost)}.
       ${" "}Estimated: ${percent(total.estimated, total.cost)}, before ${percent(total.against.estimated, total.against.cost)}.
       ${unpriced > 0 && html` ${count(unpriced)} calls have no known cost and count as nothing.`}
       ${comparison.whole_since && html` Sums of before ${comparison.whole_since.slice(0, 10)} may lack calls.`}</p>
     <dl class="numbers"><div><dt>Change</dt><dd title=${`$${total.change}`}>${signed(total.change)}</dd></div>
-      ${Object.entries(PARTS).map(([part, what]) => html`<div key=${part}><dt>${part}</dt><dd title=${`$${total[part]}`}>${signed(total[part])}</dd>
+      ${Object.entries(PARTS).map(([part, [title, what]]) => html`<div key=${part}><dt>${title}</dt><dd title=${`$${total[part]}`}>${signed(total[part])}</dd>
         <dd class="faint">${what}</dd></div>`)}</dl>
     ${rows.length === 0 ? html`<p>Nothing was counted in either time.</p>` : html`<${Table} caption="What drives the change" columns=${columns} rows=${rows}
       foot=${{...total, isTotal: true}} identity=${(row) => JSON.stringify(comparison.by.map((field) => row[field]))}

@@ -11,7 +11,7 @@ import {Confirm, Cut, Problem, Table, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
 import {rangeOf, typedView, viewFields} from "../lib/view_fields.mjs";
-import {AgainstPicker, WhatChanged} from "../lib/what_changed.mjs";
+import {AgainstPicker, WhatChanged, Why} from "../lib/what_changed.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
@@ -101,6 +101,7 @@ export function Page({query, isDark, session}) {
         view: (await send("POST", "/views", typedView({}, given))).view.id}))} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${!data && !found.error && html`<p role="status">Loading ...</p>`}
+    ${data && at.measure === "cost" && !query.get("against") && data.table.rows.length > 0 && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} />`}
     ${data && html`<${Answer} ...${{...data, isDark, query}} />`}
     ${query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }

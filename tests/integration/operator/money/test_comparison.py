@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -15,6 +16,7 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
+from gateway.intake.prices import PriceBook
 from spool.engines import MEMORY, SQLITE
 from spool.ledger.money import units
 from spool.settings import SpoolSettings
@@ -24,7 +26,7 @@ from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
-PARTS = ("volume", "price", "mix", "new", "gone")
+PARTS = ("more_calls", "larger_calls", "other_kinds", "prices", "new", "gone")
 # Day, model, tokens, cost. Before: gpt 100 tokens for 1, o3 100 for 10; now 150 for 1.5 and 150 for 30.
 SPENT = (
     ("2026-08-03", "gpt", 100, "1"),
@@ -67,9 +69,9 @@ async def test_a_change_is_split_by_model(server: OperatorServer) -> None:
     payload = await compared(server, by="model")
     found = {row["model"]: {name: row[name] for name in PARTS if row[name] != "0"} for row in payload["rows"]}
     assert {
-        "o3": {"volume": "5", "price": "15"},
+        "o3": {"larger_calls": "5", "prices": "15"},
         "came": {"new": "4"},
-        "gpt": {"volume": "0.5"},
+        "gpt": {"larger_calls": "0.5"},
         "left": {"gone": "-0.000000000000000000000000001"},
     } == found
     assert ["o3", "came", "gpt", "left"] == [row["model"] for row in payload["rows"]]
@@ -114,6 +116,39 @@ async def test_any_time_may_be_the_other_one(server: OperatorServer) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_rise_of_larger_calls_is_said_as_that(server: OperatorServer) -> None:
+    """
+    On a Tuesday calls read twelve times as much as on the one before, at the same prices, and wrote more: no
+    part of it is called prices, and the sentence says what happened. Another team did the same as before.
+    """
+    log, book = server.services.spool.log, PriceBook.load()
+    for number, (day, team, given, made) in enumerate(
+        (("2026-09-08", "ml", 1000, 100), ("2026-09-15", "ml", 12_000, 1200), ("2026-09-15", "ml", 12_000, 1300),
+         ("2026-09-08", "ml", 1000, 100), ("2026-09-08", "ads", 500, 50), ("2026-09-15", "ads", 500, 50)), start=100
+    ):  # fmt: skip
+        at = datetime.fromisoformat(f"{day}T12:00+00:00").timestamp()
+        made_call = call(number, at=at, provider="openai", request_model="gpt-4o", team=team, input_tokens=given,
+                         output_tokens=made)  # fmt: skip
+        book.price(made_call[0])
+        await add(log, made_call)
+    tuesday = {"from": "2026-09-15", "to": "2026-09-15", "by": "team"}
+    payload = await compared(server, **tuesday)
+    assert "2026-09-08T00:00:00+00:00" == payload["comparison"]["against"]["from"]
+    assert "because its calls used 12 times as many tokens each" in payload["comparison"]["sentence"]
+    assert payload["comparison"]["sentence"].endswith("each.")  # ads is not named
+    [ml, ads] = payload["rows"]
+    assert (
+        abs(Decimal(ml["prices"]))
+        < Decimal("1e-20")
+        < Decimal(ml["other_kinds"])
+        < Decimal(ml["larger_calls"])
+    )
+    assert ("ml", "ads", "0") == (ml["team"], ads["team"], ads["change"])
+    before = await compared(server, **tuesday, against="previous")
+    assert "2026-09-14T00:00:00+00:00" == before["comparison"]["against"]["from"]
+
+
+@pytest.mark.asyncio
 async def test_times_without_a_call(server: OperatorServer) -> None:
     """No rows, and nothing changed."""
     payload = await compared(server, by="model", against="2020-01-01..2020-01-02", where="model=nobody")
@@ -124,7 +159,7 @@ async def test_times_without_a_call(server: OperatorServer) -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ({"against": "yesterday"}, "against must be one of previous, mtd"),
+        ({"against": "ever"}, "against must be one of same_weekdays, previous, mtd"),
         ({"against": "soon..2026-09-01"}, "against must be a day"),
         ({"against": "2026-09-01.."}, "against must be a day"),
         ({"against": "2026-09-02..2026-09-01"}, "earlier than the end"),
@@ -143,7 +178,7 @@ async def test_a_wrong_question_is_refused(server: OperatorServer, query: dict[s
 
 
 def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time before unless another is named; what shows sums by period does not go with it."""
+    """The same part of the month before unless another time is named; what shows sums by period does not go with it."""
     monkeypatch.chdir(tmp_path)
     directory = tmp_path / "store"
 
@@ -162,15 +197,19 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
     september = ("--from", "2026-09-01", "--to", "2026-09-21")
     span, *lines = report(*september, "--against").splitlines()
     assert span.endswith("against 2026-08-01T00:00:00+00:00 to 2026-08-22T00:00:00+00:00")
-    assert ["MODEL", "COST", "AGAINST", "CHANGE", "VOLUME", "PRICE", "MIX", "NEW", "GONE"] == lines[0].split()
+    said = "$24.50 more: o3 +$20.00, because prices rose; came +$4.00, which is new."
+    assert said == lines.pop(0)
+    columns = "MODEL COST AGAINST CHANGE MORE CALLS LARGER CALLS OTHER KINDS PRICES NEW GONE"
+    assert columns.split() == lines[0].split()
     assert [
         "o3",
         "30.0000",
         "10.0000",
         "+20.0000",
-        "+5.0000",
-        "+15.0000",
         "+0.0000",
+        "+5.0000",
+        "+0.0000",
+        "+15.0000",
         "+0.0000",
         "+0.0000",
     ] == lines[1].split()

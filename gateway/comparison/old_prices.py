@@ -1,0 +1,101 @@
+"""
+What the tokens of a time would have cost at the prices of another one, each kind of token of each model by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from gateway.intake.prices import PriceBook
+from gateway.rate_cards.card import CardUnreadable
+from spool.ledger import money
+from spool.ledger.queries import CostRow
+from spool.record import NS, Inference
+
+KINDS = ("provider", "model")  # by which costs are asked for beside the groups
+MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cached_input_tokens")
+_OUT = 1_000_000
+
+Estimate = Callable[[Inference], str | None]  # what a call costs at list prices; None if unknown
+Row = tuple[str | None, str | None, CostRow]  # provider, model, and what came to them
+
+
+async def list_prices(load: Callable[[], PriceBook]) -> Estimate | None:
+    """What tells kinds of tokens apart; None while the file of list prices cannot be read."""
+    try:
+        return (await asyncio.to_thread(load)).estimate
+    except CardUnreadable:
+        return None
+
+
+def at_old_prices(before: Sequence[Row], now: Sequence[Row], estimate: Estimate, at: float) -> int:
+    """
+    What a group's tokens of `now` would have cost, in units of money.
+
+    List prices of one moment weigh the kinds of tokens of a model; what a weighed token cost before is its old
+    price. So a change of kinds is none of prices, whether these are those of the list or not. A model that was
+    not there before has no old price: it counts as it is.
+    """
+    old = {(provider, model): row for provider, model, row in before}
+    found = 0
+    for provider, model, row in now:
+        was = old.get((provider, model))
+        cost = money.units(row.cost)
+        if was is not None:
+            one, other = (_weight(provider, model, each, estimate, at) for each in (was, row))
+            if one is None or other is None or one <= 0:
+                one, other = _tokens(was), _tokens(row)
+            cost = money.units(was.cost) * other // one if one > 0 else cost
+        found += cost
+    return found
+
+
+def _tokens(row: CostRow) -> int:
+    return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
+
+
+def _weight(
+    provider: str | None, model: str | None, row: CostRow, estimate: Estimate, at: float
+) -> int | None:
+    """The tokens of a row at the list prices of a call of its average size; None if a price is unknown."""
+    size = max(1, row.input_tokens // max(1, row.calls))
+
+    def price(output_tokens: int = 0, read: int = 0, written: int = 0) -> int:
+        call = Inference(
+            id=b"",
+            source="",
+            provider=provider,
+            response_model=model,
+            start_time=int(at) * NS,
+            input_tokens=size,
+            output_tokens=output_tokens,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+        )
+        text = estimate(call)
+        if text is None:
+            raise LookupError(model)
+        return money.units(text)
+
+    try:
+        plain = price()
+        read, written = price(read=size), price(written=size)
+        output = price(_OUT) - plain
+    except LookupError:
+        return None
+    cached = row.cache_read_tokens + row.cache_write_tokens
+    fresh = max(0, row.input_tokens - row.cached_input_tokens - cached)
+    of_input = plain * fresh + read * row.cache_read_tokens + written * row.cache_write_tokens
+    return of_input // size + output * (row.output_tokens - row.cached_output_tokens) // _OUT
+
+
+def by_group(
+    rows: Sequence[CostRow], places: Mapping[str, int], width: int
+) -> dict[tuple[str | None, ...], list[Row]]:
+    """Rows by the first `width` places of their group, each with its provider and model."""
+    found: dict[tuple[str | None, ...], list[Row]] = {}
+    for row in rows:
+        kind = (row.group[places["provider"]], row.group[places["model"]], row)
+        found.setdefault(row.group[:width], []).append(kind)
+    return found

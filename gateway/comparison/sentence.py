@@ -1,0 +1,85 @@
+"""A change of costs in one sentence: how much, who drives it, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+
+from gateway.comparison.comparing import Comparison
+from gateway.comparison.split import PARTS, Driver
+from spool.ledger import money
+from spool.ledger.sums import OTHER
+
+MOST = 3  # drivers that are named
+_LITTLE = 20  # a driver below this part of the largest one is not named
+
+
+def sentence(found: Comparison) -> str:
+    """What changed and why, from the largest drivers."""
+    total = found.total
+    if not total.before.calls and not total.before.cost:
+        return (
+            "Nothing was spent in the time that this is compared with."
+            if total.now.calls
+            else "Nothing was spent."
+        )
+    change = total.parts.change
+    named = [each for each in found.drivers if set(each.group) != {OTHER} and each.parts.change]
+    if not named:
+        return "Nothing changed."
+    least = abs(named[0].parts.change) // _LITTLE
+    told = [_told(each) for each in named[:MOST] if abs(each.parts.change) >= least]
+    if not change:
+        return f"The sum did not change: {'; '.join(told)}."
+    return f"{_dollars(abs(change))} {'more' if change > 0 else 'less'}: {'; '.join(told)}."
+
+
+def _told(driver: Driver) -> str:
+    change = driver.parts.change
+    name = " ".join(value or "unknown" for value in driver.group) or "all calls"
+    return f"{name} {'+' if change > 0 else '-'}{_dollars(abs(change))}, {because(driver)}"
+
+
+def because(driver: Driver) -> str:
+    """Why the costs of one group changed: the largest part that goes the same way."""
+    rose = driver.parts.change > 0
+    parts = {name: getattr(driver.parts, name) for name in PARTS}
+    largest = max(PARTS, key=lambda name: parts[name] if rose else -parts[name])
+    return _WHY[largest](driver)
+
+
+def _more(driver: Driver) -> str:
+    return f"because it made {_times(driver.now.calls, driver.before.calls, 'calls')}"
+
+
+def _larger(driver: Driver) -> str:
+    now, before = driver.now.tokens * driver.before.calls, driver.before.tokens * driver.now.calls
+    return f"because its calls used {_times(now, before, 'tokens')} each"
+
+
+def _times(now: int, before: int, what: str) -> str:
+    if before <= 0:
+        return f"more {what}"
+    if now >= 2 * before:
+        return f"{_figure(Decimal(now) / before)} times as many {what}"
+    percent = round(abs(Decimal(now - before)) * 100 / before)
+    return f"{percent or 'under 1'} % {'more' if now > before else 'fewer'} {what}"
+
+
+def _figure(times: Decimal) -> str:
+    return f"{times:.0f}" if times >= 10 else f"{times:.1f}".removesuffix(".0")
+
+
+_WHY: Mapping[str, Callable[[Driver], str]] = {
+    "more_calls": _more,
+    "larger_calls": _larger,
+    "other_kinds": lambda _: "because it used other models or kinds of tokens",
+    "prices": lambda driver: f"because prices {'rose' if driver.parts.change > 0 else 'fell'}",
+    "new": lambda _: "which is new",
+    "gone": lambda _: "which made no call any more",
+}
+
+
+def _dollars(units: int) -> str:
+    amount = Decimal(money.text(units))
+    return f"${amount:,.2f}" if amount >= Decimal("0.1") else f"${amount:,.4f}"
