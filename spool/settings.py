@@ -45,6 +45,7 @@ def setting(
     return field(default=default, **options)
 
 
+LOCK_FILE = "lock"  # in a data directory; a process that works on it holds a lock on this file
 SQLITE, POSTGRES = "sqlite", "postgres"
 REPLICATED, PLATFORM, LOCAL = "replicated", "platform", "local"
 NO_POOLER, TRANSACTION = "none", "transaction"

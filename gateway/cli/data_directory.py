@@ -9,7 +9,7 @@ import click
 from gateway.cli import SERVICE_CONFIG, configured, fail
 from gateway.configuration.sections import Config
 from gateway.mounts import socket_path
-from spool.settings import SQLITE
+from spool.settings import LOCK_FILE, SQLITE
 
 
 def installation(config: Path | None, data: Path | None = None) -> Config:
@@ -31,7 +31,6 @@ def need_data(settings: Config, config: Path | None) -> None:
     try:
         if socket_path(directory).exists():  # of a running server, which is all that most commands load
             return
-        from spool.sqlite.directory import LOCK_FILE
 
         names = {path.name for path in directory.iterdir()} - {"lost+found"}
     except (FileNotFoundError, NotADirectoryError):

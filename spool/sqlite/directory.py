@@ -10,8 +10,7 @@ from pathlib import Path
 
 from spool.directories import make_directory
 from spool.errors import SpoolLocked, SpoolUnavailable
-
-LOCK_FILE = "lock"
+from spool.settings import LOCK_FILE
 
 _log = logging.getLogger(__name__)
 

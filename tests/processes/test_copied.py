@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spool.sqlite.directory import LOCK_FILE
+from spool.settings import LOCK_FILE
 from tests.processes.copied import CopiedProcess, command_in, start_process
 from tests.processes.loaded import COMMAND
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spool.directories import flush_directory
 from spool.errors import NOT_FINISHED, NotAllowed, SpoolUnavailable, UnfinishedCopy
-from spool.sqlite.directory import LOCK_FILE
+from spool.settings import LOCK_FILE
 
 MARK = "unfinished-copy"
 
