@@ -32,6 +32,13 @@ WIDE = {"width": 1280, "height": 800}
 PATIENCE_MS = 90_000  # a net: nothing takes that long where nothing is wrong
 NARROW = {"width": 390, "height": 844}
 RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
+# A finding has the impact of its rule. Rules of less impact take a third of the time, so they are not run.
+_AUDIT = """
+([within, tags, impacts]) => {
+  const lesser = axe._audit.rules.filter((rule) => !impacts.includes(rule.impact));
+  const rules = Object.fromEntries(lesser.map((rule) => [rule.id, {enabled: false}]));
+  return axe.run(within, {runOnly: tags, rules, resultTypes: ["violations"]});
+}"""
 # A refused script or style is an event of the page, not a line that can be relied on in its console.
 _VIOLATIONS = """
 document.addEventListener("securitypolicyviolation",
@@ -116,18 +123,14 @@ class Console:
         return {row["action"] for row in self.ask("/audit")["audit"]}
 
     def audit(self, impacts: Sequence[str] = ("serious", "critical"), *, within: str = "html") -> list[str]:
-        """What axe finds of these impacts within an element, a line each; under the page's own policy."""
+        """Return what axe finds of these impacts within an element, a line each; under the page's own policy."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(_axe() + ";0")
-        found = self.page.evaluate(
-            "([within, rules]) => axe.run(within, {runOnly: rules, resultTypes: ['violations']})",
-            [within, RULES],
-        )["violations"]
+        found = self.page.evaluate(_AUDIT, [within, RULES, list(impacts)])["violations"]
         return [
             f"{rule['impact']} {rule['id']}: {node['html'][:200]} ({node['failureSummary']})"
             for rule in found
             for node in rule["nodes"]
-            if rule["impact"] in impacts
         ]
 
     def overhang(self) -> int:

@@ -132,3 +132,11 @@ def test_what_the_policy_refuses_is_seen(console: Console) -> None:
         text[:40] for text in console.wrong if "refused by" in text
     ]
     console.wrong.clear()
+
+
+def test_what_axe_finds_is_told(console: Console) -> None:
+    """Of the impacts that matter, and no others: a page without a language, and with an empty heading."""
+    console.open("/")
+    console.page.evaluate("document.documentElement.removeAttribute('lang')")
+    console.page.evaluate("document.querySelector('main').append(document.createElement('h6'))")
+    assert ["serious html-has-lang"] == [line.partition(":")[0] for line in console.audit()]
