@@ -2,12 +2,13 @@
 Every engine under one suite: whatever a test here claims, it claims for each of them.
 
 Behind a pooler the first test of each file runs always, and all of them in `make soak` or with `-k
-pgbouncer`.
+pgbouncer`. Cases of a test marked `rule` break rules that are checked before an engine is asked: all of
+them run in memory, the first on each engine, and all on each engine in long rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from spool.sqlite.registry.store import SqliteRegistry
 from spool.storage import StorageOptions
 from tests.exporters.spools import Spooled
 from tests.moved_clock import MovedClock
+from tests.rounds import IS_LONG
 from tests.spool.contract.examples import NOON, Observed
 from tests.spool.ledger.engines import ENGINES, POOLED, POSTGRES, Ledgers, schemas_of
 from tests.spool.postgres_cluster import Schema
@@ -46,20 +48,38 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of what runs behind a pooler, one test of each file."""
-    if "pgbouncer" in config.option.keyword:
-        return
+    """Leave out the cases that the docstring of this module names."""
+    left_out = {
+        *(() if "pgbouncer" in config.option.keyword else behind_pooler_again(items)),
+        *(() if IS_LONG else rules_again(items)),
+    }
+    if left_out:
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def behind_pooler_again(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of what runs behind a pooler, every test of a file but the first."""
     seen: set[Path] = set()
-    left_out = []
     for item in items:
         if item.path.is_relative_to(HERE) and POOLED in item.name:
             if item.path in seen:
-                left_out.append(item)
+                yield item
             seen.add(item.path)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        gone = set(left_out)
-        items[:] = [item for item in items if item not in gone]
+
+
+def rules_again(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of each test of rules, every case of an engine but memory and but the first."""
+    seen: set[tuple[str, str]] = set()
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("rule"):
+            place = item.nodeid.partition("[")[0]
+            [engine] = [
+                value for value in item.callspec.params.values() if value in ("memory", *EVERY_ENGINE)
+            ]
+            if (place, engine) in seen and engine != "memory":
+                yield item
+            seen.add((place, engine))
 
 
 @pytest.fixture

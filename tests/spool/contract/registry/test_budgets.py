@@ -130,6 +130,7 @@ async def test_one_more_than_the_setting_is_refused(open_registry: RegistryOpene
     await create(registry, first, most=2, name="another")
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

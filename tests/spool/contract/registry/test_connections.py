@@ -98,6 +98,7 @@ async def test_a_deleted_connection_is_gone(open_registry: RegistryOpener) -> No
     assert [(action, "c-1") for action in actions] == await audited(registry)
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize(
     "change",
     [

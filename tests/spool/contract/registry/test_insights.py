@@ -231,6 +231,7 @@ async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.rule
 @pytest.mark.parametrize(
     "link", ["javascript:alert(1)", "data:text/html,x", "https://", "//a/b", "https://a b", "http://[", "a"]
 )

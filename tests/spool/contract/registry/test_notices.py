@@ -289,6 +289,7 @@ async def test_a_name_that_no_channel_has_is_refused(open_registry: RegistryOpen
         notices_of.check_channels("notify", ["mail", "pager"])
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize(
     ("category", "impact", "severity"),
     [

@@ -109,6 +109,7 @@ async def test_many_at_once(open_registry: RegistryOpener) -> None:
     }
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize(
     ("ids", "changes"),
     [
@@ -210,6 +211,7 @@ async def test_a_type_that_is_switched_off_closes_its_recommendations(open_regis
     ]
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize(
     "changes",
     [{"least_savings": "-1"}, {"least_savings": "1e10"}, {"least_share": "100.1"}, {"least_share": "x"}],

@@ -183,6 +183,7 @@ async def test_how_far_a_pull_came_outlives_the_process(open_registry: RegistryO
     assert await again.pull_state("other") is None
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -141,6 +141,7 @@ async def test_a_view_whose_tag_is_gone_is_broken(open_registry: RegistryOpener)
     assert (await change(registry, made.id, {"filter": {}}, known=known)).broken(known) is None
 
 
+@pytest.mark.rule
 @pytest.mark.parametrize(
     "wrong",
     [
