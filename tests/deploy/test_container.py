@@ -87,6 +87,19 @@ def test_compose_connects_litellm_as_its_page_says() -> None:
     assert CONTAINERFILE == dockerfile
 
 
+def test_compose_publishes_the_console_on_loopback_alone() -> None:
+    """Every port is of this machine alone, and the guide for `docker run` says the same."""
+    tollhouse = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]["tollhouse"]
+    published = dict(each.removeprefix("127.0.0.1:").split(":") for each in tollhouse["ports"])
+    assert {"4318": "4318", "4317": "4317", "4319": "4319"} == published
+    told = {name: value for name, value in tollhouse["environment"].items() if "OPERATOR" in name}
+    server = load(env=variables() | told).server
+    assert ("0.0.0.0:4319", True) == (server.operator_listen, server.operator_plaintext)
+    guide = (ROOT / "docs/install/container.md").read_text()
+    assert told == dict(re.findall(r"-e (TOLLHOUSE_SERVER__OPERATOR_\w+)=(\S+)", guide))
+    assert set(tollhouse["ports"]) == set(re.findall(r"-p (\S+)", guide))
+
+
 class Image:
     """
     A Containerfile carried out on trees of Debian: each FROM is the base system of the release that it names.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -580,6 +581,26 @@ def test_the_console_of_a_public_gateway_is_on_the_operators_listener(tmp_path: 
     config = _configured(tmp_path, "[server]", "listen = '0.0.0.0:4318'")
     result = CliRunner().invoke(main, ["console", "link", "--config", config])
     assert "http://127.0.0.1:4319/console/" in result.output
+
+
+@pytest.mark.parametrize(
+    ("public", "expected"),
+    [
+        ("http://127.0.0.1:4319", "http://127.0.0.1:4319/console/#link="),
+        ("https://ai.example.com/tollhouse/", "https://ai.example.com/tollhouse/console/#link="),
+        ("http://127.0.0.1:4319/console/", "http://127.0.0.1:4319/console/#link="),
+        ("127.0.0.1:4319", None),
+        ("http://127.0.0.1:port", None),
+        ("http://127.0.0.1:4319/#x", None),
+    ],
+)
+def test_a_link_names_the_address_of_the_browser(run: Run, public: str, expected: str | None) -> None:
+    """That of a published port or of a proxy, in place of the server's own; what is no address is wrong use."""
+    result = run("console", "link", "--public", public, code=0 if expected else 2)
+    if expected is None:
+        assert "is no address" in result.stderr
+    else:
+        assert re.fullmatch(rf"{re.escape(expected)}[\w-]{{20,}}\n", result.stdout)
 
 
 def _configured(tmp_path: Path, *lines: str) -> str:

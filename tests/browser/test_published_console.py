@@ -1,0 +1,26 @@
+"""The console as a container publishes it: on an address of its own without TLS, opened over loopback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Browser, expect
+
+from tests.free_ports import free_port
+
+
+def test_a_published_console_is_signed_in_to_over_loopback(installations: Any, browser: Browser) -> None:
+    """With the link of `console link --public`; the browser keeps the cookie of the sign-in without https."""
+    port = free_port()
+    tollhouse = installations(
+        server=f'operator_listen = "0.0.0.0:{port}"\noperator_plaintext = true', hold="1s"
+    )
+    tollhouse.start()
+    link = tollhouse.run("console", "link", "--public", f"http://127.0.0.1:{port}").strip()
+    page = browser.new_page()
+    page.goto(link)
+    signed_in = page.get_by_role("button", name="Sign out")
+    expect(signed_in).to_be_attached(timeout=20_000)
+    page.reload()
+    expect(signed_in).to_be_attached(timeout=20_000)
+    page.close()
