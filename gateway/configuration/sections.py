@@ -586,6 +586,11 @@ class McpSettings:
         "first tool "
         "gives back; each is in the audit list under the name of the key",
     )
+    tools: Mapping[str, bool] = setting(
+        {},
+        "name of a tool = whether assistants have it; what people decide (the console, `tollhouse mcp tools`) goes "
+        "before",
+    )
     hosts: tuple[str, ...] = setting(
         (),
         "names of this server, without port, beside loopback and bare addresses: requests to a loopback "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -90,4 +92,19 @@ _ALL: Sequence[Prompt] = (
     ),
 )
 PROMPTS: Mapping[str, Prompt] = {each.name: each for each in _ALL}
-LISTED = msgspec.Raw(msgspec.json.encode([each.shown() for each in _ALL]))
+_TOOL = re.compile(r"\b(?:get|compare)_\w+")
+
+
+def prompts_of(tools: Container[str]) -> Mapping[str, Prompt]:
+    """Those whose tools are all there."""
+    return {
+        name: each
+        for name, each in PROMPTS.items()
+        if all(tool in tools for tool in _TOOL.findall(each.text))
+    }
+
+
+@lru_cache(maxsize=8)
+def listed_prompts(names: tuple[str, ...]) -> msgspec.Raw:
+    """The prompts of these names as they are listed, in JSON."""
+    return msgspec.Raw(msgspec.json.encode([PROMPTS[name].shown() for name in names]))

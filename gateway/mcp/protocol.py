@@ -29,11 +29,11 @@ from gateway.mcp.messages import (
     failure,
     result,
 )
-from gateway.mcp.prompts import LISTED, PROMPTS
+from gateway.mcp.prompts import listed_prompts, prompts_of
 from gateway.mcp.resources import read_resource, resource_list, resource_templates
 from gateway.mcp.revisions import MODERN, SERVER_INFO, is_modern, negotiated
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolAnswer
-from gateway.mcp.tools.list import TOOLS, listed, offered
+from gateway.mcp.tools.list import TOOLS, is_enabled, listed, offered
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 
 T = TypeVar("T")
@@ -84,14 +84,14 @@ async def _answered(message: McpMessage, asking: Asking, *, modern: bool) -> Map
             return await _call(_read(message, Called), asking)
         case "prompts/list":
             _check_page(message)
-            return {"prompts": LISTED}
+            return {"prompts": listed_prompts(tuple(prompts_of(offered(asking))))}
         case "prompts/get":
-            return _prompt(_read(message, PromptAsked))
+            return _prompt(_read(message, PromptAsked), asking)
         case "resources/list":
             return resource_list(asking, _read(message, Paged).cursor)
         case "resources/templates/list":
             _check_page(message)
-            return resource_templates()
+            return resource_templates(asking)
         case "resources/read":
             return await read_resource(asking, _read(message, ResourceAsked).uri, modern=modern)
         case "server/discover" if modern:
@@ -120,7 +120,7 @@ async def _call(called: Called, asking: Asking) -> Mapping[str, object]:
     tools = offered(asking)
     tool = tools.get(called.name)
     if tool is None:
-        why = "nothing may be written here (mcp.writes)" if called.name in TOOLS else "there is no such tool"
+        why = _why_not(called.name, asking)
         raise McpError(INVALID_PARAMS, f"{why}; there are {', '.join(tools)}")
     asking.charge()
     try:
@@ -148,10 +148,20 @@ async def _run(tool: Tool[Any], arguments: Any, asking: Asking) -> Any:
         raise
 
 
-def _prompt(asked: PromptAsked) -> Mapping[str, object]:
-    prompt = PROMPTS.get(asked.name)
+def _why_not(name: str, asking: Asking) -> str:
+    """Why a tool is not there for who asks."""
+    if name not in TOOLS:
+        return "there is no such tool"
+    if is_enabled(asking.services, name):
+        return "you may write nothing here"
+    return f"{name} is not enabled for this organization (the console, `tollhouse mcp tools`, mcp.writes)"
+
+
+def _prompt(asked: PromptAsked, asking: Asking) -> Mapping[str, object]:
+    there = prompts_of(offered(asking))
+    prompt = there.get(asked.name)
     if prompt is None:
-        raise McpError(INVALID_PARAMS, f"there is no such prompt; there are {', '.join(PROMPTS)}")
+        raise McpError(INVALID_PARAMS, f"there is no such prompt; there are {', '.join(there)}")
     return prompt.filled(asked.arguments)
 
 

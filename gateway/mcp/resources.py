@@ -17,6 +17,7 @@ from gateway.mcp.periods import RANGES_OF_WORDS
 from gateway.mcp.positions import opened, sealed
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolInput
 from gateway.mcp.tools import cost_data, org_context
+from gateway.mcp.tools.list import offered
 from gateway.mcp.writing import clean
 from spool.errors import Invalid, NotThere
 from spool.registry.views import View
@@ -41,10 +42,10 @@ def resource_list(asking: Asking, cursor: str | None) -> Mapping[str, object]:
         first = opened(asking, "resources/list", _WholeList(), cursor)
     except Invalid as error:
         raise McpError(INVALID_PARAMS, str(error)) from None
-    listed = [
-        _CONTEXT,
-        *map(_of_view, sorted(_views(asking), key=lambda view: (view.name.casefold(), view.id))),
-    ]
+    tools = offered(asking)
+    views = sorted(_views(asking), key=lambda view: (view.name.casefold(), view.id))
+    listed = [_CONTEXT] if org_context.TOOL.name in tools else []
+    listed += map(_of_view, views) if cost_data.TOOL.name in tools else []
     end = first + PAGE
     following = (
         {"nextCursor": sealed(asking, "resources/list", _WholeList(), end)} if end < len(listed) else {}
@@ -52,7 +53,9 @@ def resource_list(asking: Asking, cursor: str | None) -> Mapping[str, object]:
     return {"resources": listed[first:end], **following}
 
 
-def resource_templates() -> Mapping[str, object]:
+def resource_templates(asking: Asking) -> Mapping[str, object]:
+    if cost_data.TOOL.name not in offered(asking):
+        return {"resourceTemplates": []}
     template = {
         "uriTemplate": f"{VIEW_URI}{{id}}",
         "name": "view",
@@ -66,7 +69,7 @@ def resource_templates() -> Mapping[str, object]:
 async def read_resource(asking: Asking, uri: str, *, modern: bool) -> Mapping[str, object]:
     """The text of a resource, counted as a call of the tool that makes it. McpError where there is none."""
     found = _behind(asking, uri)
-    if found is None:
+    if found is None or found[0].name not in offered(asking):
         code = INVALID_PARAMS if modern else _NOT_FOUND_ONCE
         raise McpError(code, "there is no such resource; resources/list names them", data={"uri": uri})
     tool, arguments = found

@@ -15,6 +15,7 @@ from spool.registry.rows import RegistryRows, RegistryStore
 from spool.registry.shared import makers
 from spool.registry.shared.following import RegistryNews
 from spool.registry.tables.allocation import AllocationTable
+from spool.registry.tables.assistant_tools import AssistantToolTable
 from spool.registry.tables.budgets import BudgetTable
 from spool.registry.tables.connections import ConnectionTable
 from spool.registry.tables.documents import DocumentTable, MemoryTable
@@ -44,6 +45,7 @@ class Registry:
         self.views = ViewTable(changes)
         self.budgets = BudgetTable(changes)
         self.org_context = OrgContextTable(changes)
+        self.assistant_tools = AssistantToolTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
         self.allocation = AllocationTable(changes)
@@ -59,7 +61,7 @@ class Registry:
         registry = cls(Changes(store, clock=clock, secret=secret))
         try:
             await registry.follow()  # what is read then is of this place, or later
-            tables: Sequence[MemoryTable] = (registry.keys, *registry._documents)
+            tables: Sequence[MemoryTable] = (registry.keys, registry.assistant_tools, *registry._documents)
             for table in tables:
                 await registry._changes.keep_fresh(table.load, *table.about)
         except BaseException:

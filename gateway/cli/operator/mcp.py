@@ -4,32 +4,84 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 import aiohttp
 import click
 import msgspec
 
-from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.lists import list_command
+from gateway.cli.output import as_json, show_json
 from gateway.configuration.sections import ConfigError
 from gateway.mcp.messages import INTERNAL_ERROR, McpError, decoded, failure
 from spool.errors import SpoolError
 
+COLUMNS = ("name", "title", "writes", "enabled", "last_updated", "updated_by")
 
-@click.command()
-@with_client
-def mcp(client: OperatorClient) -> None:
-    """
-    Answer an assistant over stdio in the Model Context Protocol: one JSON message a line.
 
-    No key is needed: who may open the operator socket may ask. It works with the server running and without
-    it, opens no port, and writes nothing unless mcp.writes is on.
-    """
+def _answer_on_stdio(client: OperatorClient) -> None:
     for line in sys.stdin.buffer:
         if line.strip():
             reply = asyncio.run(_reply(client, line))
             if reply is not None:
                 sys.stdout.buffer.write(reply + b"\n")
                 sys.stdout.buffer.flush()
+
+
+_on_stdio: Any = with_client(_answer_on_stdio)  # with the options of --data, --config and --as
+
+
+@click.group(invoke_without_command=True, params=list(reversed(_on_stdio.__click_params__)))
+@click.pass_context
+def mcp(context: click.Context, /, **given: object) -> None:
+    """
+    Answer an assistant over stdio in the Model Context Protocol: one JSON message a line.
+
+    No key is needed: who may open the operator socket may ask. It works with the server running and without
+    it, opens no port, and writes nothing unless a tool that writes is enabled (`tollhouse mcp tools`).
+    """
+    if context.invoked_subcommand is None:
+        _on_stdio(**given)
+
+
+@mcp.group()
+def tools() -> None:
+    """Which tools assistants have."""
+
+
+list_command(
+    tools,
+    "list",
+    root="assistant_tools",
+    columns=COLUMNS,
+    filters={"enabled": "true or false.", "writes": "true or false."},
+    help="List the tools, with whether they are enabled.",
+)
+
+
+@tools.command()
+@click.argument("name")
+@as_json
+@with_client
+def enable(client: OperatorClient, name: str, as_json: bool) -> None:
+    """Let assistants have a tool."""
+    _decide(client, name, True, as_json)
+
+
+@tools.command()
+@click.argument("name")
+@as_json
+@with_client
+def disable(client: OperatorClient, name: str, as_json: bool) -> None:
+    """Take a tool away from assistants."""
+    _decide(client, name, False, as_json)
+
+
+def _decide(client: OperatorClient, name: str, enabled: bool, as_json: bool) -> None:
+    payload = client.request("PATCH", f"/assistant-tools/{part(name)}", body={"enabled": enabled})
+    done = "enabled" if enabled else "disabled"
+    show_json(payload) if as_json else click.echo(f"{name} is {done}")
 
 
 async def _reply(client: OperatorClient, line: bytes) -> bytes | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.http.services import OperatorServices
 from gateway.mcp.tool import Asking, Tool
 from gateway.mcp.tools import (
     allocation,
@@ -47,6 +48,22 @@ def listed(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
 
 
 def offered(asking: Asking) -> Mapping[str, Tool[Any]]:
-    """The tools for who asks: those that write only where mcp.writes allows it."""
-    may_write = asking.may_write and asking.services.assistants.mcp().writes
-    return {name: tool for name, tool in TOOLS.items() if may_write or not tool.writes}
+    """The tools for who asks: those that are enabled, and that write only for who may write."""
+    return {
+        name: tool
+        for name, tool in TOOLS.items()
+        if is_enabled(asking.services, name) and (asking.may_write or not tool.writes)
+    }
+
+
+def is_enabled(services: OperatorServices, name: str) -> bool:
+    """
+    Whether the organization has a tool enabled: as people decided, else as mcp.tools says.
+
+    Where neither says anything, tools that read are, and those that write follow mcp.writes.
+    """
+    registry, settings = services.installation.registry, services.assistants.mcp()
+    decided = None if registry is None else registry.assistant_tools.find(name)
+    if decided is not None:
+        return decided.enabled
+    return settings.tools.get(name, settings.writes if TOOLS[name].writes else True)

@@ -107,3 +107,33 @@ async def test_what_is_written_is_bounded(open_assistant: OpenAssistant) -> None
     assert str(MAX_TITLE) in await assistant.mistake("log_insight", title="t" * (MAX_TITLE + 1))
     assert "title" in await assistant.mistake("log_insight", title=" \u202e ")
     assert "ü" * MAX_TEXT == (await assistant.content("get_org_context"))["org_context"]["text"]
+
+
+async def test_the_organization_says_which_tools_there_are(open_assistant: OpenAssistant) -> None:
+    """A tool that is disabled is nowhere, for nobody; what people decide goes before the file."""
+    settings = McpSettings(tools={"get_cost_data": False, "log_insight": True, "get_budgets": False})
+    assistant = await open_assistant(Config(mcp=settings, spool=SpoolSettings(hold=0)))
+    table = registry_of(assistant).assistant_tools
+    assert {"get_cost_data", "get_budgets", "set_org_context"} == set(TOOLS) - set(await tools(assistant))
+    asked = await assistant.ask("tools/call", {"name": "get_cost_data", "arguments": {}})
+    error = json.loads(asked.body)["error"]
+    assert (-32602, True) == (error["code"], "not enabled for this organization" in error["message"])
+    prompts = json.loads((await assistant.ask("prompts/list")).body)["result"]["prompts"]
+    assert [] == prompts
+    await table.decide("get_org_context", enabled=False, actor=ACTOR)
+    await table.decide("set_org_context", enabled=True, actor=ACTOR)
+    legacy = (await assistant.ask_legacy("tools/list"))["result"]["tools"]
+    names = [each["name"] for each in legacy]
+    assert [
+        name for name in TOOLS if name not in ("get_cost_data", "get_budgets", "get_org_context")
+    ] == names
+    assert [] == json.loads((await assistant.ask("resources/list")).body)["result"]["resources"]
+    read = await assistant.ask("resources/read", {"uri": "tollhouse://context"})
+    assert "error" in json.loads(read.body)
+    for name in ("get_cost_data", "get_budgets", "get_org_context"):
+        await table.decide(name, enabled=True, actor=ACTOR)
+    assert set(TOOLS) == set(await tools(assistant))
+    rows = [row for row in await audit_rows(registry_of(assistant)) if row.action == "assistant_tool.change"]
+    assert ("get_org_context", {"enabled": False}, {"enabled": True}) == (
+        rows[-1].target, rows[-1].before, rows[-1].after,
+    )  # fmt: skip

@@ -176,6 +176,8 @@ async def test_every_change_is_audited(app: App) -> None:
         )
         await operators.change("delete_insight_comment", "DELETE", f"/insights/{insight.id}/comments/1")
 
+        tool = "/assistant-tools/get_budgets"
+        await operators.change("set_assistant_tool", "PATCH", tool, {"enabled": False})
         await recommendations(operators)
         notices = services.installation.require_registry().notices
         notices.channels = ("chat",)

@@ -682,3 +682,13 @@ def test_a_server_that_accepts_nobody_ends_the_command(
             assert "too busy to answer" in run("keys", "list", code=1).stderr
     finally:
         lock.release()
+
+
+def test_tools_of_assistants_are_enabled_and_disabled(run: Run) -> None:
+    """By name; who decided stands beside it."""
+    assert "get_budgets is disabled" in run("mcp", "tools", "disable", "get_budgets").stdout
+    listed = answer(run("mcp", "tools", "list", "--enabled", "false", "--json"))["assistant_tools"]
+    assert {"get_budgets", "log_insight", "set_org_context"} == {each["name"] for each in listed}
+    [budgets] = [each for each in listed if each["name"] == "get_budgets"]
+    assert local_address(Config()) == budgets["updated_by"]
+    assert "there is no such tool" in run("mcp", "tools", "enable", "get_everything", code=2).stderr

@@ -73,8 +73,24 @@ const AUDIT = {
     plain("On", "target", true), plain("From address", "address")],
 };
 
+const TOOLS = {
+  path: "/assistant-tools", root: "assistant_tools", at: PATH, caption: "tools", what: ["keys"],
+  identity: (row) => row.name,
+  columns: [plain("Tool", "name", true), plain("What it does", "title"), {title: "Writes", value: (row) => (row.writes ? "yes" : "no")},
+    {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} />`}, plain("Decided by", "updated_by"),
+    moment("Decided", "last_updated", true)],
+  Before: () => html`<p class="faint">The tools that assistants have with any key of the scope <code>ai-hub:mcp</code>, and for people.</p>`,
+  actions: [
+    {title: "Disable", needs: "organization_administration", when: (row) => row.enabled, text: (row) => `No assistant has ${row.name} from then on.`,
+      run: (row) => send("PATCH", `/assistant-tools/${row.name}`, {enabled: false}).then(() => null)},
+    {title: "Enable", needs: "organization_administration", when: (row) => !row.enabled, text: (row) => `Assistants have ${row.name} from then on.`,
+      run: (row) => send("PATCH", `/assistant-tools/${row.name}`, {enabled: true}).then(() => null)},
+  ],
+};
+
 const PARTS = [["configuration", "Configuration", CONFIGURATION, "operate_spool"], ["operators", "Operators", OPERATORS, "organization_administration"],
-  ["sessions", "Sessions", SESSIONS, "organization_administration"], ["audit", "Audit", AUDIT, "organization_administration"]];
+  ["sessions", "Sessions", SESSIONS, "organization_administration"], ["assistants", "Assistants", TOOLS, "organization_administration"],
+  ["audit", "Audit", AUDIT, "organization_administration"]];
 
 export function Page(given) {
   const parts = PARTS.filter(([, , , needed]) => may(given.session, needed));

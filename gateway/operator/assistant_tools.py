@@ -1,0 +1,90 @@
+"""The calls of the operator API on the tools of assistants: which there are, and whether they are enabled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.http.services import OperatorServices
+from gateway.mcp.tools.list import TOOLS, is_enabled
+from gateway.operator.body import RequestBody
+from gateway.operator.requests import OperatorRequest
+from spool.errors import NotThere
+from spool.record import moment
+from spool.registry.permission_sets import USE_ASSISTANTS, WORK_ON_INSIGHTS
+
+
+class ToolChange(RequestBody):
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantTool:
+    """A tool as the organization sees it. `last_updated` and `updated_by` are null where nobody decided."""
+
+    name: str
+    title: str
+    writes: bool
+    enabled: bool
+    needs: str
+    last_updated: float | None = None
+    updated_by: str | None = None
+
+
+def shown_tool(tool: AssistantTool) -> dict[str, object]:
+    return {
+        "name": tool.name,
+        "title": tool.title,
+        "writes": tool.writes,
+        "enabled": tool.enabled,
+        "needs": tool.needs,
+        "last_updated": moment(tool.last_updated),
+        "updated_by": tool.updated_by,
+    }
+
+
+ASSISTANT_TOOLS: List[AssistantTool] = List(
+    root="assistant_tools",
+    show=shown_tool,
+    identity=Sort(value=lambda tool: tool.name),
+    sorts={
+        "name": Sort(value=lambda tool: tool.name),
+        "last_updated": Sort(value=lambda tool: tool.last_updated),
+    },
+    default_sort=("name", "asc"),
+    filters={
+        "enabled": Filter(values=lambda tool: (_word(tool.enabled),), valid_values=("true", "false"), type="boolean"),
+        "writes": Filter(values=lambda tool: (_word(tool.writes),), valid_values=("true", "false"), type="boolean"),
+    },
+)  # fmt: skip
+
+
+async def list_assistant_tools(request: OperatorRequest[None]) -> Result:
+    services = request.services
+    return await request.list(ASSISTANT_TOOLS, MemoryRows([_tool(services, name) for name in TOOLS]))
+
+
+async def set_assistant_tool(request: OperatorRequest[ToolChange]) -> Result:
+    name = request.word("name")
+    if name not in TOOLS:
+        raise NotThere(f"there is no such tool; there are {', '.join(TOOLS)}")
+    await request.registry.assistant_tools.decide(name, enabled=request.body.enabled, actor=request.actor)
+    return {"assistant_tool": shown_tool(_tool(request.services, name))}
+
+
+def _tool(services: OperatorServices, name: str) -> AssistantTool:
+    tool, decided = TOOLS[name], services.installation.require_registry().assistant_tools.find(name)
+    return AssistantTool(
+        name=name,
+        title=tool.title,
+        writes=tool.writes,
+        enabled=is_enabled(services, name),
+        needs=WORK_ON_INSIGHTS if tool.writes else USE_ASSISTANTS,
+        last_updated=None if decided is None else decided.last_updated,
+        updated_by=None if decided is None else decided.updated_by,
+    )
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"

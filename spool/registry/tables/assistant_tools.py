@@ -1,0 +1,70 @@
+"""Which tools assistants have: what the organization decided, one small document a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spool.registry.changes import Changes
+from spool.registry.operators import Actor
+from spool.registry.rows import RegistryRows
+from spool.registry.shared.following import DOCUMENTS
+
+KIND = "assistant_tool"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDecision:
+    """What was decided of a tool, when and by whom."""
+
+    enabled: bool
+    last_updated: float
+    updated_by: str
+
+
+class AssistantToolTable:
+    """Decisions by the name of the tool, all in memory; a tool of which nobody decided is in none."""
+
+    about = ((DOCUMENTS, KIND),)
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._decided: Mapping[str, ToolDecision] = {}
+
+    async def load(self) -> None:
+        self._decided = await self._changes.read(_read)
+
+    def find(self, name: str) -> ToolDecision | None:
+        return self._decided.get(name)
+
+    async def decide(self, name: str, *, enabled: bool, actor: Actor) -> None:
+        """Enable or disable a tool, with an audit row; what was decided before changes nothing."""
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> Mapping[str, ToolDecision]:
+            there = dict(_read(rows))
+            before = there.get(name)
+            if before is not None and before.enabled == enabled:
+                return there
+            there[name] = ToolDecision(enabled=enabled, last_updated=now, updated_by=actor.name)
+            body = {"enabled": enabled, "last_updated": now, "updated_by": actor.name}
+            rows.put_document(KIND, name, body)
+            was = None if before is None else {"enabled": before.enabled}
+            rows.add_audit(now, actor, "assistant_tool.change", name, before=was, after={"enabled": enabled})
+            return there
+
+        await self._changes.change(work, self._set)
+
+    def _set(self, decided: Mapping[str, ToolDecision]) -> None:
+        self._decided = decided
+
+
+def _read(rows: RegistryRows) -> Mapping[str, ToolDecision]:
+    return {
+        name: ToolDecision(
+            enabled=bool(body.get("enabled")),
+            last_updated=float(body.get("last_updated") or 0.0),
+            updated_by=str(body.get("updated_by") or ""),
+        )
+        for name, body in rows.documents(KIND).items()
+    }
