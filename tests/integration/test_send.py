@@ -19,6 +19,7 @@ from gateway.cli.examples import EXAMPLES
 from gateway.cli.send import upload
 from gateway.cli.send.request_bodies import UploadBody
 from spool.registry.scopes import INGEST
+from tests.free_ports import free_port
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 
@@ -273,7 +274,10 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
         answer = await upload.UploadClient(session, url, "key", notify=told.append, sleep=sleep).send(
             UploadBody(items=[b"{}"])
         )
-    assert ["Server disconnected; trying again"] == told
+    assert ["Server disconnected", "503: no reason given", "429: no reason given"] == [
+        each.partition("; trying again in ")[0] for each in told
+    ]
+    assert ["(2 of 8)", "(3 of 8)", "(4 of 8)"] == [each.rpartition(" s ")[2] for each in told]
     assert (3, 1, {"unnamed reason": 2}) == (answer.accepted, answer.ignored, dict(answer.rejected))
     assert [b"{}"] * 4 == seen
     assert (3, 7.0) == (len(slept), slept[1])
@@ -300,6 +304,27 @@ async def test_the_courier_does_not_repeat_the_rest(
         with pytest.raises(error):
             await upload.UploadClient(session, url, "key").send(UploadBody(items=[b"{}"]))
     assert 1 == len(seen)
+
+
+async def test_an_address_at_which_nobody_listens_is_given_up_soon() -> None:
+    """Each try is told with its wait; the words are our own, and nothing of TLS is said of plain http."""
+    slept: list[float] = []
+    told: list[str] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    url = f"http://127.0.0.1:{free_port()}"
+    async with upload.session() as session:
+        client = upload.UploadClient(session, f"{url}/v1/traces", None, notify=told.append, sleep=sleep)
+        with pytest.raises(upload.Undeliverable, match="is Tollhouse running there") as given_up:
+            await client.send(UploadBody(items=[b"{}"]))
+    assert sum(slept) <= upload.UNHEARD_S
+    assert len(slept) == len(told) >= 2
+    assert all(
+        each.startswith(f"nobody listens at {url} (Connect") and "trying again in" in each for each in told
+    )
+    assert "ssl" not in f"{told}{given_up.value}"
 
 
 async def test_the_courier_gives_up_in_the_end(

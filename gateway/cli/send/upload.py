@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -20,6 +22,8 @@ from gateway.normalise.formats.engine.declaration import ItemFormat
 from gateway.normalise.formats.list import BY_NAME
 
 ATTEMPTS: Final = 8
+# Waits for an address at which nobody has listened in this run. A gateway that went away is waited for longer.
+UNHEARD_S: Final = 10.0
 LONGEST_HINT_S: Final = 300.0
 TIMEOUT_S: Final = 60.0
 SLOWEST_BYTES_PER_S: Final = 64 * 1024
@@ -49,6 +53,10 @@ class _Retryable(Exception):
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
         super().__init__(problem)
         self.retry_after_s = retry_after_s
+
+
+class _Unheard(_Retryable):
+    """Nobody listens at the address."""
 
 
 @dataclass
@@ -107,7 +115,8 @@ class UploadClient:
         notify: Callable[[str], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`notify` is called with the reason when a body must wait, once for each body."""
+        """`notify` is called with the reason and the wait each time that a body must wait."""
+        self._was_heard = False
         self._session = session
         self._url = url
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": key} if key else {})
@@ -118,18 +127,31 @@ class UploadClient:
         """
         Returns once it was accepted. BodyRefused: this body never will be; Undeliverable: no body will be.
         """
-        for attempt in range(ATTEMPTS):
+        waited_s = 0.0
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 return await self._post(body)
             except _Retryable as error:
-                if attempt == ATTEMPTS - 1:
+                wait_s = _BACKOFF.delay_s(attempt, error.retry_after_s)
+                waited_s += wait_s
+                is_unheard = isinstance(error, _Unheard) and not self._was_heard
+                self._was_heard |= not isinstance(error, _Unheard)
+                if is_unheard and waited_s > UNHEARD_S:
+                    raise Undeliverable(
+                        f"{error}: is Tollhouse running there? --to names another address"
+                    ) from error
+                if attempt == ATTEMPTS:
                     raise Undeliverable(
                         f"{self._url} did not take it in {ATTEMPTS} attempts ({error})"
                     ) from error
-                if attempt == 0:
-                    self._notify(f"{error}; trying again")
-                await self._sleep(_BACKOFF.delay_s(attempt + 1, error.retry_after_s))
+                self._notify(f"{error}; trying again in {wait_s:.0f} s ({attempt + 1} of {ATTEMPTS})")
+                await self._sleep(wait_s)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    @property
+    def _server(self) -> str:
+        parts = urlsplit(self._url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     async def _post(self, body: UploadBody) -> UploadAnswer:
         try:
@@ -144,8 +166,14 @@ class UploadClient:
                 content_of_answer = await response.read()
         except aiohttp.ClientSSLError as error:
             raise Undeliverable(str(error)) from error
+        except aiohttp.ClientConnectorDNSError as error:
+            raise _Unheard(f"{self._server} has a name that no name server knows") from error
+        except aiohttp.ClientConnectorError as error:
+            why = os.strerror(error.errno) if error.errno else type(error.os_error).__name__
+            raise _Unheard(f"nobody listens at {self._server} ({why})") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _Retryable(str(error) or type(error).__name__) from error
+        self._was_heard = True
         if 200 <= response.status < 300:
             if RECEIPT not in response.headers:
                 raise Undeliverable(
