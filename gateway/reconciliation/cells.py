@@ -42,10 +42,13 @@ Regional = dict[tuple[Cell, str], dict[str, int]]  # of a cell and meter: what i
 
 @dataclass(slots=True)
 class _Worth:
-    """Billed tokens of a meter at our prices, and of those what each side says is of a region."""
+    """
+    Billed tokens of a meter at our prices and at list prices, and what each side says is of a region.
+    """
 
     tokens: int = 0
     worth: int = 0
+    listed: int = 0
     counted_in: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     billed_in: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -108,7 +111,7 @@ class Split:
     `sold` are the billed tokens of a cell of money by meter, `worth` the same at our prices, `paid` what was
     billed for them, and `lines` in how many amounts; what was billed without telling meters apart is WHOLE in
     all. Of `worth`, `counted_in` is of each region that the ledger tells, `billed_in` of each that the
-    statement does. `values` is what was counted, at our prices.
+    statement does. `values` is what was counted, at our prices; `listed` are the list prices of tokens.
     """
 
     levels: Levels
@@ -118,6 +121,7 @@ class Split:
     parts: dict[Entry, int] = field(default_factory=lambda: defaultdict(int))
     extra: dict[tuple[Cell, str], int] = field(default_factory=dict)  # tokens billed less tokens counted
     values: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
+    listed: dict[tuple[Cell, str], int] = field(default_factory=dict)
     repeats: Repeats = field(default_factory=Repeats)
     worth: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
     paid: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
@@ -186,6 +190,7 @@ def split(
             value = ours.values.get(meter, 0) + (have - ours.valued.get(meter, 0)) * price
             own += value
             found.values[cell, meter] = value
+            found.listed[cell, meter] = listed.get(meter, 0)
             volume = (said - have) * price if said else -value
             volume += sum(
                 int(each.tokens * (each.target_price - price)) for each in arrived.get((cell, meter), ())
@@ -197,6 +202,7 @@ def split(
             sums = at_our_prices[coarse][meter]
             sums.tokens += said
             sums.worth += value + volume
+            sums.listed += said * listed.get(meter, price)
             _add_regions(sums, billed, ours, meter, said, value + volume)
             for move in arrived.get((cell, meter), ()):
                 _move_regions(sums, move, found.counted[move.source[0]])
@@ -296,7 +302,7 @@ def _level(found: Split, at_our_prices: _AtOurPrices, moved: list[Move]) -> None
         moved,
         coarse,
         worth=lambda place: at_our_prices[place[0]][place[1]].worth,
-        sold=lambda place: at_our_prices[place[0]][place[1]].tokens,
+        listed=lambda place: at_our_prices[place[0]][place[1]].listed,
         paid=lambda place: found.paid.get(place),
     ):
         for (cell, meter), amount in ((move.source, -less), (move.target, more)):

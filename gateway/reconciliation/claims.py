@@ -96,6 +96,7 @@ class Left:
         self.untold_tiers: set[tuple[str, str]] = (
             set()
         )  # keys and models some calls of which name another tier
+        self.shift = 0  # hours by which the ledger's times are ahead of the statement's days
         self._priced: set[tuple[Cell, str]] = set()  # whose rate was claimed as a whole
 
     @property
@@ -232,6 +233,22 @@ class Left:
         part, cell, meter = entry
         tokens = self.extra.get((cell, meter), 0) if part == VOLUME else 0
         return Portion(round(self.amounts.get(entry, 0) * share), round(tokens * share))
+
+    def beside(self, entry: Entry, portion: Portion) -> Portion:
+        """What is left of an entry but for a portion of it."""
+        _, cell, meter = entry
+        amount, tokens = self.amounts.get(entry, 0), self.extra.get((cell, meter), 0)
+        return Portion(amount - portion.amount, tokens - portion.tokens)
+
+    def said(self, entry: Entry) -> Portion:
+        """What the statement has of an entry of volume, at our prices and in tokens."""
+        _, cell, meter = entry
+        split = self._split
+        own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
+        return Portion(
+            split.values.get((cell, meter), 0) + split.parts.get(entry, 0),
+            own + split.extra.get((cell, meter), 0),
+        )
 
     def _leave(
         self, entry: Entry, share: int | None, tokens: int | None, portion: Portion

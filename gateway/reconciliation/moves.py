@@ -94,7 +94,7 @@ def levelled(
     found: list[Move],
     coarse: Callable[[Cell], Cell],
     worth: Callable[[Place], int],
-    sold: Callable[[Place], int],
+    listed: Callable[[Place], int],
     paid: Callable[[Place], int | None],
 ) -> Iterator[tuple[Move, int, int]]:
     """
@@ -102,8 +102,8 @@ def levelled(
     it.
 
     Where both ends are billed by themselves, it is what makes them billed at one share of our price, as far
-    as no token becomes cheaper than its list price. `worth` and `sold` are of billed tokens of a place of
-    money.
+    as no token becomes cheaper than its list price. `worth` is of the billed tokens of a place of money, and
+    `listed` the same at list prices, each of its tier.
     """
     between: dict[tuple[Place, Place], list[Move]] = defaultdict(list)
     for move in found:
@@ -126,7 +126,7 @@ def levelled(
         both = ratio * worth(source) + worth(target)
         share = (ratio * paid_source + paid_target) / both if both > 0 else Fraction(0)
         least = sum(move.tokens * move.listed for move in group) - moved
-        most = worth(source) - sold(source) * group[0].listed
+        most = worth(source) - listed(source)
         if share <= 0 or least > most or least > 0 or most < 0:
             continue
         more = min(max(worth(source) - paid_source / share, least), Fraction(most))

@@ -3,38 +3,81 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import median
 
-from gateway.reconciliation.claims import STRONG, WEAK, Case, Claim
+from gateway.reconciliation.cells import Entry
+from gateway.reconciliation.claims import STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.sides import DAY_S
+from gateway.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
 LEAST_SHARE = 0.01  # of all tokens that are on another day
 EXCHANGED = 0.15  # what the whole time may be apart, of what the days are
 SOLVED = 0.2  # what may stay of it after the shift
+FEW = 4  # days may be one in so many of all, where something else is apart as well
+BESIDE = 0.1  # of a day's tokens that a shift leaves: another cause has them
+FAR = 3  # so many times as much as a shift usually leaves
+BY_TOKENS = (
+    "; the times of the ledger differ as well: hours tell tokens alone, so that the prices of both cannot be "
+    "told apart"
+)
 SHIFTS = [hours for hours in range(-14, 15) if hours]
 
 
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """
+    Hours by which the ledger's times are ahead of the statement's days; by day, the tokens that it moves, and
+    what it leaves.
+    """
+
+    hours: int
+    moved: Mapping[int, int]
+    left: Mapping[int, int]
+
+    def others(self, billed: Mapping[int, int]) -> list[int]:
+        """The few days on which something else is apart."""
+        usual = median(map(abs, self.left.values()))
+        days = [
+            day
+            for day, tokens in sorted(self.left.items())
+            if abs(tokens) > max(FAR * usual, BESIDE * billed.get(day, 0))
+        ]
+        return days if len(days) * FEW <= len(self.left) else []
+
+
 def time_edge(case: Case) -> Iterator[Claim]:
-    """Days disagree while the whole time agrees, or a shift of the ledger's hours makes them agree."""
+    """
+    Days disagree while the whole time agrees, or a shift of the ledger's hours makes them agree; but for a
+    few days, of which it has as many tokens as the shift moves.
+    """
     left = case.left
-    by_day: dict[int, int] = defaultdict(int)
-    for (cell, _), extra in left.extra.items():
-        by_day[cell.day] += extra
+    by_day, counted = _days(case)
     apart = sum(map(abs, by_day.values()))
-    counted: dict[int, int] = defaultdict(int)
-    for cell, sums in case.split.counted.items():
-        counted[cell.day] += sum(sums.tokens.values())
     if len(by_day) < 3 or apart <= LEAST_SHARE * sum(counted.values()):
         return
-    shift = _shift(case, by_day, counted, apart)
-    if shift is None and abs(sum(by_day.values())) > EXCHANGED * apart:
+    shift = shift_of(case)
+    if shift is None and not (
+        abs(sum(by_day.values())) <= EXCHANGED * apart and _is_carried(by_day, counted)
+    ):
         return
     evidence = f"days are {apart:,} tokens apart, the whole time {abs(sum(by_day.values())):,}"
+    portions: dict[Entry, Portion] = {}
     if shift is not None:
-        evidence += (
-            f"; with the ledger's times {abs(shift)} h {'later' if shift < 0 else 'earlier'} the days agree"
-        )
+        left.shift = shift.hours
+        later = "later" if shift.hours < 0 else "earlier"
+        evidence += f"; with the ledger's times {abs(shift.hours)} h {later} the days agree"
+        others = shift.others({day: counted[day] + by_day.get(day, 0) for day in case.days})
+        if others:
+            portions = of_shift(case, shift, others)
+            days = named([day_text(day) for day in others])
+            evidence += (
+                f", but for {days}: there it is as many tokens as were moved, and the prices of what else is "
+                "apart cannot be told apart from theirs"
+            )
     if left.untold_tiers:
         evidence += "; tokens whose tier is not told are among them, and cannot be told apart on these days"
     claim = left.take(
@@ -44,25 +87,76 @@ def time_edge(case: Case) -> Iterator[Claim]:
         evidence=evidence,
         advice="Look whether a source reports local time as UTC, or the statement is in another zone than UTC.",
         exchange=True,
+        portions=portions,
     )
     if claim is not None:
         yield claim
 
 
-def _shift(case: Case, by_day: dict[int, int], counted: dict[int, int], apart: int) -> int | None:
-    """By how many hours the ledger's times are ahead; None if no shift explains the days."""
-    if not case.hours:
+def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
+    """
+    Whether what a day has too many its neighbour has too few: since the first day it is always too many, or
+    always too few, and never more than a day has. Else calls are missing here and too many there.
+    """
+    sums = list(accumulate(tokens for _, tokens in sorted(by_day.items())))
+    most, least = max(*sums, 0), min(*sums, 0)
+    is_one_way = min(most, -least) <= EXCHANGED * max(most, -least)
+    return is_one_way and max(most, -least) * len(counted) <= sum(counted.values())
+
+
+def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
+    """Of the entries of some days, as many tokens as a shift moves, at the mean price of what was billed."""
+    left = case.left
+    entries = [entry for entry in left.volume() if entry[1].day in days]
+    said: dict[int, int] = defaultdict(int)
+    for entry in entries:
+        said[entry[1].day] += left.said(entry).tokens
+    found = {}
+    for entry in entries:
+        worth, tokens = left.said(entry)
+        of_day, moved = said[entry[1].day], shift.moved[entry[1].day]
+        found[entry] = Portion(worth * moved // of_day, tokens * moved // of_day) if of_day else Portion(0)
+    return found
+
+
+def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
+    """By day, the tokens that are apart, and those that were counted."""
+    by_day: dict[int, int] = defaultdict(int)
+    for (cell, _), extra in case.left.extra.items():
+        by_day[cell.day] += extra
+    counted: dict[int, int] = defaultdict(int)
+    for cell, sums in case.split.counted.items():
+        counted[cell.day] += sum(sums.tokens.values())
+    return by_day, counted
+
+
+def shift_of(case: Case) -> Shift | None:
+    """By how many hours the ledger's times are ahead; None if no shift explains the days, or most of them."""
+    by_day, counted = _days(case)
+    if not case.hours or sum(map(abs, by_day.values())) <= LEAST_SHARE * sum(counted.values()):
         return None
-    billed = {day: counted[day] + by_day.get(day, 0) for day in case.days}
 
-    def rest(hours: int) -> int:
-        found = 0
-        for day, tokens in billed.items():
+    def shifted(hours: int) -> Shift:
+        moved, left = {}, {}
+        for day in case.days:
             start = day + hours * HOUR_S
-            found += abs(
-                tokens - sum(case.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S))
-            )
-        return found
+            there = sum(case.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S))
+            moved[day] = there - counted[day]
+            left[day] = by_day.get(day, 0) - moved[day]
+        return Shift(hours, moved, left)
 
-    best = min(SHIFTS, key=rest)
-    return best if rest(best) <= SOLVED * apart else None
+    def solved(shift: Shift) -> int:
+        return sum(abs(tokens) <= LEAST_SHARE * counted[day] for day, tokens in shift.left.items())
+
+    def holds(shift: Shift) -> bool:
+        days = sorted(case.days, key=lambda day: abs(shift.left[day]))
+        most = days[: len(days) - len(days) // FEW]
+        return any(
+            (apart := sum(abs(by_day.get(day, 0)) for day in of)) > LEAST_SHARE * sum(counted.values())
+            and sum(abs(shift.left[day]) for day in of) <= SOLVED * apart
+            for of in (days, most)
+        )
+
+    found = [shifted(hours) for hours in SHIFTS]
+    nearest = min(found, key=lambda each: sum(map(abs, each.left.values())))
+    return next((each for each in (max(found, key=solved), nearest) if holds(each)), None)

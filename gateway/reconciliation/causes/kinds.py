@@ -156,15 +156,21 @@ def cache_split(case: Case) -> Iterator[Claim]:
             groups[cell].append(meter)
     portions: dict[Entry, Portion] = {}
     exchanges: dict[Cell, _Exchange] = {}
+    untold, whole = _untold_kinds(case), dict[Entry, Portion]()
     for cell, meters in groups.items():
         said = sum(tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1])
         places = [(cell, meter) for meter in meters]
         extras = [case.left.extra[place] for place in places]
-        if _exchanged(extras) * 2 > AGREES * said:
+        apart = abs(sum(extras)) / max(said, 1)
+        if apart > AGREES and (moved := _of_untold_kinds(case, cell, untold)):
+            whole |= moved
+        elif _exchanged(extras) * 2 > AGREES * said:
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
-            exchanges[cell] = _Exchange(places, abs(sum(extras)) / max(said, 1), gains)
+            exchanges[cell] = _Exchange(places, apart, gains)
     exchanges = _lasting(exchanges)
-    is_exact = all(each.is_whole for each in exchanges.values())
+    is_exact = all(each.is_whole for each in exchanges.values()) and not whole
+    found["cache_split"] += [(cell, meter) for _, cell, meter in whole]
+    portions |= whole
     for each in exchanges.values():
         is_of_writes = {meter for _, meter in each.places} <= {WRITE_5M, WRITE_1H}
         found["cache_ttl_1h" if is_of_writes else "cache_split"] += each.places
@@ -188,3 +194,41 @@ def cache_split(case: Case) -> Iterator[Claim]:
         )
         if claim is not None:
             yield claim
+
+
+def _untold_kinds(case: Case) -> dict[tuple[str, str], str]:
+    """
+    Of a model, kinds of input of which the statement has nothing in the whole time and the ledger has, with
+    the kind under which it has as many tokens too many.
+    """
+    split = case.split
+    said: dict[tuple[str, str], int] = defaultdict(int)
+    extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for (cell, meter), tokens in case.left.extra.items():
+        if meter in INPUT_METERS:
+            extra[cell.model][meter] += tokens
+    for cell, meter in split.values:
+        said[cell.model, meter] += case.left.said((VOLUME, cell, meter)).tokens
+    found = {}
+    for model, of in extra.items():
+        target = max(of, key=lambda meter: of[meter])
+        for meter, tokens in of.items():
+            if tokens < 0 and not said[model, meter] and of[target] >= MOST_OF * -tokens:
+                found[model, meter] = target
+    return found
+
+
+def _of_untold_kinds(case: Case, cell: Cell, untold: Mapping[tuple[str, str], str]) -> dict[Entry, Portion]:
+    """Of one cell, all tokens of kinds that the statement does not have, and as many of where it has them."""
+    found: dict[Entry, Portion] = {}
+    for (model, meter), target in untold.items():
+        tokens, listed = -case.left.extra.get((cell, meter), 0), case.split.listed.get((cell, meter), 0)
+        if model != cell.model or tokens <= 0 or not listed:
+            continue
+        entry, to = (VOLUME, cell, meter), (VOLUME, cell, target)
+        share = Fraction(case.split.listed.get((cell, target), 0), listed)
+        before = found.get(to, Portion(0))
+        more = round(case.split.values[cell, meter] * share)
+        found[entry] = Portion(case.left.amounts.get(entry, 0), -tokens)
+        found[to] = Portion(before.amount + more, before.tokens + tokens)
+    return found

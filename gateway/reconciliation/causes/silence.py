@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from fractions import Fraction
+from statistics import median
 
+from gateway.reconciliation.causes.days import BY_TOKENS, of_shift, shift_of
 from gateway.reconciliation.cells import RATE, VOLUME, Entry
 from gateway.reconciliation.claims import EXACT, STRONG, Case, Claim, Portion
 from gateway.reconciliation.rate_series import SAME, of_model
@@ -15,7 +17,9 @@ from gateway.reconciliation.wording import day_text, named
 HOUR_S = 3600
 LEAST_HOURS = 5  # without a call that have one on other days: fewer are chance
 LEAST_SHARE = 0.1  # of a day's tokens: less is no part of a day
+LEAST_GAP = 0.01  # of a day's tokens: less is no gap
 LEAST_USUAL = 0.2  # of a day's tokens: what the silent hours have on other days
+FAR = 3  # times what days usually lack more or less than others: less is chance
 ALIKE = 3  # so many times as much as the hours usually have, or so small a part of it, a day may lack
 
 _POINT = "Look whether the gateway, or what reports to it, stood still or was not in use yet."
@@ -27,14 +31,17 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
     silent = sorted((billed - counted) & _open(case))
     if not silent or not counted:
         return
+    shift = shift_of(case)
+    moved = of_shift(case, shift, silent) if shift is not None else {}
     claim = case.left.take(
         "no_telemetry",
         _entries(case, silent),
         sure=EXACT,
         evidence=f"{_named(silent)}: the statement has tokens or money, the ledger has no call, as it has on "
-        f"{len(counted):,} other days",
+        f"{len(counted):,} other days{BY_TOKENS if moved else ''}",
         advice=_POINT,
-        tells_calls=True,
+        portions={entry: case.left.beside(entry, portion) for entry, portion in moved.items()},
+        tells_calls=not moved,
     )
     if claim is not None:
         yield claim
@@ -66,13 +73,11 @@ def billed_twice(case: Case) -> Iterator[Claim]:
     split, left = case.split, case.left
     again = split.repeats.billed
     portions = {}
-    for (cell, meter), value in split.values.items():
+    for cell, meter in split.values:
         if cell.day in again and cell not in left.told:
-            own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
             share = 1 - Fraction(1, again[cell.day])
-            said = own + split.extra.get((cell, meter), 0)
-            worth = value + split.parts.get((VOLUME, cell, meter), 0)
-            portions[VOLUME, cell, meter] = Portion(round(worth * share), round(said * share))
+            worth, tokens = left.said((VOLUME, cell, meter))
+            portions[VOLUME, cell, meter] = Portion(round(worth * share), round(tokens * share))
     claim = left.take(
         "billed_twice",
         portions,
@@ -87,37 +92,63 @@ def billed_twice(case: Case) -> Iterator[Claim]:
 
 
 def silent_hours(case: Case) -> Iterator[Claim]:
-    """Hours in a row without a call, on a day that lacks about as much as these hours have on other days."""
+    """
+    Hours in a row without a call, on a day that lacks about as much as these hours have on other days; beside
+    what those lack themselves.
+    """
     lacking: dict[int, int] = defaultdict(int)
     for (cell, _), extra in case.left.extra.items():
         lacking[cell.day] += extra
     billed: dict[int, int] = defaultdict(int)
     for cell, sums in case.split.billed.items():
         billed[cell.day] += sum(sums.tokens.values())
-    whole = [day for day in case.days if abs(lacking[day]) <= LEAST_SHARE * billed[day] and billed[day]]
+    told = [day for day in case.days if billed[day]]
+    if not told or not case.hours:
+        return
+    usual = max(0.0, median(lacking[day] / billed[day] for day in told))
+    gaps = {day: lacking[day] - usual * billed[day] for day in told}
+    chance = FAR * median(map(abs, gaps.values()))
+    whole = [day for day in told if abs(gaps[day]) <= max(LEAST_SHARE * billed[day], chance)]
     days, words = [], []
-    for day in sorted(lacking):
-        if not case.hours or lacking[day] <= LEAST_SHARE * billed[day] or len(whole) * 2 < len(case.days):
+    for day in sorted(gaps):
+        if gaps[day] <= max(LEAST_SHARE * billed[day], chance) or len(whole) * 2 < len(case.days):
             continue
         first, hours = _longest_silence(case, day)
-        usual = [
+        begin = first + case.left.shift
+        then = [
             case.hours.get(other + hour * HOUR_S, 0)
             for other in whole
-            for hour in range(first, first + hours)
+            for hour in range(begin, begin + hours)
         ]
-        mean, mean_day = sum(usual) / len(whole), sum(billed[other] for other in whole) / len(whole)
-        is_as_usual = mean >= LEAST_USUAL * mean_day and mean / ALIKE <= lacking[day] <= mean * ALIKE
-        if is_as_usual and sum(map(bool, usual)) >= LEAST_HOURS * len(whole):
+        mean, mean_day = sum(then) / len(whole), sum(billed[other] for other in whole) / len(whole)
+        is_as_usual = (
+            mean >= LEAST_USUAL * (1 - usual) * mean_day and mean / ALIKE <= gaps[day] <= mean * ALIKE
+        )
+        if is_as_usual and sum(map(bool, then)) >= LEAST_HOURS * len(whole):
             days.append(day)
-            words.append(f"{day_text(day)} {first:02d}:00 to {first + hours:02d}:00")
+            date, hour = day_text(day + begin // 24 * DAY_S), begin % 24
+            is_edge = (day, first) == (case.days[0], 0) or (day, first + hours) == (case.days[-1], 24)
+            edge = ", which cannot be told apart from times that differ" if is_edge else ""
+            words.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00{edge}")
     if not days:
         return
+    is_beside = usual > LEAST_GAP
+    evidence = (
+        f"{named(words)} (UTC): the ledger has no call, and the day lacks about what other days have then"
+    )
+    if is_beside:
+        evidence += "; other days lack tokens as well, and which are of what cannot be told apart"
     claim = case.left.take(
         "no_telemetry",
         _entries(case, days),
         sure=STRONG,
-        evidence=f"{named(words)} (UTC): the ledger has no call, and the day lacks about what other days have then",
+        evidence=evidence + (BY_TOKENS if case.left.shift else ""),
         advice=_POINT,
+        portions={
+            entry: case.left.portion(entry, Fraction(gaps[entry[1].day] / lacking[entry[1].day]))
+            for entry in case.left.volume()
+            if is_beside and entry[1].day in days
+        },
         tells_calls=True,
     )
     if claim is not None:
@@ -128,7 +159,7 @@ def _longest_silence(case: Case, day: int) -> tuple[int, int]:
     """The first hour of the longest time of a day without a counted token, and how many hours that is."""
     best, begun = (0, 0), 0
     for hour in range(DAY_S // HOUR_S):
-        if case.hours.get(day + hour * HOUR_S, 0):
+        if case.hours.get(day + (hour + case.left.shift) * HOUR_S, 0):
             begun = hour + 1
         elif hour + 1 - begun > best[1]:
             best = (begun, hour + 1 - begun)

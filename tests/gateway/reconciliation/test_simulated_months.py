@@ -38,8 +38,6 @@ SEEDS = int(os.environ.get("TOLLHOUSE_SIMULATED_SEEDS", "5"))
 SEED = os.environ.get("TOLLHOUSE_SEED")
 LONG_PAIRS = 40
 SHORT_PAIRS = 1  # of each provider and seed; and of causes alone each has its part
-# Few hours without a call are measured by other days, and those are not the same while a clock differs.
-LOOSE = {frozenset({"half a day", "local hours"}), frozenset({"half a day", "pacific"})}
 
 
 def seeds() -> list[int]:
@@ -126,12 +124,7 @@ async def test_two_causes(provider: str) -> None:
             amounts = [alone[name] for name in pair]
             verdicts[f"{pair[0]}, {pair[1]} {seed}"] = await judged_pair(provider, seed, found, both, amounts)
     _tell(provider, verdicts)
-    loose = {name for name in verdicts if frozenset(name.rpartition(" ")[0].split(", ")) in LOOSE}
-    assert {} == {
-        name: each.words
-        for name, each in verdicts.items()
-        if each.state in (WRONG, INVENTED) and name not in loose
-    }
+    assert {} == {name: each.words for name, each in verdicts.items() if each.state in (WRONG, INVENTED)}
 
 
 def _tell(provider: str, verdicts: dict[str, Verdict]) -> None:

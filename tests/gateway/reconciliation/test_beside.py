@@ -1,0 +1,46 @@
+"""Missing calls, clocks and kinds that nobody told, beside another cause on the same days."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.gateway.reconciliation.judging import RIGHT, SAID, UNEXPLAINED, dollars, judged_pair
+from tests.gateway.reconciliation.plants import PLANTS, planted
+from tests.gateway.reconciliation.simulator import ANTHROPIC, AZURE, BEDROCK, OPENAI
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.parametrize(
+    ("provider", "seed", "first", "second", "state"),
+    [
+        # Half a day without calls, on days of another zone: hours have tokens, and their price is said to be open.
+        (OPENAI, 2663601241, "half a day", "pacific", SAID),
+        (OPENAI, 2, "half a day", "local hours", SAID),
+        (AZURE, 1394008731, "three days", "pacific", SAID),
+        # Half a day without calls, where other days lack some as well.
+        (BEDROCK, 666753992, "key", "half a day", RIGHT),
+        (AZURE, 1711878759, "share", "half a day", RIGHT),
+        # A kind of which the statement has nothing in the whole time has gone to another, whatever else is apart.
+        (ANTHROPIC, 505242943, "half a day", "plain cache", RIGHT),
+        (ANTHROPIC, 3154249727, "plain cache", "pacific", RIGHT),
+        # No token is worth less than the list price of its tier, also where money tells no tiers.
+        (OPENAI, 2397418483, "input price", "local hours", RIGHT),
+        # The last hours of the time are silent where a clock is behind.
+        (BEDROCK, 2576281049, "local hours", "unsized", SAID),
+        # Calls that are missing, and others too many: about as many, and yet no day has those of its neighbour.
+        (AZURE, 3063450026, "key", "double report", UNEXPLAINED),
+    ],
+)
+async def test_two_causes(provider: str, seed: int, first: str, second: str, state: str) -> None:
+    plants = [PLANTS[name](Random(f"{seed} {name} {provider}"), provider) for name in (first, second)]
+    alone = [dollars((await planted(provider, seed, [plant])).total.difference) for plant in plants]
+    found = await planted(provider, seed, plants)
+    verdict = await judged_pair(provider, seed, found, plants, alone)
+    assert state == verdict.state, verdict.words
+    for plant, amount in zip(plants, alone, strict=True):  # what is open is the price of the hours alone
+        claimed = sum(dollars(claim.amount) for claim in found.claims if claim.cause in plant.causes)
+        if state == SAID and plant.causes == ("no_telemetry",):
+            assert abs(claimed - amount) <= abs(amount) / 5, verdict.words
