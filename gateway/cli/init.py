@@ -16,13 +16,15 @@ import click
 from exporters.destinations.catalogue import TYPES
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
 from gateway.cli import configured, fail
+from gateway.cli.parameters import Choice
 from gateway.cli.reference.keys import keys
 from gateway.configuration.quantities import UNITS, written
-from gateway.configuration.sections import Config, ServerSettings
+from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
 from spool.directories import make_directory
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 
+EMAILS = ("hash", "keep", "drop")
 _FORM = f"TYPE:WHERE, where TYPE is one of {', '.join(TYPES)}, such as ndjson:archive/records.ndjson"
 
 
@@ -35,6 +37,7 @@ class Answers:
     key_env: str
     use_cases: Sequence[str]
     destinations: Sequence[str]
+    emails: str | None
 
 
 @click.command()
@@ -57,6 +60,12 @@ class Answers:
     "--destination", "destinations", multiple=True, metavar="TYPE:WHERE", help=f"A further receiver: {_FORM}."
 )
 @click.option(
+    "--emails",
+    type=Choice(EMAILS),
+    help="What becomes of e-mail addresses that name users: hash them (people are codes then, such as "
+    f"email:f2712dd8eb4fbcfd), keep or drop them; default: {PrivacySettings().emails}.",
+)
+@click.option(
     "--ask/--no-ask", default=None, help="Ask for what no flag says; default: on a terminal without flags."
 )
 def init(
@@ -68,6 +77,7 @@ def init(
     upstream_key_env: str | None,
     use_cases: tuple[str, ...],
     destinations: tuple[str, ...],
+    emails: str | None,
     ask: bool | None,
 ) -> None:
     """
@@ -77,7 +87,7 @@ def init(
     """
     if config.exists():
         fail(f"{config} is there already; name another file with --config, or remove it", 2)
-    given = (listen, upstream, upstream_key_file, upstream_key_env, *use_cases, *destinations)
+    given = (listen, upstream, upstream_key_file, upstream_key_env, emails, *use_cases, *destinations)
     if ask or (ask is None and not any(given) and sys.stdin.isatty()):
         listen = listen or click.prompt("Where does it listen", default=ServerSettings().listen)
         upstream = upstream or click.prompt(
@@ -90,6 +100,11 @@ def init(
                 "File for the records, one a line (empty: none)", default="", show_default=False
             )
             destinations = (f"ndjson:{where}",) if where else ()
+        emails = emails or click.prompt(
+            "E-mail addresses that name users: hash them (people are codes in reports), keep or drop them",
+            default=PrivacySettings().emails,
+            type=Choice(EMAILS),
+        )
     if upstream and bool(upstream_key_file) == bool(upstream_key_env):
         fail("--upstream needs --upstream-key-file or --upstream-key-env, and not both", 2)
     if not upstream and (upstream_key_file or upstream_key_env or use_cases):
@@ -102,6 +117,7 @@ def init(
         key_env=upstream_key_env or "",
         use_cases=use_cases or (SEND_AI_TELEMETRY,),
         destinations=destinations,
+        emails=emails,
     )
     directory = _write(config, "\n".join(_lines(answers)))
     click.echo(f"wrote {config}, and created the data directory {directory}; next:")
@@ -143,6 +159,13 @@ def _lines(answers: Answers) -> Iterator[str]:
     yield "[server]"
     yield from _keys(
         ServerSettings, {"listen": answers.listen}, ("grpc_listen", "operator_listen", "accept_bearer")
+    )
+    yield ""
+    yield "[privacy]"
+    yield from _keys(
+        PrivacySettings,
+        {"emails": answers.emails} if answers.emails else {},
+        ("emails",) * (not answers.emails),
     )
     yield ""
     yield "[spool]"

@@ -69,8 +69,8 @@ def test_what_flags_say_passes_check(installations: Any, tmp_path: Path) -> None
 
 
 def test_what_is_answered_is_written(tmp_path: Path) -> None:
-    """Listen, upstream, its key, a file."""
-    answers = "0.0.0.0:4318\nhttps://cost.example.com\nupstream.key\narchive/records.ndjson\n"
+    """Listen, upstream, its key, a file, and what becomes of e-mail addresses."""
+    answers = "0.0.0.0:4318\nhttps://cost.example.com\nupstream.key\narchive/records.ndjson\nkeep\n"
     assert 0 == init(tmp_path, "--ask", answers=answers).returncode
     written = tomllib.loads((tmp_path / "tollhouse.toml").read_text())
     assert "0.0.0.0:4318" == written["server"]["listen"]
@@ -78,6 +78,7 @@ def test_what_is_answered_is_written(tmp_path: Path) -> None:
         written["upstream"]["base_url"], written["upstream"]["keys"][0]["secret_file"],
     )  # fmt: skip
     assert "archive/records.ndjson" == written["destinations"][0]["path"]
+    assert "keep" == written["privacy"]["emails"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ view.
 from __future__ import annotations
 
 import re
+import secrets
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -14,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from playwright.sync_api import Locator, expect
 
 from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console
 
@@ -291,3 +293,43 @@ def test_costs_by_a_published_dimension(console: Console) -> None:
     expect(page.get_by_text("Nothing was counted")).to_be_visible()
     chip.click()
     expect(chip).to_have_count(0)
+
+
+def test_people_who_are_codes_say_why(house: Tollhouse, open_console: OpenConsole) -> None:
+    """On the cell and below the table, with the name of the setting; in Costs and in Calls."""
+    key = house.key("sender")
+    call = span(
+        "chatcmpl-" + secrets.token_hex(12), gen_ai__request__model="gpt-4o", user__id="ada@example.com"
+    )
+    assert 200 == post(house.url, request([call]), key).status
+    house.wait_until_drained()
+    console = open_console(house)
+    for page in ("/costs?by=user", "/calls"):
+        console.open(page)
+        cell = console.page.locator("tbody").get_by_text("email:").first
+        expect(cell).to_be_visible()
+        told = cell.evaluate("(found) => found.closest('th, td').title")
+        assert 'privacy.emails is "hash"' in told
+        expect(console.page.get_by_text('privacy.emails = "hash"')).to_be_visible()
+        assert [] == console.audit(("minor", "moderate", "serious", "critical"))
+
+
+def test_a_wrong_date_in_the_address_is_said(console: Console) -> None:
+    """With what is shown instead; a right one is silent."""
+    console.open("/costs?from=2026-13-45&by=team")
+    said = console.page.get_by_text("The address says from=2026-13-45")
+    expect(said).to_contain_text("shown is last 30 days")
+    assert [] == console.audit(("minor", "moderate", "serious", "critical"))
+    console.open("/costs?from=last-quarter&by=team")
+    expect(console.page.get_by_text("The address says")).to_have_count(0)
+
+
+def test_changes_are_two_columns_and_bounds_have_none(console: Console) -> None:
+    """An amount and a percentage are apart; ranges of durations are not subtracted from each other."""
+    console.open("/costs?from=now-7d&by=team")
+    heads = console.page.locator("thead th")
+    for title in ("Change", "Change in %"):
+        expect(heads.get_by_text(title, exact=True)).to_have_count(1)
+    console.open("/costs?from=now-7d&by=team&measure=latency_p95_ms")
+    expect(heads.get_by_text("Latency (p95)")).to_have_count(1)
+    expect(heads.filter(has_text="Change")).to_have_count(0)

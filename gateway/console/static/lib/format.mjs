@@ -105,10 +105,12 @@ export function change(now, before, format = money) {
   return {percent: `${percent > 0 ? "+" : ""}${grouped(String(percent))} %`, amount: isSame ? "" : `${sign}${format(difference)}`};
 }
 
-/** A part of a whole as whole percents; a dash where the whole is nothing. */
+/** A part of a whole as whole percents, "<1 %" for less than one; a dash where the whole is nothing. */
 export function percent(part, whole) {
   const [one, other] = [Number(part), Number(whole)];
-  return other ? `${Math.round((100 * one) / other)} %` : DASH;
+  if (!other) return DASH;
+  const share = (100 * one) / other;
+  return share > 0 && share < 1 ? "<1 %" : `${Math.round(share)} %`;
 }
 
 /** Milliseconds as "1.2 s" or "340 ms". */

@@ -1,6 +1,7 @@
 /** A page over one list of the operator API. What it shows is the address: filters, sort, and the row that is open. */
 import {go, grouped, here, to} from "./address.mjs";
 import {addressOf, get} from "./api.mjs";
+import {exactCount} from "./format.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
 import {Confirm, Copy, Dialog, Fields, Problem, Table, isOpen} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
@@ -61,7 +62,7 @@ export function ListPage({list, session, query}) {
     ${list.Before && data && html`<${list.Before} answer=${data} session=${session} query=${query} reload=${found.reload} />`}
     <div class="bar">
       ${data && html`<${Filters} available=${data.filtering.available.filter(({field}) => !OURS.includes(field))} hints=${list.hints} filters=${filters} at=${here} />`}
-      <span role="status" class="faint">${data ? `${rows.length} of ${total} ${list.caption}` : found.error ? "" : "Loading ..."}</span>
+      <span role="status" class="faint">${data ? `${exactCount(rows.length)} of ${exactCount(total)} ${list.caption}` : found.error ? "" : "Loading ..."}</span>
       ${list.create && isOpen(session, list.create) && html`<button type="button" class="main"
         onClick=${() => setAction({...list.create, row: null})}>${list.create.title}</button>`}
     </div>

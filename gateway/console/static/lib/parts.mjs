@@ -44,6 +44,7 @@ export function Copy({text, label}) {
  */
 export function Table({caption, columns, rows, identity, href, sort, foot}) {
   const follow = (address) => (event) => event.target.closest("a, button, input") || !getSelection().isCollapsed || go(address);
+  const hasHash = rows.some((row) => columns.some((each) => isHash(each.value(row))));
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
     <caption class="unseen">${caption}</caption>
     <thead><tr>${columns.map((each) => head(each, sort))}</tr></thead>
@@ -53,8 +54,16 @@ export function Table({caption, columns, rows, identity, href, sort, foot}) {
         ${columns.map((each, place) => cell(each, row, place === 0, address))}</tr>`;
     })}</tbody>
     ${foot && html`<tfoot><tr>${columns.map((each, place) => cell(each, foot, place === 0))}</tr></tfoot>`}
-  </table></div>`;
+  </table></div>${hasHash && html`<${Hashed} />`}`;
 }
+
+const HASH = /^email:[0-9a-f]{16}$/;
+const isHash = (shown) => typeof shown === "string" && HASH.test(shown);
+const OF_HASH = 'This code stands for an e-mail address: the setting privacy.emails is "hash".';
+
+/** Why people are codes; under each table that shows one. */
+const Hashed = () => html`<p class="faint">Codes such as <code>email:f271...</code> stand for e-mail addresses, which Tollhouse does not keep:
+  <code>privacy.emails = "hash"</code>. <code>"keep"</code> shows addresses from then on.</p>`;
 
 function head({title, kind, sort: key}, sort) {
   if (!sort || !key) return html`<th scope="col" class=${kind}>${title}</th>`;
@@ -65,7 +74,7 @@ function head({title, kind, sort: key}, sort) {
 
 function cell(column, row, isFirst, address) {
   const shown = column.value(row);
-  const title = column.exact?.(row);
+  const title = column.exact?.(row) ?? (isHash(shown) ? OF_HASH : undefined);
   return isFirst
     ? html`<th scope="row" class=${column.kind} title=${title}>${address ? html`<a href=${address}>${shown}</a>` : shown}</th>`
     : html`<td class=${column.kind} title=${title}>${shown}</td>`;
@@ -169,7 +178,7 @@ export const commented = (row) => [{name: "comment", label: "Comment", type: "se
 
 /** The fields of an answer, by name; objects within are lists of their own. */
 export function Fields({of}) {
-  return html`<dl class="fields">${Object.entries(of).map(([name, value]) => html`<div key=${name}>
+  return html`<dl class="fields">${Object.entries(of).filter(([, value]) => value !== undefined).map(([name, value]) => html`<div key=${name}>
     <dt>${name.replaceAll("_", " ")}</dt><dd>${plain(value)}</dd></div>`)}</dl>`;
 }
 

@@ -59,6 +59,14 @@ function ofCalendar(asked, now) {
   }[asked];
 }
 
+/** What of the address is no span that is known, in words; "" where all of it is. */
+function misread(query) {
+  const [from, until, zone] = ["from", "to", "tz"].map((name) => query.get(name));
+  const isKnown = !from || NAMES[from] || isDay(from) || /^now-\d{1,3}[hd]$/.test(from);
+  return [!isKnown && `from=${from}`, until && !isDay(until) && `to=${until}`, zone && !ZONES.includes(zone) && `tz=${zone}`]
+    .filter(Boolean).join(" and ");
+}
+
 /** The time zone that the address names, else UTC. */
 export function zoneOf(query) {
   const asked = query.get("tz") ?? "UTC";
@@ -89,5 +97,7 @@ export function RangePicker({query, byDefault = "now-30d"}) {
     ${ZONES.length > 1 && html`<select aria-label="Time zone" value=${zoneOf(query)}
       onChange=${(event) => go(here({tz: event.target.value === "UTC" ? "" : event.target.value}))}>
       ${ZONES.map((each) => html`<option key=${each}>${each}</option>`)}</select>`}
-    ${ZONES.length === 1 && html`<span class="faint">UTC</span>`}</span>`;
+    ${ZONES.length === 1 && html`<span class="faint">UTC</span>`}
+    ${misread(query) && html`<span role="alert" class="wrong">The address says ${misread(query)}, which is no time that Tollhouse knows: shown is
+      ${" "}${now.name.toLowerCase()}. Days are written 2026-11-20.</span>`}</span>`;
 }

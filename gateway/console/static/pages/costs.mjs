@@ -116,7 +116,11 @@ function Answer({table, bars, at, isDark, query}) {
   }
   const whole = {...table.total, of: table.rows.length};
   const [now, before] = [(row) => valueOf(name, row), (row) => valueOf(name, row.previous)];
-  const changed = (row) => Object.values(change(now(row), before(row), measure.format)).filter(Boolean).join(" ");
+  const isBound = name.startsWith("latency"); // the upper end of a range: two of them have no difference
+  const amountOf = (row) => {
+    const {percent: part, amount} = change(now(row), before(row), measure.format);
+    return part === "new" ? `+${measure.format(now(row), row)}` : amount || "–";
+  };
   const column = (each) => ({title: MEASURES[each].title, kind: "number", sort: each, of: (row) => valueOf(each, row),
     value: (row) => MEASURES[each].format(valueOf(each, row), row), exact: (row) => MEASURES[each].exact?.(valueOf(each, row))});
   const columns = [
@@ -125,7 +129,8 @@ function Answer({table, bars, at, isDark, query}) {
     column(name),
     measure.adds && {title: "Share", kind: "number", value: (row) => percent(now(row), now(whole))},
     {title: "Before", kind: "number", sort: "before", of: before, value: (row) => (before(row) === null ? "–" : measure.format(before(row)))},
-    {title: "Change", kind: "number", sort: "change", value: changed, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
+    !isBound && {title: "Change", kind: "number", sort: "change", value: amountOf, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
+    !isBound && {title: "Change in %", kind: "number", value: (row) => change(now(row), before(row), measure.format).percent},
     {title: "Calls that cost most", kind: "text", value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
       href=${topCalls(row, at, query)} aria-label=${`Top calls${row.of ? "" : ` of ${by.map((field) => nameOf(row[field])).join(", ")}`}`}>Top calls</a>`},
     ...ALONGSIDE.filter((each) => each !== name).map(column),

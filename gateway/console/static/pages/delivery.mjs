@@ -33,7 +33,7 @@ const ROUTES = {
     {title: "Reason", value: (row) => row.reason ?? ""},
   ],
   Details: ({row}) => html`<p><${State} word=${row.state} /> ${row.reason}</p>
-    ${FIXES[row.state] && html`<p>${FIXES[row.state]}</p>`}<${Fields} of=${row} />
+    ${FIXES[row.state] && html`<p>${FIXES[row.state]}</p>`}<${Fields} of=${{...row, oldest_age_s: undefined, oldest_waits: row.queued ? duration(row.oldest_age_s * 1000) : null}} />
     <p class="bar"><a href=${byRoute("sending", row.route)}>What is under way</a>
       <a href=${byRoute("dead", row.route)}>Dead letters</a> <a href=${byRoute("refusals", row.route)}>Partial refusals</a>
       ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Settle what is unknown</a>`}</p>`,
