@@ -22,8 +22,7 @@ from gateway.errors import Refusal
 from spool.clock import Clock
 from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
-from spool.registry.file_key import DELETED, OPENS, WAITS
-from spool.registry.keys import ENABLED, Key
+from spool.registry.keys import DELETED, ENABLED, OPENS, WAITS, Key
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import CREATE_EVENT, INGEST, SEND_AI_TELEMETRY, granting_use_case

@@ -16,8 +16,7 @@ from gateway.operator.requests import OperatorRequest
 from gateway.operator.scopes import empty_scopes
 from spool.errors import NotAllowed
 from spool.record import moment
-from spool.registry.file_key import DELETED
-from spool.registry.keys import DISABLED, ENABLED, NOT_IN_USE, Key
+from spool.registry.keys import DELETED, DISABLED, ENABLED, NOT_IN_USE, Key
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.registry.tables.keys import KeyTable

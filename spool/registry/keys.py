@@ -13,7 +13,7 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spool.errors import Invalid
 from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, granted
@@ -23,6 +23,12 @@ ENABLED = "Enabled"
 DISABLED = "Disabled"
 NOT_IN_USE = "Not In Use"
 LEGACY_NAME = "Legacy API Key"  # the key that the deployment gives (server.api_key_file)
+
+FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # kind and id of the document
+MOST_ENDED = 1000  # digests that are remembered
+
+# What became of a file's secret.
+OPENS, DELETED, WAITS = "opens", "deleted", "waits"
 
 MIN_NAME = 3
 MAX_NAME = 200
@@ -79,6 +85,41 @@ class Key:
     def overlap_ends_at(self) -> float | None:
         """Until when the secret before the last rotation still opens."""
         return max((secret.ends_at for secret in self.secrets if secret.ends_at is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileKey:
+    """
+    What is kept of the key that a deployment gives in a file, beside its row.
+
+    `key` is the number of the row, None once it was deleted. `ended` are digests that never open again.
+    """
+
+    key: int | None = None
+    ended: tuple[str, ...] = ()
+
+    def without(self, digests: Iterable[bytes]) -> FileKey:
+        """As it is once these secrets are over."""
+        ended = [*self.ended, *(digest.hex() for digest in digests if digest.hex() not in self.ended)]
+        return replace(self, ended=tuple(ended[-MOST_ENDED:]))
+
+    def has_ended(self, digest: bytes) -> bool:
+        return digest.hex() in self.ended
+
+
+def stored_file_key(state: FileKey) -> dict[str, object]:
+    return {"key": state.key, "ended": list(state.ended)}
+
+
+def restored_file_key(body: Mapping[str, object] | None) -> FileKey | None:
+    """None: no file ever gave a key."""
+    if body is None:
+        return None
+    key, ended = body.get("key"), body.get("ended")
+    return FileKey(
+        key=key if isinstance(key, int) else None,
+        ended=tuple(map(str, ended)) if isinstance(ended, list) else (),
+    )
 
 
 def new_secret() -> str:

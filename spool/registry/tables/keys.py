@@ -17,11 +17,16 @@ from hashlib import blake2b
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
 from spool.log.partial_reports import Expectation
 from spool.registry.changes import Changes
-from spool.registry.file_key import DELETED, ID, KIND, OPENS, WAITS, FileKey, restored, stored
 from spool.registry.keys import (
+    DELETED,
+    DEPLOYMENT,
     DISABLED,
     ENABLED,
+    FILE_KEY,
     LEGACY_NAME,
+    OPENS,
+    WAITS,
+    FileKey,
     Key,
     Secret,
     checked_description,
@@ -30,6 +35,8 @@ from spool.registry.keys import (
     checked_name,
     folded,
     new_secret,
+    restored_file_key,
+    stored_file_key,
 )
 from spool.registry.operators import Actor
 from spool.registry.rows import RegistryRows
@@ -48,7 +55,7 @@ class KeyTable:
     nothing.
     """
 
-    about = ((KEYS, ""), (DOCUMENTS, KIND))
+    about = ((KEYS, ""), (DOCUMENTS, FILE_KEY))
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -136,7 +143,7 @@ class KeyTable:
             elif state is not None:
                 return None, state, OPENS
             state = replace(state or FileKey(), key=key.id)
-            rows.put_document(KIND, ID, stored(state))
+            rows.put_document(FILE_KEY, DEPLOYMENT, stored_file_key(state))
             return key, state, OPENS
 
         def remember(done: tuple[Key | None, FileKey | None, str]) -> None:
@@ -259,7 +266,7 @@ class KeyTable:
             rows.add_audit(self._changes.clock.now(), actor, "key.delete", name, before=_shown(key))
             if state is not None and state.key == key.id:
                 state = replace(state.without(each.digest for each in key.secrets), key=None)
-                rows.put_document(KIND, ID, stored(state))
+                rows.put_document(FILE_KEY, DEPLOYMENT, stored_file_key(state))
             return key, state
 
         def forget(done: tuple[Key, FileKey | None]) -> None:
@@ -341,7 +348,7 @@ class KeyTable:
 
 
 def _file_key(rows: RegistryRows) -> FileKey | None:
-    return restored(rows.document(KIND, ID))
+    return restored_file_key(rows.document(FILE_KEY, DEPLOYMENT))
 
 
 def _numbered(rows: RegistryRows, id: int) -> Key | None:
