@@ -116,3 +116,20 @@ def test_who_is_signed_out_elsewhere_sees_the_sign_in(house: Tollhouse, open_con
     [session] = house.json("operators", "sessions")["sessions"]
     house.run("operators", "end-session", session["id"])
     expect(console.page.get_by_role("button", name="Sign in")).to_be_visible()
+
+
+def test_names_are_searched(console: Console) -> None:
+    """A part of a name finds teams and models with a link to their costs; what nobody is called is said."""
+    console.open("/")
+    page = console.page
+    page.get_by_label("Search").fill("earc")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("link", name="search", exact=True)).to_be_visible()
+    assert [] == console.audit(("minor", "moderate", "serious", "critical"))
+    dialog.get_by_role("link", name="search", exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("link", name="team: search")).to_be_visible()
+    page.get_by_label("Search").fill("no such name")
+    page.keyboard.press("Enter")
+    expect(dialog).to_contain_text('Nothing called "no such name" was found')

@@ -6,6 +6,7 @@ import {Help, useKeyboard} from "./keyboard.mjs";
 import {listen, pause, useLiveState} from "./live.mjs";
 import {Problem, State, isOpen} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
+import {Found} from "./search.mjs";
 
 const THEMES = ["system", "light", "dark"];
 const DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -14,6 +15,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
   const {path, query} = useAddress();
   const [theme, isDark, nextTheme] = useTheme();
   const [helps, setHelps] = useState(false);
+  const [word, setWord] = useState("");
   const search = useRef(null);
   const live = useLiveState();
   const pages = all.filter((each) => isOpen(session, each));
@@ -38,7 +40,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
         ${members.map((each) => html`<a key=${each.path} href=${to(each.path, range)}
           aria-current=${each === page ? "page" : undefined}>${each.title}</a>`)}</div>`)}</nav>
       <div class="who">
-        <form role="search" onSubmit=${(event) => find(event, pages)}><input ref=${search} name="q" type="search" list="found"
+        <form role="search" onSubmit=${(event) => find(event, pages, setWord)}><input ref=${search} name="q" type="search" list="found"
           aria-label="Search" placeholder="Search   /" autocomplete="off" /></form>
         <datalist id="found">${pages.map((each) => html`<option key=${each.path} value=${each.title} />`)}
           ${["model:", "team:", "user:", "api_key:"].map((each) => html`<option key=${each} value=${each} />`)}</datalist>
@@ -55,6 +57,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
         : html`<p>Nothing is at <code>${path}</code>. <a href="#/">To the overview</a></p>`}
       <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts and answers are never stored.</footer>
     </main>
+    ${word && html`<${Found} word=${word} session=${session} close=${() => setWord("")} />`}
     ${helps && html`<${Help} pages=${pages} close=${() => setHelps(false)} />`}`;
 }
 
@@ -102,8 +105,8 @@ const toMain = (event) => {
   document.getElementById("main").focus();
 };
 
-/** A page's title, field:value for Costs, a bound such as cost>0.5 for Calls, or a record's id. */
-function find(event, pages) {
+/** A page's title, field:value for Costs, a bound such as cost>0.5 for Calls, a record's id, or a name to look for. */
+function find(event, pages, look) {
   event.preventDefault();
   const text = new FormData(event.currentTarget).get("q").trim();
   if (!text) return;
@@ -113,7 +116,9 @@ function find(event, pages) {
   const [, amount, bound] = text.match(/^(cost|tokens|duration)\s*([<>]=?\s*[0-9.]+)$/) ?? [];
   if (page) go(to(page.path));
   else if (amount) go(to("/calls", {[amount]: bound.replace(/\s/g, ""), sort: amount, order: "desc"}));
-  else go(field ? to("/costs", {[field]: value.trim()}) : to("/calls", {open: text}));
+  else if (field) go(to("/costs", {[field]: value.trim()}));
+  else if (/^[0-9a-f]{32}$/i.test(text)) go(to("/calls", {open: text}));
+  else look(text);
 }
 
 /** The chosen theme, whether it is dark now, and a function that goes on to the next. */
