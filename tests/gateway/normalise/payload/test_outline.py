@@ -12,12 +12,19 @@ from gateway.normalise.formats.engine.recognise import recognise
 from gateway.normalise.payload.large_items import LARGE
 from gateway.normalise.payload.outline import KEPT, outlined
 from tests.gateway.normalise.formats.engine.test_recognise import SIGNS
+from tests.rounds import IS_LONG
 
 NOISE: list[Any] = ["x" * LARGE, [[]] * (LARGE // 4), {"inner": "x" * LARGE}]
+# Each sign beside one of them in turn; in long rounds beside all.
+BESIDE_NOISE = [
+    (name, item, noise)
+    for place, (name, item) in enumerate(SIGNS)
+    for number, noise in enumerate(NOISE)
+    if IS_LONG or number == place % len(NOISE)
+]
 
 
-@pytest.mark.parametrize("noise", NOISE, ids=["text", "list", "object"])
-@pytest.mark.parametrize(("name", "item"), SIGNS)
+@pytest.mark.parametrize(("name", "item", "noise"), BESIDE_NOISE)
 def test_a_large_item_shows_the_format_of_a_small_one(name: str, item: dict[str, Any], noise: Any) -> None:
     """Whatever is large stands before the sign and behind it, and inside what the sign is in."""
     inside = {
