@@ -619,7 +619,8 @@ async def test_the_audit_list_is_paged_and_filtered(server: OperatorServer) -> N
     second = (await server.ask("GET", "/audit", cursor=first["pagination"]["cursor"]["next_cursor"])).payload
     assert ["key 2", "key 1"] == [row["target"] for row in second["audit"]]
     assert ["key.disable"] == [
-        row["action"] for row in (await server.ask("GET", "/audit", actor="root")).payload["audit"]
+        row["action"]
+        for row in (await server.ask("GET", "/audit", actor="root@example.com")).payload["audit"]
     ]
 
 
