@@ -177,7 +177,7 @@ class Left:
         `tells_calls`: all calls of their cells are of one side, so that no number of calls is compared there
         any more.
         """
-        amount = tokens = priced = 0
+        amount = tokens = priced = prices = 0
         by_cell: dict[Cell, int] = defaultdict(int)
         by_day: dict[int, int] = defaultdict(int)
         taken, parts = False, set()
@@ -199,6 +199,7 @@ class Left:
                 self.told.add(cell)
             amount += share or 0
             priced += (share or 0) if part == RATE else 0
+            prices += abs(share or 0) if part == RATE else 0
             tokens += moved_tokens or 0
             by_cell[cell] += share or 0
             by_day[cell.day] += share or 0
@@ -207,7 +208,7 @@ class Left:
         if not portions:
             self._priced |= priced_whole
         moved = sum(map(abs, by_day.values()))
-        if VOLUME in parts and abs(priced) * APART > abs(amount):
+        if VOLUME in parts and prices * APART > abs(amount):  # also where they undo each other
             evidence += (
                 f"; {dollars(priced)} of it is another price, which cannot be told apart from these tokens"
             )

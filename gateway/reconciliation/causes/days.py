@@ -78,6 +78,13 @@ def time_edge(case: Case) -> Iterator[Claim]:
                 f", but for {days}: there it is as many tokens as were moved, and the prices of what else is "
                 "apart cannot be told apart from theirs"
             )
+    price = sum(case.split.values.values()) // max(sum(counted.values()), 1)
+    amount = sum(left.amounts.get(entry, 0) for entry in left.volume())
+    if abs(amount - price * sum(by_day.values())) > EXCHANGED * price * apart:
+        evidence += (
+            "; the whole time does not agree in money: tokens of another tier or kind are among them, and cannot "
+            "be told apart"
+        )
     if left.untold_tiers:
         evidence += "; tokens whose tier is not told are among them, and cannot be told apart on these days"
     claim = left.take(

@@ -241,7 +241,8 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             case, "unreported_calls", entries, STRONG,
             f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} "
             "of them "
-            f"failed; the missing ones have the same mean size{_or_rows_twice(case, entries)}",
+            f"failed; the missing ones have the same mean size{_or_rows_twice(case, entries)}"
+            f"{_or_too_many(case, model)}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
         )  # fmt: skip
 
@@ -278,7 +279,8 @@ def missing_share(case: Case) -> Iterator[Claim]:
             case, "unreported_calls", [entry for entry in entries if entry[1].day not in unusual], WEAK,
             f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the "
             "statement "
-            f"does not tell how many calls that were{_or_unsized(ours)}{_or_rows_twice(case, entries)}",
+            f"does not tell how many calls that were{_or_unsized(ours)}{_or_rows_twice(case, entries)}"
+            f"{_or_too_many(case, model)}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
         )  # fmt: skip
 
@@ -381,6 +383,15 @@ def _or_unsized(ours: CountedSums) -> str:
         if ours.unsized
         else ""
     )
+
+
+def _or_too_many(case: Case, model: str) -> str:
+    """Words where a model has tokens too many in other places: some of what is missing may be these."""
+    extras = [extra for (cell, _), extra in case.left.extra.items() if cell.model == model]
+    over = -sum(extra for extra in extras if extra < 0)
+    if over <= LEAST_SHARE * sum(extra for extra in extras if extra > 0):
+        return ""
+    return f"; {over:,} tokens are too many in other places, and which of these are the same cannot be told apart"
 
 
 def _or_rows_twice(case: Case, entries: list[Entry]) -> str:

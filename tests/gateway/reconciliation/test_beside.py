@@ -8,7 +8,7 @@ import pytest
 
 from tests.gateway.reconciliation.judging import RIGHT, SAID, UNEXPLAINED, dollars, judged_pair
 from tests.gateway.reconciliation.plants import PLANTS, planted
-from tests.gateway.reconciliation.simulator import ANTHROPIC, AZURE, BEDROCK, OPENAI
+from tests.gateway.reconciliation.simulator import ANTHROPIC, AZURE, BEDROCK, GOOGLE, OPENAI
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,6 +32,10 @@ pytestmark = pytest.mark.asyncio
         (BEDROCK, 2576281049, "local hours", "unsized", SAID),
         # Calls that are missing, and others too many: about as many, and yet no day has those of its neighbour.
         (AZURE, 3063450026, "key", "double report", UNEXPLAINED),
+        # What nothing tells apart is said: prices that undo each other, tiers on days of another zone, hours.
+        (GOOGLE, 3683996122, "half a day", "input price", SAID),
+        (BEDROCK, 4103655947, "batch since", "pacific", SAID),
+        (AZURE, 1190008631, "key", "local hours", SAID),
     ],
 )
 async def test_two_causes(provider: str, seed: int, first: str, second: str, state: str) -> None:
