@@ -57,6 +57,10 @@ class Channel(Protocol):
         """Changes whenever a file with a secret does."""
         ...
 
+    def check_secret(self) -> None:
+        """SendError where its secret cannot be read or used. Asks nobody."""
+        ...
+
     async def probe(self) -> Probe:
         """What would become of a message. Leaves nothing behind."""
         ...

@@ -18,6 +18,7 @@ from exporters.forwarder import Forwarder
 from exporters.own_telemetry.sender import OwnTelemetry
 from exporters.service.billing_sync import BillingSync
 from gateway.assembly.parts import Assembler, price_book
+from gateway.assembly.sent_secrets import channel_problems, secret_problems
 from gateway.authentication.legacy_key import LegacyKey
 from gateway.configuration.changes import ConfigChange, change
 from gateway.configuration.problems import problems as problems_of
@@ -89,7 +90,14 @@ class Reload:
             raise
         if certificate is not None and certificate.configure(wanted.config.server):
             changed.append("the certificate")
-        return wanted.config, self._told(wanted, changed)
+        return wanted.config, self._told(wanted, changed, await self._problems(wanted.config))
+
+    async def _problems(self, config: Config) -> list[str]:
+        """What `tollhouse check` says of the secrets: such a receiver waits, which is no reason to refuse the rest."""
+        if self.is_agent:  # its key is the device's own, which is there once it enrolled
+            return []
+        found = await asyncio.to_thread(lambda: list(secret_problems(config)))
+        return [*found, *await channel_problems(config)]
 
     async def _prepare(self, config: Config, new: Config) -> _Prepared:
         problems: list[str] = list(problems_of(config))  # again: some values stay those that are running
@@ -165,8 +173,10 @@ class Reload:
         if registry is not None:
             await registry.note(actor, action, "configuration", after=after)
 
-    def _told(self, wanted: ConfigChange, changed: list[str]) -> Reloaded:
-        told = Reloaded(changed=tuple(changed), needs_restart=wanted.needs_restart)
+    def _told(self, wanted: ConfigChange, changed: list[str], problems: list[str]) -> Reloaded:
+        told = Reloaded(changed=tuple(changed), needs_restart=wanted.needs_restart, problems=tuple(problems))
         extra = {"action": "reloaded", "changed": told.changed, "needs_restart": told.needs_restart}
+        if problems:
+            _log.warning("a receiver cannot be sent to", extra={"action": "reloaded", "problems": problems})
         _log.info("took the configuration over", extra=extra)
         return told

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -21,13 +20,12 @@ from exporters.check import (
     check_gateway,
 )
 from exporters.check import check as check_upstream
-from exporters.destinations.catalogue import secret_of
-from exporters.errors import Misconfigured
 from exporters.own_telemetry import settings as own_telemetry
 from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED, try_directory
 from exporters.service.billing_validation import STREAM as BILLING_VALIDATION
 from exporters.service.events import needs_mapping
 from exporters.service.unit_cost import STREAM as UNIT_COST
+from gateway.assembly.sent_secrets import secret_problems
 from gateway.cli import config_option, configured
 from gateway.cli.data_directory import need_data
 from gateway.configuration.secret_file import SecretFile
@@ -117,21 +115,7 @@ def file_problems(config: Config) -> Iterator[str]:
     probe = try_directory(config.data_dir)
     if probe.status != OK:
         yield f"data_dir: {probe.words}"
-    for place, key in enumerate(config.upstream.keys):
-        if key.secret_file and not os.access(key.secret_file, os.R_OK):
-            yield f"upstream.keys[{place}].secret_file: {key.secret_file} cannot be read"
-        if key.secret_env and not os.environ.get(key.secret_env):
-            yield f"upstream.keys[{place}].secret_env: {key.secret_env} is not set"
-    secrets_sent = [
-        secret_of(destination, f"destinations[{place}].secret_file")
-        for place, destination in enumerate(config.destinations)
-    ]
-    for secret in (*secrets_sent, own_telemetry.secret_of(config.telemetry)):
-        try:
-            if secret:
-                secret.value()
-        except Misconfigured as error:
-            yield str(error)
+    yield from secret_problems(config)
     signing = config.sources.get("helicone", SourceSettings()).signing_secret_file
     secrets = {
         "server.api_key_file": config.server.api_key_file,

@@ -49,6 +49,10 @@ class AlertmanagerChannel:
     def stamp(self) -> object:
         return self._secret and self._secret.stamp()
 
+    def check_secret(self) -> None:
+        if self._secret:
+            self._secret.value()
+
     async def probe(self) -> Probe:
         try:
             await self._exchange("GET", STATUS, b"")

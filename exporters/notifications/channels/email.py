@@ -57,6 +57,10 @@ class EmailChannel:
     def stamp(self) -> object:
         return self._password and self._password.stamp()
 
+    def check_secret(self) -> None:
+        if self._password:
+            self._password.value()
+
     async def probe(self) -> Probe:
         """Sign in as for a mail, and send none."""
         try:

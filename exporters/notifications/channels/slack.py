@@ -64,6 +64,9 @@ class SlackWebhook:
     def stamp(self) -> object:
         return self._file and self._file.stamp()
 
+    def check_secret(self) -> None:
+        self._address()
+
     async def probe(self) -> Probe:
         try:
             return await try_connection(self._client, self._address())

@@ -55,9 +55,12 @@ class WebhookChannel:
     def stamp(self) -> object:
         return self._secret.stamp()
 
+    def check_secret(self) -> None:
+        secret_bytes(self._secret.value())
+
     async def probe(self) -> Probe:
         try:
-            secret_bytes(self._secret.value())
+            self.check_secret()
         except SendError as error:
             return failed(error)
         return await try_connection(self._client, self._settings.url)

@@ -15,7 +15,8 @@ def reload(client: OperatorClient, as_json: bool) -> None:
     """
     Let the running server read its configuration, keys, prices and certificates again.
 
-    No request is refused meanwhile. A configuration with problems changes nothing: they are printed, exit 2.
+    No request is refused meanwhile. A configuration with problems changes nothing: they are printed, exit 2. A secret
+    that cannot be used is named: what it is for waits.
     """
     payload = client.request("POST", "/reload", body={})
     if as_json:
@@ -28,3 +29,5 @@ def reload(client: OperatorClient, as_json: bool) -> None:
         click.echo(f"needs a restart: {name}")
     if not done["changed"] and not done["needs_restart"]:
         click.echo("nothing has changed")
+    for problem in done["problems"]:
+        click.echo(f"but {problem}", err=True)

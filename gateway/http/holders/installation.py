@@ -55,10 +55,14 @@ def _default_urls() -> Urls:
 
 @dataclass(frozen=True, kw_only=True)
 class Reloaded:
-    """What a reload took over, and the settings that were changed and need a restart, by name."""
+    """
+    What a reload took over, the settings that were changed and need a restart, by name, and what cannot send with
+    what is in force now.
+    """
 
     changed: tuple[str, ...]
     needs_restart: tuple[str, ...]
+    problems: tuple[str, ...] = ()
 
 
 async def _reload_nothing(actor: Actor) -> Reloaded:

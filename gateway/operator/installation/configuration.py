@@ -46,4 +46,8 @@ async def reload(request: OperatorRequest[ConfigReload]) -> Result:
             ("the configuration was refused, and the one before stays in force:", *error.problems)
         )
         raise Refusal(422, "bad_configuration", told) from error
-    return {"reload": {"changed": done.changed, "needs_restart": done.needs_restart}}
+    return {
+        "reload": {
+            "changed": done.changed, "needs_restart": done.needs_restart, "problems": done.problems,
+        }
+    }  # fmt: skip

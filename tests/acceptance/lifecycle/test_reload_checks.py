@@ -1,0 +1,51 @@
+"""What `tollhouse check` finds wrong a reload refuses or names, too: one table of cases against both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+CHANNEL = '[[notify]]\nname = "on-call"\ntype = "{type}"\n{more}\n'
+HOOK = 'url = "http://127.0.0.1:9/"\nsecret_file = "{file}"'
+KEY = '[[upstream.keys]]\nname = "k"\nuse_cases = ["Send AI Telemetry"]\nsecret_file = "missing"\n'
+
+# What is added to the configuration, whether a reload refuses it, and what both say.
+CASES = [
+    (CHANNEL.format(type="webhook", more=HOOK.format(file="short")), False, "whsec_"),
+    (CHANNEL.format(type="webhook", more=HOOK.format(file="missing")), False, "on-call"),
+    (CHANNEL.format(type="slack", more='url_file = "missing"'), False, "on-call"),
+    (CHANNEL.format(type="alertmanager", more=HOOK.format(file="missing")), False, "on-call"),
+    ('[upstream]\nbase_url = "http://127.0.0.1:9"\n' + KEY, False, "upstream.keys[0].secret_file"),
+    ('[sources.helicone]\nsigning_secret_file = "missing"\n', True, "signing_secret_file"),
+    ('[prices]\nfile = "missing"\n', True, "prices.file"),
+]
+
+
+def test_a_reload_finds_what_check_finds(installations: Any) -> None:
+    """A secret that cannot be used is named and the rest taken over; what the server itself needs is refused."""
+    tollhouse = installations()
+    plain = tollhouse.config.read_text()
+    (tollhouse.directory / "short").write_text("no-secret")
+    tollhouse.start()
+    for added, is_refused, words in CASES:
+        tollhouse.config.write_text(plain + added)
+        checked = tollhouse.attempt("check")
+        assert (1, True) == (checked.returncode, words in checked.stdout), (added, checked.stdout)
+        told = tollhouse.attempt("reload")
+        assert ((2 if is_refused else 0), True) == (told.returncode, words in told.stderr), (
+            added,
+            told.stderr,
+        )
+    tollhouse.config.write_text(plain)
+    assert "but " not in tollhouse.attempt("reload").stderr
+
+
+def test_a_secret_is_named_and_not_shown(installations: Any, tmp_path: Path) -> None:
+    """Its file is, in the words of check."""
+    tollhouse = installations()
+    (tollhouse.directory / "short").write_text("no-secret")
+    tollhouse.start()
+    more = CHANNEL.format(type="webhook", more=HOOK.format(file="short"))
+    tollhouse.config.write_text(tollhouse.config.read_text() + more)
+    told = tollhouse.run("reload", "--json")
+    assert "channel on-call cannot send: " in told and "no-secret" not in told
