@@ -18,7 +18,6 @@ from exporters.forwarder import Forwarder
 from exporters.own_telemetry.sender import OwnTelemetry
 from exporters.service.billing_sync import BillingSync
 from gateway.assembly.parts import Assembler, price_book
-from gateway.assembly.sent_secrets import channel_problems, secret_problems
 from gateway.authentication.legacy_key import LegacyKey
 from gateway.configuration.changes import ConfigChange, change
 from gateway.configuration.problems import problems as problems_of
@@ -96,6 +95,8 @@ class Reload:
         """What `tollhouse check` says of the secrets: such a receiver waits, which is no reason to refuse the rest."""
         if self.is_agent:  # its key is the device's own, which is there once it enrolled
             return []
+        from gateway.assembly.sent_secrets import channel_problems, secret_problems  # no start needs them
+
         found = await asyncio.to_thread(lambda: list(secret_problems(config)))
         return [*found, *await channel_problems(config)]
 

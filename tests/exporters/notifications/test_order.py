@@ -54,6 +54,9 @@ class Receiver:
     def stamp(self) -> object:
         return None
 
+    def check_secret(self) -> None:
+        """It has none."""
+
     async def probe(self) -> Probe:
         return Probe(status=OK)
 

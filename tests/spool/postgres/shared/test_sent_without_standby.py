@@ -171,6 +171,9 @@ class SentMessages(Channel):
         self.sent.append(message)
         return ""
 
+    def check_secret(self) -> None:
+        """It has none."""
+
     async def probe(self) -> Probe:
         raise NotImplementedError
 
