@@ -39,6 +39,8 @@ def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_cons
     console = open_console(informed, role="operator")
     console.open("/insights")
     console.page.get_by_role("link", name="Open, by money").click()
+    chosen = console.page.locator("a.chip[aria-current]")
+    expect(chosen).to_have_text("Open, by money")
     expect(console.page.get_by_role("columnheader", name="Cost impact")).to_have_attribute(
         "aria-sort", "descending"
     )

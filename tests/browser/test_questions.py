@@ -99,7 +99,7 @@ def test_why_did_spend_jump(reader: Reader) -> None:
     expect(dialog).to_contain_text("The largest part was")
     reader.click(dialog.get_by_role("link", name="Costs of that time"))
     reader.arrives("Costs")
-    expect(reader.page.get_by_role("columnheader", name="Change")).to_be_visible()
+    expect(reader.page.get_by_role("columnheader", name="Change", exact=True)).to_be_visible()
 
 
 def test_what_is_unpriced(reader: Reader) -> None:

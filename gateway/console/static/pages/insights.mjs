@@ -49,9 +49,10 @@ const INSIGHTS = {
     {title: "Last updated", value: (row) => seen(row.last_updated), sort: "last_updated"},
   ],
   Details,
-  Before: () => html`<p class="bar"><a class="chip" href=${to(PATH, {status: OPEN, sort: "cost_impact", order: "desc"})}>Open, by money</a>
-    <a class="chip" href=${to(PATH)}>All, by status</a></p>`,
-  create: {title: "Look now", needs: "work_on_insights", isWhole: true, text: () => "Every detector looks at the newest records and the week's costs. It also happens once an hour.",
+  Before: ({query}) => html`<p class="bar"><a class="chip" aria-current=${query.get("sort") === "cost_impact" ? "true" : undefined}
+      href=${to(PATH, {status: OPEN, sort: "cost_impact", order: "desc"})}>Open, by money</a>
+    <a class="chip" aria-current=${query.has("sort") || query.has("status") ? undefined : "true"} href=${to(PATH)}>All, by status</a></p>`,
+  create: {title: "Look now", needs: "work_on_insights", isWhole: true, text: () => "Every detector looks at the newest records and the week's costs. It also happens every ten minutes.",
     run: () => send("POST", `${PATH}/run`, {}).then(({inspection: found}) => html`<p role="status">${found.new} new,${" "}
       ${found.reopened} open again, ${found.again} seen before, ${found.gone} gone.
       ${found.failed.length > 0 && html` These could not look: ${found.failed.join(", ")}; the log says why.`}</p>`)},
@@ -64,7 +65,7 @@ const INSIGHTS = {
     {title: "Delete a comment", needs: "work_on_insights", danger: true, when: (row) => row.comments?.length > 0, fields: commented,
       run: (row, {comment}) => send("DELETE", `${at(row.id)}/comments/${comment}`).then(() => null)},
   ],
-  empty: html`<h2>Nothing was found</h2><p>Detectors look every hour for spend that jumped, models without a price, calls that are
+  empty: html`<h2>Nothing was found</h2><p>Detectors look every ten minutes for spend that jumped, models without a price, calls that are
     reported twice or repeated, traffic without an owner, routes that are stuck, and keys that nobody uses.</p>`,
 };
 

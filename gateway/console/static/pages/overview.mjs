@@ -92,7 +92,7 @@ function Shares({title, field, next, rows, whole}) {
   const all = costs({from: "mtd", by: field});
   const shown = rows.map((row) => ({name: nameOf(row[field]), cost: row.cost}))
     .sort((a, b) => (a.name === OTHER) - (b.name === OTHER) || Number(b.cost) - Number(a.cost));
-  return html`<section><h2><a href=${all}>${title}</a></h2><ol class="shares">${shown.map(({name, cost}) => html`
+  return html`<section><h2><a href=${all}>${title}</a> <span class="faint">this month</span></h2><ol class="shares">${shown.map(({name, cost}) => html`
     <li key=${name}><a class="name" href=${name === OTHER ? all : costs({from: "mtd", [field]: name, by: next})} title=${name}>${name}</a>
       <span class="number" title=${`$${cost}`}>${money(cost)}</span>
       <svg aria-hidden="true" width="100%" height="4"><rect width=${`${barWidth(cost, whole)}%`} height="4" rx="2" /></svg>
@@ -132,7 +132,7 @@ const Fact = ({good, text, href}) => html`<li class=${good ? "good" : "bad"}><sp
 
 function Insights({rows, more}) {
   return html`<section><h2><a href=${all()}>Open insights</a></h2>
-    ${rows.length === 0 && html`<p class="faint">None. Detectors look every hour for waste, gaps and surprises.</p>`}
+    ${rows.length === 0 && html`<p class="faint">None. Detectors look every ten minutes for waste, gaps and surprises.</p>`}
     <ul class="insights">${rows.map((row) => html`<li key=${row.id}><a href=${to("/insights", {open: row.id})} title=${row.title}>${row.title}</a>
       <span class="faint">${insightNote(row)}</span></li>`)}</ul>
     ${more > rows.length && html`<p class="faint">and <a href=${all()}>${more - rows.length} more</a></p>`}
