@@ -14,6 +14,7 @@ from gateway.addresses.operator_call import call
 from gateway.api.managed import Answer, ManagedResource, asking_key
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler, KeyRequest, Result, check_json
 from gateway.operator.address import WHOLE, OperatorAddress
@@ -169,20 +170,20 @@ def managed_by_people(
              DELETE: f"remove_{noun}", **(names or {})}  # fmt: skip
     said = {**_words(noun), **(words or {})}
 
-    async def listed(request: OperatorRequest[None]) -> Result:
+    async def listed(request: OperatorRequest[MoneyServices, None]) -> Result:
         asking = asking_person(request)
         return await resource.filled(asking, await request.list(resource.lists, await resource.rows(asking)))
 
-    async def create(request: OperatorRequest[Any]) -> Result:
+    async def create(request: OperatorRequest[MoneyServices, Any]) -> Result:
         return await resource.create(asking_person(request), request.body)
 
-    async def show(request: OperatorRequest[None]) -> Result:
+    async def show(request: OperatorRequest[MoneyServices, None]) -> Result:
         return await resource.show(asking_person(request), request.word("id"))
 
-    async def change(request: OperatorRequest[Any]) -> Result:
+    async def change(request: OperatorRequest[MoneyServices, Any]) -> Result:
         return await resource.change(asking_person(request), request.word("id"), request.body)
 
-    async def delete(request: OperatorRequest[None]) -> Result:
+    async def delete(request: OperatorRequest[MoneyServices, None]) -> Result:
         id = await resource.delete(asking_person(request), request.word("id"))
         return {root: {"id": id}} if is_shown_when_deleted else {"deleted": id}
 

@@ -20,7 +20,7 @@ def call(
     method: str,
     path: str,
     needs: str | None,
-    handler: Callable[[OperatorRequest[Body]], Awaitable[Result]],
+    handler: Callable[[OperatorRequest[Any, Body]], Awaitable[Result]],
     summary: str,
     *,
     takes: type[Body] | None = None,

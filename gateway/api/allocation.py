@@ -180,7 +180,7 @@ async def create_namespace(request: KeyRequest[NewNamespace]) -> Result:
 
 
 async def _rows(asking: Asker) -> MemoryRows[ShownNamespace]:
-    return namespace_rows(asking.services.money)
+    return namespace_rows(asking.services)
 
 
 async def _create(asking: Asker, given: NewNamespaceOfId) -> Answer:
@@ -189,7 +189,7 @@ async def _create(asking: Asker, given: NewNamespaceOfId) -> Answer:
         given.id,
         name=name,
         description=given.description,
-        most=asking.services.installation.most(table.limit),
+        most=asking.shared.most(table.limit),
         actor=asking.actor,
     )
     return _shown(asking, await making)
@@ -197,7 +197,7 @@ async def _create(asking: Asker, given: NewNamespaceOfId) -> Answer:
 
 async def _show(asking: Asker, id: str) -> Answer:
     table = asking.registry.allocation
-    row = namespace_with_state(asking.services.money, table.get(id))
+    row = namespace_with_state(asking.services, table.get(id))
     text = await table.text(row.newest) if row.newest is not None else None
     return {"namespace": {**shown_namespace(row), "definition": text}}
 
@@ -214,7 +214,7 @@ async def _delete(asking: Asker, id: str) -> str:
 
 
 def _shown(asking: Asker, namespace: Namespace) -> Answer:
-    return {"namespace": shown_namespace(namespace_with_state(asking.services.money, namespace))}
+    return {"namespace": shown_namespace(namespace_with_state(asking.services, namespace))}
 
 
 NAMESPACE = ManagedResource(

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 async def _rows(asking: Asker) -> MemoryRows[ShownBudget]:
     sees = await asking.sees()
-    return budget_rows(asking.services.money, sees.budget)
+    return budget_rows(asking.services, sees.budget)
 
 
 async def _create(asking: Asker, given: NewBudget) -> Answer:
@@ -56,10 +56,8 @@ async def _create(asking: Asker, given: NewBudget) -> Answer:
     draft = BudgetDraft(**{"granularity": MONTHLY, **_fields(given)})
     asking.registry.notices.check_channels("channels", draft.channels)
     known, table = await asking.known(), asking.registry.budgets
-    most = asking.services.installation.most(table.limit)
-    return await _made(
-        asking.services.money, await table.create(draft, known=known, most=most, actor=asking.actor)
-    )
+    most = asking.shared.most(table.limit)
+    return await _made(asking.services, await table.create(draft, known=known, most=most, actor=asking.actor))
 
 
 async def _show(asking: Asker, id: str) -> Answer:
@@ -67,8 +65,8 @@ async def _show(asking: Asker, id: str) -> Answer:
     wanted = frozenset(asking.http.query.getall("expand", []))
     if not wanted <= set(EXPANSIONS):
         raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
-    shown = shown_budget(with_state(asking.services.money, budget))
-    return {"budget": {**shown, **await _expanded(asking.services.money, id, wanted)}}
+    shown = shown_budget(with_state(asking.services, budget))
+    return {"budget": {**shown, **await _expanded(asking.services, id, wanted)}}
 
 
 async def _change(asking: Asker, id: str, given: Any) -> Answer:
@@ -79,14 +77,14 @@ async def _change(asking: Asker, id: str, given: Any) -> Answer:
     registry.notices.check_channels("channels", values.get("channels", ()))
     known = await asking.known()
     changing = registry.budgets.change(id, values, version=given.version, known=known, actor=asking.actor)
-    return await _made(asking.services.money, await changing)
+    return await _made(asking.services, await changing)
 
 
 async def _delete(asking: Asker, id: str) -> str:
     budget = await _budget(asking, id)
     asking.check_confirmed(budget.name, "name of the budget")
     await asking.registry.budgets.delete(id, actor=asking.actor)
-    await _evaluate(asking.services.money, asking.services.money.require_budgets().evaluate_soon())
+    await _evaluate(asking.services, asking.services.require_budgets().evaluate_soon())
     return id
 
 
@@ -96,7 +94,7 @@ async def _with_current(asking: Asker, page: Mapping[str, Any]) -> Answer:
     """
     wanted = frozenset(page["filtering"]["current"].get("expand", ()))
     for item in page["budgets"]:
-        item.update(await _expanded(asking.services.money, item["id"], wanted))
+        item.update(await _expanded(asking.services, item["id"], wanted))
     return page
 
 

@@ -129,8 +129,8 @@ async def send_month(
 def _connections(asking: Asker) -> BillingConnections:
     """Refusal 503 with the reason, to a person, while the registry cannot be read."""
     if asking.is_person:
-        asking.services.installation.require_registry()
-    return asking.services.money.billing_connections
+        asking.services.require_registry()
+    return asking.services.billing_connections
 
 
 async def _one(connections: BillingConnections, connection: BillingConnection) -> Answer:

@@ -16,9 +16,10 @@ import msgspec
 from aiohttp import web
 
 from gateway.api.visible import EVERYTHING, Visible
+from gateway.http.holders.installation import InstallationServices
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import List, Rows
 from gateway.http.requests import KeyRequest
-from gateway.http.services import OperatorServices
 from spool.errors import Invalid
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -40,7 +41,8 @@ class Asker:
     `holder` is a person as roles know one, None for a key and at the server itself.
     """
 
-    services: OperatorServices
+    services: MoneyServices
+    shared: InstallationServices
     actor: Actor
     http: web.Request
     known: Callable[[], Awaitable[Collection[str]]]
@@ -51,7 +53,7 @@ class Asker:
     @property
     def registry(self) -> Registry:
         """The registry. Refusal 503 with the reason while it cannot be read."""
-        return self.services.installation.require_registry()
+        return self.services.require_registry()
 
     def check_confirmed(self, text: str, what: str) -> None:
         """Invalid unless a person confirms a deletion with `text`."""
@@ -66,7 +68,13 @@ def asking_key(request: KeyRequest[Any]) -> Asker:
     async def known() -> Collection[str]:
         return services.money.ledger.dimensions()
 
-    return Asker(services=services, actor=request.actor, http=request.http, known=known)
+    return Asker(
+        services=services.money,
+        shared=services.installation,
+        actor=request.actor,
+        http=request.http,
+        known=known,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,11 +87,11 @@ PERMISSION_SET_LIST: List[PermissionSet] = List(
 
 
 async def _rows(asking: Asker) -> MemoryRows[ShownRole]:
-    return MemoryRows([_with_state(asking.services.money, role) for role in asking.registry.roles.all()])
+    return MemoryRows([_with_state(asking.services, role) for role in asking.registry.roles.all()])
 
 
 async def _create(asking: Asker, given: NewRole) -> Answer:
-    known, limits = await asking.known(), asking.services.people.role_limits()
+    known, limits = await asking.known(), asking.shared.role_limits()
     creating = asking.registry.roles.create(
         draft_of(given), known=known, limits=limits, actor=asking.actor, asker=asking.holder
     )
@@ -103,7 +103,7 @@ async def _show(asking: Asker, word: str) -> Answer:
 
 
 async def _change(asking: Asker, word: str, given: Any) -> Answer:
-    id, known, limits = _role(asking, word).id, await asking.known(), asking.services.people.role_limits()
+    id, known, limits = _role(asking, word).id, await asking.known(), asking.shared.role_limits()
     changing = asking.registry.roles.change(
         id,
         _fields(given),
@@ -148,7 +148,7 @@ def draft_of(given: NewRole) -> RoleDraft:
 
 
 def _shown(asking: Asker, role: Role) -> Answer:
-    return {"role": shown_role(_with_state(asking.services.money, role))}
+    return {"role": shown_role(_with_state(asking.services, role))}
 
 
 def _with_state(money: MoneyServices, role: Role) -> ShownRole:

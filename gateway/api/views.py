@@ -7,7 +7,7 @@ What a person does not see is answered as if it were not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,24 +71,24 @@ VIEWS: List[ShownView] = List(
 
 async def _rows(asking: Asker) -> MemoryRows[ShownView]:
     sees = await asking.sees()
-    return view_rows(asking.services.money, sees.view)
+    return view_rows(asking.services, sees.view)
 
 
 async def _create(asking: Asker, given: NewView) -> Answer:
     (await asking.sees()).check_filter(given.filter)
-    money = asking.services.money
+    money = asking.services
     draft = ViewDraft(**_fields(money, given))
     table, known = asking.registry.views, await asking.known()
-    most = asking.services.installation.most(table.limit)
+    most = asking.shared.most(table.limit)
     return _shown(money, await table.create(draft, known=known, most=most, actor=asking.actor))
 
 
 async def _show(asking: Asker, word: str) -> Answer:
-    return _shown(asking.services.money, await _view(asking, word))
+    return _shown(asking.services, await _view(asking, word))
 
 
 async def _change(asking: Asker, word: str, given: Any) -> Answer:
-    id, money = (await _view(asking, word)).id, asking.services.money
+    id, money = (await _view(asking, word)).id, asking.services
     if given.filter is not UNSET:
         (await asking.sees()).check_filter(given.filter)
     known, fields = await asking.known(), _fields(money, given)
@@ -144,16 +144,16 @@ def usable_view(money: MoneyServices, word: str) -> View:
         view = money.require_registry().views.find_any(word)
     except NotThere as error:
         raise unknown_view(error) from None
-    return check_usable(money, view)
+    return check_usable(money.ledger.dimensions(), view)
 
 
 def unknown_view(error: NotThere) -> Refusal:
     return Refusal(400, "invalid_parameter", f"view: {error}")
 
 
-def check_usable(money: MoneyServices, view: View) -> View:
+def check_usable(dimensions: Collection[str], view: View) -> View:
     """The view itself. Refusal 400 for a broken one."""
-    if reason := view.broken(money.ledger.dimensions()):
+    if reason := view.broken(dimensions):
         raise Refusal(400, "invalid_parameter", f"the view {view.name} is broken: {reason}")
     return view
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from gateway.http.cors import Cors
@@ -83,6 +83,16 @@ class OperatorServices:
     senders: SenderServices
     assistants: AssistantServices
     installation: InstallationServices
+
+    def of(self, kind: type[Any]) -> Any:
+        """The holder of a class; all of them, if it is this one. LookupError if it is none."""
+        if kind is OperatorServices:
+            return self
+        held = (getattr(self, each.name) for each in fields(self))
+        found = next((holder for holder in held if type(holder) is kind), None)
+        if found is None:
+            raise LookupError(f"{kind} is no holder: see gateway/http/holders")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

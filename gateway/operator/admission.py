@@ -31,7 +31,7 @@ from gateway.http.services import OperatorServices
 from gateway.mounts import AS
 from gateway.operator.address import SIGNED_IN, WHOLE, OperatorAddress
 from gateway.operator.body import read_body
-from gateway.operator.requests import OperatorRequest, holder
+from gateway.operator.requests import OperatorRequest, holder, named_holder
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, Actor, checked_email
 from spool.registry.permission_sets import PERMISSION_SETS
@@ -52,7 +52,9 @@ LOCAL = web.RequestKey("LOCAL", bool)  # set by the operator socket, and only th
 def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
     """The aiohttp handler of a row: its own handler behind every check that it needs."""
 
-    async def admit(request: web.Request) -> OperatorRequest[object]:
+    named = services.of(named_holder(row.handler))
+
+    async def admit(request: web.Request) -> OperatorRequest[Any, object]:
         if request.get(LOCAL):
             admitted = _admit_on_socket(request, services)
         else:
@@ -60,6 +62,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             admitted = await _admit_over_http(request, row, services)
         _check_permission(row, admitted.rights)
         _check_data(row, admitted)
+        admitted.services = named
         return admitted
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -96,7 +99,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
     return handle
 
 
-def _admit_on_socket(request: web.Request, services: OperatorServices) -> OperatorRequest[object]:
+def _admit_on_socket(request: web.Request, services: OperatorServices) -> OperatorRequest[Any, object]:
     name = unquote(request.headers.get(AS, "")).strip()
     if not name or len(name) > MAX_ACTOR or not name.isprintable():
         raise Refusal(400, "actor", f"the header {AS} names who asks: 1 to {MAX_ACTOR} printable characters")
@@ -107,18 +110,32 @@ def _admit_on_socket(request: web.Request, services: OperatorServices) -> Operat
             raise Refusal(400, "actor", NO_ADDRESS) from error
     actor = Actor(name, "operator socket")
     return OperatorRequest(
-        http=request, body=None, services=services, actor=actor, role=ADMIN, rights=EVERYTHING
+        http=request,
+        body=None,
+        services=services,
+        shared=services.installation,
+        whole_ledger=services.money.ledger,
+        actor=actor,
+        role=ADMIN,
+        rights=EVERYTHING,
     )
 
 
 async def _admit_over_http(
     request: web.Request, row: OperatorAddress, services: OperatorServices
-) -> OperatorRequest[object]:
+) -> OperatorRequest[Any, object]:
     address = request.remote or "unknown"
     if row.needs is None:
         actor = Actor("", address)
         return OperatorRequest(
-            http=request, body=None, services=services, actor=actor, role="", rights=Rights()
+            http=request,
+            body=None,
+            services=services,
+            shared=services.installation,
+            whole_ledger=services.money.ledger,
+            actor=actor,
+            role="",
+            rights=Rights(),
         )
     secret = request.cookies.get(cookie_name(request, services.people))
     session = await services.installation.require_registry().operators.session(secret) if secret else None
@@ -129,14 +146,18 @@ async def _admit_over_http(
         token = request.headers.get(CSRF_HEADER, "")
         if not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), session.csrf.encode()):
             raise Refusal(403, "csrf", f"a change carries the session's token in the header {CSRF_HEADER}")
+    asker = holder(services.people, session)
     return OperatorRequest(
         http=request,
         body=None,
         services=services,
+        shared=services.installation,
+        whole_ledger=services.money.ledger,
         actor=Actor(session.actor, address),
         role=session.role,
-        rights=services.installation.require_registry().roles.rights(holder(services.people, session)),
+        rights=services.installation.require_registry().roles.rights(asker),
         session=session,
+        asker=asker,
     )
 
 
@@ -162,7 +183,7 @@ def lacks(permission_set: str, what: str = "this") -> Refusal:
     return Refusal(403, "permission_set", words)
 
 
-def _check_data(row: OperatorAddress, admitted: OperatorRequest[object]) -> None:
+def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> None:
     if row.shows == WHOLE and admitted.is_limited:
         roles = ", ".join(admitted.rights.roles) or "you have no role"
         message = (
@@ -187,16 +208,16 @@ def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
 
 
 def set_session_cookie(
-    request: OperatorRequest[Any], response: web.Response, secret: str, life_s: float
+    request: OperatorRequest[PeopleServices, Any], response: web.Response, secret: str, life_s: float
 ) -> None:
     response.set_cookie(
-        cookie_name(request.http, request.services.people),
+        cookie_name(request.http, request.services),
         secret,
         max_age=int(life_s),
         path=FOLDER,
         httponly=True,
         samesite="Strict",
-        secure=speaks_https(request.http, request.services.people),
+        secure=speaks_https(request.http, request.services),
     )
 
 
@@ -216,8 +237,8 @@ def speaks_https(request: web.Request, people: PeopleServices) -> bool:
     )
 
 
-def tries_from(request: OperatorRequest[Any], what: str) -> tuple[Buckets, str]:
+def tries_from(request: OperatorRequest[PeopleServices, Any], what: str) -> tuple[Buckets, str]:
     """The limit of attempts from the request's address, and the name under which `what` is counted in it."""
     services, place = request.services, neighbourhood(request.actor.address)
-    is_shared = may_be_shared(request.http, is_behind_tls=services.people.is_behind_tls)
-    return services.people.shared_sign_ins if is_shared else services.people.sign_ins, f"{what} {place}"
+    is_shared = may_be_shared(request.http, is_behind_tls=services.is_behind_tls)
+    return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {place}"

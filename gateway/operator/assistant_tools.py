@@ -60,12 +60,12 @@ ASSISTANT_TOOLS: List[AssistantTool] = List(
 )  # fmt: skip
 
 
-async def list_assistant_tools(request: OperatorRequest[None]) -> Result:
+async def list_assistant_tools(request: OperatorRequest[OperatorServices, None]) -> Result:
     services = request.services
     return await request.list(ASSISTANT_TOOLS, MemoryRows([_tool(services, name) for name in TOOLS]))
 
 
-async def set_assistant_tool(request: OperatorRequest[ToolChange]) -> Result:
+async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChange]) -> Result:
     name = request.word("name")
     if name not in TOOLS:
         raise NotThere(f"there is no such tool; there are {', '.join(TOOLS)}")

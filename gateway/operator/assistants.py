@@ -6,6 +6,7 @@ operator's.
 from __future__ import annotations
 
 from gateway.http.requests import Result
+from gateway.http.services import OperatorServices
 from gateway.mcp.messages import asks_tool
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
@@ -24,7 +25,7 @@ def asks_tool_on_stdio(given: McpLine) -> bool:
     return asks_tool(_message(given))
 
 
-async def relay_mcp(request: OperatorRequest[McpLine]) -> Result:
+async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Result:
     """Answer with the line to write; null for a notification. No limit is counted."""
     asking = Asking(
         services=request.services,

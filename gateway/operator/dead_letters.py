@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -89,27 +90,27 @@ REFUSALS: List[PartialRefusal] = List(
 )
 
 
-async def list_dead(request: OperatorRequest[None]) -> Result:
-    return await request.list(DEAD, MemoryRows(await request.services.spool.deliveries.dead()))
+async def list_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return await request.list(DEAD, MemoryRows(await request.services.deliveries.dead()))
 
 
-async def show_dead(request: OperatorRequest[None]) -> Result:
+async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
     letter = await _letter(request, request.number("id"))
     return {"dead": {**shown_dead(letter), "record": as_json(letter.record)}}
 
 
-async def retry_dead(request: OperatorRequest[Letters]) -> Result:
+async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
     letters = await _letters(request)
     ids = [letter.id for letter in letters]
     async with request.audited("dead.retry", _target(letters), _shown_ids(ids)):
-        retried = await services.spool.deliveries.dead_retry(ids)
+        retried = await services.deliveries.dead_retry(ids)
     for route in {letter.route for letter in letters}:
-        services.spool.wake(route)
+        services.wake(route)
     return {"retried": retried}
 
 
-async def edit_dead(request: OperatorRequest[Edit]) -> Result:
+async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     """
     Send a dead letter again with other values. The audit row has the fields, and a hash of either record.
     """
@@ -118,13 +119,13 @@ async def edit_dead(request: OperatorRequest[Edit]) -> Result:
     record, names = edited(letter.record, request.body.record)
     noted = {"id": id, "fields": list(names), "before": _hash(letter.record), "after": _hash(record)}
     async with request.audited("dead.edit", letter.route, noted):
-        await services.spool.deliveries.dead_edit(id, record)
-    services.spool.wake(letter.route)
+        await services.deliveries.dead_edit(id, record)
+    services.wake(letter.route)
     return {"edited": {"id": id, "route": letter.route, "fields": list(names), "record": as_json(record)}}
 
 
-async def _letter(request: OperatorRequest[Any], id: int) -> DeadLetter:
-    for letter in await request.services.spool.deliveries.dead():
+async def _letter(request: OperatorRequest[SpoolServices, Any], id: int) -> DeadLetter:
+    for letter in await request.services.deliveries.dead():
         if letter.id == id:
             return letter
     raise NotThere("there is no dead letter with this id")
@@ -134,28 +135,26 @@ def _hash(record: Record) -> str:
     return sha256(pack([record])).hexdigest()
 
 
-async def discard_dead(request: OperatorRequest[Letters]) -> Result:
+async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
     letters = await _letters(request)
     ids = [letter.id for letter in letters]
     async with request.audited("dead.discard", _target(letters), _shown_ids(ids)):
-        discarded = await services.spool.deliveries.dead_discard(ids)
+        discarded = await services.deliveries.dead_discard(ids)
     for route in {letter.route for letter in letters}:
-        services.spool.wake(route)  # it may have parked with all the dead letters that it may have
+        services.wake(route)  # it may have parked with all the dead letters that it may have
     return {"discarded": discarded}
 
 
-async def list_refusals(request: OperatorRequest[None]) -> Result:
-    return await request.list(
-        REFUSALS, MemoryRows(await request.services.spool.deliveries.partial_refusals())
-    )
+async def list_refusals(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return await request.list(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))
 
 
-async def _letters(request: OperatorRequest[Letters]) -> list[DeadLetter]:
+async def _letters(request: OperatorRequest[SpoolServices, Letters]) -> list[DeadLetter]:
     given = request.body
     if (given.ids is not None) + (given.route is not None) + given.all != 1:
         raise Invalid("name dead letters by their ids, or one route, or all of them")
-    letters = list(await request.services.spool.deliveries.dead(route=given.route))
+    letters = list(await request.services.deliveries.dead(route=given.route))
     if given.ids is None:
         return letters
     found = [letter for letter in letters if letter.id in set(given.ids)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.requests import OperatorRequest
@@ -44,5 +45,5 @@ DELIVERIES: List[UnsettledDelivery] = List(
 )
 
 
-async def list_deliveries(request: OperatorRequest[None]) -> Result:
-    return await request.list(DELIVERIES, MemoryRows(await request.services.spool.deliveries.unsettled()))
+async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return await request.list(DELIVERIES, MemoryRows(await request.services.deliveries.unsettled()))

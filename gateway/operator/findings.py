@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
 
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.requests import OperatorRequest
@@ -47,9 +48,9 @@ CONFLICTS: List[Finding] = List(
 )
 
 
-async def list_ignored(request: OperatorRequest[None]) -> Result:
-    return await request.list(IGNORED, MemoryRows(await request.services.spool.log.unrecognised()))
+async def list_ignored(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return await request.list(IGNORED, MemoryRows(await request.services.log.unrecognised()))
 
 
-async def list_conflicts(request: OperatorRequest[None]) -> Result:
-    return await request.list(CONFLICTS, MemoryRows(await request.services.spool.log.conflicts()))
+async def list_conflicts(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return await request.list(CONFLICTS, MemoryRows(await request.services.log.conflicts()))

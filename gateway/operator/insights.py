@@ -17,6 +17,7 @@ from gateway.api.lists.insights import (
     shown_comment,
     shown_to_people,
 )
+from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
@@ -80,7 +81,7 @@ def inspector(services: OperatorServices) -> Inspector:
     return Inspector(sources, registry.insights, services.installation.clock)
 
 
-async def list_insights(request: OperatorRequest[None]) -> Result:
+async def list_insights(request: OperatorRequest[InstallationServices, None]) -> Result:
     if not request.is_limited:
         return await request.list(INSIGHTS_OF_PEOPLE, insight_rows(request.registry))
     visible = await visible_to(request)
@@ -90,13 +91,13 @@ async def list_insights(request: OperatorRequest[None]) -> Result:
     )
 
 
-async def show_insight(request: OperatorRequest[None]) -> Result:
+async def show_insight(request: OperatorRequest[InstallationServices, None]) -> Result:
     insight = await insight_of(request, await visible_to(request), request.word("id"))
     comments = await request.registry.insights.comments(insight.id)
     return {"insight": shown_to_people(insight), "comments": [shown_comment(comment) for comment in comments]}
 
 
-async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
+async def set_insight(request: OperatorRequest[InstallationServices, InsightStatus]) -> Result:
     given = request.body
     if given.status is not None:  # what is wrong with the request is said first, whatever the insight is
         checked_status(given.status)
@@ -109,13 +110,13 @@ async def set_insight(request: OperatorRequest[InsightStatus]) -> Result:
     return {"insight": shown_to_people(insight)}
 
 
-async def list_comments(request: OperatorRequest[None]) -> Result:
+async def list_comments(request: OperatorRequest[InstallationServices, None]) -> Result:
     id = (await insight_of(request, await visible_to(request), request.word("id"))).id
     page = await request.list(COMMENTS, await comment_rows(request.registry, id))
     return {"insight": {"id": id}, **page}
 
 
-async def comment_insight(request: OperatorRequest[InsightComment]) -> Result:
+async def comment_insight(request: OperatorRequest[InstallationServices, InsightComment]) -> Result:
     given = request.body
     insight, table = (
         await insight_of(request, await visible_to(request), request.word("id")),
@@ -125,14 +126,14 @@ async def comment_insight(request: OperatorRequest[InsightComment]) -> Result:
     return {"comment": shown_comment(comment)}
 
 
-async def delete_insight_comment(request: OperatorRequest[None]) -> Result:
+async def delete_insight_comment(request: OperatorRequest[InstallationServices, None]) -> Result:
     number = comment_number(request.word("comment"))
     insight = await insight_of(request, await visible_to(request), request.word("id"))
     await request.registry.insights.delete_comment(insight.id, number, actor=request.actor)
     return {"deleted": str(number)}
 
 
-async def inspect(request: OperatorRequest[Inspection]) -> Result:
+async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Result:
     """Run all detectors before answering, so that they are done when a command without a server ends."""
     try:
         async with request.audited("insights.run", "insights", {}):

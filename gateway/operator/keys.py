@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gateway.authentication.access import NOT_OPEN
+from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.admission import lacks
@@ -95,21 +96,21 @@ KEYS: List[Key] = List(
 )
 
 
-async def list_keys(request: OperatorRequest[None]) -> Result:
+async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     # the keys of a damaged registry must not seem not to exist
-    request.services.installation.require_registry()
-    return await request.list(KEYS, MemoryRows(request.services.senders.access.keys()))
+    request.shared.require_registry()
+    return await request.list(KEYS, MemoryRows(request.services.access.keys()))
 
 
-async def show_key(request: OperatorRequest[None]) -> Result:
-    request.services.installation.require_registry()
-    key = request.services.senders.access.key(request.word("name"))
+async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
+    request.shared.require_registry()
+    key = request.services.access.key(request.word("name"))
     overlap_ends_at = key.overlap_ends_at
-    over = overlap_ends_at is not None and overlap_ends_at <= request.services.installation.clock.now()
+    over = overlap_ends_at is not None and overlap_ends_at <= request.shared.clock.now()
     return {"key": shown(key), "previous_secret_until": None if over else moment(overlap_ends_at)}
 
 
-async def create_key(request: OperatorRequest[NewKey]) -> Result:
+async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result:
     given = request.body
     _check_reach(request, given.scopes)
     key, secret = await _table(request).create(
@@ -123,7 +124,7 @@ async def create_key(request: OperatorRequest[NewKey]) -> Result:
     return {"key": shown(key), "secret": secret, **_told_of_empty(request, key)}
 
 
-async def edit_key(request: OperatorRequest[KeyChanges]) -> Result:
+async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Result:
     given = request.body
     _check_reach(request, given.scopes or ())
     key = await _table(request).edit(
@@ -139,34 +140,34 @@ async def edit_key(request: OperatorRequest[KeyChanges]) -> Result:
     return {**_now(request, key), **_told_of_empty(request, key)}
 
 
-async def rotate_key(request: OperatorRequest[Rotation]) -> Result:
+async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Result:
     given = request.body
     table, name = _table(request), _editable(request)
-    access = request.services.senders.access
+    access = request.services.access
     if access.has_legacy() and table.is_of_file(access.key(name)):
         raise NotAllowed(f"{name} comes from the deployment: change the file that server.api_key_file names")
     key, secret = await table.rotate(name, overlap_s=given.overlap_s, actor=request.actor)
     return {"key": shown(key), "secret": secret, "previous_secret_until": moment(key.overlap_ends_at)}
 
 
-async def enable_key(request: OperatorRequest[None]) -> Result:
+async def enable_key(request: OperatorRequest[SenderServices, None]) -> Result:
     return _now(request, await _table(request).enable(_editable(request), actor=request.actor))
 
 
-async def disable_key(request: OperatorRequest[None]) -> Result:
+async def disable_key(request: OperatorRequest[SenderServices, None]) -> Result:
     return _now(request, await _table(request).disable(_editable(request), actor=request.actor))
 
 
-async def delete_key(request: OperatorRequest[None]) -> Result:
+async def delete_key(request: OperatorRequest[SenderServices, None]) -> Result:
     confirm = request.http.query.get("confirm", "")
     name = _editable(request)
     await _table(request).delete(name, confirm=confirm, actor=request.actor)
     return {"deleted": name}
 
 
-async def adopt_key(request: OperatorRequest[None]) -> Result:
+async def adopt_key(request: OperatorRequest[SenderServices, None]) -> Result:
     """Let the key of the deployment's file open again, after it was deleted. 409 for the deleted secret itself."""
-    done = await request.services.senders.access.adopt(anew=True, actor=request.actor)
+    done = await request.services.access.adopt(anew=True, actor=request.actor)
     if done is None:
         raise NotAllowed("no file gives a key: set server.api_key_file")
     if done == DELETED:
@@ -174,11 +175,11 @@ async def adopt_key(request: OperatorRequest[None]) -> Result:
     return {"adopted": True}
 
 
-def _table(request: OperatorRequest[Any]) -> KeyTable:
+def _table(request: OperatorRequest[SenderServices, Any]) -> KeyTable:
     return request.registry.keys
 
 
-def _check_reach(request: OperatorRequest[Any], scopes: Iterable[str]) -> None:
+def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable[str]) -> None:
     """Refusal 403 if a key with these scopes could give its holder more than who makes it has."""
     if ORGANIZATION_ADMINISTRATION in request.rights.permission_sets:
         return
@@ -186,19 +187,19 @@ def _check_reach(request: OperatorRequest[Any], scopes: Iterable[str]) -> None:
         raise lacks(ORGANIZATION_ADMINISTRATION, f"a key with a scope {_OF_ROLES}*, which can change roles,")
 
 
-def _editable(request: OperatorRequest[Any]) -> str:
+def _editable(request: OperatorRequest[SenderServices, Any]) -> str:
     """The name of the key in the path, if it is one that may be changed here and by this person."""
     name = request.word("name")
-    _check_reach(request, request.services.senders.access.key(name).granted)
+    _check_reach(request, request.services.access.key(name).granted)
     return name
 
 
-def _now(request: OperatorRequest[Any], key: Key) -> dict[str, object]:
+def _now(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
     """The changed key, with its last access up to now."""
-    return {"key": shown(request.services.senders.access.key(key.name))}
+    return {"key": shown(request.services.access.key(key.name))}
 
 
-def _told_of_empty(request: OperatorRequest[Any], key: Key) -> dict[str, object]:
+def _told_of_empty(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
     """
     `opens_nothing` names the key's scopes that no operation asks for; nothing is said where there are none.
     """

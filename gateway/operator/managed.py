@@ -7,11 +7,12 @@ from typing import Any
 
 from gateway.api.managed import Asker
 from gateway.api.visible import Visible
+from gateway.http.holders.money import MoneyServices
 from gateway.operator.money.visible import known_dimensions, visible_to
 from gateway.operator.requests import OperatorRequest
 
 
-def asking_person(request: OperatorRequest[Any]) -> Asker:
+def asking_person(request: OperatorRequest[MoneyServices, Any]) -> Asker:
     async def known() -> Collection[str]:
         return await known_dimensions(request)
 
@@ -20,6 +21,7 @@ def asking_person(request: OperatorRequest[Any]) -> Asker:
 
     return Asker(
         services=request.services,
+        shared=request.shared,
         actor=request.actor,
         http=request.http,
         known=known,

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 from gateway.errors import Refusal
+from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import List, Rows
 from gateway.http.requests import AdmittedRequest
-from gateway.http.services import OperatorServices
+from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor, Session
 from spool.registry.registry import Registry
 from spool.registry.roles import Holder, Rights, holder_of
 
+Services = TypeVar("Services")
 Body = TypeVar("Body")
 Row = TypeVar("Row")
 
 
 @dataclass(slots=True, kw_only=True)
-class OperatorRequest(AdmittedRequest[Body]):
+class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     """
-    `session` is None on the operator socket, and before anybody is signed in.
+    `services` is the holder that the handler names: `OperatorRequest[SpoolServices, None]`. `shared` is what every
+    handler may ask, and `whole_ledger` the ledger with the calls of everybody.
+
+    `session` is None on the operator socket, and before anybody is signed in; so is `asker`, the signed-in user as a
+    role holder.
 
     `role` is that of the account or of the link, `rights` what it and the role documents give at this moment.
     """
 
-    services: OperatorServices
+    services: Services
+    shared: InstallationServices
+    whole_ledger: Ledger
     actor: Actor
     role: str
     rights: Rights
     session: Session | None = None
+    asker: Holder | None = None
 
     def number(self, name: str) -> int:
         """A part of the path that is a number. Refusal 404 if it is none."""
@@ -43,11 +54,6 @@ class OperatorRequest(AdmittedRequest[Body]):
         return int(text)
 
     @property
-    def asker(self) -> Holder | None:
-        """Return the signed-in user as a role holder; None on the operator socket."""
-        return None if self.session is None else holder(self.services.people, self.session)
-
-    @property
     def is_limited(self) -> bool:
         """Whether the person may see a part of the calls alone, or none."""
         return not self.rights.slice.is_everything
@@ -55,12 +61,12 @@ class OperatorRequest(AdmittedRequest[Body]):
     @property
     def ledger(self) -> SlicedLedger:
         """The ledger as the person may see it."""
-        return SlicedLedger(self.services.money.ledger, self.rights.slice)
+        return SlicedLedger(self.whole_ledger, self.rights.slice)
 
     @property
     def registry(self) -> Registry:
         """The registry. Refusal 503 with the reason while it cannot be read."""
-        return self.services.installation.require_registry()
+        return self.shared.require_registry()
 
     @asynccontextmanager
     async def audited(self, action: str, target: str, after: Mapping[str, object]) -> AsyncIterator[None]:
@@ -79,7 +85,17 @@ class OperatorRequest(AdmittedRequest[Body]):
             raise
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
-        return await self.page(listed, rows, secret=self.services.installation.cursor_secret)
+        return await self.page(listed, rows, secret=self.shared.cursor_secret)
+
+
+def named_holder(handler: Callable[..., object]) -> type[Any]:
+    """The class of holders that a handler's request names, the first of its arguments."""
+    request = dict([next(iter(handler.__annotations__.items()))])
+    [hint] = get_type_hints(
+        SimpleNamespace(__annotations__=request), vars(import_module(handler.__module__))
+    ).values()
+    named: type[Any] = get_args(hint)[0]
+    return named
 
 
 def holder(people: PeopleServices, session: Session) -> Holder:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.http.address import Address
+from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.address import OPENED
@@ -55,13 +56,13 @@ def opened_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple[str, ...
     return {scope: tuple(operations) for scope, operations in found.items()}
 
 
-def empty_scopes(request: OperatorRequest[Any], scopes: Iterable[str]) -> list[str]:
+def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]) -> list[str]:
     """Those of them that open nothing."""
     opened = request.http.app[OPENED]()
     return [scope for scope in scopes if scope not in opened]
 
 
-async def list_scopes(request: OperatorRequest[None]) -> Result:
+async def list_scopes(request: OperatorRequest[InstallationServices, None]) -> Result:
     opened = request.http.app[OPENED]()
     rows = [
         PublishedScope(

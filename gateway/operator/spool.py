@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import shown_route
@@ -63,11 +64,11 @@ ROUTES: List[RouteState] = List(
 )
 
 
-async def status(request: OperatorRequest[None]) -> Result:
+async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
     services = request.services
     books, stats, routes = (
-        await services.spool.log.books(),
-        await services.spool.log.stats(),
+        await services.log.books(),
+        await services.log.stats(),
         await _routes(request),
     )
     topics = [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())]
@@ -84,42 +85,40 @@ async def status(request: OperatorRequest[None]) -> Result:
             "wal_problem": stats.wal_problem or None,
         },
         "duplicate_window_s": float(stats.duplicate_window_s),
-        "nodes": await shown_nodes(services.installation.leases, services.installation.clock.now()),
+        "nodes": await shown_nodes(request.shared.leases, request.shared.clock.now()),
     }  # fmt: skip
 
 
-async def list_routes(request: OperatorRequest[None]) -> Result:
+async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(ROUTES, MemoryRows(await _routes(request)))
 
 
-async def drop_route(request: OperatorRequest[None]) -> Result:
+async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     services = request.services
     name = f"{request.word('destination')}/{request.word('topic')}"
-    if name not in {route.name for route in await services.spool.deliveries.routes()}:
+    if name not in {route.name for route in await services.deliveries.routes()}:
         raise NotThere(f"there is no route named {name!r}")
     async with request.audited("route.drop", name, {}):
-        discarded = await services.spool.deliveries.drop(name)
+        discarded = await services.deliveries.drop(name)
     return {"route": name, "discarded": discarded}
 
 
-async def replay(request: OperatorRequest[Replay]) -> Result:
+async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
     services = request.services
     given = request.body
     since = _time("since", given.since)
-    until = services.installation.clock.now() if given.until is None else _time("until", given.until)
+    until = request.shared.clock.now() if given.until is None else _time("until", given.until)
     if since >= until:
         raise Invalid("since must be earlier than until")
-    if given.route not in {route.name for route in await services.spool.deliveries.routes()}:
+    if given.route not in {route.name for route in await services.deliveries.routes()}:
         raise NotThere(f"there is no route named {given.route!r}")
     if given.dry_run:
-        records = await services.spool.deliveries.replay(given.route, since=since, until=until, dry_run=True)
+        records = await services.deliveries.replay(given.route, since=since, until=until, dry_run=True)
     else:
         span = {"since": moment(since), "until": moment(until)}
         async with request.audited("route.replay", given.route, span):
-            records = await services.spool.deliveries.replay(
-                given.route, since=since, until=until, dry_run=False
-            )
-        services.spool.wake(given.route)
+            records = await services.deliveries.replay(given.route, since=since, until=until, dry_run=False)
+        services.wake(given.route)
     return {
         "replay": {
             "route": given.route, "since": moment(since), "until": moment(until),
@@ -128,20 +127,20 @@ async def replay(request: OperatorRequest[Replay]) -> Result:
     }  # fmt: skip
 
 
-async def show_clock(request: OperatorRequest[None]) -> Result:
-    step_s, held_s = doubts(request.services.installation.clock)
+async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
+    step_s, held_s = doubts(request.shared.clock)
     return {
         "clock": {
-            "now": moment(request.services.installation.clock.now()),
+            "now": moment(request.shared.clock.now()),
             "step_s": step_s,
             "held_s": held_s,
         }
     }
 
 
-async def accept_clock(request: OperatorRequest[AcceptClock]) -> Result:
+async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> Result:
     """Believe the wall clock now, and remove by it."""
-    clock = request.services.installation.clock
+    clock = request.shared.clock
     step_s, held_s = doubts(clock)
     if not isinstance(clock, SteadyClock) or not held_s:
         return {"clock": {"moved_s": 0.0, "was_held_s": 0.0}}
@@ -150,17 +149,17 @@ async def accept_clock(request: OperatorRequest[AcceptClock]) -> Result:
     return {"clock": {"moved_s": moved_s, "was_held_s": held_s}}
 
 
-async def receipt(request: OperatorRequest[None]) -> Result:
-    found = await request.services.spool.log.receipt(request.word("id"))
+async def receipt(request: OperatorRequest[SpoolServices, None]) -> Result:
+    found = await request.services.log.receipt(request.word("id"))
     at = found.get("at")
     return {"receipt": {**found, "at": moment(at)} if isinstance(at, float) else dict(found)}
 
 
-async def show_running_books(request: OperatorRequest[None]) -> Result:
-    return shown_books(await request.services.spool.log.books())
+async def show_running_books(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return shown_books(await request.services.log.books())
 
 
-async def verify(request: OperatorRequest[None]) -> Result:
+async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     Recounted from commit rows and entries; the running counters are not trusted. The ledger's calls are
     compared with those that are kept.
@@ -168,15 +167,15 @@ async def verify(request: OperatorRequest[None]) -> Result:
     services = request.services
 
     async def recounted() -> dict[str, object]:
-        books = await services.spool.log.verify()
-        compared = await services.money.ledger.compare(services.spool.log)
+        books = await services.log.verify()
+        compared = await request.whole_ledger.compare(services.log)
         return shown_books(replace(books, imbalances=[*books.imbalances, *compared.words()]))
 
-    return await services.installation.questions.recount(f"person {request.actor.name}", recounted)
+    return await request.shared.questions.recount(f"person {request.actor.name}", recounted)
 
 
-async def _routes(request: OperatorRequest[Any]) -> list[RouteState]:
-    return [*await request.services.spool.deliveries.routes(), *request.services.spool.syncs()]
+async def _routes(request: OperatorRequest[SpoolServices, Any]) -> list[RouteState]:
+    return [*await request.services.deliveries.routes(), *request.services.syncs()]
 
 
 def _time(name: str, text: str) -> float:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -53,30 +54,30 @@ UNKNOWN: List[_Unknown] = List(
 )
 
 
-async def list_streams(request: OperatorRequest[None]) -> Result:
-    return await request.list(STREAMS, MemoryRows(await request.services.spool.streams.streams()))
+async def list_streams(request: OperatorRequest[SpoolServices, None]) -> Result:
+    return await request.list(STREAMS, MemoryRows(await request.services.streams.streams()))
 
 
-async def list_unknown(request: OperatorRequest[None]) -> Result:
+async def list_unknown(request: OperatorRequest[SpoolServices, None]) -> Result:
     """The page of them with their records, which the operator compares with those upstream."""
     services = request.services
     found = []
-    for delivery in await services.spool.deliveries.unknowns():
+    for delivery in await services.deliveries.unknowns():
         if delivery.kept is not None:
             entries = [delivery.kept]
         else:
             last = min(delivery.last, delivery.first + SHOWN_RECORDS - 1)
-            entries = list(await services.spool.log.read(delivery.topic, delivery.first, last))
+            entries = list(await services.log.read(delivery.topic, delivery.first, last))
         records = [record for entry in entries for record in entry.records if record is not None]
         found.append(_Unknown(delivery, records))
     return await request.list(UNKNOWN, MemoryRows(found))
 
 
-async def resolve(request: OperatorRequest[Resolution]) -> Result:
+async def resolve(request: OperatorRequest[SpoolServices, Resolution]) -> Result:
     services = request.services
     number = request.number("id")
     given = request.body
     async with request.audited("streams.resolve", str(number), {"sent": given.sent}):
-        done = await services.spool.deliveries.resolve(number, sent=given.sent)
-    services.spool.wake(done.route)
+        done = await services.deliveries.resolve(number, sent=given.sent)
+    services.wake(done.route)
     return {"resolved": {"id": done.id, "route": done.route, "first": done.first, "last": done.last}}

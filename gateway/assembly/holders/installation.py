@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gateway.assembly.limits import role_limits
 from gateway.assembly.parts import Assembler
 from gateway.configuration.in_effect import in_effect
 from gateway.http.holders.installation import InstallationServices, Urls
@@ -29,5 +30,6 @@ def installation_services(
         settings=lambda: tuple(in_effect(parts.config)),
         most=lambda limit: parts.config.most(limit),
         answers=lambda: parts.config.answers,
+        role_limits=lambda: role_limits(parts.config.roles),
         channels=parts.channel_states,
     )

@@ -33,6 +33,7 @@ def money_services(
         registry_problem=storage.registry_problem,
         clock=clock,
         ledger=storage.ledger,
+        log=storage.log,
         billing=billing,
         billing_connections=parts.billing_connections,
         prices=lambda: PriceBook.load(parts.config.prices),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from gateway.assembly.limits import role_limits
 from gateway.assembly.parts import Assembler
 from gateway.configuration.sections import Config, OidcSettings, split_address
 from gateway.http.holders.people import PeopleServices
@@ -22,7 +21,6 @@ def people_services(parts: Assembler) -> PeopleServices:
         hosts=frozenset({host, *console_hosts(config.oidc)}),
         oidc=parts.sign_ins,
         is_behind_tls=is_behind_tls(config),
-        role_limits=lambda: role_limits(parts.config.roles),
     )
 
 

@@ -18,6 +18,7 @@ from gateway.http.listening.connections import Connections, operator_connections
 from gateway.http.questions import Questions
 from spool.installation import derived
 from spool.leases import Leases, SoleNode
+from spool.registry.roles import RoleLimits
 from spool.storage import DatabaseHealth, no_database
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class InstallationServices(WithRegistry):
     settings: Callable[[], Sequence[SettingInEffect]] = tuple
     most: Callable[[str], int] = Config().most
     answers: Callable[[], AnswerSettings] = AnswerSettings
+    role_limits: Callable[[], RoleLimits] = RoleLimits
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     questions: Questions = field(init=False, repr=False)
     cursor_secret: bytes = field(init=False, repr=False)

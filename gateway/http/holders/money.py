@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.statements.puller import StatementPuller
     from spool.billing.hours import BillingPlan
     from spool.ledger.ledger import Ledger
+    from spool.log.protocols import Log
 
 
 KNOWN_FOR_S = 5.0
@@ -41,9 +42,13 @@ class Billing(Protocol):
 
 @dataclass(kw_only=True)
 class MoneyServices(WithRegistry):
-    """`prices` is the book to price sums again. What the registry keeps is None while it is damaged."""
+    """
+    `log` is what the ledger counts, `prices` the book to price sums again. What the registry keeps is None while it is
+    damaged.
+    """
 
     ledger: Ledger
+    log: Log
     billing: Billing
     billing_connections: BillingConnections
     prices: Callable[[], PriceBook] = PriceBook.load

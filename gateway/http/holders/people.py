@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.attempts import Buckets
 from gateway.http.holders.registry import WithRegistry
-from spool.registry.roles import RoleLimits
 
 if TYPE_CHECKING:
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
@@ -35,7 +33,6 @@ class PeopleServices(WithRegistry):
     hosts: frozenset[str] = frozenset()
     oidc: ProviderSignIns | None = None
     is_behind_tls: bool = False
-    role_limits: Callable[[], RoleLimits] = RoleLimits
     sign_ins: Buckets = field(init=False, repr=False)
     shared_sign_ins: Buckets = field(init=False, repr=False)
     account_sign_ins: Buckets = field(init=False, repr=False)

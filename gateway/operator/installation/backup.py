@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.errors import Refusal
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
 from gateway.operator.installation.local_path import local_path
@@ -17,21 +18,21 @@ class BackupPlace(RequestBody):
     directory: str
 
 
-async def back_up(request: OperatorRequest[BackupPlace]) -> Result:
+async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Result:
     """For who may open the operator socket alone: it writes where it is told on the server's machine."""
     services = request.services
     elsewhere = "a backup is made on the machine of the server: tollhouse backup"
     place = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
-    if services.installation.copy is None:
+    if request.shared.copy is None:
         raise Refusal(503, "no_storage", "there is nothing to back up here")
-    topics = (await services.spool.log.books()).topics
+    topics = (await services.log.books()).topics
     records = {topic: terms.get("accepted", 0) for topic, terms in topics.items()}
     async with request.audited("backup", str(place), {}):
         manifest = await backups.back_up(
-            services.installation.copy,
+            request.shared.copy,
             place,
-            version=services.installation.version,
-            made_at=moment(services.installation.clock.now()),
+            version=request.shared.version,
+            made_at=moment(request.shared.clock.now()),
             records=records,
         )
     return {"backup": {"directory": str(place), "made_at": manifest.made_at, "bytes": manifest.bytes}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from gateway.errors import Refusal
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
 from gateway.operator.installation.local_path import local_path
@@ -32,41 +33,41 @@ class BundleImport(RequestBody):
     key: str
 
 
-async def export_bundle(request: OperatorRequest[BundleExport]) -> Result:
+async def export_bundle(request: OperatorRequest[SpoolServices, BundleExport]) -> Result:
     services, given = request.services, request.body
     file = local_path(request, "file", given.file, elsewhere=ELSEWHERE)
-    states = {state.name: state for state in await services.spool.deliveries.routes()}
+    states = {state.name: state for state in await services.deliveries.routes()}
     if unknown := [name for name in given.routes if name not in states]:
         raise NotThere(f"there is no route named {unknown[0]!r}")
     queued = [name for name, state in states.items() if state.queued and state.topic != UNIT_COST]
     routes = list(given.routes) or queued
     async with request.audited("bundle.export", str(file), {"routes": routes}):
         done = await bundles.export_bundle(
-            services.spool.log,
-            services.spool.deliveries,
+            services.log,
+            services.deliveries,
             routes,
             file,
             given.key,
-            version=services.installation.version,
-            made_at=moment(services.installation.clock.now()),
+            version=request.shared.version,
+            made_at=moment(request.shared.clock.now()),
             ambiguous=given.ambiguous,
         )
-    states = {state.name: state for state in await services.spool.deliveries.routes()}
+    states = {state.name: state for state in await services.deliveries.routes()}
     left = {name: states[name].queued for name in routes if states[name].queued}
     return {"export": {"file": str(file), "routes": routes, **asdict(done), "left": left}}
 
 
-async def import_bundle(request: OperatorRequest[BundleImport]) -> Result:
+async def import_bundle(request: OperatorRequest[SpoolServices, BundleImport]) -> Result:
     services = request.services
     file = local_path(request, "file", request.body.file, elsewhere=ELSEWHERE)
-    if services.spool.partial_reports is None:
+    if services.partial_reports is None:
         raise Refusal(503, "no_storage", "there is no log here to bring records into")
     async with request.audited("bundle.import", str(file), {}):
         done = await bundles.import_bundle(
-            services.spool.log,
-            services.spool.partial_reports,
+            services.log,
+            services.partial_reports,
             file,
             request.body.key,
-            now=services.installation.clock.now,
+            now=request.shared.clock.now,
         )
     return {"import": {"file": str(file), **asdict(done)}}

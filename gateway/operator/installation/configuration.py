@@ -7,6 +7,7 @@ from dataclasses import asdict
 from gateway.configuration.in_effect import SOURCES, SettingInEffect
 from gateway.configuration.sections import ConfigError
 from gateway.errors import Refusal
+from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -29,18 +30,18 @@ CONFIGURATION: List[SettingInEffect] = List(
 )
 
 
-async def list_configuration(request: OperatorRequest[None]) -> Result:
-    return await request.list(CONFIGURATION, MemoryRows(request.services.installation.settings()))
+async def list_configuration(request: OperatorRequest[InstallationServices, None]) -> Result:
+    return await request.list(CONFIGURATION, MemoryRows(request.services.settings()))
 
 
 class ConfigReload(RequestBody):
     """An empty object."""
 
 
-async def reload(request: OperatorRequest[ConfigReload]) -> Result:
+async def reload(request: OperatorRequest[InstallationServices, ConfigReload]) -> Result:
     """Refusal 422 with every problem, one a line: then the configuration before stays in force."""
     try:
-        done = await request.services.installation.reload(request.actor)
+        done = await request.services.reload(request.actor)
     except ConfigError as error:
         told = "\n".join(
             ("the configuration was refused, and the one before stays in force:", *error.problems)

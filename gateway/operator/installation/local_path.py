@@ -10,7 +10,7 @@ from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
 
 
-def local_path(request: OperatorRequest[Any], field: str, given: str, *, elsewhere: str) -> Path:
+def local_path(request: OperatorRequest[Any, Any], field: str, given: str, *, elsewhere: str) -> Path:
     """Refusal 403, in the words `elsewhere`, for who did not come over the operator socket."""
     if request.session is not None:
         raise Refusal(403, "socket_only", elsewhere)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gateway.api.kept import records
 from gateway.api.kept.records import KeptRecord
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes
 from gateway.http.requests import Result
 from gateway.operator.log import dates, newest, ranked
@@ -36,12 +37,12 @@ LISTED: List[KeptRecord] = replace(
 )
 
 
-async def list_records(request: OperatorRequest[None]) -> Result:
+async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     The records that pass, open ones too: the newest, those of dates, or the first of a span by an amount.
     `looked_through` says how far was looked.
     """
-    now = request.services.installation.clock.now()
+    now = request.shared.clock.now()
     times({name: request.http.query[name] for name in ONE_SPAN if name in request.http.query}, now)
     rows = RecordRows(request)
     return {**await request.list(await newest.records_in_views(request, LISTED), rows), **rows.beside}
@@ -53,9 +54,9 @@ class RecordRows:
     then.
     """
 
-    def __init__(self, request: OperatorRequest[None]) -> None:
+    def __init__(self, request: OperatorRequest[SpoolServices, None]) -> None:
         self._request = request
-        self._log = request.services.spool.log
+        self._log = request.services.log
         self.beside: Mapping[str, object] = {}  # how far was looked, once a page was given
 
     async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
@@ -70,7 +71,7 @@ class RecordRows:
             look = self._own_from if self._request.is_limited else self.look_from
             found = await look(start, topics, lambda kept: passes(listed, wanted.filters, kept))
         else:
-            found = list(await newest.newest(self._request))
+            found = list(await newest.newest(self._request, self._request.services))
             self.beside = records.looked_through(found)
         return await MemoryRows(found).page(listed, wanted)
 
@@ -83,7 +84,7 @@ class RecordRows:
         How far was looked must not tell how much of others there is.
         """
         end = start + OWN_DATES_S
-        until = end if self._request.services.installation.clock.now() > end else None
+        until = end if self._request.shared.clock.now() > end else None
         is_own, count = newest.own_to(self._request), 0
         found: list[KeptRecord] = []
         below = self._log.closed_below(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
@@ -109,7 +110,7 @@ class RecordRows:
         """What was committed from a moment on: a call may be reported long after its day."""
         found: list[KeptRecord] = []
         read = seen = 0
-        most = self._request.services.spool.max_listed_records()
+        most = self._request.services.max_listed_records()
         since: float | None = None
         until: float | None = None  # None: up to now
         for topic in topics:

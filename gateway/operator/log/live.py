@@ -49,7 +49,7 @@ NEEDS = {
 Passes = Callable[[KeptRecord], bool]
 
 
-async def changes(request: OperatorRequest[None]) -> web.StreamResponse:
+async def changes(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
     """
     Says what changed and nothing more: who listens asks again for what it shows.
 
@@ -79,7 +79,7 @@ def _changed(seen: dict[str, object], now: Mapping[str, object]) -> Iterable[byt
     return [event("changed", {"what": what})] if what else []
 
 
-def _may_open(request: OperatorRequest[Any], name: str) -> bool:
+def _may_open(request: OperatorRequest[OperatorServices, Any], name: str) -> bool:
     return NEEDS[name] in request.rights.permission_sets
 
 
@@ -90,7 +90,7 @@ class OwnNews:
     Nothing that others do makes an event or moves one: what may be seen is compared with itself, at a beat.
     """
 
-    def __init__(self, request: OperatorRequest[Any]) -> None:
+    def __init__(self, request: OperatorRequest[OperatorServices, Any]) -> None:
         self._request = request
         self._seen: dict[str, object] | None = None
         self._next_at = 0.0
@@ -109,7 +109,10 @@ class OwnNews:
         return _changed(self._seen, versions)
 
     async def _versions(self) -> Mapping[str, object]:
-        calls = [(kept.committed_at, kept.record.id) for kept in (await newest(self._request))[:1]]
+        calls = [
+            (kept.committed_at, kept.record.id)
+            for kept in (await newest(self._request, self._request.services.spool))[:1]
+        ]
         if self._registry != (version := self._request.registry.version):
             self._registry, self._visible = version, await self._of_registry()
         of_calls = dict.fromkeys(("records", "ledger", "budgets"), calls)
@@ -160,7 +163,7 @@ def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
     }
 
 
-async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
+async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
     """
     Records that pass the filters, as they are committed; `skipped` counts those that came faster than this
     reads, null for who may see some calls alone: they hear of calls once these are closed, and of the own
@@ -170,7 +173,7 @@ async def tail(request: OperatorRequest[None]) -> web.StreamResponse:
     return await follow(request, _own_tail(request, passes) if request.is_limited else _tail(request, passes))
 
 
-def _tail(request: OperatorRequest[None], passes: Passes) -> News:
+def _tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
     log = request.services.spool.log
     reached = {topic: log.next_number(topic) for topic in TOPICS}
 
@@ -190,7 +193,7 @@ def _tail(request: OperatorRequest[None], passes: Passes) -> News:
     return news
 
 
-def _own_tail(request: OperatorRequest[None], passes: Passes) -> News:
+def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
     """However many calls of others come between: they push out no own one."""
     log, is_own = request.services.spool.log, own_to(request)
     reached = log.closed_below(AI_TELEMETRY)
@@ -214,7 +217,9 @@ def _own_tail(request: OperatorRequest[None], passes: Passes) -> News:
     return news
 
 
-async def follow(request: OperatorRequest[Any], news: Callable[..., Any]) -> web.StreamResponse:
+async def follow(
+    request: OperatorRequest[OperatorServices, Any], news: Callable[..., Any]
+) -> web.StreamResponse:
     """
     An event stream, as long as the session goes on with the same rights; the operator socket has none that
     ends.
@@ -231,6 +236,4 @@ async def follow(request: OperatorRequest[Any], news: Callable[..., Any]) -> web
 
     session = request.session
     person = f"command {request.actor.name}" if session is None else session.account or session.id
-    return await request.services.installation.event_streams.serve(
-        request.http, news, may_listen, person=person
-    )
+    return await request.shared.event_streams.serve(request.http, news, may_listen, person=person)

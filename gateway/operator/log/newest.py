@@ -16,6 +16,7 @@ from gateway.api.kept.records import (
     newest_of,
     shown,
 )
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
 from gateway.operator.log import dates
@@ -69,7 +70,7 @@ RECORDS: List[KeptRecord] = List(
 
 
 async def records_in_views(
-    request: OperatorRequest[None], listed: List[KeptRecord] = RECORDS
+    request: OperatorRequest[Any, None], listed: List[KeptRecord] = RECORDS
 ) -> List[KeptRecord]:
     """
     A list of records, whose views, tags and dimensions of the organization's own are those of now; `!` behind
@@ -85,7 +86,7 @@ async def records_in_views(
     view = cache(lambda word: usable_view_of(request, visible, word))
     for word in request.http.query.getall("view", ()):
         view(word)
-    derived = {each.name: each for each in request.services.money.ledger.derived()}
+    derived = {each.name: each for each in request.whole_ledger.derived()}
 
     def value(kept: KeptRecord, name: str) -> str:
         found = derived.get(name)
@@ -102,12 +103,12 @@ async def records_in_views(
     return replace(listed, filters={**listed.filters, **filters, **out, "view": holds})
 
 
-async def show_rates(request: OperatorRequest[None]) -> Result:
+async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     How many records of each source were committed in the last minute, or in as much of it as was looked
     through.
     """
-    found, until = await newest(request), _until(request)
+    found, until = await newest(request, request.services), _until(request, request.services)
     seconds = RATE_S
     if len(found) == records.LOOKED_THROUGH:
         seconds = min(RATE_S, max(1.0, until - found[-1].committed_at))
@@ -121,20 +122,22 @@ async def show_rates(request: OperatorRequest[None]) -> Result:
     return {"rates": {"seconds": seconds, "records": counts.total(), "sources": sources}}
 
 
-async def newest(request: OperatorRequest[Any], topics: Sequence[str] = TOPICS) -> Sequence[KeptRecord]:
+async def newest(
+    request: OperatorRequest[Any, Any], spool: SpoolServices, topics: Sequence[str] = TOPICS
+) -> Sequence[KeptRecord]:
     """
     The newest records of some topics that the person may see, the newest commit first.
 
     At most records.LOOKED_THROUGH: of everybody's, or of the own ones of `own_records.LOOK_BACK_S`.
     """
     if not request.is_limited:
-        return await newest_of(request.services.spool.log, topics)
+        return await newest_of(spool.log, topics)
     if not request.rights.slice.parts:
         return []
-    found = await request.services.spool.own_records.newest(
+    found = await spool.own_records.newest(
         request.rights.slice,
         own_to(request),
-        dimensions=request.services.money.ledger.derived(),
+        dimensions=request.whole_ledger.derived(),
         most=records.LOOKED_THROUGH,
     )
     return list(map(own_record, found))
@@ -145,13 +148,13 @@ def own_record(row: OwnRecord) -> KeptRecord:
     return KeptRecord(AI_TELEMETRY, row.number, row.committed_at, False, row.record(), is_number_shown=False)
 
 
-def own_to(request: OperatorRequest[Any]) -> Callable[[Record], bool]:
+def own_to(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:
     """Whether a closed call is one that the person may see."""
     ledger = request.ledger
     return lambda record: ledger.holds(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted)
 
 
-def seen(request: OperatorRequest[Any], found: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
+def seen(request: OperatorRequest[Any, Any], found: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
     """
     Return the records that the person may see, as they are shown to this person.
 
@@ -167,7 +170,7 @@ def seen(request: OperatorRequest[Any], found: Iterable[KeptRecord]) -> Iterator
             yield replace(kept, is_number_shown=False)
 
 
-def _until(request: OperatorRequest[Any]) -> float:
+def _until(request: OperatorRequest[Any, Any], spool: SpoolServices) -> float:
     """Up to when records are counted: now, or what is closed by now, because no open one is shown to some."""
-    now = request.services.installation.clock.now()
-    return now - request.services.spool.hold_s() if request.is_limited else now
+    now = request.shared.clock.now()
+    return now - spool.hold_s() if request.is_limited else now

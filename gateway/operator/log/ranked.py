@@ -12,6 +12,7 @@ from typing import Any
 
 from gateway.api.kept import records
 from gateway.api.kept.records import KeptRecord
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import List, MemoryRows, PageQuery, passes
 from gateway.operator.log import newest
 from gateway.operator.log.amounts import AMOUNTS
@@ -37,16 +38,16 @@ def is_asked(wanted: PageQuery) -> bool:
 class RankedRows:
     """Rows of a list of records, the first of the span by the list's own order."""
 
-    def __init__(self, request: OperatorRequest[Any]) -> None:
+    def __init__(self, request: OperatorRequest[SpoolServices, Any]) -> None:
         self._request = request
-        self._log = request.services.spool.log
-        self._most = request.services.spool.max_listed_records()
+        self._log = request.services.log
+        self._most = request.services.max_listed_records()
         self.beside: Mapping[str, object] = {}
 
     async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
         best = _Best(listed, wanted)
         given = {name: values[0] for name, values in wanted.filters.items() if name in ONE_SPAN}
-        now = self._request.services.installation.clock.now()
+        now = self._request.shared.clock.now()
         since, until, _ = times(given, now, default="last_30d")
         start, end = since.timestamp(), until.timestamp()
 

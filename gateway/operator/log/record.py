@@ -12,6 +12,7 @@ from math import inf
 from gateway.api.costs import moment as moment_of
 from gateway.api.kept.records import KeptRecord, shown_place, shown_record
 from gateway.http.requests import Result
+from gateway.http.services import OperatorServices
 from gateway.intake.reasons import price_lines, reasons
 from gateway.operator.dead_letters import shown_dead
 from gateway.operator.deliveries import shown_delivery
@@ -37,7 +38,7 @@ NOT_STORED = (
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
-async def show_record(request: OperatorRequest[None]) -> Result:
+async def show_record(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     Refusal 404 for a record that is not kept any more; it says how far was looked.
 
@@ -47,7 +48,7 @@ async def show_record(request: OperatorRequest[None]) -> Result:
     word = request.word("id").lower()
     if not _ID.fullmatch(word):
         raise Invalid("a record's id is 32 hexadecimal digits")
-    since = services.installation.clock.now() - LOOK_BACK_S
+    since = request.shared.clock.now() - LOOK_BACK_S
     if "since" in request.http.query:
         since = moment_of("since", request.http.query["since"]).timestamp()
     id = bytes.fromhex(word)

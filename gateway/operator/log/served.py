@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gateway.api.kept.records import KeptRecord
+from gateway.http.holders.spool import SpoolServices
 from gateway.http.requests import Result
 from gateway.normalise.otlp.metrics.families import SERVERS
 from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT
@@ -117,9 +118,9 @@ class ServedDay:
         )
 
 
-async def show_served(request: OperatorRequest[None]) -> Result:
+async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
     """A day (UTC), today unless one is given."""
-    now = datetime.fromtimestamp(request.services.spool.clock.now(), UTC)
+    now = datetime.fromtimestamp(request.services.clock.now(), UTC)
     day = request.http.query.get(DATE) or now.strftime("%Y-%m-%d")
     start = dates.start_of(day)
     if len(day) != len("2026-11-20"):

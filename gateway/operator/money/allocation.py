@@ -16,6 +16,7 @@ from gateway.api.lists.allocation import (
     version_rows,
     with_state,
 )
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
@@ -38,43 +39,43 @@ class DraftToPublish(DraftToValidate):
     base: int | None = None
 
 
-async def list_versions(request: OperatorRequest[None]) -> Result:
-    return await request.list(ALL_VERSIONS, version_rows(request.services.money, None))
+async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list(ALL_VERSIONS, version_rows(request.services, None))
 
 
-async def show_version(request: OperatorRequest[None]) -> Result:
+async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
     """With its text. `namespace` is whose definition it is of, by default the default one's."""
     namespace = request.http.query.get("namespace", DEFAULT)
-    version = find_version(request.services.money, namespace, request.word("version"))
-    return {"version": await with_text(request.services.money, version)}
+    version = find_version(request.services, namespace, request.word("version"))
+    return {"version": await with_text(request.services, version)}
 
 
-async def validate_definition(request: OperatorRequest[DraftToValidate]) -> Result:
+async def validate_definition(request: OperatorRequest[MoneyServices, DraftToValidate]) -> Result:
     """What version it would become; nothing is kept."""
     given = request.body
     text = given.definition.encode("utf-8", "replace")
-    return {"version": await what_it_would_be(request.services.money, text, given.namespace, request.actor)}
+    return {"version": await what_it_would_be(request.services, text, given.namespace, request.actor)}
 
 
-async def publish_definition(request: OperatorRequest[DraftToPublish]) -> Result:
+async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPublish]) -> Result:
     services, given = request.services, request.body
-    job, version = await services.money.require_publishing().publish(
+    job, version = await services.require_publishing().publish(
         given.definition.encode("utf-8", "replace"),
         namespace=given.namespace,
         base=given.base,
         actor=request.actor,
     )
-    return {"version": shown_version(with_state(services.money, version)), "publish_job": shown_job(job)}
+    return {"version": shown_version(with_state(services, version)), "publish_job": shown_job(job)}
 
 
-async def list_jobs(request: OperatorRequest[None]) -> Result:
-    return await request.list(PUBLISH_JOBS, job_rows(request.services.money))
+async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
+    return await request.list(PUBLISH_JOBS, job_rows(request.services))
 
 
-async def show_job(request: OperatorRequest[None]) -> Result:
+async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     return {"publish_job": shown_job(request.registry.allocation.job(request.word("id")))}
 
 
-async def cancel_job(request: OperatorRequest[None]) -> Result:
+async def cancel_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     job = await request.registry.allocation.cancel(request.word("id"), actor=request.actor)
     return {"publish_job": shown_job(job)}

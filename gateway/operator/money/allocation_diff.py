@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from gateway.allocation.border import border, shown
 from gateway.allocation.difference import Difference, ElementSpend, difference, sources_of
 from gateway.allocation.language import joined, parse
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
@@ -33,7 +34,7 @@ class DefinitionDraft(RequestBody):
     month: str = ""
 
 
-async def diff_definition(request: OperatorRequest[DefinitionDraft]) -> Result:
+async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraft]) -> Result:
     """
     Everything closed by now: the ledger catches up first. Nothing is kept or published.
 
@@ -41,19 +42,19 @@ async def diff_definition(request: OperatorRequest[DefinitionDraft]) -> Result:
     cost least. `border` says since when there is something to look at.
     """
     services, given = request.services, request.body
-    ledger, limits = services.money.ledger, services.money.allocation_limits()
-    since, until = _month(given.month, services.installation.clock.now())
+    ledger, limits = services.ledger, services.allocation_limits()
+    since, until = _month(given.month, request.shared.clock.now())
     drafted = parse(given.definition.encode(), ledger.own_dimensions(), limits)
-    in_force = services.money.published.definition
+    in_force = services.published.definition
     others = in_force.of_other_namespaces(given.namespace)
     joined({**others, given.namespace: drafted}, limits)
     before = in_force.of_namespace(given.namespace)
     sources = sources_of(before, drafted)
-    await ledger.catch_up(services.spool.log)
+    await ledger.catch_up(services.log)
     rows = await ledger.costs(
         CostQuery(since=since, until=until, granularity=TOTAL, group_by=sources, measures=("cost", "calls"))
     )
-    section = services.installation.answers()
+    section = request.shared.answers()
     decided = len(rows) * (len(before.dimensions) + len(drafted.dimensions))
     if decided > DECISIONS_OF_A_ROW * section.max_summed_rows:
         raise AskedTooMuch(
@@ -77,7 +78,7 @@ async def diff_definition(request: OperatorRequest[DefinitionDraft]) -> Result:
     return {
         "diff": {
             "from": since.isoformat(), "to": until.isoformat(), "namespace": given.namespace,
-            "version": services.money.published.version or None,
+            "version": services.published.version or None,
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "border": shown(await border(ledger, sources_of(drafted))),
             "truncated": any(each.element_count > len(each.elements) for each in found.dimensions),

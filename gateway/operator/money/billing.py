@@ -6,6 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 from gateway.api import costs
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
@@ -25,27 +26,27 @@ class Push(RequestBody):
     dry_run: bool = False
 
 
-async def preview(request: OperatorRequest[None]) -> Result:
+async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
     given = request.http.query
     if len(given) < 2:
         raise Invalid("from and to are required")
     since, until = _span(given["from"], given["to"])
-    await request.services.money.ledger.catch_up(request.services.spool.log)
-    return {"billing": _shown(since, until, await request.services.money.billing.preview(since, until))}
+    await request.services.ledger.catch_up(request.services.log)
+    return {"billing": _shown(since, until, await request.services.billing.preview(since, until))}
 
 
-async def push(request: OperatorRequest[Push]) -> Result:
+async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
     """Every hour of the span is sent, changed or not: `replace_hourly` makes a repeat harmless."""
     services = request.services
     given = request.body
     since, until = _span(given.since, given.until)
-    await services.money.ledger.catch_up(services.spool.log)
+    await services.ledger.catch_up(services.log)
     if given.dry_run:
-        plan = await services.money.billing.preview(since, until)
+        plan = await services.billing.preview(since, until)
     else:
         span = {"since": since.isoformat(), "until": until.isoformat()}
         async with request.audited("billing.push", "billing", span):
-            plan = await services.money.billing.push(since, until)
+            plan = await services.billing.push(since, until)
     return {"billing": {**_shown(since, until, plan), "dry_run": given.dry_run}}
 
 

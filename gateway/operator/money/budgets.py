@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from gateway.api.lists.budgets import ALERTS, OWNERS, alert_rows, alerts_of_now, owner_rows
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
 from gateway.operator.money.visible import budget_of, visible_to
@@ -15,23 +16,23 @@ class BudgetEvaluation(RequestBody):
     """An empty object."""
 
 
-async def list_owners(request: OperatorRequest[None]) -> Result:
+async def list_owners(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = budget_of(request, await visible_to(request), request.word("id")).id
-    return {"budget": {"id": id}, **await request.list(OWNERS, await owner_rows(request.services.money, id))}
+    return {"budget": {"id": id}, **await request.list(OWNERS, await owner_rows(request.services, id))}
 
 
-async def list_alerts(request: OperatorRequest[None]) -> Result:
+async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Who may see some calls alone sees the alerts of the budget and its view as they are now."""
     budget = budget_of(request, await visible_to(request), request.word("id"))
     if request.is_limited:
-        kept = await alerts_of_now(request.services.money, budget)
+        kept = await alerts_of_now(request.services, budget)
     else:
         kept = await request.registry.budgets.alerts(budget.id)
     return {"budget": {"id": budget.id}, **await request.list(ALERTS, alert_rows(kept))}
 
 
-async def evaluate(request: OperatorRequest[BudgetEvaluation]) -> Result:
+async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) -> Result:
     """Evaluate before answering, so that it is done when a command without a server ends."""
     async with request.audited("budgets.evaluate", "budgets", {}):
-        done = await request.services.money.require_budgets().evaluate()
+        done = await request.services.require_budgets().evaluate()
     return {"evaluation": asdict(done)}

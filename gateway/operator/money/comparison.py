@@ -10,6 +10,7 @@ from gateway.comparison.comparing import baseline_of, compare
 from gateway.comparison.old_prices import list_prices
 from gateway.comparison.sentence import sentence
 from gateway.comparison.split import PARTS, Driver, Spending
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.money.report import query_of, top_of
 from gateway.operator.money.row_pages import PAGING, enveloped
@@ -22,7 +23,7 @@ REPEATED = ("by", "where")
 ONCE = ("from", "to", "range", "view", "tz", "against", "top", *PAGING)
 
 
-async def comparison(request: OperatorRequest[None]) -> Result:
+async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Everything closed by now, beside another time: the ledger catches up first.
 
@@ -31,12 +32,12 @@ async def comparison(request: OperatorRequest[None]) -> Result:
     """
     services, given = request.services, request.http.query
     ledger = request.ledger
-    await ledger.catch_up(services.spool.log)
+    await ledger.catch_up(services.log)
     known = await known_dimensions(request)
     query = await query_of(request, known)
-    baseline = baseline_of(query, given.get("against", SAME_WEEKDAYS), services.installation.clock.now())
+    baseline = baseline_of(query, given.get("against", SAME_WEEKDAYS), request.shared.clock.now())
     top = top_of(given.get("top", str(DEFAULT_TOP)))
-    estimate = await list_prices(services.money.prices)
+    estimate = await list_prices(services.prices)
     found = await compare(ledger, query, baseline, top=top, estimate=estimate)
     whole = await ledger.whole_since()
     since = min(query.since, baseline.since)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.api.connections import send_month
 from gateway.api.lists.connections import DROPS, drop_rows
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.intake.billing_connections import BillingConnections
 from gateway.operator.requests import OperatorRequest
@@ -13,16 +14,16 @@ from gateway.operator.requests import OperatorRequest
 OPERATORS = ""  # no key has this name: all of them share what one key may hold
 
 
-async def list_drops(request: OperatorRequest[None]) -> Result:
+async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(DROPS, drop_rows(_connections(request), request.word("id")))
 
 
-async def show_month(request: OperatorRequest[None]) -> Result:
+async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     connections, id, month = _connections(request), request.word("id"), request.word("month")
-    with request.services.installation.budget.lease(OPERATORS) as lease:
+    with request.shared.budget.lease(OPERATORS) as lease:
         return await send_month(request, connections, id, month, lease=lease)
 
 
-def _connections(request: OperatorRequest[Any]) -> BillingConnections:
-    request.services.installation.require_registry()
-    return request.services.money.billing_connections
+def _connections(request: OperatorRequest[MoneyServices, Any]) -> BillingConnections:
+    request.shared.require_registry()
+    return request.services.billing_connections

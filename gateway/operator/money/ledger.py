@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from gateway.api import costs
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
@@ -25,28 +26,28 @@ class Reprice(RequestBody):
     since: str
 
 
-async def state(request: OperatorRequest[None]) -> Result:
+async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     How far the sums reach; `behind` is how many closed records are not in them yet.
 
     Who may see a part of the calls alone is not told how many there are.
     """
     services = request.services
-    found = asdict(await services.money.ledger.state())
-    found["behind"] = max(0, services.spool.log.closed_below(AI_TELEMETRY) - found["reach"])
+    found = asdict(await services.ledger.state())
+    found["behind"] = max(0, services.log.closed_below(AI_TELEMETRY) - found["reach"])
     if request.is_limited:
         found = {name: value if name in _BORDERS else None for name, value in found.items()}
     borders = {name: found[name] and moment(found[name].timestamp()) for name in _BORDERS}
     return {"ledger": {**found, **borders}}
 
 
-async def rebuild(request: OperatorRequest[Rebuild]) -> Result:
+async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
     """Count anew before answering, so that it is done when a command without a server ends."""
-    services, ledger = request.services, request.services.money.ledger
+    services, ledger = request.services, request.services.ledger
     async with request.audited("ledger.rebuild", "ledger", {}):
-        done = await ledger.rebuild(services.spool.log)
-    await ledger.catch_up(services.spool.log)
-    services.money.sums_changed()
+        done = await ledger.rebuild(services.log)
+    await ledger.catch_up(services.log)
+    services.sums_changed()
     return {
         "rebuild": {
             "periods": done.periods, "kept": done.kept, "first": done.first,
@@ -55,17 +56,17 @@ async def rebuild(request: OperatorRequest[Rebuild]) -> Result:
     }  # fmt: skip
 
 
-async def reprice(request: OperatorRequest[Reprice]) -> Result:
+async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     given = request.body
-    services, ledger = request.services, request.services.money.ledger
+    services, ledger = request.services, request.services.ledger
     since = costs.moment("since", given.since)
     try:
-        book = services.money.prices()
+        book = services.prices()
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
-    await ledger.catch_up(services.spool.log)
+    await ledger.catch_up(services.log)
     basis = {"since": since.isoformat(), "price_book": book.version}
     async with request.audited("ledger.reprice", "ledger", basis):
         done = await ledger.reprice(book, since=since)
-    services.money.sums_changed()
+    services.sums_changed()
     return {"reprice": {**basis, **asdict(done)}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Sequence
 
+from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -109,23 +110,23 @@ CHANNELS: List[ChannelState] = List(
 )
 
 
-async def list_notifications(request: OperatorRequest[None]) -> Result:
+async def list_notifications(request: OperatorRequest[InstallationServices, None]) -> Result:
     return await request.list(NOTIFICATIONS, MemoryRows(await _all(request)))
 
 
-async def show_notification(request: OperatorRequest[None]) -> Result:
+async def show_notification(request: OperatorRequest[InstallationServices, None]) -> Result:
     row = await request.registry.notices.find(request.word("id"))
     notice = row.notice
     said = {"text": notice.text, "fields": dict(notice.fields), "link": notice.link, "thread": notice.thread}
     return {"notification": {**shown_notification(row), **said}}
 
 
-async def list_channels(request: OperatorRequest[None]) -> Result:
-    request.services.installation.require_registry()
-    return await request.list(CHANNELS, MemoryRows(await request.services.installation.channels()))
+async def list_channels(request: OperatorRequest[InstallationServices, None]) -> Result:
+    request.services.require_registry()
+    return await request.list(CHANNELS, MemoryRows(await request.services.channels()))
 
 
-async def test_channel(request: OperatorRequest[ChannelTest]) -> Result:
+async def test_channel(request: OperatorRequest[InstallationServices, ChannelTest]) -> Result:
     """Send a notice to one channel that only shows whether it arrives."""
     table, name = request.registry.notices, request.word("name")
     if name not in table.channels:
@@ -134,32 +135,37 @@ async def test_channel(request: OperatorRequest[ChannelTest]) -> Result:
         id=f"test-{secrets.token_hex(16)}",
         kind=TEST,
         title="Test of a notification channel",
-        at=request.services.installation.clock.now(),
+        at=request.services.clock.now(),
         text=f"This is a test of the channel {name}. Nothing has happened, and there is nothing to do.",
         severity=WARNING,
     )
     return {"notification": shown_notification(await table.test(notice, name, actor=request.actor))}
 
 
-async def retry_notifications(request: OperatorRequest[ChosenNotifications]) -> Result:
+async def retry_notifications(request: OperatorRequest[InstallationServices, ChosenNotifications]) -> Result:
     """Send those that failed or were discarded again; by ids, those that wait are tried at once, too."""
     ids = await _chosen(request, of_states=(FAILED,))
     return {"retried": await request.registry.notices.retry(ids, actor=request.actor)}
 
 
-async def discard_notifications(request: OperatorRequest[ChosenNotifications]) -> Result:
+async def discard_notifications(
+    request: OperatorRequest[InstallationServices, ChosenNotifications],
+) -> Result:
     ids = await _chosen(request, of_states=(WAITING, FAILED))
     return {"discarded": await request.registry.notices.discard(ids, actor=request.actor)}
 
 
 async def _all(
-    request: OperatorRequest[None] | OperatorRequest[ChosenNotifications],
+    request: OperatorRequest[InstallationServices, None]
+    | OperatorRequest[InstallationServices, ChosenNotifications],
 ) -> Sequence[Notification]:
     table = request.registry.notices
     return [*await table.waiting(), *await table.over()]
 
 
-async def _chosen(request: OperatorRequest[ChosenNotifications], *, of_states: Collection[str]) -> list[str]:
+async def _chosen(
+    request: OperatorRequest[InstallationServices, ChosenNotifications], *, of_states: Collection[str]
+) -> list[str]:
     given = request.body
     if (given.ids is not None) + (given.channel is not None) + given.all != 1:
         raise Invalid("name notifications by their ids, or one channel, or all of them")

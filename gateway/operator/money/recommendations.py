@@ -29,6 +29,7 @@ from gateway.api.recommendations import (
     TypeChanges,
 )
 from gateway.api.visible import Visible
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -45,8 +46,8 @@ class SavingsLook(RequestBody):
     """An empty object."""
 
 
-async def list_recommendations(request: OperatorRequest[None]) -> Result:
-    listed = recommendation_list(request.services.money.ledger.own_dimensions())
+async def list_recommendations(request: OperatorRequest[MoneyServices, None]) -> Result:
+    listed = recommendation_list(request.services.ledger.own_dimensions())
     visible = await visible_to(request)
     rows = [
         _seen(each, visible)
@@ -56,13 +57,13 @@ async def list_recommendations(request: OperatorRequest[None]) -> Result:
     return await request.list(listed, MemoryRows(rows))
 
 
-async def change_recommendations(request: OperatorRequest[RecommendationChanges]) -> Result:
+async def change_recommendations(request: OperatorRequest[MoneyServices, RecommendationChanges]) -> Result:
     visible, kept = await visible_to(request), await request.registry.recommendations.all()
     hidden = frozenset(each.id for each in kept if not visible.recommendation(each))
     return await by_key.change_recommendations(request.registry, request.body, request.actor, hidden=hidden)
 
 
-async def show_recommendation(request: OperatorRequest[None]) -> Result:
+async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> Result:
     visible = await visible_to(request)
     found = await recommendation_of(request, visible, request.word("id"))
     shown = shown_recommendation(_seen(found, visible))
@@ -73,7 +74,7 @@ async def show_recommendation(request: OperatorRequest[None]) -> Result:
     }
 
 
-async def list_recommendation_comments(request: OperatorRequest[None]) -> Result:
+async def list_recommendation_comments(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
     page = await request.list(
         RECOMMENDATION_COMMENTS, await recommendation_comment_rows(request.registry, id)
@@ -81,54 +82,54 @@ async def list_recommendation_comments(request: OperatorRequest[None]) -> Result
     return {"recommendation": {"id": id}, **page}
 
 
-async def comment_recommendation(request: OperatorRequest[NewComments]) -> Result:
+async def comment_recommendation(request: OperatorRequest[MoneyServices, NewComments]) -> Result:
     id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
     return await by_key.add_comments(request.registry, id, request.body, request.actor)
 
 
-async def change_recommendation_comment(request: OperatorRequest[OneMessage]) -> Result:
+async def change_recommendation_comment(request: OperatorRequest[MoneyServices, OneMessage]) -> Result:
     table, number = request.registry.recommendations, by_key.comment_number(request.word("comment"))
     id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
     changed = await table.change_comment(id, number, request.body.message, actor=request.actor)
     return {"comment": shown_recommendation_comment(changed)}
 
 
-async def delete_recommendation_comment(request: OperatorRequest[None]) -> Result:
+async def delete_recommendation_comment(request: OperatorRequest[MoneyServices, None]) -> Result:
     number = by_key.comment_number(request.word("comment"))
     id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
     await request.registry.recommendations.delete_comment(id, number, actor=request.actor)
     return {"deleted": str(number)}
 
 
-async def list_recommendation_types(request: OperatorRequest[None]) -> Result:
+async def list_recommendation_types(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(RECOMMENDATION_TYPES, await type_rows(request.registry))
 
 
-async def show_recommendation_type(request: OperatorRequest[None]) -> Result:
+async def show_recommendation_type(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await by_key.one_type(request.registry, request.word("type"))
 
 
-async def change_recommendation_type(request: OperatorRequest[TypeChanges]) -> Result:
+async def change_recommendation_type(request: OperatorRequest[MoneyServices, TypeChanges]) -> Result:
     return await by_key.change_type(request.registry, request.word("type"), request.body, request.actor)
 
 
-async def list_recommendation_dimensions(request: OperatorRequest[None]) -> Result:
+async def list_recommendation_dimensions(request: OperatorRequest[MoneyServices, None]) -> Result:
     visible, kept = await visible_to(request), await request.registry.recommendations.all()
     rows = dimension_rows(filter(visible.recommendation, kept), request.ledger.own_dimensions())
     return await request.list(RECOMMENDATION_DIMENSIONS, rows)
 
 
-async def look_for_savings(request: OperatorRequest[SavingsLook]) -> Result:
+async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook]) -> Result:
     """Look before answering, so that it is done when a command without a server ends."""
     try:
         async with request.audited("recommendations.run", "recommendations", {}):
-            done = await request.services.money.require_adviser().look()
+            done = await request.services.require_adviser().look()
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     return {"look": {**asdict(done.merged), "failed": list(done.failed)}}
 
 
-async def check_savings(request: OperatorRequest[None]) -> Result:
+async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result:
     """What a look would find; `filter` is JSON as the body of the check for keys has it."""
     query = request.http.query
     try:
@@ -140,7 +141,7 @@ async def check_savings(request: OperatorRequest[None]) -> Result:
     def may_see(dimensions: Dimensions) -> bool:
         return ledger.is_whole or ledger.holds(partial(value_of, dimensions))
 
-    return await by_key.check_savings(request.services.money, given, may_see)
+    return await by_key.check_savings(request.services, given, may_see)
 
 
 def _seen(each: Recommendation, visible: Visible) -> Recommendation:

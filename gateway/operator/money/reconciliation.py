@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from gateway.http.answers import CSV, UNCACHED, Pieces
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.mounts import WHOLE_SINCE
 from gateway.operator.requests import OperatorRequest
@@ -35,7 +36,7 @@ MONEY = ("billed", "counted", "difference", *PARTS, "unexplained")
 COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
 
 
-async def reconciliation(request: OperatorRequest[None]) -> Result:
+async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     A month of every provider with a statement: billed is counted + volume + rate + other + own, in every row.
 
@@ -52,17 +53,15 @@ async def reconciliation(request: OperatorRequest[None]) -> Result:
         except (ValueError, OverflowError):
             raise Invalid("month must be written as a year and a month, such as 2026-10") from None
     wanted = query.get("provider")
-    reconciler = request.services.money.require_reconciler()
+    reconciler = request.services.require_reconciler()
     try:
         found = await reconciler.reconcile(month, None if wanted is None else providers.canonical(wanted))
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
-    whole = await request.services.money.ledger.whole_since()
+    whole = await request.services.ledger.whole_since()
     most = sys.maxsize
     if form != "csv":
-        most = max(
-            LEAST_ROWS, request.services.installation.answers().max_rows // max(1, len(found.providers))
-        )
+        most = max(LEAST_ROWS, request.shared.answers().max_rows // max(1, len(found.providers)))
     shown = await asyncio.to_thread(lambda: [_provider(each, by, most) for each in found.providers])
     payload: dict[str, Any] = {
         "reconciliation": {

@@ -18,6 +18,7 @@ from gateway.api import costs
 from gateway.api.measures import billed_tokens, per
 from gateway.api.report_words import LATENCY, MAX_TOP, MEASURES, PERCENTILES, PREVIOUS, SUMS, columns
 from gateway.http.answers import CSV, UNCACHED, Pieces
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
 from gateway.operator.money.kept_groups import fitting, largest
@@ -58,7 +59,7 @@ class _Question:
         return [start for start, _ in periods(self.query)]
 
 
-async def report(request: OperatorRequest[None]) -> Result:
+async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     The costs of everything closed by now: the ledger catches up first.
 
@@ -69,7 +70,7 @@ async def report(request: OperatorRequest[None]) -> Result:
     envelope of every list.
     """
     ledger = request.ledger
-    await ledger.catch_up(request.services.spool.log)
+    await ledger.catch_up(request.services.log)
     named = await named_dimensions(request)
     known = (*ledger.own_dimensions(), *(each.name for each in named))
     question = await _question(request, known)
@@ -83,7 +84,7 @@ async def report(request: OperatorRequest[None]) -> Result:
     whole = await ledger.whole_since()
     since = (previous or query).since
     cut_periods = [start.isoformat() for start in cut(query)]
-    max_rows = request.services.installation.answers().max_rows
+    max_rows = request.shared.answers().max_rows
     answer = await asyncio.to_thread(_answer, question, now, before, None if question.as_csv else max_rows)
     beside: dict[str, Any] = {
         "report": {
@@ -138,7 +139,7 @@ def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
 # -- the question --------------------------------------------------------------------------------------------
 
 
-async def _question(request: OperatorRequest[Any], known: Sequence[str]) -> _Question:
+async def _question(request: OperatorRequest[MoneyServices, Any], known: Sequence[str]) -> _Question:
     given = request.http.query
     show = _words(given.getall("show", []))
     for name in show:
@@ -161,7 +162,7 @@ async def _question(request: OperatorRequest[Any], known: Sequence[str]) -> _Que
     )
 
 
-async def query_of(request: OperatorRequest[Any], known: Sequence[str]) -> CostQuery:
+async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence[str]) -> CostQuery:
     """Which costs the parameters ask for. Invalid, or a Refusal, for a wrong one."""
     given = request.http.query
     by = _words(given.getall("by", []))
@@ -179,7 +180,7 @@ async def query_of(request: OperatorRequest[Any], known: Sequence[str]) -> CostQ
             raise Invalid(f"{name!r} is no dimension; costs are known by {', '.join(known)}")
     per = given.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
-    since, until, zone = times(given, request.services.installation.clock.now())
+    since, until, zone = times(given, request.shared.clock.now())
     query = CostQuery(
         since=since,
         until=until,

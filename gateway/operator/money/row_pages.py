@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import List, MemoryRows, Sort, envelope
 from gateway.operator.requests import OperatorRequest
 from spool.ledger.queries import CostQuery
@@ -23,7 +24,7 @@ _PLACE = "place"  # the only order: that of the report
 
 
 async def enveloped(
-    request: OperatorRequest[Any],
+    request: OperatorRequest[MoneyServices, Any],
     rows: Sequence[Row],
     *,
     show: Callable[[Row], Mapping[str, object]],
@@ -51,7 +52,7 @@ async def enveloped(
         max_limit=most,
     )
     asked = [(name, value) for name, value in given.items() if name in PAGING]
-    page = await envelope(listed, MemoryRows(rows), asked, secret=request.services.installation.cursor_secret)
+    page = await envelope(listed, MemoryRows(rows), asked, secret=request.shared.cursor_secret)
     rows = [row[_PLACE] for row in page.pop(root)]
     shown = await asyncio.to_thread(lambda: [show(row) for row in rows])
     return {ROWS: shown, **page, "filtering": _filtering(query, dimensions)}

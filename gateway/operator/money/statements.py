@@ -9,6 +9,7 @@ from pathlib import Path
 from gateway.configuration.sections import PULLED_SOURCES
 from gateway.errors import Refusal
 from gateway.final_costs.puller import PAUSED, RUNNING, SellerState
+from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -135,21 +136,21 @@ FINAL_COSTS: List[SellerState] = List(
 )
 
 
-async def list_final_costs(request: OperatorRequest[None]) -> Result:
-    asked = request.services.money.final_costs
+async def list_final_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
+    asked = request.services.final_costs
     return await request.list(FINAL_COSTS, MemoryRows([] if asked is None else list(await asked().states())))
 
 
-async def list_statements(request: OperatorRequest[None]) -> Result:
+async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Result:
     return await request.list(STATEMENTS, MemoryRows(list(await request.registry.statements.months())))
 
 
-async def import_statements(request: OperatorRequest[StatementFiles]) -> Result:
-    given, settings = request.body, request.services.money.reconciliation()
+async def import_statements(request: OperatorRequest[MoneyServices, StatementFiles]) -> Result:
+    given, settings = request.body, request.services.reconciliation()
     if not 0 < len(given.files) <= MAX_FILES:
         raise Invalid(f"give 1 to {MAX_FILES} files")
     paths = [local_path(request, "files", each, elsewhere=ELSEWHERE) for each in given.files]
-    now = request.services.installation.clock.now()
+    now = request.shared.clock.now()
 
     def read() -> list[ReadReport]:
         files = [_open(path, settings.max_file_bytes, now) for path in paths]
@@ -171,22 +172,22 @@ async def import_statements(request: OperatorRequest[StatementFiles]) -> Result:
     return {"imports": shown, "dry_run": given.dry_run}
 
 
-async def delete_statement(request: OperatorRequest[None]) -> Result:
+async def delete_statement(request: OperatorRequest[MoneyServices, None]) -> Result:
     id = request.word("id")
     await request.registry.statements.delete(id, actor=request.actor)
     return {"deleted": id}
 
 
-async def list_pulls(request: OperatorRequest[None]) -> Result:
-    pulls = request.services.money.statement_puller
+async def list_pulls(request: OperatorRequest[MoneyServices, None]) -> Result:
+    pulls = request.services.statement_puller
     return await request.list(PULLS, MemoryRows([] if pulls is None else list(await pulls().states())))
 
 
-async def pull_statements(request: OperatorRequest[StatementPull]) -> Result:
+async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]) -> Result:
     """Pull now. What fails is told in the state of its pull."""
-    if request.services.money.statement_puller is None:
+    if request.services.statement_puller is None:
         raise Refusal(503, "no_pulls", "no report is pulled here: the registry cannot be read")
-    puller = request.services.money.statement_puller()
+    puller = request.services.statement_puller()
     names = [request.body.name] if request.body.name is not None else puller.names
     for name in names:
         puller.check(name)

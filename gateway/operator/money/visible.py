@@ -21,7 +21,7 @@ from spool.registry.recommendations import Recommendation
 from spool.registry.views import View, dimensions
 
 
-async def visible_to(request: OperatorRequest[Any]) -> Visible:
+async def visible_to(request: OperatorRequest[Any, Any]) -> Visible:
     ledger = request.ledger
     contains = await ledger.contained()
     return Visible(
@@ -29,14 +29,14 @@ async def visible_to(request: OperatorRequest[Any]) -> Visible:
     )
 
 
-async def named_dimensions(request: OperatorRequest[Any]) -> Sequence[Derived]:
+async def named_dimensions(request: OperatorRequest[Any, Any]) -> Sequence[Derived]:
     """
     The dimensions of the organization that the person is shown, beside the built-in ones.
 
     Who may see some calls alone is shown those that his roles and the views that he sees name: definitions
     are closed.
     """
-    derived = request.services.money.ledger.derived()
+    derived = request.whole_ledger.derived()
     if not request.is_limited or not derived:
         return derived
     visible = await visible_to(request)
@@ -45,21 +45,21 @@ async def named_dimensions(request: OperatorRequest[Any]) -> Sequence[Derived]:
     return [each for each in derived if each.name in named]
 
 
-async def known_dimensions(request: OperatorRequest[Any]) -> Sequence[str]:
+async def known_dimensions(request: OperatorRequest[Any, Any]) -> Sequence[str]:
     """What the person may group and filter by, and is told when a name is none of these."""
     return (*request.ledger.own_dimensions(), *(each.name for each in await named_dimensions(request)))
 
 
-def usable_view_of(request: OperatorRequest[Any], visible: Visible, word: str) -> View:
+def usable_view_of(request: OperatorRequest[Any, Any], visible: Visible, word: str) -> View:
     """The view that a question names. Refusal 400 for one that is unknown, not visible or broken."""
     try:
         view = view_of(request.registry.views.find_any, visible, word)
     except NotThere as error:
         raise unknown_view(error) from None
-    return check_usable(request.services.money, view)
+    return check_usable(request.whole_ledger.dimensions(), view)
 
 
-def budget_of(request: OperatorRequest[Any], visible: Visible, id: str) -> SpendBudget:
+def budget_of(request: OperatorRequest[Any, Any], visible: Visible, id: str) -> SpendBudget:
     """NotThere if there is none that the person sees."""
     budget = request.registry.budgets.get(id)
     if not visible.budget(budget):
@@ -67,7 +67,7 @@ def budget_of(request: OperatorRequest[Any], visible: Visible, id: str) -> Spend
     return budget
 
 
-async def insight_of(request: OperatorRequest[Any], visible: Visible, id: str) -> Insight:
+async def insight_of(request: OperatorRequest[Any, Any], visible: Visible, id: str) -> Insight:
     """NotThere if there is none that the person sees."""
     insight = await request.registry.insights.get(id)
     if not visible.insight(insight):
@@ -75,7 +75,7 @@ async def insight_of(request: OperatorRequest[Any], visible: Visible, id: str) -
     return insight
 
 
-async def recommendation_of(request: OperatorRequest[Any], visible: Visible, id: str) -> Recommendation:
+async def recommendation_of(request: OperatorRequest[Any, Any], visible: Visible, id: str) -> Recommendation:
     """NotThere if there is none that the person sees."""
     found = await request.registry.recommendations.get(id)
     if not visible.recommendation(found):

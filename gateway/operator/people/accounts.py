@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -84,12 +85,12 @@ AUDIT: List[AuditRow] = List(
 )
 
 
-async def list_operators(request: OperatorRequest[None]) -> Result:
+async def list_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
     operators = await request.registry.operators.all()
     return await request.list(OPERATORS, MemoryRows(operators))
 
 
-async def add_operator(request: OperatorRequest[NewOperator]) -> Result:
+async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) -> Result:
     given = request.body
     is_limiting = any(role.data_access == LIMITED for role in request.registry.roles.all())
     usual = NO_ROLE if is_limiting else VIEWER
@@ -99,7 +100,7 @@ async def add_operator(request: OperatorRequest[NewOperator]) -> Result:
     return {"operator": shown(operator)}
 
 
-async def list_wider_operators(request: OperatorRequest[None]) -> Result:
+async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
     Those to whom a limited role is given and whose account shows more than it.
 
@@ -119,7 +120,7 @@ async def list_wider_operators(request: OperatorRequest[None]) -> Result:
     return await request.list(OPERATORS, MemoryRows(wider))
 
 
-async def edit_operator(request: OperatorRequest[OperatorChanges]) -> Result:
+async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges]) -> Result:
     given = request.body
     if given.status not in (None, ENABLED, DISABLED):
         raise Invalid(f"a status is {ENABLED} or {DISABLED}")
@@ -135,7 +136,7 @@ async def edit_operator(request: OperatorRequest[OperatorChanges]) -> Result:
     return {"operator": shown(operator)}
 
 
-async def remove_operator(request: OperatorRequest[None]) -> Result:
+async def remove_operator(request: OperatorRequest[PeopleServices, None]) -> Result:
     _check_not_own_account(request)
     email = request.word("email")
     await request.registry.operators.remove(email, actor=request.actor)
@@ -183,22 +184,22 @@ SESSIONS: List[Session] = List(
 )
 
 
-async def list_sessions(request: OperatorRequest[None]) -> Result:
+async def list_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
     return await request.list(SESSIONS, MemoryRows(await request.registry.operators.sessions()))
 
 
-async def end_session(request: OperatorRequest[None]) -> Result:
+async def end_session(request: OperatorRequest[PeopleServices, None]) -> Result:
     id = request.word("id")
     await request.registry.operators.end_session(id, actor=request.actor)
     return {"ended": id}
 
 
-async def list_audit(request: OperatorRequest[None]) -> Result:
+async def list_audit(request: OperatorRequest[PeopleServices, None]) -> Result:
     registry = request.registry
     return await request.list(AUDIT, StoredRows(registry.audit_page))
 
 
-def _check_not_own_account(request: OperatorRequest[Any]) -> None:
+def _check_not_own_account(request: OperatorRequest[PeopleServices, Any]) -> None:
     """NotAllowed for one's own account: the last administrator must not lock everybody out by mistake."""
     has_account = request.session is not None and request.session.operator
     if has_account and request.word("email").strip().lower() == request.actor.name:

@@ -12,6 +12,7 @@ from gateway.attempts import Buckets
 from gateway.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
+from gateway.http.holders.people import PeopleServices
 from gateway.http.requests import Result
 from gateway.operator.admission import FOLDER, set_session_cookie, speaks_https, tries_from
 from gateway.operator.body import read_bounded
@@ -24,26 +25,26 @@ _FORM = "application/x-www-form-urlencoded"
 _SIGN_IN_PAGE = "../"  # relative, for a proxy's path before it; no request says where a browser is sent to
 
 
-async def show_ways(request: OperatorRequest[None]) -> Result:
+async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
     """How people sign in here, and what the sign-in page says when one could not."""
-    provider = request.services.people.oidc
+    provider = request.services.oidc
     shown = {"name": provider.settings.name} if provider else None
     return {"provider": shown, "problems": dict(PROBLEMS)}
 
 
-async def begin_sign_in(request: OperatorRequest[None]) -> Result:
+async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
     Send the browser to the provider. Attempts are limited by address; those that succeed use nothing up, and
     one that was begun and left alone uses a part of one that failed.
     """
     services, (buckets, name) = request.services, _tries(request)
     try:
-        if services.people.oidc is None:
+        if services.oidc is None:
             raise SignInProblem("off")
         if buckets.wait_s(name):
             raise SignInProblem("attempts")
         buckets.charge(name, BEGINNING)
-        address, browser = await services.people.oidc.begin(place=name)
+        address, browser = await services.oidc.begin(place=name)
     except SignInProblem as problem:
         return _redirect(_page_with(problem))
     response = _redirect(address)
@@ -55,23 +56,21 @@ async def begin_sign_in(request: OperatorRequest[None]) -> Result:
         path=FOLDER,
         httponly=True,
         samesite="Lax",
-        secure=speaks_https(request.http, services.people),
+        secure=speaks_https(request.http, services),
     )
     return response
 
 
-async def finish_sign_in(request: OperatorRequest[None]) -> Result:
+async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
     """What the provider sends the browser back to."""
     services, http = request.services, request.http
     buckets, name = _tries(request)
     answer = {name: http.query[name] for name in ("state", "code", "iss") if name in http.query}
     try:
-        if services.people.oidc is None:
+        if services.oidc is None:
             raise SignInProblem("off")
         browser = http.cookies.get(COOKIE, "")
-        secret, session = await services.people.oidc.finish(
-            answer, browser=browser, address=request.actor.address
-        )
+        secret, session = await services.oidc.finish(answer, browser=browser, address=request.actor.address)
     except SignInProblem as problem:
         if problem.word not in ("state", "off"):  # else it was not begun, or has been paid for
             buckets.charge(name, 1 - BEGINNING)
@@ -80,13 +79,13 @@ async def finish_sign_in(request: OperatorRequest[None]) -> Result:
         buckets.charge(name, -BEGINNING)
         response = _redirect(_SIGN_IN_PAGE)
         set_session_cookie(request, response, secret, session.ends_at - session.created_at)
-    response.del_cookie(COOKIE, path=FOLDER, secure=speaks_https(http, services.people))
+    response.del_cookie(COOKIE, path=FOLDER, secure=speaks_https(http, services))
     return response
 
 
-async def end_provider_sessions(request: OperatorRequest[None]) -> Result:
+async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) -> Result:
     """Back-channel logout: the provider's signature is the sign-in of this call."""
-    provider = request.services.people.oidc
+    provider = request.services.oidc
     if provider is None:
         raise Refusal(404, "not_found", PROBLEMS["off"])
     if request.http.content_type != _FORM:
@@ -103,7 +102,7 @@ async def end_provider_sessions(request: OperatorRequest[None]) -> Result:
         raise Refusal(503, "provider_down", PROBLEMS["down"]) from error
 
 
-def _tries(request: OperatorRequest[None]) -> tuple[Buckets, str]:
+def _tries(request: OperatorRequest[PeopleServices, None]) -> tuple[Buckets, str]:
     return tries_from(request, "provider")
 
 

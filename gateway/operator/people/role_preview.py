@@ -8,6 +8,7 @@ from dataclasses import replace
 from gateway.api.measures import CURRENCY_UNIT
 from gateway.api.roles import draft_of, shown_filter
 from gateway.http.requests import Result
+from gateway.http.services import OperatorServices
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import ALL_ROWS
 from gateway.operator.admission import is_open
@@ -56,7 +57,7 @@ class RoleToPreview(RequestBody):
     replaces: str | None = None
 
 
-async def preview_role(request: OperatorRequest[RoleToPreview]) -> Result:
+async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Result:
     """Nothing is kept. The costs are those of the last 30 days."""
     given = request.body
     if given.person is None and given.role is None and not given.groups:
@@ -84,7 +85,7 @@ async def preview_role(request: OperatorRequest[RoleToPreview]) -> Result:
     }
 
 
-async def _holder(request: OperatorRequest[RoleToPreview]) -> Holder:
+async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Holder:
     given = request.body
     person = "" if given.person is None else checked_email(given.person)
     groups = await _groups(request, person) if given.groups is None else given.groups
@@ -98,7 +99,7 @@ async def _holder(request: OperatorRequest[RoleToPreview]) -> Holder:
     return Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
 
 
-async def _groups(request: OperatorRequest[RoleToPreview], person: str) -> tuple[str, ...]:
+async def _groups(request: OperatorRequest[OperatorServices, RoleToPreview], person: str) -> tuple[str, ...]:
     """Those of the OpenID provider, as it told them when the person signed in last; none if that is over."""
     sessions = await request.registry.operators.sessions()
     own = [each for each in sessions if person and each.operator and each.account == person]
@@ -106,7 +107,7 @@ async def _groups(request: OperatorRequest[RoleToPreview], person: str) -> tuple
     return () if newest is None else holder_of(newest).groups
 
 
-def _rights(request: OperatorRequest[RoleToPreview], holder: Holder) -> Rights:
+def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: Holder) -> Rights:
     given, roles, services = request.body, request.registry.roles, request.services
     if given.role is None:
         if given.replaces is not None:
@@ -114,7 +115,7 @@ def _rights(request: OperatorRequest[RoleToPreview], holder: Holder) -> Rights:
         return roles.rights(holder)
     if not given.role.name.strip():
         given.role.name = DRAFT
-    draft = checked_role_draft(draft_of(given.role), services.people.role_limits())
+    draft = checked_role_draft(draft_of(given.role), request.shared.role_limits())
     check_dimensions(dimensions(draft), services.money.ledger.dimensions())
     replaced = None if given.replaces is None else roles.find_any(given.replaces).id
     return roles.rights_with(holder, _given_to(draft, holder), replaced=replaced)
@@ -131,7 +132,9 @@ def _access(slice: LedgerSlice) -> str:
     return LIMITED if slice.parts else NO_DATA
 
 
-def _calls(request: OperatorRequest[RoleToPreview], rights: Rights) -> list[Mapping[str, str]]:
+def _calls(
+    request: OperatorRequest[OperatorServices, RoleToPreview], rights: Rights
+) -> list[Mapping[str, str]]:
     """The calls of the operator API that are open to the person, which say which pages of the console are."""
     return [
         {"method": row.methods[0], "path": row.path.removeprefix(OPERATOR_API), "summary": row.summary}
@@ -141,9 +144,9 @@ def _calls(request: OperatorRequest[RoleToPreview], rights: Rights) -> list[Mapp
 
 
 async def _seen(
-    request: OperatorRequest[RoleToPreview], sliced: SlicedLedger, slice: LedgerSlice
+    request: OperatorRequest[OperatorServices, RoleToPreview], sliced: SlicedLedger, slice: LedgerSlice
 ) -> Mapping[str, object]:
-    since, until = span(RANGE, request.services.installation.clock.now())
+    since, until = span(RANGE, request.shared.clock.now())
     known = set(sliced.dimensions())
     values = []
     for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):

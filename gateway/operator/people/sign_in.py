@@ -8,6 +8,7 @@ from functools import partial
 from gateway.attempts import Buckets
 from gateway.errors import Refusal
 from gateway.http.answers import uncached_json
+from gateway.http.holders.people import PeopleServices
 from gateway.http.requests import Result
 from gateway.mounts import console_link
 from gateway.operator.admission import FOLDER, cookie_name, set_session_cookie, speaks_https, tries_from
@@ -31,7 +32,7 @@ class NewLink(RequestBody):
     role: str = ADMIN
 
 
-async def sign_in(request: OperatorRequest[SignIn]) -> Result:
+async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     given, services = request.body, request.services
     operators = request.registry.operators
     address = request.actor.address
@@ -44,8 +45,8 @@ async def sign_in(request: OperatorRequest[SignIn]) -> Result:
     elif given.link is None and given.email is not None and given.password is not None:
         email = given.email.strip().lower()[:300]
         buckets, place = tries_from(request, "address")
-        tries = [(buckets, place), (services.people.account_sign_ins, email)]
-        turn = f"{place} {email}" if buckets is services.people.shared_sign_ins else place
+        tries = [(buckets, place), (services.account_sign_ins, email)]
+        turn = f"{place} {email}" if buckets is services.shared_sign_ins else place
         work = partial(operators.sign_in, given.email, given.password, address=address, turn=turn)
         found = await _try(tries, work)
         wrong = "e-mail or password is wrong"
@@ -74,37 +75,34 @@ async def _try(
     return found
 
 
-async def show_session(request: OperatorRequest[None]) -> Result:
+async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
     The session, what it may do and see, the version, and where telemetry goes: only who is signed in learns
     it.
     """
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
     shown = _shown(request.session) if request.session else session
-    services = request.services
     rights = {
         "permission_sets": sorted(request.rights.permission_sets),
         "roles": list(request.rights.roles),
         "is_limited": request.is_limited,
     }
     return {
-        "session": shown, "rights": rights, "version": services.installation.version,
-        "telemetry_url": services.installation.urls().telemetry,
+        "session": shown, "rights": rights, "version": request.shared.version,
+        "telemetry_url": request.shared.urls().telemetry,
     }  # fmt: skip
 
 
-async def sign_out(request: OperatorRequest[None]) -> Result:
+async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
     response = uncached_json({"session": None})
     http, services = request.http, request.services
-    response.del_cookie(
-        cookie_name(http, services.people), path=FOLDER, secure=speaks_https(http, services.people)
-    )
+    response.del_cookie(cookie_name(http, services), path=FOLDER, secure=speaks_https(http, services))
     return response
 
 
-async def make_link(request: OperatorRequest[NewLink]) -> Result:
+async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result:
     given, session = request.body, request.session
     if given.role not in BASES:
         raise Invalid("a role is one of " + ", ".join(BASES))
@@ -118,7 +116,7 @@ async def make_link(request: OperatorRequest[NewLink]) -> Result:
         )
     account = "" if session is None else session.account
     secret = await request.registry.operators.link(role=given.role, actor=request.actor, account=account)
-    return {"link": console_link(request.services.installation.urls().console, secret), "role": given.role}
+    return {"link": console_link(request.shared.urls().console, secret), "role": given.role}
 
 
 def _shown(session: Session) -> dict[str, object]:

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from gateway.api.lists.clusters import CLUSTERS, ClusterChanges, cluster_rows, one_cluster
+from gateway.http.holders.senders import SenderServices
 from gateway.http.requests import Result
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid
 
 
-async def list_clusters(request: OperatorRequest[None]) -> Result:
-    return await request.list(CLUSTERS, cluster_rows(request.services.senders.require_clusters()))
+async def list_clusters(request: OperatorRequest[SenderServices, None]) -> Result:
+    return await request.list(CLUSTERS, cluster_rows(request.services.require_clusters()))
 
 
-async def show_cluster(request: OperatorRequest[None]) -> Result:
-    return one_cluster(request.services.senders.require_clusters(), request.word("id"))
+async def show_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
+    return one_cluster(request.services.require_clusters(), request.word("id"))
 
 
-async def change_cluster(request: OperatorRequest[ClusterChanges]) -> Result:
-    clusters, id = request.services.senders.require_clusters(), request.word("id")
+async def change_cluster(request: OperatorRequest[SenderServices, ClusterChanges]) -> Result:
+    clusters, id = request.services.require_clusters(), request.word("id")
     await clusters.table.change(id, request.body.change(), request.actor)
     return one_cluster(clusters, id)
 
 
-async def delete_cluster(request: OperatorRequest[None]) -> Result:
-    clusters, id = request.services.senders.require_clusters(), request.word("id")
+async def delete_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
+    clusters, id = request.services.require_clusters(), request.word("id")
     if request.http.query.get("confirm") != id:
         raise Invalid("confirm must be the cluster's id")
     await clusters.table.delete(id, request.actor)

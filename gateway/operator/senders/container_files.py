@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -76,9 +77,9 @@ CONTAINER_FILES: List[ContainerFile] = List(
 )
 
 
-async def show_container_metrics(request: OperatorRequest[None]) -> Result:
+async def show_container_metrics(request: OperatorRequest[SenderServices, None]) -> Result:
     """Recounted from the rows, with what the limits leave."""
-    files = request.services.senders.require_container_files()
+    files = request.services.require_container_files()
     books, settings = await files.verify(), files.settings
     return {
         "container_metrics": {
@@ -94,14 +95,12 @@ async def show_container_metrics(request: OperatorRequest[None]) -> Result:
     }
 
 
-async def list_container_files(request: OperatorRequest[None]) -> Result:
-    return await request.list(
-        CONTAINER_FILES, StoredRows(request.services.senders.require_container_files().page)
-    )
+async def list_container_files(request: OperatorRequest[SenderServices, None]) -> Result:
+    return await request.list(CONTAINER_FILES, StoredRows(request.services.require_container_files().page))
 
 
-async def discard_container_file(request: OperatorRequest[Discard]) -> Result:
-    files, id = request.services.senders.require_container_files(), request.word("id")
+async def discard_container_file(request: OperatorRequest[SenderServices, Discard]) -> Result:
+    files, id = request.services.require_container_files(), request.word("id")
     file = await files.find(id)
     if request.body.confirm != file.reference:
         raise Invalid("confirm must be the reference of the file")

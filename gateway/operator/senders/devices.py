@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import STATES
+from gateway.http.holders.senders import SenderServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -124,17 +125,17 @@ UNENROLLED: List[Unenrolled] = List(
 )
 
 
-async def list_devices(request: OperatorRequest[None]) -> Result:
+async def list_devices(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _lifecycle(request)
     devices = [_row(lifecycle, device) for device in lifecycle.table.all()]
     return await request.list(DEVICES, MemoryRows(devices))
 
 
-async def list_unenrolled(request: OperatorRequest[None]) -> Result:
+async def list_unenrolled(request: OperatorRequest[SenderServices, None]) -> Result:
     return await request.list(UNENROLLED, MemoryRows(_lifecycle(request).table.unenrolled()))
 
 
-async def show_device(request: OperatorRequest[None]) -> Result:
+async def show_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _lifecycle(request)
     device = lifecycle.table.find(request.word("id"))
     if device is None:
@@ -142,12 +143,12 @@ async def show_device(request: OperatorRequest[None]) -> Result:
     return _details(lifecycle, device)
 
 
-async def admit_device(request: OperatorRequest[Admission]) -> Result:
+async def admit_device(request: OperatorRequest[SenderServices, Admission]) -> Result:
     lifecycle = _lifecycle(request)
     return _details(lifecycle, await lifecycle.admit(request.body.id, request.actor))
 
 
-async def delete_device(request: OperatorRequest[None]) -> Result:
+async def delete_device(request: OperatorRequest[SenderServices, None]) -> Result:
     id = request.word("id")
     if request.http.query.get("confirm") != id:
         raise Invalid("confirm must be the device's id")
@@ -155,29 +156,29 @@ async def delete_device(request: OperatorRequest[None]) -> Result:
     return {"deleted": id}
 
 
-async def approve_device(request: OperatorRequest[None]) -> Result:
+async def approve_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _lifecycle(request)
     return _details(lifecycle, await lifecycle.approve(request.word("id"), request.actor))
 
 
-async def revoke_device(request: OperatorRequest[None]) -> Result:
+async def revoke_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _lifecycle(request)
     return _details(lifecycle, await lifecycle.revoke(request.word("id"), request.actor))
 
 
-async def reset_device(request: OperatorRequest[None]) -> Result:
+async def reset_device(request: OperatorRequest[SenderServices, None]) -> Result:
     lifecycle = _lifecycle(request)
     return _details(lifecycle, await lifecycle.reset(request.word("id"), request.actor))
 
 
-async def label_device(request: OperatorRequest[Labels]) -> Result:
+async def label_device(request: OperatorRequest[SenderServices, Labels]) -> Result:
     lifecycle = _lifecycle(request)
     given = request.body
     return _details(lifecycle, await lifecycle.label(request.word("id"), given.labels, request.actor))
 
 
-def _lifecycle(request: OperatorRequest[Any]) -> DeviceLifecycle:
-    return request.services.senders.require_devices()
+def _lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle:
+    return request.services.require_devices()
 
 
 def _row(lifecycle: DeviceLifecycle, device: Device) -> Shown:

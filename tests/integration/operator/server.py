@@ -155,6 +155,7 @@ async def operator_server(
         money=MoneyServices(
             **registry,
             ledger=storage.ledger,
+            log=storage.log,
             billing=BillingSync(
                 storage.ledger,
                 storage.billing_hours,

@@ -1,0 +1,72 @@
+"""A handler of the operator API says which holder it works with, gets that one, and needs no other."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+
+from gateway.addresses.areas import OPERATOR_AREAS, operator_rows
+from gateway.http.holders.installation import InstallationServices
+from gateway.http.holders.spool import SpoolServices
+from gateway.http.services import OperatorServices
+from gateway.operator.address import OperatorAddress
+from gateway.operator.deliveries import list_deliveries
+from gateway.operator.requests import OperatorRequest, named_holder
+from spool.ledger.ledger import Ledger
+from spool.memory import open_spool
+from spool.registry.operators import ADMIN, Actor
+from spool.registry.roles import EVERYTHING
+from spool.settings import SpoolSettings
+from tests.moved_clock import MovedClock
+
+ROWS = [row for area in OPERATOR_AREAS for row in operator_rows(area)]
+# They look at several things at once: what has changed of any of them, all that is said of one record, every fact for
+# the detectors, the tools of assistants, what a role would open.
+OF_SEVERAL = {
+    "changes", "inspect", "list_assistant_tools", "preview_role", "relay_mcp", "set_assistant_tool", "show_record",
+    "tail",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_handler_names_one_holder(row: OperatorAddress) -> None:
+    """All of them stand together for a few alone."""
+    named = named_holder(row.handler)
+    assert (row.name in OF_SEVERAL) == (named is OperatorServices)
+    assert isinstance(named, type)
+
+
+@pytest.mark.asyncio
+async def test_a_handler_is_called_with_its_holder_alone() -> None:
+    """And with what every call has: nothing else of a server is made for it."""
+    clock = MovedClock()
+    spool = await open_spool(settings=SpoolSettings(), clock=clock)
+    ledger = cast("Ledger", None)  # it is not asked
+    request = OperatorRequest(
+        http=make_mocked_request("GET", "/console/api/deliveries"),
+        body=None,
+        services=SpoolServices(
+            log=spool.log, deliveries=spool.deliveries, streams=spool.streams, clock=clock
+        ),
+        shared=InstallationServices(registry=None, clock=clock, secret=b"secret", version="0"),
+        whole_ledger=ledger,
+        actor=Actor("ada@example.com", "local"),
+        role=ADMIN,
+        rights=EVERYTHING,
+    )
+    page = cast("dict[str, Any]", await list_deliveries(request))
+    assert [] == page["deliveries"]
+    await spool.close()
+
+
+def test_a_holder_is_found_by_its_class() -> None:
+    """What is none is refused when its area is first asked, not when its handler looks for a field."""
+    held = dict.fromkeys(("money", "people", "senders", "assistants", "installation"), cast("Any", None))
+    spool = cast("Any", SpoolServices.__new__(SpoolServices))
+    services = OperatorServices(spool=spool, **held)
+    assert services.of(SpoolServices) is spool
+    assert services.of(OperatorServices) is services
+    with pytest.raises(LookupError, match="is no holder"):
+        services.of(dict)
