@@ -21,6 +21,11 @@ DIFFERS = 0.02
 _OTHERS = "; others are missing or too many there as well, and what is of both cannot be told apart"
 
 
+_LARGE = (
+    "; kinds of their input are apart as well, and which of them are dearer large inputs cannot be told apart"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Exchange:
     """
@@ -58,20 +63,25 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
             found[group] = _Exchange(places, abs(sum(of_tiers.values())) / max(tokens[group], 1), gains)
     found = _lasting(found)
     portions: dict[Entry, Portion] = {}
+    is_mixed = False  # large inputs have changed their tier or their kind
     for group, each in found.items():
         case.left.untold_tiers.add((group.key, group.model))
         if each.is_whole:
-            portions |= _of_tiers_alone(case, each.places)
+            shared = _of_tiers_alone(case, each.places)
+            is_mixed = is_mixed or (bool(shared) and group.model in case.split.varying)
+            portions |= shared
         else:
             for meter in {meter for _, meter in each.places}:
                 portions |= _in_both(case, [place for place in each.places if place[1] == meter])
     tiers = {tier or "standard" for each in found.values() for tier in each.gains}
+    entries: list[Entry] = [(VOLUME, *place) for each in found.values() for place in each.places]
     claim = case.left.take(
         "tier_unknown",
-        [(VOLUME, *place) for each in found.values() for place in each.places],
+        case.left.with_rates(entries) if is_mixed else entries,
         sure=STRONG if all(each.is_whole for each in found.values()) else WEAK,
         evidence=f"the statement has these tokens under {named(sorted(tiers))}, the ledger under another tier"
-        + ("" if all(each.is_whole for each in found.values()) else _OTHERS),
+        + ("" if all(each.is_whole for each in found.values()) else _OTHERS)
+        + (_LARGE if is_mixed else ""),
         advice="Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`.",
         portions=portions,
     )

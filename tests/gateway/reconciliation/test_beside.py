@@ -36,6 +36,7 @@ pytestmark = pytest.mark.asyncio
         (GOOGLE, 3683996122, "half a day", "input price", SAID),
         (BEDROCK, 4103655947, "batch since", "pacific", SAID),
         (AZURE, 1190008631, "key", "local hours", SAID),
+        (GOOGLE, 203784845, "batch share", "plain cache", SAID),
     ],
 )
 async def test_two_causes(provider: str, seed: int, first: str, second: str, state: str) -> None:
