@@ -33,9 +33,10 @@ _MEASURES = {
     "cost_per_million_tokens": f"{CURRENCY_UNIT} divided by the tokens, times a million",
 }
 _CHANGES = {
-    "volume": "what would have been added if all groups had grown alike in tokens, at the old prices",
-    "mix": "what groups cost more or less because they grew more or less than the others, at the old prices",
-    "price": "a token of the same group costs more or less: other prices, more output, fewer tokens from a cache",
+    "more_calls": "more or fewer calls of a group, at its old cost of a call",
+    "larger_calls": "more or fewer tokens in each call, at the group's old cost of a token",
+    "other_kinds": "other models or kinds of tokens, such as more output, each at its old price",
+    "prices": "the same kind of token of the same model costs more or less",
     "new": "groups with calls in the later time alone",
     "gone": "groups with calls in the earlier time alone",
 }
