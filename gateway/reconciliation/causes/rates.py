@@ -122,6 +122,10 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     ]
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
+    before = {day for day in days if day < since}
+    if before and _is_apart(case, entries, before):
+        yield from _of_place(case, model, lambda cell: is_of(cell) and cell.day >= since)
+        return  # the first days have calls of one side alone, and show no price
     claim = case.left.take(
         cause,
         [entry for entry in entries if entry[2] in off],
