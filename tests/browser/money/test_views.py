@@ -45,7 +45,7 @@ def test_the_life_of_a_view(busy: Tollhouse, open_console: OpenConsole) -> None:
     expect(page.locator("tfoot td").nth(1)).to_have_attribute("title", total or "")
 
     page.get_by_role("link", name="Views", exact=True).click()
-    row.get_by_role("link").click()
+    row.get_by_role("link", name="Search", exact=True).click()
     expect(dialog).to_contain_text("model!=gpt-4.1")
     assert [] == console.audit()
     console.screenshot("views-open")
