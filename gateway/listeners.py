@@ -143,7 +143,7 @@ class Listeners:
             await self._leave(services)
         if await receivers.in_hand.close(UPLOAD_S):
             return
-        receivers.budget.cut_uploads(stopping())
+        receivers.inflight.cut_uploads(stopping())
         if not await receivers.in_hand.close(DRAIN_S):
             _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})
 

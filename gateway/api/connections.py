@@ -19,7 +19,7 @@ from gateway.api.lists.connections import CONNECTIONS, DROPS, connection_rows, d
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.errors import Refusal
 from gateway.http.answers import JSON, send_pieces
-from gateway.http.budget import Lease
+from gateway.http.inflight_bytes import Share
 from gateway.http.lists import List, MemoryRows, Rows
 from gateway.http.requests import KeyRequest, Result
 from gateway.intake.billing_connections import BillingConnections, ShownConnection
@@ -94,7 +94,7 @@ async def read_billing_drops(request: KeyRequest[None]) -> Result:
 async def read_billing_drop(request: KeyRequest[None]) -> Result:
     connections = request.services.billing_connections
     id, month = request.word("connection_id"), request.word("month")
-    return await send_month(request, connections, id, month, lease=request.lease)
+    return await send_month(request, connections, id, month, share=request.share)
 
 
 async def send_month(
@@ -103,18 +103,18 @@ async def send_month(
     id: str,
     month: str,
     *,
-    lease: Lease,
+    share: Share,
 ) -> Result:
     """
     The rows of a month as the operations left them; NotThere if there are none.
 
     A page of them for who asks for a part; else all, inflated while they are sent: a client that knows of no
-    pages must not lose rows. What this holds counts in the lease. Refusal 503 if there is no room.
+    pages must not lose rows. What this holds counts in the share of the request. Refusal 503 if there is no room.
     """
     if not _MONTH.fullmatch(month):
         raise Refusal(400, "invalid_month", "A month is written YYYY-MM.")
     drops, id = connections.drops, connections.table.get(id).id
-    lease.take((await drops.size(id, month)).held)
+    share.take((await drops.size(id, month)).held)
     hours = await drops.month(id, month)
     if not hours:
         raise NotThere("this connection has no rows of this month")

@@ -31,10 +31,10 @@ def limits(
 ) -> list[Limit]:
     """Every limit that is shown, and how much of it is used."""
     server, section, container = config.server, config.spool, config.container
-    budget = receivers.budget
+    inflight = receivers.inflight
     return [
-        Limit("server.max_inflight_bytes", server.max_inflight_bytes, budget.general.held),
-        Limit("server.small_body_reserve", server.small_body_reserve, budget.reserve.held),
+        Limit("server.max_inflight_bytes", server.max_inflight_bytes, inflight.general.held),
+        Limit("server.small_body_reserve", server.small_body_reserve, inflight.reserve.held),
         Limit("server.max_grpc_messages", server.max_grpc_messages, receivers.receiving.count),
         Limit("server.max_connections", receivers.connections.limit, receivers.connections.count),
         Limit("spool.max_bytes", section.max_bytes, stats.bytes),

@@ -34,9 +34,9 @@ from gateway.configuration.sections import Config, ConfigError, PriceSettings
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.clusters import Clusters
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.http.budget import Budget
 from gateway.http.cors import Cors
 from gateway.http.event_streams import EventStreams
+from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import Connections, connection_limit, operator_connections
 from gateway.http.listening.forwarded import TrustedProxies
 from gateway.http.receiving import ReceivingSlots
@@ -85,7 +85,7 @@ class Assembler:
         self._locks = ConnectionLocks()
         self.traces = Traces(clock)
         server = config.server
-        self.budget = Budget(
+        self.inflight = InflightBytes(
             server.max_inflight_bytes, reserve=server.small_body_reserve, small=server.small_body_bytes
         )
         self.operator_connections = operator_connections(config.server)
@@ -271,7 +271,7 @@ class Assembler:
             metrics=metrics,
             clock=self.clock,
             traces=self.traces,
-            budget=self.budget,
+            inflight=self.inflight,
             max_body_bytes=server.max_body_bytes,
             connections=Connections(connection_limit(server)),
             proxies=TrustedProxies(server.trusted_proxies),

@@ -20,7 +20,7 @@ from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
 from gateway.errors import BadPayload, Refusal
-from gateway.http.budget import Lease
+from gateway.http.inflight_bytes import Share
 from spool.turns.fair_turns import pause
 
 if sys.version_info >= (3, 14):
@@ -180,10 +180,10 @@ class _OverLimit(Exception):
 
 
 async def read(
-    request: web.Request, lease: Lease, *, max_bytes: int, setting: str = MAX_BODY, min_rate: int = 0
+    request: web.Request, share: Share, *, max_bytes: int, setting: str = MAX_BODY, min_rate: int = 0
 ) -> bytes:
     """
-    The whole body, inflated. It counts against the lease until that is closed.
+    The whole body, inflated. It counts against the share of the request until that is closed.
 
     Refusal 400 when the body is not whole, 413 when it is too large, 503 when it is too slow or too much is
     in hand. `setting` is the one that `max_bytes` comes from, empty if it is fixed. `min_rate` is in bytes a
@@ -191,12 +191,12 @@ async def read(
     needs no body.
     """
     try:
-        return await _read(request, lease, max_bytes, min_rate)
+        return await _read(request, share, max_bytes, min_rate)
     except _OverLimit:
         raise _too_large(max_bytes, setting) from None
 
 
-async def _read(request: web.Request, lease: Lease, max_bytes: int, min_rate: int) -> bytes:
+async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: int) -> bytes:
     open_inflater = inflater_of(_coding(request))
     length = request.content_length
     if length is not None and length > max_bytes:
@@ -206,26 +206,26 @@ async def _read(request: web.Request, lease: Lease, max_bytes: int, min_rate: in
         body = content.read_nowait(-1)
         if len(body) > max_bytes:
             raise _OverLimit
-        lease.take(len(body))
-        return body if open_inflater is None else await _inflate([body], open_inflater(), lease, max_bytes)
+        share.take(len(body))
+        return body if open_inflater is None else await _inflate([body], open_inflater(), share, max_bytes)
     await _let_it_come(request)
     whole = io.BytesIO()  # its getvalue() hands over the buffer without a second copy
     blocks = _Blocks()
     try:
-        await _receive(content, blocks.add if open_inflater else whole.write, lease, max_bytes, min_rate)
+        await _receive(content, blocks.add if open_inflater else whole.write, share, max_bytes, min_rate)
     except TimeoutError as error:
-        lease.check()
+        share.check()
         large = f": one of this size must come at {min_rate} bytes a second (server.min_upload_rate)"
-        why = large if lease.is_large and min_rate else ""
+        why = large if share.is_large and min_rate else ""
         raise _slow(why) from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body ended early.") from error
-    lease.check()
-    return await _inflate(blocks, open_inflater(), lease, max_bytes) if open_inflater else whole.getvalue()
+    share.check()
+    return await _inflate(blocks, open_inflater(), share, max_bytes) if open_inflater else whole.getvalue()
 
 
 async def pass_on(
-    request: web.Request, lease: Lease, write: Callable[[bytes], Awaitable[None]], *, min_rate: int = 0
+    request: web.Request, share: Share, write: Callable[[bytes], Awaitable[None]], *, min_rate: int = 0
 ) -> None:
     """
     Hand a body on in pieces while it arrives, as it comes; no more than a few of them are held.
@@ -239,18 +239,18 @@ async def pass_on(
             piece = bytes(held)
             held.clear()
             await write(piece)
-            lease.give(len(piece))
+            share.give(len(piece))
 
     if not request.content.is_eof():
         await _let_it_come(request)
     try:
-        await _receive(request.content, held.extend, lease, sys.maxsize, min_rate, drain)
+        await _receive(request.content, held.extend, share, sys.maxsize, min_rate, drain)
     except TimeoutError as error:
-        lease.check()
+        share.check()
         raise _slow("") from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body ended early.") from error
-    lease.check()
+    share.check()
     await drain(1)
 
 
@@ -295,7 +295,7 @@ class _Pace:
 async def _receive(
     content: StreamReader,
     keep: Callable[[bytes], object],
-    lease: Lease,
+    share: Share,
     max_bytes: int,
     min_rate: int,
     drain: Callable[[], Awaitable[None]] | None = None,
@@ -304,16 +304,16 @@ async def _receive(
     pace = _Pace(now(), min_rate)
     received = turn = 0
     async with asyncio.timeout(IDLE_S) as limit:
-        with lease.upload(partial(end, limit)):
+        with share.upload(partial(end, limit)):
             while data := await content.readany():
                 received += len(data)
                 if received > max_bytes:
                     raise _OverLimit
-                lease.take(len(data))
+                share.take(len(data))
                 keep(data)
                 if drain is not None:
                     await drain()
-                limit.reschedule(pace.deadline(now(), len(data), is_large=lease.is_large))
+                limit.reschedule(pace.deadline(now(), len(data), is_large=share.is_large))
                 turn += len(data)
                 if turn >= TURN:  # what comes faster than it is read never waits
                     turn = 0
@@ -326,34 +326,35 @@ def end(limit: asyncio.Timeout) -> None:
         limit.reschedule(asyncio.get_running_loop().time())
 
 
-async def _inflate(blocks: Iterable[bytes], inflater: Inflater, lease: Lease, max_bytes: int) -> bytes:
+async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, max_bytes: int) -> bytes:
     whole = io.BytesIO()
     turn = 0
     for block in blocks:
         for piece in inflater.feed(block):
             if whole.tell() + len(piece) > max_bytes:
                 raise _OverLimit
-            lease.take(len(piece))
+            share.take(len(piece))
             whole.write(piece)
             turn += len(piece)
             if turn >= TURN:
                 turn = 0
                 await pause()
-        lease.give(len(block))
+        share.give(len(block))
         if len(block) >= BLOCK:  # the members of a stream may all be empty, and each is work
             await pause()
     inflater.finish()
     return whole.getvalue()
 
 
-async def inflate_message(message: bytes, lease: Lease, *, max_bytes: int) -> bytes:
+async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> bytes:
     """
     A gRPC message before its compression, which shows in its first bytes: no request of OTLP begins with
     them.
 
-    It counts against the lease as it comes in, and as it is when it is answered. Refusals as those of `read`.
+    It counts against the share of the request as it comes in, and as it is when it is answered.
+    Refusals as those of `read`.
     """
-    lease.take(len(message))
+    share.take(len(message))
     if message.startswith(b"\x1f\x8b"):
         inflater = _Deflated("gzip")
     elif message[:1] == b"x" and _window_bits(message[:2]) == 15:
@@ -363,7 +364,7 @@ async def inflate_message(message: bytes, lease: Lease, *, max_bytes: int) -> by
     view = memoryview(message)
     blocks = (bytes(view[start : start + BLOCK]) for start in range(0, len(message), BLOCK))
     try:
-        return await _inflate(blocks, inflater, lease, max_bytes)
+        return await _inflate(blocks, inflater, share, max_bytes)
     except _OverLimit:
         raise _too_large(max_bytes, MAX_BODY) from None
 

@@ -105,8 +105,8 @@ def unguarded(row: Address, services: Services) -> Handler:
     """
 
     async def enter(request: web.Request) -> web.StreamResponse:
-        lease = services.receivers.budget.lease()
-        asked = KeyRequest(http=request, body=None, services=services, bearer=NOBODY, lease=lease)
+        share = services.receivers.inflight.share()
+        asked = KeyRequest(http=request, body=None, services=services, bearer=NOBODY, share=share)
         try:
             return await answers.give(request, await row.handler(asked), status=row.status)
         except asyncio.CancelledError:
@@ -130,18 +130,18 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
         check_parameters(request, (*row.required, *row.optional), row.repeated)
     if bearer is not NOBODY:
         await begin_work(key_party(bearer.name))
-    with receivers.budget.lease(bearer.name) as lease:
+    with receivers.inflight.share(bearer.name) as share:
         admitted: KeyRequest[object] = KeyRequest(
-            http=request, body=None, services=services, bearer=bearer, lease=lease
+            http=request, body=None, services=services, bearer=bearer, share=share
         )
         if row.body is not None:
             max_bytes, setting = _limit(row, services)
             try:
                 body = await bodies.read(
-                    request, lease, max_bytes=max_bytes, setting=setting, min_rate=receivers.min_upload_rate
+                    request, share, max_bytes=max_bytes, setting=setting, min_rate=receivers.min_upload_rate
                 )
             except (Refusal, BadPayload):
-                receivers.access.count(bearer, bytes=lease.held)  # it cost as much as one that is taken
+                receivers.access.count(bearer, bytes=share.held)  # it cost as much as one that is taken
                 raise
             # what is sent in counts as of when it began; a change, as of when it is here
             if row.body is not bytes:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.http.budget import busy
+from gateway.http.inflight_bytes import busy
 
 WAIT_S = 10.0
 MESSAGES = 4

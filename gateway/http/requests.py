@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http.answers import JSON, Pieces
-from gateway.http.budget import Lease
+from gateway.http.inflight_bytes import Share
 from gateway.http.lists import List, Rows, envelope
 from gateway.http.services import ReceiverServices, Services
 from spool.registry.operators import Actor
@@ -54,7 +54,7 @@ class KeyRequest(AdmittedRequest[Body]):
 
     services: Services
     bearer: Bearer
-    lease: Lease  # what the request holds of the bytes in hand
+    share: Share  # what the request holds of the bytes in hand
 
     @property
     def receivers(self) -> ReceiverServices:

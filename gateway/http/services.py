@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from gateway.configuration.sections import Config
     from gateway.devices.clusters import Clusters
     from gateway.devices.lifecycle import DeviceLifecycle
-    from gateway.http.budget import Budget
     from gateway.http.holders.assistants import AssistantServices
     from gateway.http.holders.installation import InstallationServices, Reloaded
     from gateway.http.holders.money import MoneyServices
     from gateway.http.holders.people import PeopleServices
     from gateway.http.holders.senders import SenderServices
     from gateway.http.holders.spool import SpoolServices
+    from gateway.http.inflight_bytes import InflightBytes
     from gateway.http.listening.connections import Connections
     from gateway.http.listening.tls import Certificate
     from gateway.intake.billing_connections import BillingConnections
@@ -59,7 +59,7 @@ class ReceiverServices:
     metrics: Metrics
     clock: Clock
     traces: Traces
-    budget: Budget
+    inflight: InflightBytes
     max_body_bytes: int
     connections: Connections  # of the listener for senders
     proxies: TrustedProxies = field(default_factory=TrustedProxies)

@@ -35,11 +35,11 @@ async def ingest(request: KeyRequest[bytes], *, format: str | None = None) -> we
     if format is None:
         format = await aside(partial(recognised, body, how=how), is_large=size > LARGE)
     outcome, reports = await decoded(
-        receivers, SentBody.of_format(format, body), request.lease, aside_above=0
+        receivers, SentBody.of_format(format, body), request.share, aside_above=0
     )
     receipt = await receivers.intake.take(outcome, request.bearer, reports)
     answering = answer_to(format, body, outcome, now=receivers.clock.now())
-    answer = await drive_aside(lambda _: answering, request.lease.take, size=size)
+    answer = await drive_aside(lambda _: answering, request.share.take, size=size)
     response = _response(answer)
     if answer.status < 300:
         response.headers[answers.RECEIPT] = answers.receipt_line(receipt)

@@ -211,7 +211,7 @@ async def _receive(request: KeyRequest[None], upload: ContainerUpload | Repeated
         length = request.http.content_length
         if length is not None and length > most:
             raise FileTooLarge(f"it is over {most} bytes (container.max_file_bytes)")
-        await bodies.pass_on(request.http, request.lease, write, min_rate=request.receivers.min_upload_rate)
+        await bodies.pass_on(request.http, request.share, write, min_rate=request.receivers.min_upload_rate)
     except FileTooLarge as error:
         raise Refusal(413, "file_too_large", f"The file was not taken: {error}.") from error
 

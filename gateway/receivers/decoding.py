@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from gateway.http.budget import Lease
+from gateway.http.inflight_bytes import Share
 from gateway.http.services import ReceiverServices
 from gateway.http.turns import LARGE, drive, drive_aside
 from gateway.normalise.formats.engine.declaration import Normalised
@@ -22,20 +22,21 @@ WORTH_A_WAY: Final = 4 * 1024
 
 
 async def decoded(
-    receivers: ReceiverServices, body: SentBody, lease: Lease, *, aside_above: int = LARGE
+    receivers: ReceiverServices, body: SentBody, share: Share, *, aside_above: int = LARGE
 ) -> Normalised:
     """
-    Normalise a body. What its items take is held by the lease. BadPayload and Refusal as of the normaliser.
+    Normalise a body. What its items take is held by the share of the request.
+    BadPayload and Refusal as of the normaliser.
 
     In this process one of more than `aside_above` bytes is read on the thread.
     """
     workers, size = receivers.workers, len(body.content)
     if workers is not None and size >= WORTH_A_WAY and (workers.has_room or size > LARGE):
         with suppress(NotDone):
-            return await workers.decode(body, receivers.options, lease.take)
+            return await workers.decode(body, receivers.options, share.take)
     options = receivers.options
     receivers.metrics.body_decoded("server")
     if size <= aside_above:
-        return await drive(body.normalise(options, lease.take))
+        return await drive(body.normalise(options, share.take))
 
-    return await drive_aside(lambda hold: body.normalise(options, hold), lease.take, size=size)
+    return await drive_aside(lambda hold: body.normalise(options, hold), share.take, size=size)

@@ -34,7 +34,7 @@ async def create_events(request: KeyRequest[bytes]) -> web.Response:
             lambda hold: read(
                 body, Allowance(options.max_items, hold), takes_ids=takes_ids, keep_tags=keep_tags
             ),
-            request.lease.take,
+            request.share.take,
             size=len(body),
         )
     if events.received and len(events.rejects) == events.received:

@@ -26,7 +26,7 @@ from gateway.first_use import imported
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import end, inflate_message
-from gateway.http.budget import Lease
+from gateway.http.inflight_bytes import Share
 from gateway.http.listening.fair_requests import address_party, begin_work, key_party
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.tls import Certificate
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Messages: TypeAlias = AsyncIterator[bytes]
 Export: TypeAlias = "Callable[[Messages, Context], Awaitable[bytes]]"
-Take: TypeAlias = "Callable[[bytes, Bearer, Lease, Context], Awaitable[bytes]]"
+Take: TypeAlias = "Callable[[bytes, Bearer, Share, Context], Awaitable[bytes]]"
 
 RECEIVE_S = 120.0  # that a message may take once its call has a slot
 LOOKAHEAD_BYTES = 64 * 1024
@@ -118,7 +118,7 @@ def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tup
         ("grpc.max_allowed_incoming_connections", max_connections),  # one more is closed at once
         # Of a message as it comes; over it RESOURCE_EXHAUSTED without RetryInfo.
         ("grpc.max_receive_message_length", max_bytes),
-        ("grpc.per_message_decompression", 0),  # it would inflate what our budget has not seen
+        ("grpc.per_message_decompression", 0),  # it would inflate what our bound on bytes has not seen
         # What is taken in for a call that does not receive yet; by itself it would guess up to megabytes for
         # each.
         ("grpc.http2.bdp_probe", 0),
@@ -176,9 +176,9 @@ def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
 
 
 def _export(signal: Signal, services: ReceiverServices) -> Take:
-    async def take(body: bytes, bearer: Bearer, lease: Lease, context: Context) -> bytes:
+    async def take(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
         otlp_http = await imported("gateway.receivers.otlp_http")
-        outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, lease=lease)
+        outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
         del body  # the records are out of it, and the commit may take a while
         receipt = await services.intake.take(outcome, bearer)
         otlp_http.refuse_when_all_malformed(outcome)
@@ -188,7 +188,7 @@ def _export(signal: Signal, services: ReceiverServices) -> Take:
     return take
 
 
-async def _drop(body: bytes, bearer: Bearer, lease: Lease, context: Context) -> bytes:
+async def _drop(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
     return b""
 
 
@@ -199,7 +199,7 @@ async def _admit(services: ReceiverServices, context: Context) -> Bearer:
     return name_device(bearer, _metadatum(context, DEVICE_ID.lower()))
 
 
-async def _receive(services: ReceiverServices, lease: Lease, bearer: Bearer, context: Context) -> bytes:
+async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, context: Context) -> bytes:
     """
     The call's one message, charged to its key and to the bytes in hand. BadPayload if there is none.
 
@@ -207,14 +207,14 @@ async def _receive(services: ReceiverServices, lease: Lease, bearer: Bearer, con
     """
     try:
         async with services.receiving.slot(bearer.name), asyncio.timeout(RECEIVE_S) as limit:
-            with lease.upload(partial(end, limit)):
+            with share.upload(partial(end, limit)):
                 message = await context.read()
     except TimeoutError:
-        lease.check()
+        share.check()
         message = grpc.aio.EOF
     if not isinstance(message, bytes):
         raise BadPayload("The call brought no message.")
-    body = await inflate_message(message, lease, max_bytes=services.max_body_bytes)
+    body = await inflate_message(message, share, max_bytes=services.max_body_bytes)
     services.access.charge(bearer, requests=0, bytes=len(body))
     return body
 
@@ -231,9 +231,9 @@ def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
             with services.in_hand:
                 bearer = await _admit(services, context)
                 await begin_work(key_party(bearer.name))
-                with services.budget.lease(bearer.name) as lease:
+                with services.inflight.share(bearer.name) as share:
                     answer = await take(
-                        await _receive(services, lease, bearer, context), bearer, lease, context
+                        await _receive(services, share, bearer, context), bearer, share, context
                     )
         except asyncio.CancelledError:
             raise

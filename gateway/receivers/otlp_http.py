@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers
-from gateway.http.budget import Lease
+from gateway.http.inflight_bytes import Share
 from gateway.http.requests import KeyRequest
 from gateway.http.services import ReceiverServices
 from gateway.normalise.otlp import Signal
@@ -33,7 +33,7 @@ async def export(signal: Signal, request: KeyRequest[bytes]) -> web.Response:
     receivers, json = request.receivers, is_json(request.http) is True
     # Nobody holds the body afterwards: the records are out of it, and the commit may take a while.
     outcome = await read_export(
-        signal, request.take_body(), json=json, receivers=receivers, lease=request.lease
+        signal, request.take_body(), json=json, receivers=receivers, share=request.share
     )
     receipt = await receivers.intake.take(outcome, request.bearer)
     refuse_when_all_malformed(outcome)
@@ -42,12 +42,12 @@ async def export(signal: Signal, request: KeyRequest[bytes]) -> web.Response:
 
 
 async def read_export(
-    signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, lease: Lease
+    signal: Signal, body: bytes, *, json: bool, receivers: ReceiverServices, share: Share
 ) -> Outcome:
     """The outcome of a request; of one with more than a few items on the thread."""
     sent = SentBody.of_export(signal, body, json=json)
     del body
-    return (await decoded(receivers, sent, lease, aside_above=SLICED)).outcome
+    return (await decoded(receivers, sent, share, aside_above=SLICED)).outcome
 
 
 async def drop_profiles(request: KeyRequest[bytes]) -> web.Response:

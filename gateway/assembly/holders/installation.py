@@ -23,7 +23,7 @@ def installation_services(
         urls=urls,
         leases=storage.leases,
         database=storage.health,
-        budget=parts.budget,
+        inflight=parts.inflight,
         copy=storage.copy,
         connections=parts.operator_connections,
         event_streams=parts.event_streams,

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from gateway.configuration.sections import AnswerSettings, Config, ServerSettings
 from gateway.errors import Refusal
-from gateway.http.budget import Budget
 from gateway.http.event_streams import EventStreams
 from gateway.http.holders.registry import WithRegistry
+from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.connections import Connections, operator_connections
 from gateway.http.questions import Questions
 from spool.installation import derived
@@ -79,7 +79,7 @@ class InstallationServices(WithRegistry):
     """
     `secret` is the installation's. `urls` is asked when they are shown, because port 0 is known only then.
     `leases` knows the gateways that share the storage, and `database` has the figures of what they share.
-    `budget` are the bytes in hand, which a large answer counts in, too. `copy` is the storage's: it fills a
+    `inflight` are the bytes in hand, which a large answer counts in, too. `copy` is the storage's: it fills a
     directory with copies for a backup. `reload` takes over the configuration in the name of somebody;
     ConfigError when it is refused. `settings` are those in effect, and `most` has the value of one that
     bounds something, by its name. `channels` are those of [[notify]].
@@ -90,7 +90,7 @@ class InstallationServices(WithRegistry):
     urls: Callable[[], Urls] = _default_urls
     leases: Leases = field(default_factory=SoleNode)
     database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
-    budget: Budget = field(default_factory=lambda: Budget(sys.maxsize))
+    inflight: InflightBytes = field(default_factory=lambda: InflightBytes(sys.maxsize))
     copy: Callable[[Path], Awaitable[None]] | None = None
     connections: Connections = field(default_factory=lambda: operator_connections(ServerSettings()))
     event_streams: EventStreams = field(

@@ -20,8 +20,8 @@ async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     connections, id, month = _connections(request), request.word("id"), request.word("month")
-    with request.shared.budget.lease(OPERATORS) as lease:
-        return await send_month(request, connections, id, month, lease=lease)
+    with request.shared.inflight.share(OPERATORS) as share:
+        return await send_month(request, connections, id, month, share=share)
 
 
 def _connections(request: OperatorRequest[MoneyServices, Any]) -> BillingConnections:

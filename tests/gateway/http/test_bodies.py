@@ -17,7 +17,7 @@ from backports import zstd
 
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
-from gateway.http.budget import Budget
+from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.listening.listener import Listener
 from tests.gateway.http import raw
 
@@ -122,7 +122,7 @@ def test_pieces_are_small_however_much_one_byte_holds() -> None:
 class Bench:
     """A server with one address that reads a body."""
 
-    budget: Budget
+    inflight: InflightBytes
     max_bytes: int
     min_rate: int = 0
     port: int = 0
@@ -133,8 +133,8 @@ class Bench:
     async def take(self, request: web.Request) -> web.Response:
         try:
             bodies.check_encoding(request)
-            with self.budget.lease(request.headers.get("Authorization", "")) as lease:
-                body = await bodies.read(request, lease, max_bytes=self.max_bytes, min_rate=self.min_rate)
+            with self.inflight.share(request.headers.get("Authorization", "")) as share:
+                body = await bodies.read(request, share, max_bytes=self.max_bytes, min_rate=self.min_rate)
                 self.sizes.append(len(body))
                 self.seen.put_nowait(len(body))
                 await self.hold.wait()
@@ -150,7 +150,7 @@ class Bench:
 
 @pytest_asyncio.fixture
 async def bench() -> AsyncIterator[Bench]:
-    made = Bench(Budget(4 * MIB), 2 * MIB)
+    made = Bench(InflightBytes(4 * MIB), 2 * MIB)
     made.hold.set()
     application = web.Application()
     application.router.add_route("*", "/", made.take, expect_handler=bodies.later)
@@ -180,7 +180,7 @@ async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 8 * MIB
-    assert 0 == bench.budget.held
+    assert 0 == bench.inflight.held
 
 
 @pytest.mark.asyncio
@@ -250,7 +250,7 @@ async def test_a_body_that_breaks_off_is_not_taken(bench: Bench) -> None:
     await writer.wait_closed()
     await bench.seen.get()
     await bench.seen.get()
-    assert ([], 0) == (bench.sizes, bench.budget.held)
+    assert ([], 0) == (bench.sizes, bench.inflight.held)
 
 
 @pytest.mark.asyncio
@@ -292,18 +292,18 @@ async def test_bytes_in_hand_are_bounded_over_all_requests(bench: Bench) -> None
         bench.hold.set()
         assert [(200, None)] * 2 == [await first, await second]
         assert (200, None) == await send()
-    assert 0 == bench.budget.held
+    assert 0 == bench.inflight.held
 
 
 def test_a_request_that_is_alone_may_use_all_that_a_body_may() -> None:
-    """A budget below server.max_body_bytes never locks a large body out for good."""
-    budget = Budget(10)
-    with budget.lease() as lease:
-        lease.take(8)
-        lease.take(100)
-        with budget.lease() as other, pytest.raises(Refusal):
+    """A inflight below server.max_body_bytes never locks a large body out for good."""
+    inflight = InflightBytes(10)
+    with inflight.share() as share:
+        share.take(8)
+        share.take(100)
+        with inflight.share() as other, pytest.raises(Refusal):
             other.take(1)
-    assert 0 == budget.held
+    assert 0 == inflight.held
 
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -323,7 +323,7 @@ async def begin(
 async def held(bench: Bench, n: int) -> None:
     """Wait until as many bytes are in hand."""
     async with asyncio.timeout(60):
-        while bench.budget.held != n:  # noqa: ASYNC110 - the budget tells nobody
+        while bench.inflight.held != n:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
 
 
@@ -341,7 +341,7 @@ async def test_an_unfinished_body_holds_what_was_sent_and_not_what_it_inflates_t
 @pytest.mark.asyncio
 async def test_an_upload_yields_to_another_key(bench: Bench) -> None:
     """A body of another key is taken at once, and the upload that held the room is told to repeat."""
-    bench.budget.general.limit = 2 * MIB
+    bench.inflight.general.limit = 2 * MIB
     reader, writer = await begin(bench, b"x" * (2 * MIB - 10), length=2 * MIB, key="slow")
     await held(bench, 2 * MIB - 10)
     answer = raw.parsed(await raw.talk(bench.port, raw.post("/", b"x" * MIB, "Authorization: other")))
@@ -357,7 +357,7 @@ async def test_a_large_body_must_come_at_a_rate(bench: Bench, monkeypatch: pytes
     slow.
     """
     monkeypatch.setattr(bodies, "SLACK_S", 0.2)
-    bench.budget.small, bench.min_rate = 1024, 10 * MIB
+    bench.inflight.small, bench.min_rate = 1024, 10 * MIB
     large, large_writer = await begin(bench, b"x" * 4096, length=MIB, key="large")
     small, small_writer = await begin(bench, b"x", length=1024, key="small")
     answer = asyncio.create_task(large.readline())

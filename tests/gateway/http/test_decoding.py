@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from gateway.http.budget import Budget
+from gateway.http.inflight_bytes import InflightBytes
 from gateway.http.services import ReceiverServices
 from gateway.http.turns import LARGE
 from gateway.normalise.formats.engine.declaration import Normalised
@@ -43,7 +43,7 @@ async def place_of(size: int, workers: Workers | None) -> tuple[int, int]:
     services = SimpleNamespace(workers=workers, options=Options(), metrics=metrics)
     body = SentBody.of_export("traces", b'{"resourceSpans": [' + b" " * (size - 21) + b"]}", json=True)
     assert size == len(body.content)
-    await decoded(cast(ReceiverServices, services), body, Budget(LARGE).lease(), aside_above=2 * LARGE)
+    await decoded(cast(ReceiverServices, services), body, InflightBytes(LARGE).share(), aside_above=2 * LARGE)
     return (0 if workers is None else workers.bodies), here["server"]
 
 

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from gateway.errors import Refusal
-from gateway.http.budget import Budget, busy
+from gateway.http.inflight_bytes import InflightBytes, busy
 from gateway.http.services import ReceiverServices
 from gateway.http.turns import LARGE, aside, drive_aside
 from gateway.monitoring.metrics import Metrics
@@ -158,7 +158,7 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(otlp, "normalise", work)
     receivers = cast(ReceiverServices, SimpleNamespace(workers=None, options=Options(), metrics=Metrics()))
     for size in (SLICED, LARGE + 1):
-        lease = Budget(LARGE).lease()
-        found = await read_export("traces", bytes(size), json=True, receivers=receivers, lease=lease)
+        share = InflightBytes(LARGE).share()
+        found = await read_export("traces", bytes(size), json=True, receivers=receivers, share=share)
         assert size == found.received
     assert [True, True, False, False] == places

@@ -18,7 +18,7 @@ from exporters.otlp import encoding
 from exporters.otlp.encoding import encode
 from exporters.otlp.spans import SpanEncoder
 from gateway.errors import BadPayload, Refusal
-from gateway.http.budget import busy
+from gateway.http.inflight_bytes import busy
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options
 from gateway.normalise.outcome import PART

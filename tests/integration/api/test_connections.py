@@ -300,17 +300,17 @@ async def test_a_month_that_is_read_counts_in_the_bytes_in_hand(serving: Serving
     drops = services.operators.money.billing_connections.drops
     size, hours = await drops.size("c-1", "2026-11"), await drops.month("c-1", "2026-11")
     assert size.held == sum(len(hour.body) for hour in hours) + len(hours[0].text)
-    budget = services.receivers.budget
-    budget.reserve.limit = 0
+    inflight = services.receivers.inflight
+    inflight.reserve.limit = 0
     by_key = manager.month_asked("c-1")
     by_operator = as_operator(serving, f"{OPERATOR_API}/connections/c-1/drops/2026-11")
     for ask in (by_key, by_operator):
-        with budget.lease("another") as lease:
-            lease.take(budget.general.limit - size.held)
+        with inflight.share("another") as share:
+            share.take(inflight.general.limit - size.held)
             status, said = await ask()
             assert (200, rows) == (status, said["billing_drop"])
-            assert lease.held == budget.held
-            lease.take(1)
+            assert share.held == inflight.held
+            share.take(1)
             status, said = await ask()
             assert (503, "busy") == (status, said["error"]["type"])
             assert "server.max_inflight_bytes" in said["error"]["message"]

@@ -187,14 +187,14 @@ async def test_a_message_is_inflated_within_the_bytes_in_hand(
     calling: Calling, compression: grpc.Compression
 ) -> None:
     """By us, who count them, and not before: 200 KiB of zeros arrive as a few hundred bytes."""
-    budget = calling.serving.app.services.receivers.budget
+    inflight = calling.serving.app.services.receivers.inflight
     body = proto_traces(*(proto_span(model="m" * 200) for _ in range(300)))
-    with budget.lease() as lease:
-        lease.take(200 * 1024)
+    with inflight.share() as share:
+        share.take(200 * 1024)
         refused = await calling.export(body, compression=compression)
         assert grpc.StatusCode.UNAVAILABLE == refused.code
     assert grpc.StatusCode.OK == (await calling.export(body, compression=compression)).code
-    assert 0 == budget.held
+    assert 0 == inflight.held
     too_large = await calling.export(bytes(300 * 1024), compression=compression)
     assert "server.max_body_bytes" in too_large.message  # gRPC's own words do not name it
 
@@ -275,14 +275,14 @@ async def test_a_key_without_the_scope_is_permission_denied(calling: Calling) ->
 async def test_bytes_in_hand_are_shared_with_http(calling: Calling, monkeypatch: pytest.MonkeyPatch) -> None:
     """One bound over HTTP and gRPC: over it UNAVAILABLE with RetryInfo."""
     server = calling.serving.app.services.receivers
-    with server.budget.lease() as lease:
-        lease.take(200 * 1024)
+    with server.inflight.share() as share:
+        share.take(200 * 1024)
         body = proto_traces(*(proto_span(model="m" * 200) for _ in range(300)))
         assert 56 * 1024 < len(body) < 256 * 1024
         reply = await calling.export(body)
     assert grpc.StatusCode.UNAVAILABLE == reply.code
     assert 1 == len(reply.details.details)
-    assert 0 == server.budget.held
+    assert 0 == server.inflight.held
 
 
 async def test_calls_are_counted_by_code(calling: Calling) -> None:

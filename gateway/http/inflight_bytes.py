@@ -38,7 +38,7 @@ class Pool:
             self.by_key.pop(key, None)
 
 
-class Budget:
+class InflightBytes:
     """The bytes of all requests in hand, in the general pool and in the reserve."""
 
     def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
@@ -46,29 +46,29 @@ class Budget:
         self.general = Pool(limit)
         self.reserve = Pool(reserve)
         self.small = small
-        self.uploads: set[Lease] = set()  # bodies that have not arrived
+        self.uploads: set[Share] = set()  # bodies that have not arrived
 
     @property
     def held(self) -> int:
         return self.general.held + self.reserve.held
 
-    def lease(self, key: str = "") -> Lease:
-        return Lease(self, key)
+    def share(self, key: str = "") -> Share:
+        return Share(self, key)
 
-    def pool_for(self, lease: Lease, n: int) -> Pool | None:
+    def pool_for(self, share: Share, n: int) -> Pool | None:
         """
-        The pool in which a lease may hold `n` bytes more; None if there is no room, and none could be made.
+        The pool in which a share may hold `n` bytes more; None if there is no room, and none could be made.
         """
-        general, reserve, total = self.general, self.reserve, lease.held + n
-        more = n if lease.pool is general else total
+        general, reserve, total = self.general, self.reserve, share.held + n
+        more = n if share.pool is general else total
         # A request that is alone may always use what max_body_bytes allows, or it could never pass.
         if general.held + more <= general.limit or general.held + n == total:
             return general
         if total <= self.small:
-            more = n if lease.pool is reserve else total
-            if reserve.of(lease.key) + more <= reserve.limit - reserve.held - more:
+            more = n if share.pool is reserve else total
+            if reserve.of(share.key) + more <= reserve.limit - reserve.held - more:
                 return reserve
-        return general if self._make_room(lease.key, more) else None
+        return general if self._make_room(share.key, more) else None
 
     def _make_room(self, key: str, n: int) -> bool:
         """
@@ -76,11 +76,11 @@ class Budget:
         not.
         """
         general = self.general
-        share = general.limit // max(2, len(general.by_key.keys() | {key}))
-        if general.of(key) + n > share:
+        entitled = general.limit // max(2, len(general.by_key.keys() | {key}))
+        if general.of(key) + n > entitled:
             return False
         short = general.held + n - general.limit
-        over = {other: held - share for other, held in general.by_key.items() if other != key}
+        over = {other: held - entitled for other, held in general.by_key.items() if other != key}
         uploads = [upload for upload in self.uploads if upload.pool is general]
         uploads.sort(key=lambda upload: (over.get(upload.key, 0), upload.held), reverse=True)
         cut = []
@@ -101,25 +101,25 @@ class Budget:
             upload.cut(reason)
 
 
-class Lease:
-    """One request's part of the budget, given back when the request is answered."""
+class Share:
+    """One request's share of the bytes in hand, given back when the request is answered."""
 
-    def __init__(self, budget: Budget, key: str) -> None:
-        self._budget = budget
+    def __init__(self, inflight: InflightBytes, key: str) -> None:
+        self._inflight = inflight
         self._cut: Refusal | None = None
         self._end_upload: Callable[[], None] = lambda: None
-        self.pool = budget.general
+        self.pool = inflight.general
         self.key = key
         self.held = 0
 
     @property
     def is_large(self) -> bool:
-        return self.held > self._budget.small
+        return self.held > self._inflight.small
 
     def take(self, n: int) -> None:
         """Hold `n` bytes more. Refusal 503 when there is no room for them, or when the upload was cut."""
         self.check()
-        pool = self._budget.pool_for(self, n)
+        pool = self._inflight.pool_for(self, n)
         if pool is None:
             raise busy()
         if pool is not self.pool:
@@ -140,11 +140,11 @@ class Lease:
         While the body arrives: the upload may be cut, then `end` is called and nothing is held any more.
         """
         self._end_upload = end
-        self._budget.uploads.add(self)
+        self._inflight.uploads.add(self)
         try:
             yield
         finally:
-            self._budget.uploads.discard(self)
+            self._inflight.uploads.discard(self)
 
     def cut(self, reason: Refusal) -> None:
         """End the upload at once; `check` raises the reason."""
@@ -157,7 +157,7 @@ class Lease:
         if self._cut:
             raise self._cut
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> Share:
         return self
 
     def __exit__(self, *exc: object) -> None:

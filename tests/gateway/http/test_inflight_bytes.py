@@ -8,23 +8,23 @@ from contextlib import ExitStack
 import pytest
 
 from gateway.errors import Refusal
-from gateway.http.budget import Budget, Lease
+from gateway.http.inflight_bytes import InflightBytes, Share
 
 
 class Senders:
     """Requests of several keys, and which of their uploads were cut."""
 
     def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
-        self.budget = Budget(limit, reserve=reserve, small=small)
+        self.inflight = InflightBytes(limit, reserve=reserve, small=small)
         self.cut: list[str] = []
         self.stack = ExitStack()
 
-    def ask(self, key: str, n: int, *, arrived: bool = False) -> Lease:
-        lease = self.stack.enter_context(self.budget.lease(key))
-        lease.take(n)
+    def ask(self, key: str, n: int, *, arrived: bool = False) -> Share:
+        share = self.stack.enter_context(self.inflight.share(key))
+        share.take(n)
         if not arrived:
-            self.stack.enter_context(lease.upload(lambda: self.cut.append(key)))
-        return lease
+            self.stack.enter_context(share.upload(lambda: self.cut.append(key)))
+        return share
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def senders() -> Iterator[Senders]:
     made = Senders(100)
     with made.stack:
         yield made
-    assert 0 == made.budget.held
+    assert 0 == made.inflight.held
 
 
 def test_a_key_may_hold_everything_while_nobody_else_asks(senders: Senders) -> None:
     """There is nothing to be fair about as long as there is room."""
     for _ in range(10):
         senders.ask("large", 10)
-    assert (100, []) == (senders.budget.held, senders.cut)
+    assert (100, []) == (senders.inflight.held, senders.cut)
     with pytest.raises(Refusal, match="in hand"):
         senders.ask("large", 1)
 
@@ -52,11 +52,11 @@ def test_an_upload_over_the_share_is_cut_for_another_key(senders: Senders) -> No
     with pytest.raises(Refusal) as refused:
         large.take(1)
     assert (503, 1) == (refused.value.status, refused.value.retry_after_s)
-    assert 50 == senders.budget.held
+    assert 50 == senders.inflight.held
 
 
 def test_a_key_within_its_share_loses_nothing(senders: Senders) -> None:
-    """Half of the budget is safe from one other key, and no more than what is needed is cut."""
+    """Half of the bytes are safe from one other key, and no more than what is needed is cut."""
     for _ in range(3):
         senders.ask("large", 20)
     senders.ask("steady", 40)
@@ -83,7 +83,7 @@ def test_a_body_that_has_arrived_is_never_cut(senders: Senders) -> None:
 
 
 def test_small_bodies_are_held_in_the_reserve() -> None:
-    """With the budget used up for good, a small body of any key passes, a larger one does not."""
+    """With the bytes used up for good, a small body of any key passes, a larger one does not."""
     senders = Senders(100, reserve=16, small=4)
     with senders.stack:
         senders.ask("large", 100, arrived=True)
@@ -93,8 +93,8 @@ def test_small_bodies_are_held_in_the_reserve() -> None:
         growing = senders.ask("third", 4)
         with pytest.raises(Refusal):
             growing.take(1)
-        assert (100, 8) == (senders.budget.general.held, senders.budget.reserve.held)
-    assert 0 == senders.budget.held
+        assert (100, 8) == (senders.inflight.general.held, senders.inflight.reserve.held)
+    assert 0 == senders.inflight.held
 
 
 def test_no_key_gets_more_of_the_reserve_than_it_leaves_free() -> None:
@@ -114,20 +114,20 @@ def test_no_key_gets_more_of_the_reserve_than_it_leaves_free() -> None:
 
 
 def test_a_small_body_that_grows_moves_to_the_general_pool() -> None:
-    """The reserve is for small bodies alone, and what a lease holds is counted once wherever it moves."""
+    """The reserve is for small bodies alone, and what a share holds is counted once wherever it moves."""
     senders = Senders(10, reserve=8, small=4)
     with senders.stack:
         first = senders.ask("first", 10)
         growing = senders.ask("second", 3)
-        assert senders.budget.reserve is growing.pool
+        assert senders.inflight.reserve is growing.pool
         first.give(10)
         growing.take(2)
-        assert (5, 0) == (senders.budget.general.held, senders.budget.reserve.held)
+        assert (5, 0) == (senders.inflight.general.held, senders.inflight.reserve.held)
 
 
 def test_every_upload_can_be_ended(senders: Senders) -> None:
     """A stop does not wait for bodies that do not come; those that have arrived are answered."""
     senders.ask("a", 10)
     senders.ask("b", 10, arrived=True)
-    senders.budget.cut_uploads(Refusal(503, "stopping", "stopping"))
-    assert (["a"], 10) == (senders.cut, senders.budget.held)
+    senders.inflight.cut_uploads(Refusal(503, "stopping", "stopping"))
+    assert (["a"], 10) == (senders.cut, senders.inflight.held)
