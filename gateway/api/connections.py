@@ -116,10 +116,12 @@ async def send_month(
     drops, id = connections.drops, connections.table.get(id).id
     share.take((await drops.size(id, month)).held)
     hours = await drops.month(id, month)
+    # first, because it refuses unknown parameters
+    page = await request.list(MONTH_ROWS, MonthRows(hours)) if request.http.query else None
     if not hours:
         raise NotThere("this connection has no rows of this month")
-    if request.http.query:
-        return await request.list(MONTH_ROWS, MonthRows(hours))
+    if page is not None:
+        return page
     behind = whole_month(sum(hour.rows for hour in hours))
     return await send_pieces(
         request.http, chain((b'{"billing_drop":',), month_text(hours), (behind,)), content_type=JSON

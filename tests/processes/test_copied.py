@@ -71,7 +71,7 @@ def test_a_shell_has_copies(tmp_path: Path) -> None:
             text=True,
         )
 
-    done = shell("tollhouse init --ask && grep ^listen tollhouse.toml", answers="127.0.0.1:9\n\n\n")
+    done = shell("tollhouse init --ask && grep ^listen tollhouse.toml", answers="127.0.0.1:9\n\n\n\n")
     assert (0, "") == (done.returncode, done.stderr)
     assert 'listen = "127.0.0.1:9"' == done.stdout.splitlines()[-1]
     done = shell("tollhouse keys show nobody; echo $?")
