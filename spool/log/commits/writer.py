@@ -27,7 +27,6 @@ GROWS_BY = 8  # the part of itself by which a group may be larger than the one b
 # had something, because then it seldom has more at once.
 REST = 8.0
 MOST_REST_S = 0.03
-BEHIND_RECORDS = 512  # SHARE_RECORDS of the group behind one of that party
 TICK_S = 1.0  # between looks at a log that is not well
 TOGETHER_S = 0.05  # what is late by less is refused together
 
@@ -94,7 +93,6 @@ class GroupWriter:
         self._lighter = asyncio.Event()  # somebody submitted who used far less than all that wait
         # the next group without one that used far less than those of the last such group
         self._heavy_not_before = 0.0
-        self._share = SHARE_RECORDS  # records of one party in the next group, while others were heard of
         self._passed_over = False  # somebody had more for the group before than fits beside another
         self._began: float | None = None  # the group in hand, or the upkeep behind it
         self._waiting: deque[_WaitingSubmission] = deque()
@@ -179,10 +177,8 @@ class GroupWriter:
         """Say when the next group may begin, behind the one in hand."""
         assert self._began is not None
         if self._is_heavy(self._in_hand):
-            self._share = SHARE_RECORDS
             self._heavy_not_before = self._loop.time() + min(MOST_REST_S, REST * took_s)
         else:
-            self._share = BEHIND_RECORDS
             self._heavy_not_before = 0.0
             self._not_before = self._began + self._gather_s if len(self._in_hand) > 1 else 0.0
 
@@ -232,7 +228,7 @@ class GroupWriter:
         beside = SHARE_RECORDS if self._passed_over else BESIDE_RECORDS
         self._passed_over = False
         for one in waiting:
-            share = beside if group and one.party is not group[0].party else self._share
+            share = beside if group and one.party is not group[0].party else SHARE_RECORDS
             is_bounded = one.party is not None and one.party.turns.commits_are_shared
             is_over = is_bounded and by_party[one.party] + one.records > share
             self._passed_over |= is_over and share == BESIDE_RECORDS
