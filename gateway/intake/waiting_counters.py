@@ -34,7 +34,7 @@ from spool.shares import HeldByKey, fullest_first
 
 LOOK_S = 5.0
 MOST_AT_ONCE = 256  # counters of one submission: some milliseconds of work, for which nobody takes turns
-TURN = 32  # groups that are read between two turns of the event loop
+TURN = 32  # counters that are read between two turns of the event loop
 LOOKED_AT = 512  # groups that are looked at between two turns
 
 _log = logging.getLogger(__name__)
@@ -335,14 +335,18 @@ class WaitingCounters:
     async def _put_on_record(self, due: dict[bytes, _Waiting]) -> None:
         everything = CounterGroup()
         of_key: dict[str, CounterGroup] = {}
-        for place, one in enumerate(due.values(), start=1):
-            if place % TURN == 0:
+        read = 0
+        for one in due.values():
+            if read >= TURN:
+                read = 0
                 await asyncio.sleep(0)
+            read += one.items
             group = _groups.decode(one.body)
             for record in group.members():
                 self._shadows.shade(record, one.at)
             everything.add(group)
             of_key.setdefault(group.key, CounterGroup()).add(group)
+        await asyncio.sleep(0)
         old, kept = self._take_backs.old(), self._kept_of(of_key)
         receipt = await self._log.append(
             Submission(
