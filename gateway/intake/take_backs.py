@@ -29,6 +29,7 @@ from spool.shares import fullest_first
 
 STEP = 1024  # records read at a time
 TURN = 64  # groups that are read between two turns of the event loop
+LOOKED_AT = 1024  # reporters that are looked at between two turns
 MOST_BEHIND = 200_000  # records looked at for a group of before a restart
 _BELIEVED_NS = 2 * 3600 * NS  # how far ahead of its arrival the ledger believes a time
 
@@ -195,8 +196,11 @@ class TakeBacks:
     async def take_back(self) -> int:
         """Correct what was counted of reporters that told calls since; how many records were corrected."""
         corrected = 0
-        for place, (key, (at, counted, version)) in enumerate(list(self._kept.items()), start=1):
-            if place % TURN == 0:
+        looked_at = 0
+        for key, (at, counted, version) in list(self._kept.items()):
+            looked_at += len(counted.reporters)
+            if looked_at >= LOOKED_AT:
+                looked_at = 0
                 await asyncio.sleep(0)
             heard = {one for one in counted.reporters if self._shadows.have_heard([one], at)}
             below, now = self._log.closed_below(AI_TELEMETRY), self._clock.now()
