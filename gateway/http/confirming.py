@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import TypeVar
+
 from gateway.errors import Refusal
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.registry import Registry
 
+T = TypeVar("T")
 SAFE_METHODS = ("GET", "HEAD")
-REFUSALS = (NotThere, NotAllowed, Refusal)
 _OF_WHAT_IS_THERE = (404, 409)
 
 
-async def confirm(
-    error: NotThere | NotAllowed | Refusal, registry: Registry | None, *, asks_change: bool
-) -> None:
+async def confirmed(work: Awaitable[T], registry: Registry | None, *, asks_change: bool) -> T:
     """
-    Before somebody who asked for a change is refused because of what is there, or is not: that is with a
-    standby. NotCertain if it is not, because a take-over may undo it.
+    Return what the work returns. A change that is refused because of what is there, or is not, is refused
+    when that is with a standby: before, it is NotCertain, because a take-over may undo it.
     """
-    if asks_change and registry is not None and _is_of_what_is_there(error):
-        await registry.confirm()
+    try:
+        return await work
+    except (NotThere, NotAllowed, Refusal) as error:
+        if asks_change and registry is not None and _is_of_what_is_there(error):
+            await registry.confirm()
+        raise
 
 
 def _is_of_what_is_there(error: NotThere | NotAllowed | Refusal) -> bool:

@@ -20,7 +20,7 @@ from gateway.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_still_open
-from gateway.http.confirming import REFUSALS, SAFE_METHODS, confirm
+from gateway.http.confirming import SAFE_METHODS, confirmed
 from gateway.http.listening.fair_requests import begin_work, key_party
 from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters
@@ -149,19 +149,20 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
             receivers.access.charge(bearer, requests=0, bytes=len(body))
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held
-        try:
-            if row.in_turn and row.takes_turn(admitted.body):
-                return await _answer_in_turn(row, admitted)
-            return await answers.give(request, await row.handler(admitted), status=row.status)
-        except REFUSALS as error:
-            asks_change = bearer is not NOBODY and request.method not in SAFE_METHODS
-            await confirm(error, services.operators.installation.registry, asks_change=asks_change)
-            raise
+        if row.takes_turn(admitted.body):
+            return await _answer_in_turn(row, admitted)
+        return await answers.give(request, await _handled(row, admitted), status=row.status)
+
+
+async def _handled(row: Address, admitted: KeyRequest[Any]) -> Result:
+    asks_change = admitted.bearer is not NOBODY and admitted.http.method not in SAFE_METHODS
+    registry = admitted.services.operators.installation.registry
+    return await confirmed(row.handler(admitted), registry, asks_change=asks_change)
 
 
 async def _answer_in_turn(row: Address, admitted: KeyRequest[Any]) -> web.StreamResponse:
     async def work() -> Result:
-        return await answers.encoded(await row.handler(admitted), status=row.status)
+        return await answers.encoded(await _handled(row, admitted), status=row.status)
 
     async def send(result: Result) -> web.StreamResponse:
         return await answers.give(admitted.http, result, status=row.status)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.errors import Refusal
-from gateway.http.confirming import REFUSALS, confirm
+from gateway.http.confirming import confirmed
 from gateway.mcp.messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -32,7 +32,7 @@ from gateway.mcp.messages import (
 from gateway.mcp.prompts import listed_prompts, prompts_of
 from gateway.mcp.resources import read_resource, resource_list, resource_templates
 from gateway.mcp.revisions import MODERN, SERVER_INFO, is_modern, negotiated
-from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolAnswer
+from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, ToolAnswer
 from gateway.mcp.tools.list import TOOLS, is_enabled, listed, offered
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 
@@ -126,7 +126,8 @@ async def _call(called: Called, asking: Asking) -> Mapping[str, object]:
     try:
         arguments = msgspec.convert(called.arguments, tool.takes)
         await asking.services.money.ledger.catch_up(asking.services.spool.log)
-        given = await _run(tool, arguments, asking)
+        registry = asking.services.installation.registry
+        given = await confirmed(tool.run(arguments, asking), registry, asks_change=tool.writes)
     except msgspec.ValidationError as error:
         mistake = f"the arguments are not what {tool.name} takes: {error}"
     except (AskedTooMuch, NotAllowed, NotThere) as error:
@@ -138,14 +139,6 @@ async def _call(called: Called, asking: Asking) -> Mapping[str, object]:
         return _answer_of(given)
     asking.told(tool.name, MISTAKEN)
     return {"content": [{"type": "text", "text": mistake}], "isError": True}
-
-
-async def _run(tool: Tool[Any], arguments: Any, asking: Asking) -> Any:
-    try:
-        return await tool.run(arguments, asking)
-    except REFUSALS as error:
-        await confirm(error, asking.services.installation.registry, asks_change=tool.writes)
-        raise
 
 
 def _why_not(name: str, asking: Asking) -> str:

@@ -21,7 +21,7 @@ from gateway.authentication.hosts import authority, host_name, is_own_name
 from gateway.configuration.sections import is_loopback
 from gateway.errors import Refusal
 from gateway.http.answers import UNCACHED, encoded, give
-from gateway.http.confirming import REFUSALS, SAFE_METHODS, confirm
+from gateway.http.confirming import SAFE_METHODS, confirmed
 from gateway.http.holders.people import PeopleServices
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.listening.fair_requests import begin_work
@@ -78,11 +78,8 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
         asks_change = row.needs is not None and request.method not in SAFE_METHODS
 
         async def work() -> Result:
-            try:
-                return await row.handler(admitted)
-            except REFUSALS as error:
-                await confirm(error, services.installation.registry, asks_change=asks_change)
-                raise
+            handled = row.handler(admitted)
+            return await confirmed(handled, services.installation.registry, asks_change=asks_change)
 
         async def send(result: Result) -> web.StreamResponse:
             return await give(request, result, status=row.status, headers=UNCACHED)

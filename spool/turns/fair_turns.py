@@ -373,10 +373,9 @@ class WorkInHand:
         if party is None:
             self._before_s += seconds
         else:
-            party.used += seconds * self.turns.weight
+            party.spend(seconds)
             party.urgent_until = now + URGENT_S
-            shorter = max(0.9 * party.step_s, LEAST_STEP_S)
-            party.step_s = seconds if seconds > shorter else shorter
+            party.step_s = max(seconds, 0.9 * party.step_s, LEAST_STEP_S)
             self.turns.last_step_s = seconds
 
 

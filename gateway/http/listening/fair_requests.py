@@ -6,16 +6,11 @@ What is refused before that, or needs no key, waits for its turn with its answer
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
-
 from aiohttp import web
 
 from gateway.attempts import neighbourhood
+from gateway.http.listening.exact_paths import Handle
 from spool.turns.fair_turns import FairTurns, current_work
-
-# of a web.Request; aiohttp says BaseRequest
-Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"
 
 
 def in_turns(turns: FairTurns, handle: Handle) -> Handle:

@@ -172,12 +172,19 @@ async def test_a_party_that_is_alone_fills_groups() -> None:
     assert [{"busy": 1}, {"busy": 1000}] == groups.groups
 
 
-async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its next group waits, and who used far less does not wait for that."""
+@pytest.fixture
+def endless_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who must rest behind a group has no further one in this test."""
     monkeypatch.setattr(writer_module, "REST", 1e9)
     monkeypatch.setattr(writer_module, "MOST_REST_S", 3600.0)
+
+
+rests_for_ever = pytest.mark.usefixtures("endless_rests")
+
+
+@rests_for_ever
+async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn() -> None:
+    """Its next group waits, and who used far less does not wait for that."""
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
@@ -195,10 +202,9 @@ async def test_behind_a_group_of_one_that_used_far_more_others_have_their_turn(
     assert 41 == sum(group.get("busy", 0) for group in groups.groups)
 
 
-async def test_who_used_little_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+@rests_for_ever
+async def test_who_used_little_waits_for_nobody() -> None:
     """A party that has just come used nothing at all: that makes no flood of what another one sends."""
-    monkeypatch.setattr(writer_module, "REST", 1e9)
-    monkeypatch.setattr(writer_module, "MOST_REST_S", 3600.0)
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
@@ -211,10 +217,9 @@ async def test_who_used_little_waits_for_nobody(monkeypatch: pytest.MonkeyPatch)
     assert 4 == len(groups.groups)
 
 
-async def test_behind_a_small_party_another_need_not_rest_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+@rests_for_ever
+async def test_behind_a_small_party_another_need_not_rest_longer() -> None:
     """It seldom has more at once."""
-    monkeypatch.setattr(writer_module, "REST", 1e9)
-    monkeypatch.setattr(writer_module, "MOST_REST_S", 3600.0)
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
@@ -227,10 +232,9 @@ async def test_behind_a_small_party_another_need_not_rest_longer(monkeypatch: py
     assert [{"small": 1}, {"busy": 1}] * 3 == groups.groups
 
 
-async def test_parties_that_used_alike_do_not_rest_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+@rests_for_ever
+async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
     """Nobody waits for a request that may not come, unless it would be of one that used far less."""
-    monkeypatch.setattr(writer_module, "REST", 1e9)
-    monkeypatch.setattr(writer_module, "MOST_REST_S", 3600.0)
     turns, groups = FairTurns(), HeldGroups()
     groups.go_on.set()
     writer = GroupWriter(groups.commit, groups.between)
