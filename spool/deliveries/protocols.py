@@ -155,7 +155,10 @@ class Deliveries(Protocol):
         ...
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
-        """What waits to be settled by hand, oldest first; its entries are kept as long as it does."""
+        """
+        Return the deliveries that wait to be settled by hand, oldest first; their entries are kept until
+        then.
+        """
         ...
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
@@ -185,7 +188,10 @@ class Deliveries(Protocol):
         ...
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
-        """What partial successes named, newest first; the newest of each route are kept."""
+        """
+        Return the items that upstreams named in partial successes, newest first; the newest of each route are
+        kept.
+        """
         ...
 
     async def dead_retry(self, ids: Sequence[int]) -> int:

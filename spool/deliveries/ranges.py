@@ -12,7 +12,7 @@ def count(span: Range) -> int:
 
 
 def clipped(ranges: Iterable[Range], to: Range) -> Iterator[Range]:
-    """What of the ranges lies inside of another one."""
+    """Cut ranges to the part inside another range."""
     for first, last in ranges:
         if first <= to[1] and last >= to[0]:
             yield max(first, to[0]), min(last, to[1])

@@ -45,7 +45,7 @@ def check_drop(route: StoredRoute) -> None:
 
 
 def backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
-    """Of the deliveries of one route."""
+    """Sum what a route has still to deliver."""
     stored = list(deliveries)
     found = [delivery for delivery in stored if delivery.state == OPEN]
     own = [delivery for delivery in found if not delivery.replay]

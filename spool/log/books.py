@@ -187,8 +187,8 @@ def terms_of_damaged(
     counters: TermSums, recounted: TermSums, routes: Mapping[str, Mapping[str, int]]
 ) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]] | None:
     """
-    What commit rows counted whose terms cannot be read, and the part of it that no counter has: the records
-    that they kept. None if the books would not balance with it: then more is wrong than these rows.
+    Find the part of damaged commit rows that no counter has, and what the rows had counted: the records that
+    are still kept. None if the books would not balance with it: then more is wrong than these rows.
     """
     known = {key: n for key, n in counters.items() if key[1] not in (*BY_KEEPING, KEPT)}
     lacking = Counter({key: known.get(key, 0) - recounted.get(key, 0) for key in {*known, *recounted}

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 
 def often(most: int) -> int:
-    """How many places are for what was seen most often."""
+    """Return how many of the places go to the most frequent names."""
     return most // 2
 
 

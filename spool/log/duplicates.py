@@ -126,7 +126,8 @@ class DuplicateIndex:
 
     def whereabouts(self, identity: bytes) -> Whereabouts | None:
         """
-        Where to look for a record; None for an id that is not among those kept, or none of a call or event.
+        Return the places and times where a record may be; None for an id that is not remembered or belongs to
+        no call or event.
         """
         id = self.id_of(identity)
         found = self._newest.get(id)
@@ -160,7 +161,7 @@ class DuplicateIndex:
         return id in self._newest
 
     def load(self, runs: Iterable[IdRun], through: Mapping[str, int], covered_since: float) -> None:
-        """What the disk had when the process started."""
+        """Fill the index with the runs that were on disk when the process started."""
         for run in runs:
             self._runs.setdefault(run.hour, []).append(run)
             self._in_runs += len(run.ids)
@@ -292,14 +293,16 @@ class DuplicateIndex:
         return len(self._newest) + self._in_runs
 
     def covers_s(self, now: float) -> float:
-        """How far back the window reaches now: less than the setting when the bound on ids cut it."""
+        """
+        Return the seconds that the window reaches back; less than the setting if the bound on ids cut it.
+        """
         return min(self._window_s, max(0.0, now - self.covered_since))
 
     def runs(self) -> list[IdRun]:
         return [run for runs in self._runs.values() for run in runs]
 
     def runs_by_hour(self) -> dict[int, list[IdRun]]:
-        """As they are now: lists of their own."""
+        """Copy the lists of runs, so that a caller may read them while the index changes."""
         return {hour: list(runs) for hour, runs in self._runs.items()}
 
     def is_in_runs(self, id: int, hour: int) -> bool:
@@ -459,7 +462,7 @@ def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
 
 
 def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
-    """As `hours_of`, by the start of the call."""
+    """Return the hour of an id and the hours to look in, as `hours_of` does, for a call with a start."""
     age = now_ns - start_time
     if age < _TOO_FAR_AHEAD_NS:
         return hours_before(None, now_ns)
@@ -478,7 +481,8 @@ def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
 
 def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
     """
-    As `hours_of`, without a start: by the end of the call, else by its arrival; it began in the day before.
+    Return the hours to look in, for a call without a start: from the hour of its end or arrival back through
+    one day.
     """
     arrival = now_ns // HOUR_NS
     if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:

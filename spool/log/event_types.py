@@ -74,5 +74,5 @@ class EventTypes:
             del self._seen[type]
 
     def rows(self) -> Sequence[EventType]:
-        """By name."""
+        """Return the types that were seen, sorted by name."""
         return sorted(self._seen.values(), key=lambda seen: seen.type)

@@ -31,7 +31,7 @@ class Expecting(Protocol):
 
 
 def as_read(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
-    """That all these keys are still as they were found, those without a report too."""
+    """Expect every key to be as it was when it was read, also those that had no report."""
     return [Expectation(key, version_of(found.get(key))) for key in sorted(set(keys))]
 
 

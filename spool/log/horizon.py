@@ -52,7 +52,8 @@ class WaitingReaders:
 
     async def changes(self, topic: str) -> AsyncIterator[int]:
         """
-        What is closed now, and again whenever that is another: fewer, if memory was read again, then more.
+        Yield the closed horizon now, and each time it moves. After memory was read again it may be lower,
+        then higher.
         """
         seen = 0
         while True:
@@ -115,7 +116,7 @@ class Horizon:
             self._move({topic: min(below, highest)})
 
     def freeze(self) -> dict[str, int]:
-        """What is closed now, and stays the answer until `thaw`."""
+        """Return the horizon of each topic and keep this answer until `thaw`."""
         closed = self.closed()
         self._frozen = True
         return closed

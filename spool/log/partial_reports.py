@@ -74,15 +74,20 @@ class PartialReports(Protocol):
     async def find(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
     ) -> Mapping[bytes, PartialReport]:
-        """What is kept under some keys, and under those that begin with one of `under`."""
+        """
+        Return the reports that are stored under these keys, and under keys with one of the prefixes in
+        `under`.
+        """
         ...
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
-        """Of one kind, the first that were last reported at or before a time, oldest first."""
+        """
+        Return the first `most` reports of one kind that were last reported at or before a time, oldest first.
+        """
         ...
 
     async def count(self, kind: bytes) -> tuple[int, int]:
-        """How many are kept of one kind, and the bytes of their bodies."""
+        """Return the number of stored reports of one kind and the bytes of their bodies."""
         ...
 
 

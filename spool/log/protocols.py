@@ -72,7 +72,9 @@ class Log(ReadableLog, Protocol):
     async def read(
         self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
     ) -> Sequence[Entry]:
-        """As of every reader; `with_open` also records that are open, as they are by now."""
+        """
+        Read entries as readers see them; `with_open` adds the records that are open, in their present state.
+        """
         ...
 
     async def append(self, submission: Submission) -> Receipt:
@@ -80,7 +82,7 @@ class Log(ReadableLog, Protocol):
         ...
 
     def whereabouts(self, id: bytes) -> Whereabouts | None:
-        """Where the record of an id is, as far as the duplicate window knows; None when it does not."""
+        """Return the place of a record if the duplicate window knows its id; else None."""
         ...
 
     def knows_request(self, request: RequestNames) -> bool:
@@ -91,7 +93,7 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def receipt(self, receipt_id: str) -> Mapping[str, object]:
-        """What became of a submission; NotThere for an id that this log did not seal."""
+        """Return the fate of a submission's records; NotThere for an id that this log did not seal."""
         ...
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:

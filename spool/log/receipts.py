@@ -77,7 +77,8 @@ async def receipt_view(
     oldest: Callable[[str], Awaitable[int]],
 ) -> dict[str, Any]:
     """
-    What an operator is shown of a receipt. `find` reads a commit, `oldest` the lowest number kept of a topic.
+    Answer an operator's question about a receipt. `find` reads a commit, `oldest` the lowest number kept of a
+    topic.
 
     NotThere for a receipt of another installation or one that is no longer kept.
     """
@@ -106,7 +107,10 @@ async def receipt_view(
 def _view(
     receipt_id: str, terms: Terms, *, committed_at: float, closed_below: int, oldest: int
 ) -> dict[str, Any]:
-    """What an operator is shown of a submission; `oldest` is the lowest number that is kept of its topic."""
+    """
+    Describe a submission and the state of its records; `oldest` is the lowest number that is kept of its
+    topic.
+    """
     return {
         "id": receipt_id,
         "topic": terms.topic,
@@ -142,7 +146,9 @@ def _whole(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[
 
 
 def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
-    """What became of a submission's new records: `known` when it had none, `open`, `kept` or `removed`."""
+    """
+    Return the state of a submission's new records: `known` if it had none, else `open`, `kept` or `removed`.
+    """
     if not terms.accepted:
         return "known"
     if terms.last < oldest:

@@ -84,7 +84,7 @@ class DrainRate:
             self._samples = [*self._samples[-9:], (now, progress)]
 
     def spool_full(self) -> SpoolFull:
-        """What a sender is answered when `spool.max_bytes` are in use."""
+        """Make the error that senders get while `spool.max_bytes` are in use."""
         return SpoolFull("the spool is full (spool.max_bytes)", retry_after_s=self.retry_after_s(ROOM))
 
     def retry_after_s(self, share: float) -> int:

@@ -62,7 +62,7 @@ def merge(one: array[int], other: array[int]) -> array[int]:
 
 
 def count_repeats(runs: Sequence[array[int]]) -> int:
-    """How many ids are in more than one run: calls that came again beyond what a lookup covers."""
+    """Count the ids that stand in more than one run: calls that came again outside the reach of a lookup."""
     repeats = 0
     for low in range(SLICES):
         ids = [id for run in runs for id in _slice(run, low)]

@@ -18,7 +18,7 @@ def shape_of(names: Iterable[str]) -> str:
 
 
 def row(shape: str, count: int, last_seen: float) -> dict[str, Any]:
-    """As `Log.unrecognised` answers."""
+    """Make one row of the answer of `Log.unrecognised`."""
     return {"names": shape.split(SEPARATOR), "count": count, "last_seen": last_seen}
 
 
@@ -36,6 +36,6 @@ class Shapes:
             del self._seen[shape]
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        """Most frequent first."""
+        """Return the shapes, most frequent first."""
         found = sorted(self._seen.items(), key=lambda item: (-item[1][0], item[0]))
         return [row(shape, count, last_seen) for shape, (count, last_seen) in found]

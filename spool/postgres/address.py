@@ -52,7 +52,7 @@ def read_dsn(settings: StorageSettings) -> str:
 
 
 def read_secret(settings: StorageSettings) -> bytes:
-    """The installation's secret."""
+    """Read the installation's secret from its file."""
     path = settings.secret_file
     try:
         secret = path.read_bytes() if path else b""

@@ -61,7 +61,7 @@ async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
 
 
 async def status(storage: StorageSettings) -> Mapping[str, object]:
-    """What the storage is, and whether it may keep anything."""
+    """Describe the database and its standbys, and say if it may accept records."""
     async with _opened(storage) as database:
         began = time.perf_counter()
         server, standbys, connected, size = await database.read(
@@ -118,8 +118,8 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
 
 async def lost(storage: StorageSettings, directory: Path) -> Sequence[str]:
     """
-    What the node of a data directory was confirmed, and the database has no more; by the files of that
-    directory.
+    Return a sentence for each loss: commits that this node was told are confirmed, and that the database no
+    longer has.
     """
     async with _opened(storage) as database:
         if not await found_version(database):

@@ -35,7 +35,9 @@ class PostgresClusters(SqlClusters):
     async def write(
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
     ) -> None:
-        """What another process changed of the row, and this one did not, stays."""
+        """
+        Write a cluster and keep the changes that another process made to its row since it was read here.
+        """
         known = self._known.get(cluster.id)
 
         def work(on: Connection) -> Cluster:

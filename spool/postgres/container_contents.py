@@ -101,7 +101,7 @@ class PostgresDraft:
             await self._add(len(self._waiting))
 
     async def keep(self) -> None:
-        """What was kept under the id before goes."""
+        """Replace the content that was stored under this id by the draft."""
         database = self._database
         values = {"id": self._id, "draft": self._draft, "now": database.now()}
 

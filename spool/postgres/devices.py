@@ -149,7 +149,10 @@ class PostgresDevices:
         return moved | {device.id: device for device in map(self._remember, newest)}
 
     async def _commit(self, work: Callable[[Connection], T], *, needs_standby: bool) -> T:
-        """Where the connection was lost at COMMIT `work` is done again: it finds what stands of it."""
+        """
+        Run `work` in a transaction, and again if the connection is lost at COMMIT: it then finds what was
+        written before.
+        """
         until, unknown = math.inf, None
         while True:
             try:
@@ -195,8 +198,8 @@ class PostgresDevices:
 
     def _over(self, connection: Connection, new: Sequence[str], conditions: WriteConditions) -> Sequence[str]:
         """
-        Those that are too many. Whoever adds devices holds the registry's head, so nobody else does
-        meanwhile.
+        Return the new devices above the limit. The caller holds the registry's head, so nobody else adds
+        devices meanwhile.
         """
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:
@@ -269,7 +272,9 @@ class PostgresDevices:
 
 
 def _facts(device: Device) -> Device:
-    """What other processes hear of at once; they hear of the rest within seconds."""
+    """
+    Return the part of a device that other processes must hear of at once; they see the rest within seconds.
+    """
     return replace(
         device, last_seen=0.0, last_heartbeat=None, last_telemetry=None, heartbeat=b"", clock_offset_s=None, version=0,
         sent_version=0,

@@ -155,7 +155,7 @@ class PostgresLeases:
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """See `spool.leases`."""
+        """Run `work` on the one node that holds the lease, as `spool.leases` describes."""
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep(), name="leases")
         self._asked.set()
@@ -317,7 +317,7 @@ class PostgresLeases:
         )
 
     def _holders(self, connection: Connection) -> tuple[dict[str, UUID | None], dict[str, int]]:
-        """By lease, the session that has it or had it last, and how often it was woken."""
+        """Return the session that holds each lease or held it last, and how often each lease was woken."""
         rows = self._execute(connection, LEASES).fetchall()
         return {name: node for name, node, _ in rows}, {name: woken for name, _, woken in rows}
 
@@ -362,7 +362,7 @@ class PostgresLeases:
 
 
 def _share(wanted: Mapping[UUID, frozenset[str]]) -> int:
-    """How many leases a gateway holds at most, while all that want some are there."""
+    """Return how many leases a gateway holds at most, while every gateway that wants some is there."""
     names = frozenset[str]().union(*wanted.values())
     return ceil(len(names) / max(1, sum(bool(wants) for wants in wanted.values())))
 

@@ -125,7 +125,7 @@ async def migrate(
 async def try_to_migrate(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
-    """As `migrate`; BeingMigrated where another process has the tables for long."""
+    """Migrate the tables, as `migrate` does; BeingMigrated if another process holds them for long."""
     found, oldest_node = await database.read(lambda connection: _versions(database, connection))
     check_version(found, oldest_node, len(versions))
     if found >= len(versions):

@@ -79,7 +79,10 @@ async def open_spool(
     reports, heard = PostgresPartialReports(database), PostgresHeard(database)
 
     def move(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
-        """What else a commit changes, in its transaction: what is read for it is asked at once."""
+        """
+        Ask for all that the commit's other tables need, and return the function that writes them in its
+        transaction.
+        """
         follow_streams = streams.follow(connection, database, submissions)
 
         def write(plan: Plan) -> None:

@@ -56,7 +56,10 @@ class PostgresStreamRows(SqlStreamRows):
         super().__init__(self._pipelined)
 
     def ask(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
-        """What these operations are about is read; call what is returned once the pipeline is over."""
+        """
+        Ask for the streams and totals of these operations; call the returned function once the pipeline is
+        over.
+        """
         names = sorted({one.stream for one in operations})
         rows = self._pipelined.ask(_NAMED, names=names)
         sums = {
@@ -128,10 +131,10 @@ def follow(
     connection: Connection, database: Database, submissions: Sequence[Submission]
 ) -> Callable[[Plan], None] | None:
     """
-    What a commit's operations do to the totals, in its transaction, which holds the head.
+    Apply the cost-stream operations of a commit to the totals, in its transaction, which holds the head.
 
-    What they are about is asked at once; what is returned writes, once the commit is planned. None: there are
-    none.
+    Their streams and totals are asked at once. The returned function writes the totals once the commit is
+    planned; None if the submissions have no operations.
     """
     told = _operations(record for one in submissions if one.topic == UNIT_COST for record in one.records)
     if not told:

@@ -115,7 +115,10 @@ class SqlBillingDrops:
         return dict(await self._all(_NEWEST))
 
     async def forget(self, connection: str) -> None:
-        """As `trim`, without asking for a standby: what comes back goes again, and nothing of it leaves."""
+        """
+        Forget the drops of a connection, without asking for a standby: if they come back they are removed
+        again, and none of them leaves.
+        """
         await self._remove_each(_OF_CONNECTION, connection=connection)
 
     async def trim(self, before: str) -> int:
@@ -142,7 +145,7 @@ class SqlBillingDrops:
 
 
 def follow(connection: SqlConnection, plan: Plan) -> None:
-    """What a commit's drops do to the months, in its transaction."""
+    """Apply the billing drops of a commit to their months, in its transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
         taken = [each for each in records if isinstance(each, BillingDrop)]

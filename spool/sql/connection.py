@@ -28,7 +28,7 @@ class SqlConnection(Protocol):
         ...
 
     def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]:
-        """Return every row."""
+        """Run a statement and return its rows."""
         ...
 
     def one(self, statement: str, /, **values: object) -> Any:

@@ -95,7 +95,7 @@ class SqlContainerRows:
         return await self._files(statement, **_place(identity), limit=limit, now=now, kind=kind, key=key)
 
     async def confirm(self) -> None:
-        """What can be read is on the disk."""
+        """Do nothing: all that can be read is on the disk."""
 
     async def write(
         self,

@@ -222,7 +222,7 @@ class Database:
 
     @property
     def flush_seconds(self) -> float:
-        """How long the last COMMIT took: the write of the log and its flush."""
+        """Return the duration of the last COMMIT: the write of the log and its flush."""
         return self._writer.flush_seconds
 
     def is_in_place(self) -> bool:
@@ -247,7 +247,7 @@ class Database:
 
     @property
     def busy_s(self) -> float:
-        """How long the writing connection has been at what it does now; 0 when it does nothing."""
+        """Return how long the writing connection has been at its present work; 0 when it is idle."""
         began = self._writer.began
         return 0.0 if began is None else time.monotonic() - began
 

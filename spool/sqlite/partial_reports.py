@@ -53,7 +53,9 @@ class SqlitePartialReports:
 def find(
     connection: sqlite3.Connection, keys: Collection[bytes], *, under: Collection[bytes] = ()
 ) -> dict[bytes, PartialReport]:
-    """What is kept under some keys, and under those that begin with one of `under`."""
+    """
+    Return the reports that are stored under these keys, and under keys with one of the prefixes in `under`.
+    """
     rows = [row for key in keys for row in connection.execute(_ONE, (key,))]
     rows += [row for begin in under for row in connection.execute(_UNDER, (begin, len(begin), begin))]
     return {row[0]: PartialReport(*row) for row in rows}

@@ -93,7 +93,7 @@ async def is_damage(database: Database, error: BaseException | None) -> bool:
 
 @contextmanager
 def damage_remembered(directory: Path) -> Iterator[None]:
-    """What fails over damage sets the marker, so that opening again salvages, and is SpoolDamaged."""
+    """Turn an error of damage into SpoolDamaged and set the marker, so that the next start salvages."""
     try:
         yield
     except sqlite3.Error as error:

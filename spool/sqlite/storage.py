@@ -29,7 +29,7 @@ from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 
 async def open_storage(options: StorageOptions) -> Storage:
-    """See `spool.engines.open_storage`."""
+    """Open the storage in a data directory, as `spool.engines.open_storage` describes."""
     try:
         return await _open(options)
     except sqlite3.Error as error:

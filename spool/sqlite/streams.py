@@ -38,7 +38,7 @@ async def open_streams(database: Database, clock: Clock) -> SqlStreams:
 
 
 def follow(connection: sqlite3.Connection, plan: Plan) -> None:
-    """What a commit's operations do to the totals, in its transaction."""
+    """Apply the cost-stream operations of a commit to the totals, in its transaction."""
     records = plan.records.get(UNIT_COST)
     if not records:
         return

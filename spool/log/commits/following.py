@@ -83,7 +83,7 @@ def pack_ids(plan: Plan) -> bytes:
 
 
 def pack_new_ids(new: NewIds) -> bytes:
-    """As `unpack_ids` reads them."""
+    """Pack the ids of a commit and their places, with a checksum; `unpack_ids` reads them."""
     if not new.ids:
         return b""
     ids, places = array("Q", new.ids), array("q", new.places)
@@ -186,8 +186,8 @@ class Following:
 
     def closed_at(self, now: float, *, durable: float = inf) -> ByTopic:
         """
-        What is closed at a moment, of the commits up to `durable`; never less than the newest row says,
-        unless all is closed at once.
+        Return the first open numbers at a moment, by the commits up to `durable`; never less than the newest
+        row says, unless records close at once.
         """
         with self._lock:
             if not self._hold_s:
@@ -204,8 +204,8 @@ class Following:
 
     def unconfirmed(self) -> tuple[float, int]:
         """
-        Of the commits that may not outlive the loss of the machine: seconds between the first and the last,
-        and bytes.
+        Measure the commits that may not outlive the loss of the machine: seconds between the first and the
+        last, and their bytes.
         """
         with self._lock:
             self._forget_confirmed()

@@ -119,7 +119,7 @@ class GroupWriter:
 
     @property
     def in_hand_s(self) -> float:
-        """How long the group in hand has taken so far; 0 between groups."""
+        """Return how long the pending group has taken so far; 0 between groups."""
         return 0.0 if self._began is None else self._loop.time() - self._began
 
     async def append(self, submission: Submission) -> Receipt:

@@ -51,7 +51,7 @@ class EntryCache:
             return entry
 
     def entries(self, topic: str) -> dict[int, CachedEntry]:
-        """By their first numbers."""
+        """Return the cached entries of a topic by their first numbers."""
         with self._lock:
             return {first: entry for (of, first), entry in self._kept.items() if of == topic}
 
@@ -66,8 +66,8 @@ class EntryCache:
 
     def records(self, entry: CachedEntry, begin: int, end: int) -> list[Record | None]:
         """
-        Those at the places from `begin` until before `end`, none of them None; EntryUnreadable for a damaged
-        one.
+        Return the records at the places from `begin` until before `end`, decoding those that were not read
+        before. EntryUnreadable for a damaged one.
         """
         found = entry.decoded[begin:end]
         if None not in found:
@@ -91,7 +91,7 @@ class EntryCache:
                     self._remove(topic, first)
 
     def clear(self) -> None:
-        """What was read is not what is kept any more."""
+        """Drop every entry: what is on disk has changed."""
         with self._lock:
             for topic, first in list(self._kept):
                 self._remove(topic, first)

@@ -65,12 +65,12 @@ def seal(packed: bytes, place: str) -> EntryBody:
 
 
 def entry_place(topic: str, first: int, count: int) -> str:
-    """What the checksum of an entry covers beside its bytes."""
+    """Name the place of an entry, which its checksum covers together with its bytes."""
     return f"{topic}:{first}:{count}"
 
 
 def amendment_place(topic: str, number: int) -> str:
-    """What the checksum of an amendment covers beside its bytes."""
+    """Name the record that an amendment belongs to, which its checksum covers together with its bytes."""
     return f"{topic}:{number}"
 
 
@@ -126,7 +126,7 @@ def record(raw: msgspec.Raw) -> Record:
 
 
 def pack_fields(fields: Mapping[str, Any]) -> bytes:
-    """An amendment's fields."""
+    """Encode the fields that an amendment adds to its record."""
     return _encoder.encode(fields)
 
 

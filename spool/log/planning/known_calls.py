@@ -219,11 +219,11 @@ class KnownCalls:
         self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """
-        Of each side that the report is the first to tell, the call on the other side: one, also of many
+        Yield the other call of each pair whose link this report is the first to name, one call for all its
         names.
 
-        With the names under which the pair is known from then on, where names of a side fit several of the
-        other.
+        Each comes with the names under which the pair is known from then on, if names of one side fit several
+        of the other.
         """
         sides = set()
         for own, other in links:
@@ -259,7 +259,7 @@ class KnownCalls:
         return True
 
     def _compared(self, topic: str, known: Inference, record: Inference) -> dict[str, Any]:
-        """What a report adds to a record; whether the two agree is counted."""
+        """Return the fields that a report adds to a record; a disagreement between the two is counted."""
         if disagree(known, record):
             self._terms.conflict += 1
             self._plan.conflicts.add(topic, known, record)

@@ -54,7 +54,7 @@ class Planner:
 
     @property
     def next_numbers(self) -> Mapping[str, int]:
-        """By topic, the number that the next new record gets."""
+        """Return the number that the next new record of each topic gets."""
         return dict(self._next)
 
     def begin(self, next_numbers: Mapping[str, int]) -> None:
@@ -80,7 +80,7 @@ class Planner:
     def plan(
         self, group: Sequence[Submission], reader: PlanReader, closed_below: Mapping[str, int], now: float
     ) -> Plan:
-        """What the group becomes. `closed_below` is the horizon as it was frozen for this commit."""
+        """Plan the commit of a group. `closed_below` is the horizon as it was frozen for this commit."""
         failed = stale(group, reader.partial_report)
         gone = ended(group, reader.partial_report) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)

@@ -33,6 +33,6 @@ class Barrier:
 
 
 def _heard(done: asyncio.Task[None]) -> None:
-    """Who waited may have been cancelled, and then its error would be logged as a defect."""
+    """Take the error of a barrier whose caller may have been cancelled: asyncio would log it as a defect."""
     if not done.cancelled():
         done.exception()

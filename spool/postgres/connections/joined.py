@@ -133,7 +133,10 @@ class JoinedTransaction:
 
     @contextmanager
     def _committing(self, done: Answer | None = None) -> Iterator[None]:
-        """What sends COMMIT, by the cursor `done`, or a statement that is committed by itself."""
+        """
+        Mark that COMMIT is being sent, and translate an error of it. `done` is the cursor of the COMMIT;
+        without one, a statement commits by itself.
+        """
         self.connection.commits_since = time.monotonic()
         try:
             yield

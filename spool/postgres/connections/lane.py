@@ -93,7 +93,8 @@ class Lane:
 
     async def joined(self, work: Callable[[JoinedTransaction], T]) -> T:
         """
-        As `transaction`, in as few round trips as `work` makes of it. What it does not commit is not kept.
+        Run `work` in one transaction with as few round trips as it needs. It must commit by itself; the rest
+        is rolled back.
         """
         return await self._submit(lambda session: session.joined(work), repeatable=True)
 

@@ -177,7 +177,10 @@ class ServerSession:
             self.connection.execute("ROLLBACK")
 
     def _check_confirmed(self, transaction: JoinedTransaction | None = None) -> None:
-        """Where the transaction leaves a doubt, a barrier behind it says whether a standby has it."""
+        """
+        Raise Unconfirmed if the server said that it did not wait; if the transaction leaves doubt, ask by a
+        barrier.
+        """
         found = WAIT_ENDED.intersection(self._notices)
         self._notices.clear()
         if found:

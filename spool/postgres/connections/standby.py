@@ -68,34 +68,34 @@ class StandbyState(NamedTuple):
         return bool(self.names) and before.is_settled and before.loaded_at == self.loaded_at
 
     def problem(self) -> Unconfirmed:
-        """Of a commit that it does not confirm."""
+        """Return the error for a commit that the standby did not confirm."""
         return Unconfirmed(NOT_CONFIRMED) if self.names else on_one_machine()
 
 
 @lru_cache(maxsize=8)
 def _wanted(names: str) -> int:
-    """How many standbys the server waits for; of a plain list the first."""
+    """Return how many standbys the server waits for; 1 for a plain list of names."""
     found = _COUNT.match(names)
     return int(found[1]) if found else 1
 
 
 def standby_state(answer: psycopg.Cursor[tuple[Any, ...]]) -> StandbyState:
-    """Of the answer to STANDBY_STATE."""
+    """Read the server's answer to STANDBY_STATE."""
     row = answer.fetchone()
     assert row is not None
     return StandbyState._make(row)
 
 
 def are_empty(names: psycopg.Cursor[tuple[Any, ...]]) -> bool:
-    """Of the answer to STANDBY_NAMES."""
+    """True if the answer to STANDBY_NAMES names no standby."""
     return names.fetchone() == ("",)
 
 
 def refused() -> SpoolUnavailable:
-    """Of what was not written, because its commit would wait for nobody."""
+    """Return the error for a write that was refused because its commit would wait for no standby."""
     return SpoolUnavailable(f"{NO_STANDBY}. Mend it, or set storage.durability")
 
 
 def on_one_machine() -> Unconfirmed:
-    """Of what was committed while the names may have been emptied."""
+    """Return the error for a commit during which the names of the standbys may have been emptied."""
     return Unconfirmed(f"{NO_STANDBY}, and the commit may be on one machine alone")

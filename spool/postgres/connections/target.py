@@ -64,15 +64,15 @@ def quoted(name: str) -> str:
 
 
 def session_options(settings: Mapping[str, str]) -> str:
-    """What gives a whole session these settings, as it is connected."""
+    """Format the options that give a whole session these settings when it connects."""
     escaped = {name: value.replace(" ", r"\ ") for name, value in settings.items()}
     return " ".join(f"-c {name}={value}" for name, value in escaped.items())
 
 
 def local_settings(settings: Mapping[str, str]) -> bytes:
     """
-    What gives the transaction under way these settings: one statement, as a pipeline takes no several at
-    once.
+    Make the statement that sets these values for the current transaction. It is one statement, since a
+    pipeline cannot send several at once.
     """
     named = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
     return f"SELECT {named}".encode()

@@ -38,7 +38,7 @@ class WatchedConnection(Connection):
     @contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
         """
-        What is sent within is answered at its end.
+        Send the statements of the block together and read their answers at its end.
 
         After an error the server passes over the rest, also over what prepares statements, which psycopg
         believes to be prepared from then on: such a connection is of no more use.
@@ -61,7 +61,7 @@ class WatchedConnection(Connection):
 
 def _end(pipeline: psycopg.Pipeline) -> Generator[Any, Any, None]:
     """
-    As psycopg ends a pipeline, without the Flush that it sends behind the Sync.
+    End a pipeline as psycopg does, but without the Flush that it sends behind the Sync.
 
     The server takes that for the next request and has no time limit for it: a process that stands still then
     would hold what it has locked for as long as that lasts.

@@ -349,8 +349,8 @@ class PostgresDeliveries(SentDeliveries):
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> Delivery | None:
         """
-        What `choose` wrote as taken by this session. Should nothing be due, what is overdue to close is
-        closed.
+        Take the delivery that `choose` wrote for this session. If nothing is due, close what is overdue and
+        choose again.
         """
         taken, closed = await self._choose(choose, route)
         is_behind = self._log.closed_below(topic_of(route)) > closed
@@ -369,7 +369,7 @@ class PostgresDeliveries(SentDeliveries):
         self, choose: Callable[[DeliveryChoice], StoredDelivery | None], route: str
     ) -> tuple[StoredDelivery | None, int]:
         """
-        What was taken, and below which number the newest commit says that all is closed.
+        Choose a delivery; return it with the number below which the newest commit says that all is closed.
 
         SpoolUnavailable, and the route waits, unless a standby has that it was taken: else another one would
         be cut for the same numbers after the loss of this machine, and they would leave under a second key.

@@ -63,7 +63,7 @@ class DeliveryRows(NamedTuple):
     def deliveries(
         self, connection: Connection, statement: str, values: Values = _NOT_ASKED
     ) -> list[ReadDelivery]:
-        """What a statement selects that begins as `queries.ONE` does."""
+        """Read deliveries by a statement that selects the columns of `queries.ONE`."""
         return [_delivery(row) for row in self.execute(connection, statement, values)]
 
     def delivery(self, connection: Connection, statement: str, values: Values) -> ReadDelivery | None:
@@ -75,7 +75,8 @@ class DeliveryRows(NamedTuple):
 
     def route_to_send(self, connection: Connection, name: str) -> StoredRoute:
         """
-        As `route`; SpoolUnavailable if what is written for it would be with no standby, though it has to.
+        Read a route before sending. SpoolUnavailable if a standby is required and none would have the writes
+        of this delivery.
         """
         *row, standbys = self.execute(connection, queries.ROUTE_TO_SEND, {"route": name}).fetchone() or (
             None,
@@ -172,7 +173,7 @@ def _delivery(row: tuple[Any, ...]) -> ReadDelivery:
 
 
 def route(row: Sequence[Any]) -> StoredRoute:
-    """Of the columns that `queries.ROUTE` selects."""
+    """Make a route from the columns that `queries.ROUTE` selects."""
     name, topic, required, orphaned, state, reason, *counts = row
     return StoredRoute(
         name=name,

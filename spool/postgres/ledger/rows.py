@@ -197,7 +197,10 @@ class PostgresLedgerRows(SqlLedgerRows):
         ]
 
     def _ask(self, statement: str, asked: _Question) -> list[tuple[Any, ...]]:
-        """Of a statement that is made for a question: `Database.sql` would remember each."""
+        """
+        Run a statement that was made for one question, past the cache of `Database.sql`, which would remember
+        each of them.
+        """
         text = statement.replace("{schema}", self._database.schema).encode()
         return self._connection.execute(text, asked.values).fetchall()
 
@@ -205,7 +208,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         return self._connection.execute(self._database.sql(statement), values).fetchall()
 
     def _run(self, statement: str, *values: Any) -> int:
-        """How many rows it changed."""
+        """Run a statement and return how many rows it changed."""
         return self._connection.execute(self._database.sql(statement), values).rowcount
 
 

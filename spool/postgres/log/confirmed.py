@@ -78,8 +78,7 @@ class ConfirmedCommits:
 
     async def write(self) -> None:
         """
-        What was noted since the last time. A disk that cannot be written to costs this memory, and nothing
-        else.
+        Write the commits noted since the last time. If the disk cannot be written, only this memory is lost.
         """
         if self._is_written:
             return
@@ -97,7 +96,8 @@ class ConfirmedCommits:
 
     async def check(self, database: Database) -> LostCommits | None:
         """
-        What the database does not have any more; it is told once, and kept in a file for `tollhouse doctor`.
+        Find commits that the database has lost since; report them once, and keep them in a file for
+        `tollhouse doctor`.
         """
         missing = await self._missing(database)
         if not missing:
@@ -116,7 +116,7 @@ class ConfirmedCommits:
         return lost
 
     async def told(self, database: Database) -> Sequence[LostCommits]:
-        """What was found so far, and what would be found now."""
+        """Return the losses found so far and those that a check finds now."""
         found = [LostCommits(**one) for one in _read(self._directory / LOST_FILE, [])]
         missing = await self._missing(database)
         return [*found, _summed(missing)] if missing else found

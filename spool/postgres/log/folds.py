@@ -60,7 +60,7 @@ class Folds:
                     return
 
     async def _fold(self, plan: Callable[[], Fold]) -> int:
-        """How many ids became runs."""
+        """Fold by a plan and return how many ids became runs."""
         fold = await asyncio.to_thread(plan)
         await self._keep(fold)
         return fold.taken

@@ -32,8 +32,8 @@ class PostgresHorizon:
 
     def closed_below(self, topic: str) -> int:
         """
-        Of the commits that outlive the loss of the machine. Never less than what it answered since everything
-        was read.
+        Return the horizon of the commits that outlive the loss of the machine. It never goes back, until
+        everything is read again.
         """
         following = self._following
         closed = by_topic(following.closed_at(self._clock.now(), durable=following.durable))[topic]

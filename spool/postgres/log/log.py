@@ -313,7 +313,7 @@ class PostgresLog:
     # -- the books -------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
-        """The running counters."""
+        """Read the counters of every topic and of the routes."""
         found = await self._database.snapshot(partial(border, self._database, routes=self._routes))
         return books.books(books.by_topic({**found.counters, **found.kept}), found.routes)
 

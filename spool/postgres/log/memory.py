@@ -79,7 +79,8 @@ class NodeMemory:
     @property
     def closed(self) -> dict[str, int]:
         """
-        By topic, what the newest commit row says; where all is closed at once, what outlives the machine.
+        Return the horizon of each topic from the newest commit row; from the durable commits if records close
+        at once.
         """
         return by_topic(self.following.closed_at(-inf, durable=self.following.durable))
 
@@ -152,7 +153,7 @@ class NodeMemory:
             self._confirmed.note(row, plan)
 
     async def write_confirmed(self) -> None:
-        """What a later start compares the database with."""
+        """Write the confirmed commits, with which a later start compares the database."""
         if self._confirmed:
             await self._confirmed.write()
 

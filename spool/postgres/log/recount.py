@@ -92,7 +92,7 @@ class Recount:
 
 
 async def recount_commits(database: Database, found: Border) -> Recount:
-    """By commit rows alone."""
+    """Recount the books by commit rows alone."""
     recounted = Recount(sums=Counter(found.carried))
     last = found.first_commit - 1
     while last < found.last_commit:

@@ -203,7 +203,8 @@ class PostgresRetention:
 
     def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
         """
-        What is left of the oldest period whose end nobody needs any more: before its time, as room is short.
+        Remove the rest of the oldest period if nobody needs its end: earlier than its age asks, since space
+        is short.
         """
         periods = self._periods(connection)
         removed = 0
@@ -237,7 +238,7 @@ class PostgresRetention:
         count(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
 
     def _skip(self, connection: Connection, numbers: Mapping[str, int]) -> None:
-        """What optional routes have not delivered below a number of their topic is given up."""
+        """Give up what optional routes have not delivered below a number of their topic."""
         for topic, skipped in self._routes.skip_below(connection, numbers).items():
             if skipped:
                 _log.warning(
@@ -291,7 +292,7 @@ class PostgresRetention:
         return emptied
 
     def progress(self, connection: Connection) -> Progress:
-        """How far the routes of all topics are."""
+        """Sum how far the log and its routes have come, over all topics."""
         progress = Progress(0, 0)
         for topic in TOPICS:
             progress = progress.plus(

@@ -35,6 +35,6 @@ class LogRoom:
                 raise self._drain.spool_full()
 
     async def note_removal(self) -> None:
-        """Retention has run."""
+        """Measure how fast the log drains, after a run of retention."""
         await self.begin()
         self._drain.note(self._clock.monotonic(), await self._database.snapshot(self._retention.progress))

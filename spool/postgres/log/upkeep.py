@@ -117,7 +117,7 @@ class Upkeep:
         return removed
 
     async def _remove(self) -> int:
-        """What age and space allow. The caller has the lock."""
+        """Remove what age and space allow. The caller has the lock."""
         await self._memory.follow()
         await self._commits.close_what_is_due()
         await book_all(self._database)
@@ -135,6 +135,6 @@ class Upkeep:
         return removed
 
     def _limits(self) -> dict[str, int]:
-        """By topic, the lowest number that must stay: it is open, or a reader needs it."""
+        """Return the lowest number of each topic that must stay: it is open, or a reader needs it."""
         closed = self._memory.closed
         return {topic: lowest_needed(topic, closed[topic], self._readers) for topic in TOPICS}

@@ -61,7 +61,7 @@ def check_bearers(
 def ended_bearers(
     connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
 ) -> Collection[Expectation]:
-    """Those of the keys that have ended."""
+    """Return the keys that have ended among those that are expected."""
     if not expects:
         return ()
     good = _ask_good(connection, sql, [expectation.key for expectation in expects], now=now)()

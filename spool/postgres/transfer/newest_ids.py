@@ -75,7 +75,7 @@ class NewestIds:
                 found.append((id, duplicates.place(topic, number), hour))
 
     def take(self, terms: Iterable[Terms]) -> bytes:
-        """Those that a commit made known, as its row has them."""
+        """Pack the ids that a commit made known, as its row has them."""
         found: list[tuple[int, int, int]] = []
         for one in terms:
             of_topic = self._found.get(one.topic)
@@ -85,7 +85,10 @@ class NewestIds:
         return _packed(found)
 
     def rest(self) -> bytes:
-        """Those of commits that are carried forward already, and the names beside the records."""
+        """
+        Pack the ids of commits that were carried forward already, and the names stored apart from their
+        records.
+        """
         found = [one for of_topic in self._found.values() for ids in of_topic.values() for one in ids]
         return _packed(found + [name for name in self._apart if name[0] not in self._known])
 

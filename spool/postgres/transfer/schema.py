@@ -36,5 +36,5 @@ def kinds_of(database: Database, connection: Connection, table: str) -> dict[str
 
 
 def numbered_tables(database: Database, connection: Connection) -> list[str]:
-    """Those whose rows are numbered by the server, in the column `id`."""
+    """Return the tables whose rows the server numbers in the column `id`."""
     return [name for (name,) in connection.execute(_NUMBERED, (database.name,))]

@@ -125,8 +125,8 @@ class PostgresTables:
 
     def _names_apart(self, folded: int) -> Iterator[tuple[str, bytes]]:
         """
-        Of the commits whose ids are in no run, those of records of earlier commits: others are found with
-        their records.
+        Yield the names that commits outside any run gave to records of earlier commits; the other names come
+        with their records.
         """
         before: dict[str, int] = {}
         _, rows = self._select(_IDS_SINCE, folded)
@@ -140,7 +140,8 @@ class PostgresTables:
 
 async def tables(options: StorageOptions) -> OpenTables:
     """
-    What a schema holds. NotAllowed where there is none, one of a later release, or one that a node uses.
+    Open the tables of a schema. NotAllowed if there is none, if it is of a later release, or if a node uses
+    it.
     """
     database = open_database(options.storage, options.clock)
     try:
@@ -176,9 +177,7 @@ def _check_unused(database: Database, connection: Connection) -> None:
 
 
 def in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
-    """
-    So many rows at once as fit into memory together if the next ones are as large as the largest so far.
-    """
+    """Read rows in steps that fit into memory, judged by the largest row so far."""
     at_once, largest = FIRST_AT_ONCE, 1
     with cursor:
         while rows := cursor.fetchmany(at_once):

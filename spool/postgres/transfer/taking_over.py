@@ -166,7 +166,7 @@ async def _drop(database: Database) -> None:
 
 
 async def _discard(database: Database) -> None:
-    """As far as it can be: what is left has the mark, and the next copy removes it."""
+    """Try to drop the unfinished copy. What is left has the mark, and the next copy removes it."""
     try:
         await _drop(database)
     except SpoolUnavailable as error:
@@ -301,7 +301,8 @@ class _TakingOver:
 
     def _closed(self, folded_through: Mapping[str, int]) -> dict[str, int]:
         """
-        By topic, up to where records are closed for sure; those behind it close when their time has come.
+        Return the first number of each topic that may be open; the records behind it close when their time
+        has come.
         """
         closed = {topic: folded_through.get(topic, 0) + 1 for topic in TOPICS}
         for route in self._rows("routes"):

@@ -85,7 +85,7 @@ def write_note(directory: Path, note: Note) -> None:
 
 
 def read_note(directory: Path) -> Note:
-    """What was last noted; empty when nothing is known."""
+    """Read the last note about this directory; an empty one if there is none that can be read."""
     try:
         found = json.loads((directory / NOTE).read_text())
     except (FileNotFoundError, ValueError):
@@ -104,7 +104,10 @@ def _counts(found: object) -> dict[str, int]:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Beside and renamed, so that a crash or a power cut leaves the old content or the new one."""
+    """
+    Write a draft, flush it and rename it, so that a crash or a power cut leaves the old content or the new
+    one.
+    """
     draft = path.with_name(f"{path.name}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -35,8 +35,8 @@ _Terms = Counter[tuple[str, str]]
 
 def do_not_meet(connection: sqlite3.Connection) -> str:
     """
-    What cannot be: an unknown counter, counters and entries of a topic that disagree, an odd size; "" if
-    nothing.
+    Return a sentence about the first contradiction: an unknown counter, counters that disagree with the
+    entries of their topic, or an impossible size. "" if all agree.
     """
     counters = _counters(connection)
     for topic, term in counters:
@@ -54,7 +54,7 @@ def do_not_meet(connection: sqlite3.Connection) -> str:
 
 
 def behind(connection: sqlite3.Connection, noted: Mapping[str, int]) -> int:
-    """How many numbers were acknowledged, as the note says, and are not in the log."""
+    """Count the numbers that were acknowledged according to the note and are missing from the log."""
     return sum(max(0, noted.get(topic, 0) - accepted(connection, topic)) for topic in TOPICS)
 
 
@@ -206,7 +206,7 @@ def _shared(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -> int:
 
 
 def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
-    """By topic, the highest number of which a whole entry or the row of a commit tells."""
+    """Return the highest number of each topic that a whole entry or a commit row names."""
     highest: Counter[str] = Counter()
     ends = "SELECT topic, max(first + count - 1) FROM entries WHERE NOT damaged GROUP BY topic"
     for topic, last in connection.execute(ends):
@@ -219,7 +219,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
 
 
 def _explained(connection: sqlite3.Connection) -> _Terms:
-    """What the rows of commits say of the counters."""
+    """Sum the counters from the rows of commits."""
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
         explained.update(books.totals(books.checked_terms(packed, checksum) or ()))
@@ -228,7 +228,7 @@ def _explained(connection: sqlite3.Connection) -> _Terms:
 
 def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> None:
     """
-    What the counters hold and no commit row explains any more is carried forward, so that the books balance.
+    Carry forward what the counters hold and no commit row explains any more, so that the books balance.
 
     A counter that is lost, or lower than its rows say, is what they say.
     """
@@ -249,7 +249,7 @@ def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> No
 
 
 def _balance(connection: sqlite3.Connection, topic: str) -> None:
-    """What came in is at least what became of it: where a counter was lost, `received` follows the others."""
+    """Set `received` of a topic to the sum of what became of its records: its own counter may be lost."""
     terms = {term: n for (of, term), n in _counters(connection).items() if of == topic}
     went = sum(terms.get(term, 0) for term in (books.ACCEPTED, books.DUPLICATES, books.PENDING))
     went += sum(n for term, n in terms.items() if term.startswith(("ignored.", "rejected.")))

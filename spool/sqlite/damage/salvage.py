@@ -180,7 +180,7 @@ def _one(old: sqlite3.Connection, query: str, values: tuple[int, ...]) -> tuple[
 
 
 def _check(error: sqlite3.DatabaseError | UnicodeDecodeError) -> None:
-    """What is wrong with the file ends here; what is wrong with the disk does not."""
+    """Raise an error of the disk again; a fault inside the file is salvaged and passes."""
     if isinstance(error, UnicodeDecodeError):
         return
     if not is_corrupt(error) and not str(error).startswith(("no such", "malformed", "database schema")):

@@ -73,7 +73,7 @@ def is_whole(path: Path, page_size: int) -> bool:
 
 
 def count_marked(path: Path, page_size: int) -> int:
-    """How many frames the newest generation has by its salts alone: a look at their headers."""
+    """Count the frames that carry the salts of the newest generation, by their headers alone."""
     step = FRAME.size + page_size
     count = 0
     with path.open("rb") as log:
@@ -91,7 +91,8 @@ def count_marked(path: Path, page_size: int) -> int:
 
 def count_seen(shared: Path) -> int:
     """
-    How many frames SQLite found in the log when it opened the database, from the index that it keeps beside.
+    Return the number of frames that SQLite found when it opened the database, from its shared index; 0
+    without one.
     """
     try:
         head = shared.read_bytes()[: SHARED.size]

@@ -376,6 +376,6 @@ def _fresh_single(
 
 
 def _dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:
-    """Those that are there, each once."""
+    """Read the dead letters that exist, each once."""
     found = [connection.execute(queries.DEAD_LETTER, (id,)).fetchone() for id in dict.fromkeys(ids)]
     return [rows.dead_letter(row) for row in found if row is not None]

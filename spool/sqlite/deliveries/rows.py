@@ -37,7 +37,7 @@ def read_deliveries(
     statement: str,
     values: Values = (),
 ) -> Iterator[StoredDelivery]:
-    """What a statement selects that begins as `queries.ONE` does."""
+    """Read deliveries by a statement that selects the columns of `queries.ONE`."""
     return map(_delivery, connection.execute(statement, values))
 
 
@@ -104,7 +104,7 @@ def find_route(connection: sqlite3.Connection, name: str) -> StoredRoute | None:
 
 
 def route(row: tuple[Any, ...]) -> StoredRoute:
-    """Of the columns that `queries.ROUTE` selects."""
+    """Make a route from the columns that `queries.ROUTE` selects."""
     name, topic, required, orphaned, state, reason, *counts = row
     return StoredRoute(
         name=name,

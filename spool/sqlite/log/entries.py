@@ -166,7 +166,10 @@ def _entry(
 def _amendments(
     connection: sqlite3.Connection, topic: str, first: int, last: int
 ) -> dict[int, dict[str, object]]:
-    """By number; a damaged one is left out, so the record stands as it first came."""
+    """
+    Return the amended fields by number. A damaged amendment is left out, so its record stands as it first
+    came.
+    """
     found = {}
     for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):
         try:

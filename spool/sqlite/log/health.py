@@ -49,7 +49,7 @@ class LogHealth:
 
     @property
     def files_are_gone(self) -> bool:
-        """As of the last look at them."""
+        """True if the last check found files missing."""
         return bool(self._gone)
 
     def check_files(self) -> None:

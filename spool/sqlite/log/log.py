@@ -208,7 +208,10 @@ class SqliteLog:
         return plan, plan.answers(receipts)
 
     def _wal_excess(self) -> int:
-        """What a log that cannot be moved into the file takes up; one of the usual size is not counted."""
+        """
+        Return the bytes by which the write-ahead log exceeds its usual size, because it cannot be moved into
+        the file.
+        """
         return max(0, self._database.wal_bytes - WAL_BYTES)
 
     def _notify(self, plan: Plan, seconds: float) -> None:
@@ -286,7 +289,8 @@ class SqliteLog:
 
     def _limits(self) -> dict[str, int]:
         """
-        By topic, the lowest number that must stay: it is open, its id is in no run yet, or a reader needs it.
+        Return the lowest number of each topic that must stay: it is open, its id is in no run yet, or a
+        reader needs it.
         """
         limits = {}
         for topic in TOPICS:
@@ -382,7 +386,7 @@ class SqliteLog:
     # -- the books -------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
-        """The running counters."""
+        """Read the counters of every topic and of the routes."""
         with self._translated():
             found, kept = await self._database.transaction(
                 lambda connection: (border(connection, self._routes), store.kept(connection))

@@ -182,7 +182,7 @@ class Retention:
         return len(rows)
 
     def progress(self, connection: sqlite3.Connection) -> Progress:
-        """How far the routes of all topics are."""
+        """Sum how far the log and its routes have come, over all topics."""
         progress = Progress(0, 0)
         for topic in TOPICS:
             progress = progress.plus(

@@ -148,7 +148,7 @@ def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def amount(text: str | None) -> Decimal | None:
-    """Of a type of usage events, as its row has it."""
+    """Read the amount of a usage event's type from its column."""
     return None if text is None else Decimal(text)
 
 
@@ -281,7 +281,7 @@ def still_open(
     connection: sqlite3.Connection, routes: RouteNeeds, since: float, until: float
 ) -> list[Committed]:
     """
-    What was committed between two moments and is in no delivery; nothing where damage hides what is in one.
+    Return the commits between two moments that are in no delivery; none if damage hides the deliveries.
 
     What is younger was committed by a clock that was set back: reading on would read the whole log.
     """

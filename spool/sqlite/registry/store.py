@@ -58,7 +58,7 @@ class SqliteRegistry:
         """Nobody else keeps anything."""
 
     async def confirm(self) -> None:
-        """What was kept is kept."""
+        """Do nothing: every write of this engine was flushed before it returned."""
 
     async def news(self, since: int | None) -> RegistryNews:
         return NO_NEWS

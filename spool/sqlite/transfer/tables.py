@@ -74,7 +74,7 @@ def _read(file: str, connection: sqlite3.Connection, statement: str) -> sqlite3.
 
 
 async def tables(options: StorageOptions) -> OpenTables:
-    """What a data directory holds. NotAllowed where that is nothing."""
+    """Return the opener of a data directory's tables. NotAllowed if the directory has no storage."""
     if not await asyncio.to_thread((options.directory / FILE).exists):
         raise NotAllowed(f"there is no storage in {options.directory} to copy")
     return partial(_open_tables, options.directory)
