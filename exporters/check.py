@@ -128,7 +128,9 @@ async def _check_destination(settings: DestinationSettings, clock: Clock) -> Des
 
 
 async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -> DestinationCheck:
-    """Whether the gateway of an agent answers. Its key is the device's own and known after it enrolled."""
+    """
+    Try the connection to an agent's gateway. The key is the device's own and known only after it enrolled.
+    """
     async with client_of(settings, clock=clock) as client:
         found = await try_connection(client, url)
     return DestinationCheck(

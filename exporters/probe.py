@@ -53,7 +53,7 @@ async def try_connection(client: Client, url: str) -> Probe:
 
 
 def try_file(path: Path) -> Probe:
-    """Whether lines can be appended to a file, or the file be made."""
+    """Try if lines can be appended to a file, or the file be made."""
     try:
         if path.exists() and not (path.is_file() and os.access(path, os.R_OK | os.W_OK)):
             return Probe(status=REFUSED, words=f"{path} is no file that can be written")

@@ -68,7 +68,8 @@ class RouteThrottle:
 
     def is_suspect(self, delivery: Delivery) -> bool:
         """
-        Whether it met so many of them that it is tried in halves, though nothing else passed meanwhile.
+        True if a delivery met so many errors that it is tried in halves, though nothing else passed
+        meanwhile.
 
         On a quiet route nothing ever passes beside it. Where the destination is to blame, halving costs
         little: one request goes out at a time, and the halves must meet as many errors again. Where the other

@@ -78,7 +78,7 @@ def digest(rule: int, *parts: object) -> bytes:
 
 def is_long(response_id: str) -> bool:
     """
-    Whether enough of the id remains after its prefix (`chatcmpl-`, `msg_`, ...) to be unique everywhere.
+    True if enough of the id remains after its prefix (`chatcmpl-`, `msg_`, ...) to be unique everywhere.
     """
     before = response_id[:-LONG_ENOUGH]
     # whether or not a prefix ends there: nearly every id, and found at once

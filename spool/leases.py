@@ -243,7 +243,7 @@ class HeldTasks:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether all that went wrong is that the storage could not be reached, or had no room."""
+    """True if all that went wrong is that the storage could not be reached, or had no room."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_passing, error.exceptions))
     return isinstance(error, SpoolUnavailable | SpoolFull) and not isinstance(error, SpoolDamaged)

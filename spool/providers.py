@@ -122,7 +122,7 @@ def display_name(written: str) -> str:
 
 
 def is_self_hosted(written: str) -> bool:
-    """Whether the name is that of a model server, which serves models at no listed price."""
+    """True if the name is that of a model server, which serves models at no listed price."""
     return _folded(written.lower()) in _SELF_HOSTED
 
 

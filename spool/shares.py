@@ -16,7 +16,7 @@ NEARLY_FULL = 0.8  # of its share: then the operator hears which key it is
 
 
 def may_add(own: int, total: int, n: int, most: int) -> bool:
-    """Whether a key that has `own` of `total` may add `n`: it gets no more than was free before."""
+    """True if a key that has `own` of `total` may add `n`: it gets no more than was free before."""
     return own + n <= most - total
 
 

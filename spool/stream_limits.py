@@ -82,13 +82,13 @@ class TotalsInHand:
 
 
 def has_room(sizes: Sequence[StreamSize], key: str, max_bytes: int) -> bool:
-    """Whether totals may be added to the streams of a key."""
+    """True if totals may be added to the streams of a key."""
     held, total = _held(sizes)
     return held[key] < max_bytes - total
 
 
 def may_create(sizes: Sequence[StreamSize], key: str, n: int, max_streams: int) -> bool:
-    """Whether a key may create `n` more streams."""
+    """True if a key may create `n` more streams."""
     return may_add(sum(size.created_by == key for size in sizes), len(sizes), n, max_streams)
 
 

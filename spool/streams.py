@@ -306,6 +306,6 @@ def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
 
 
 def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
-    """Whether a total has the same values as the operation in every dimension that the operation names."""
+    """True if a total has the same values as the operation in every dimension that the operation names."""
     named = operation.dimensions.items()
     return all(set(values) == set(total.dimensions.get(name, ())) for name, values in named)

@@ -50,7 +50,7 @@ def as_destination(settings: TelemetrySettings) -> DestinationSettings:
 
 def _is_same(endpoint: str, address: str) -> bool:
     """
-    Whether an endpoint leads to an address of this machine, as far as that is known without asking the
+    True if an endpoint leads to an address of this machine, as far as that is known without asking the
     network.
     """
     parts = urlsplit(endpoint)

@@ -43,13 +43,13 @@ def sent_as(settings: UpstreamSettings, type: str) -> str | None:
 
 
 def needs_mapping(settings: UpstreamSettings) -> bool:
-    """Whether there is an upstream, and it takes no events but streams that are made of them."""
+    """True if an upstream is set that takes no events, but streams that are made of them."""
     return bool(settings.base_url) and Paths(settings).template(STREAM) is None
 
 
 def is_unmapped(settings: UpstreamSettings, type: str) -> bool:
     """
-    Whether events of a type stay here because the upstream takes no events and no stream is set for the type.
+    True if events of a type stay here because the upstream takes no events and no stream is set for the type.
     """
     return needs_mapping(settings) and type not in settings.events
 

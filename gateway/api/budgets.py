@@ -147,8 +147,8 @@ async def _made(money: MoneyServices, budget: SpendBudget) -> Answer:
 
 async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
     """
-    Whether it was evaluated. The change is kept already: a disk that is full now must not make it look
-    refused.
+    Await an evaluation; True if it was made. The change is stored already: a full disk now must not make it
+    look refused.
     """
     try:
         return bool(await evaluation)

@@ -48,7 +48,8 @@ class Visible:
 
     def realized(self, each: Recommendation) -> bool:
         """
-        Whether that may be shown which an addressed one has saved: it is measured on work with any model.
+        True if the person may see what an addressed recommendation has saved: it is measured on work with any
+        model.
         """
         about = each.saving.measured_by
         return self.is_whole or self.contains({name: (value,) for name, value in about.items()}, {})

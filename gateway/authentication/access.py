@@ -230,7 +230,7 @@ class Access:
         raise NotThere(f"there is no key named {name!r}")
 
     def has_same_legacy(self, other: LegacyKey | None) -> bool:
-        """Whether the deployment's key has the secret of another, or neither is there."""
+        """True if the deployment's key has the secret of another, or neither is there."""
         return (self._legacy and self._legacy.digest) == (other and other.digest)
 
     def has_legacy(self) -> bool:
@@ -314,9 +314,7 @@ class Access:
             await self.flush()
 
     def _may_be_news(self, given: str | None, scope: str, address: str) -> bool:
-        """
-        Whether a key would be refused by what is in memory, and another gateway may just have changed that.
-        """
+        """True if memory would refuse a key, and another gateway may just have changed that."""
         secret = _without_prefix(given or "").strip()
         # a device's key says itself whether it is newer than memory
         if not secret or secret.startswith("thd_"):

@@ -24,7 +24,9 @@ def authority(origin: str) -> str | None:
 
 
 def is_own_name(name: str, hosts: Collection[str]) -> bool:
-    """Whether a name cannot have been made to point here: an address cannot be rebound, only a name can."""
+    """
+    True for a name that no stranger can point at this machine: only names can be rebound, addresses cannot.
+    """
     if name == "localhost" or name in hosts:
         return True
     try:

@@ -78,7 +78,7 @@ def judge(
 
 
 def is_past(value: int, limit: int, percent: int) -> bool:
-    """Whether something was spent, and it is at least so much of the limit."""
+    """True if something was spent, and it is at least this percentage of the limit."""
     return value > 0 and value * 100 >= limit * percent
 
 

@@ -41,7 +41,7 @@ class BudgetPeriod:
         return min(1.0, max(0.0, (now - self.start.timestamp()) / self.seconds))
 
     def is_told_by_forecast(self, now: float) -> bool:
-        """Whether enough of it is over for a forecast to fire an alert."""
+        """True if enough of the period is over for a forecast to fire an alert."""
         spent_s = now - self.start.timestamp()
         return not self.is_over(now) and spent_s >= min(FORECAST_AFTER_S, self.seconds / 10)
 

@@ -87,7 +87,7 @@ def check(config: Path | None, as_json: bool) -> None:
 
 
 async def try_receivers(config: Config) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
-    """Whether the upstream and the destinations would take what is sent to them."""
+    """Try if the upstream and the destinations would take what is sent to them."""
     clock = SystemClock()
     used = [UNIT_COST] if config.publish or config.streams else []
     streams = await check_upstream(config.upstream, clock=clock, used=used)

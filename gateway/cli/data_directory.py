@@ -67,7 +67,7 @@ def _no_directory(directory: Path, config: Path | None) -> str:
 
 
 def _is_foreign(settings: Config) -> bool:
-    """Whether a directory that nobody locked yet holds nothing of the storage: files that were put there by hand."""
+    """True if a directory that was never locked holds other people's files and no storage."""
     from spool.engines import engine_of
 
     return engine_of(settings.storage.engine).is_new(settings.data_dir)

@@ -33,7 +33,7 @@ def digests(config: Config, *, prices: str, secret: bytes) -> Mapping[str, str]:
 
 
 def is_shared(name: str) -> bool:
-    """Whether a setting is to be the same for all gateways."""
+    """True if a setting must be the same on all gateways."""
     if name in SHARED_SETTINGS:
         return True
     return name.partition(".")[0] not in OWN_SECTIONS and not name.endswith(OWN_ENDINGS)

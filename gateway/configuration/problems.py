@@ -193,7 +193,9 @@ def _oidc_problems(oidc: OidcSettings) -> Iterator[str]:
 
 
 def is_safe_address(address: str) -> bool:
-    """Whether nobody on the way can read or change what is sent there: https, or this machine itself."""
+    """
+    True if nobody on the way can read or change what is sent to an address: https, or this machine itself.
+    """
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname or "", parts.port

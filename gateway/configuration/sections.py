@@ -775,7 +775,7 @@ def _types(section: type) -> Mapping[str, Any]:
 
 
 def names_some(pattern: str) -> bool:
-    """Whether a pattern of names names some of them, and not all."""
+    """True if a pattern matches some names, and not all."""
     return bool(pattern.strip("*?"))
 
 
@@ -787,7 +787,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 def is_loopback(host: str) -> bool:
     """
-    Whether a host is this machine alone. A name other than localhost may mean anything, so it counts as
+    True if a host is this machine alone. A name other than localhost may mean anything, so it counts as
     public.
     """
     try:

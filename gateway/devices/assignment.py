@@ -130,7 +130,8 @@ def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | N
 
 def _is_revoked(device: Device, bearer: Bearer) -> bool:
     """
-    Whether what names the device is refused. A Tollhouse that revoked it sends only what it took before.
+    True if the device that is named here is refused. A Tollhouse that revoked it sends only what it took
+    before.
     """
     return device.state == REVOKED and device.revoked_by != bearer.name
 

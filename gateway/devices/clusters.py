@@ -52,7 +52,7 @@ class Clusters:
         return cluster.last_seen if device is None else max(cluster.last_seen, device.last_seen)
 
     def is_silent(self, cluster: Cluster) -> bool:
-        """Whether three reports are missing; a cluster whose device is heard is not silent."""
+        """True if three reports are missing; a cluster whose device is heard is not silent."""
         if self._clock.now() - cluster.last_seen <= MISSED * self._settings.report_interval:
             return False
         device = self._device_of(cluster)
@@ -107,8 +107,8 @@ class Clusters:
 
     def _may_report(self, cluster: Cluster, device: Device, bearer: Bearer) -> bool:
         """
-        Whether a device reports for the cluster. From one that has used its own key only an own key takes
-        over.
+        True if a device may report for the cluster. If the reporting device has used its own key, only an own
+        key takes over.
         """
         before = self._device_of(cluster)
         if before is None or before.id == device.id or not before.key_used:

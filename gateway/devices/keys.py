@@ -66,7 +66,7 @@ class DeviceKeys:
         return Bearer(f"device {id}", SCOPES, device=id, expects=expects)
 
     def _is_newer(self, device: Device | None, generation: int) -> bool:
-        """Whether a key, which is genuine, was given out after what is known here of its device."""
+        """True if a key, which is genuine, was given out after what is known here of its device."""
         if device is None:  # the first generation is the time of the enrolment
             return generation > self._clock.now() - NEWS_S
         is_given = device.has_key or device.state == REVOKED

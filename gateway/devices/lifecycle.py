@@ -289,7 +289,7 @@ class DeviceLifecycle:
 
     def _may_have_key(self, device: Device, report: DeviceReport) -> bool:
         """
-        Whether the key may be handed out: once, and until its first use again to the same fingerprint,
+        True if the key may be handed out: once, and until its first use again to the same fingerprint,
         because the answer may have been lost.
 
         A device that was known for a while without a fingerprint gives its key to nobody until an operator

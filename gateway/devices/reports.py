@@ -38,7 +38,7 @@ def is_another(device: Device, report: DeviceReport) -> bool:
 
 
 def is_from(device: Device, report: DeviceReport, bearer: Bearer) -> bool:
-    """Whether the device itself reports: under its own key, or with its fingerprint."""
+    """True if the device itself reports: under its own key, or with its fingerprint."""
     if bearer.device is not None:
         return bearer.device == device.id
     return bool(device.fingerprint) and report.fingerprint == device.fingerprint

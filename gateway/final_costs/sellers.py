@@ -39,7 +39,7 @@ class CallSeller:
 
     def sold(self, record: Record | None, also: Collection[str] = ()) -> bool:
         """
-        Whether this is a call of the seller whose cost is not known.
+        True for a call of the seller whose cost is not known.
 
         `also`: providers that clients state who call through the seller, because its protocol is theirs.
         """

@@ -29,7 +29,7 @@ def json_pieces(value: object) -> Iterator[bytes]:
 
 
 def is_small(value: object) -> bool:
-    """Whether a value is encoded in one call."""
+    """True if a value is encoded in one call."""
     return _weight(value) <= SLICE_BYTES
 
 

@@ -70,7 +70,7 @@ class Filter(Generic[Row]):
 
     @property
     def is_told(self) -> bool:
-        """Whether the values that rows have are told."""
+        """True if the list can show which values its rows have."""
         return not (self.valid_values or self.is_open or self.holds) and self.type == "string"
 
 
@@ -235,7 +235,7 @@ def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]
 
 
 def chosen(listed: List[Row], query: Sequence[tuple[str, str]]) -> Callable[[Row], bool]:
-    """Whether a row in memory passes the filters of a query. Refusal 400 for any other parameter."""
+    """Return a test of rows in memory by the filters of a query. Refusal 400 for any other parameter."""
     asked: dict[str, list[str]] = {}
     for name, text in query:
         if name not in listed.filters:

@@ -86,7 +86,7 @@ class Inspector:
 
     async def has_ended(self) -> bool:
         """
-        Whether a state that an insight is about, of a route, a key or a device, is over. It reads no calls.
+        True if a route, a key or a device has left the state that an insight is about. It reads no calls.
         """
         present = {insight.finding for insight in await self._table.found() if insight.present}
         names = {detector.NAME for detector in OF_STATES}

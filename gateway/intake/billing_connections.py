@@ -106,7 +106,7 @@ class BillingConnections:
         return connection.id_upstream if connection else drop.upstream_id or drop.connection_id
 
     def is_open(self, id: str) -> bool:
-        """Whether nothing forbids sending over a connection."""
+        """True if nothing forbids sending over a connection."""
         connection = None if self._registry is None else self._registry.connections.find(id)
         return connection is None or connection.is_enabled
 

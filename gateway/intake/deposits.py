@@ -32,7 +32,7 @@ class Deposits:
         self._amount_of = amount_of
 
     def has(self, request: RequestNames) -> bool:
-        """Whether the request was kept, as far as this process knows."""
+        """True if the request was kept, as far as this process knows."""
         return self._log.knows_request(request)
 
     async def events(self, events: Events, bearer: Bearer, *, request: RequestNames | None = None) -> Receipt:

@@ -412,7 +412,7 @@ def _since(overriding: tuple[int, PriceOverride]) -> int:
 
 
 def _is_size(above: int) -> bool:
-    """Whether the ledger keeps calls beyond this number apart; 199,999 stands for 200,000 in some tables."""
+    """True if the ledger keeps calls beyond this number apart; 199,999 stands for 200,000 in some tables."""
     return above in SIZES or above + 1 in SIZES
 
 

@@ -78,7 +78,7 @@ def _by_model(service: str, model: str, kind: str, name: str) -> Reporter:
 
 
 def sums_up(call: Inference) -> bool:
-    """Whether it is an agent's sum of what another program may tell."""
+    """True for an agent's sum of calls that another program may report."""
     return (call.source, call.operation) in _SUMMED_UP
 
 
@@ -200,7 +200,7 @@ class Shadows:
             record.shadow = True
 
     def have_heard(self, reporters: Iterable[Reporter], at: float) -> bool:
-        """Whether one of them told calls in the hour before a moment, or since."""
+        """True if one of the reporters sent calls in the hour before a moment, or since."""
         for reporter in reporters:
             last = self._last_reports.get(reporter)
             if last is not None and at - last <= WINDOW_S:
@@ -209,7 +209,7 @@ class Shadows:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes hear calls, too."""
+        """True if other processes hear calls, too."""
         return self._heard is not None
 
     async def look_up(self, reporters: Iterable[Reporter]) -> None:

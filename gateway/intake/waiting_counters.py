@@ -285,7 +285,9 @@ class WaitingCounters:
         return groups, replace(submission, records=records, identities=identities, points=points)
 
     def _is_shadow(self, record: AiRecord) -> bool:
-        """Whether it need not wait. A counter whose reporter waits already keeps its place behind it."""
+        """
+        True if the counter need not wait. A counter whose reporter has others waiting stays behind them.
+        """
         if not record.shadow and reporters_of(record) not in self._reporters:
             self._shadows.shade(record)
         return record.shadow

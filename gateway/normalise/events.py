@@ -82,7 +82,7 @@ class Events:
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:
-    """Whether the event's attributes are in the headers, and the body is its data alone."""
+    """True if the event's attributes are in the headers, and the body is its data alone."""
     return any(name.lower() == "ce-specversion" for name in headers)
 
 

@@ -24,7 +24,7 @@ def shown(body: bytes) -> str | None:
 
 
 def is_json(body: bytes) -> bool:
-    """Whether a body is JSON; protobuf may begin with what JSON takes for a blank line and a brace."""
+    """True if a body is JSON; protobuf may begin with what JSON takes for a blank line and a brace."""
     text = payload.unmarked(body)
     if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
         return True

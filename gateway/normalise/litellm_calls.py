@@ -42,13 +42,13 @@ def names_of(
 
 
 def is_call_id(id: str) -> bool:
-    """Whether an id has the form of LiteLLM's own: some providers' response ids have it, too."""
+    """True if an id has the form of LiteLLM's own: some providers' response ids have it, too."""
     return len(id) == _UUID_LENGTH and _UUID.fullmatch(id) is not None
 
 
 def _needs_names(record: Inference, call_type: Any) -> bool:
     """
-    Whether reports of a call may not know its id.
+    True if reports of a call may not know its id.
 
     A failure has no id, nor has an answer of some kinds; a streamed answer of the Responses API has one in
     the log and another in the spans.
@@ -59,6 +59,8 @@ def _needs_names(record: Inference, call_type: Any) -> bool:
 
 
 def _stands_for_id(record: Inference, own: str, call_id: str | None) -> bool:
-    """Whether an id that is not the stated call id is one."""
+    """
+    True if the record's own id has the form of a call id, and stands for the one that it does not state.
+    """
     may_be = record.status == "error" or (call_id is None and record.operation in _ANSWERED_WITHOUT_ID)
     return may_be and is_call_id(own)

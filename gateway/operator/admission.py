@@ -159,7 +159,7 @@ async def _admit_over_http(
 
 
 def is_open(row: OperatorAddress, rights: Rights) -> bool:
-    """Whether these rights open a call."""
+    """True if these rights permit the call."""
     return _is_permitted(row, rights) and (row.shows != WHOLE or rights.slice.is_everything)
 
 
@@ -225,7 +225,7 @@ def cookie_name(request: web.Request, people: PeopleServices) -> str:
 
 def speaks_https(request: web.Request, people: PeopleServices) -> bool:
     """
-    Whether the browser speaks https: to us, to a named proxy, or as the configuration says.
+    True if the browser speaks https: to us, to a named proxy, or as the configuration says.
 
     Who opens a loopback address is on this machine and asks past every proxy.
     """

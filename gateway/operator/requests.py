@@ -55,7 +55,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
     @property
     def is_limited(self) -> bool:
-        """Whether the person may see a part of the calls alone, or none."""
+        """True if the person may see only a part of the calls, or none."""
         return not self.rights.slice.is_everything
 
     @property
@@ -106,7 +106,7 @@ def holder(people: PeopleServices, session: Session) -> Holder:
 
 def is_default(people: PeopleServices, issuer: str, groups: Collection[str]) -> bool:
     """
-    Whether the role of a provider's person with these groups is the default one, by the settings of now.
+    True if the role of a provider's person with these groups is the default one, by the present settings.
     """
     oidc = people.oidc
     if oidc is None or not issuer:

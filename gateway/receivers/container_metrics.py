@@ -131,7 +131,7 @@ async def report_status(request: KeyRequest[bytes]) -> Result:
 
 
 async def show_status(request: KeyRequest[None]) -> Result:
-    """Whether the last status of a cluster was taken from this key: nothing else is told."""
+    """Answer if the last status of a cluster was taken from this key, and nothing else."""
     return {"taken": await _files(request).status_taken(_cluster(request), key=request.bearer.name)}
 
 

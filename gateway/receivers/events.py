@@ -71,7 +71,7 @@ def check_media_type(request: web.Request) -> None:
 
 
 def _fates(events: Events) -> Iterator[dict[str, object]]:
-    """Whether each item was accepted, and nothing beyond that: new and known events are answered alike."""
+    """Yield for each item if it was accepted, and nothing more: new and known events are answered alike."""
     refused = {reject.item: reject for reject in events.rejects}
     for place in range(events.received):
         reject = refused.get(place)

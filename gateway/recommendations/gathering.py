@@ -137,7 +137,7 @@ def _units(amount: str | None) -> int | None:
 
 
 def chosen_by(filters: Mapping[str, Sequence[str]]) -> Chosen:
-    """Whether dimensions pass a filter as views have it; "" stands for unknown."""
+    """Return a test of dimensions by a filter as views have it; "" stands for unknown."""
 
     def is_chosen(dimensions: Dimensions) -> bool:
         return all(

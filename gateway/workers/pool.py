@@ -136,7 +136,7 @@ class WorkerPool:
 
     @property
     def has_room(self) -> bool:
-        """Whether a worker would begin a job soon."""
+        """True if a worker would soon begin a job."""
         return not self._waiting and any(worker.has_room for worker in self._workers)
 
     async def decode(self, body: jobs.SentBody, options: Options, hold: Hold) -> Normalised:

@@ -49,7 +49,7 @@ class Link:
         return self._put_back.popleft() if self._put_back else self._read()
 
     def answer_to_hold(self) -> bool:
-        """Whether the job may go on; jobs that come first wait."""
+        """Read on until the server answers; True if the job may go on. Jobs that arrive first wait."""
         self.flush()
         while (message := self._read()).kind not in (MessageKind.GO_ON, MessageKind.GIVE_UP):
             self._put_back.append(message)

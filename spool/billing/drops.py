@@ -93,7 +93,7 @@ class BillingDrops(Protocol):
         ...
 
     async def has(self, connection: str, month: str, id: str) -> bool:
-        """Whether a drop with this id is listed."""
+        """True if a drop with this id is listed."""
         ...
 
     async def size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:

@@ -188,7 +188,7 @@ class ContainerFiles:
             await self._kept.write([(None, status)], gone=gone, expects=by.expects, is_bounded=True)
 
     async def status_taken(self, identity: ClusterIdentity, *, key: str) -> bool:
-        """Whether a key's status of a cluster is the newest that is kept."""
+        """True if a key's status of a cluster is the newest that is kept."""
         found = await self.rows.named(STATUS, identity, ["status", "config"])
         return any(status.key == key for status in found.values())
 

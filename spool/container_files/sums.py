@@ -87,7 +87,7 @@ class ContainerSums:
         return MAX_BYTES if self.size > self._settings.max_bytes else ""
 
     def may_arrive(self, key: str, n: int) -> bool:
-        """Whether a key that has `n` more bytes arriving has no more that wait than it leaves free."""
+        """True if a key with `n` more bytes arriving has no more waiting than it leaves free for others."""
         waiting = self.waiting
         return may_add(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
 
@@ -102,7 +102,7 @@ class ContainerSums:
         return max(spent, key=lambda key: held[key], default="")
 
     def may_wait(self, key: str, n: int) -> bool:
-        """Whether `n` more rows of a key may wait: it never has more of them than it leaves free."""
+        """True if `n` more rows of a key may wait: a key never has more waiting than it leaves free."""
         return may_add(self.open[key], self.open.total() + n, n, self._settings.max_files)
 
     def follow(

@@ -106,12 +106,12 @@ class ContainerFile:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is to be sent to the upstream."""
+        """True if the file is to be sent to the upstream."""
         return self.state == UPLOADED or (self.asked and self.kept)
 
     @property
     def is_missing(self) -> bool:
-        """Whether the upload of its bytes is waited for."""
+        """True if the upload of the file's bytes is awaited."""
         return self.state in (ANNOUNCED, UNUSED) or (self.asked and not self.kept)
 
 

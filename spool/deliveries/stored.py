@@ -42,7 +42,7 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
 
     @property
     def waits_apart(self) -> bool:
-        """Whether it is a refused or stuck single record, which is waited for beside the backlog."""
+        """True for a refused or stuck single record, which is waited for apart from the backlog."""
         return self.count == 1 and (self.refusals > 0 or self.server_errors >= STUCK_AFTER)
 
     def read_with(self, acceptances: int) -> StoredDelivery:
@@ -51,7 +51,7 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
 
 
 def is_proven(proof: int | None, acceptances: int) -> bool:
-    """Whether another delivery of the route was accepted since the first refusal."""
+    """True if another delivery of the route was accepted since the first refusal."""
     return proof is not None and acceptances > proof
 
 

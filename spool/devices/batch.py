@@ -25,7 +25,7 @@ class DeviceUpdate:
     error: Exception | None = None
 
     def is_refused(self, id: str, refused: DevicesRefused) -> bool:
-        """Whether it may not be written; whoever waits for it hears why."""
+        """True if the update may not be written; its error says why to everybody who waits for it."""
         if refused.ended & self.expects:
             self.error = KeyEnded("the key under which it was sent has ended: nothing of it was kept")
         elif self.most is not None and id in refused.over:

@@ -65,7 +65,7 @@ class DeviceRows(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes write the rows, too."""
+        """True if other processes write the rows, too."""
         ...
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]: ...

@@ -57,7 +57,7 @@ class DeviceTable:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes change the same devices."""
+        """True if other processes change the same devices."""
         return self._rows.is_shared
 
     def find(self, id: str) -> Device | None:

@@ -12,7 +12,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(directory: Path) -> bool:
-    """Whether an input or output error may really be a full disk; False where nothing can be said."""
+    """True if an input or output error may really be a full disk; False where nothing can be said."""
     try:
         return shutil.disk_usage(directory).free < ALMOST_NOTHING
     except OSError:
@@ -20,7 +20,7 @@ def is_full(directory: Path) -> bool:
 
 
 def says_full(error: BaseException) -> bool:
-    """Whether an error, or what caused it, is that of a full disk or quota."""
+    """True if an error, or what caused it, is that of a full disk or quota."""
     return any(
         (isinstance(cause, OSError) and cause.errno in FULL)
         or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
@@ -30,7 +30,7 @@ def says_full(error: BaseException) -> bool:
 
 def explains(error: BaseException, directory: Path, *, was_full: bool = False) -> bool:
     """
-    Whether an error comes from a full disk, also where SQLite calls it one of input or output.
+    True if an error comes from a full disk, also where SQLite calls it one of input or output.
 
     `was_full`: before what failed began; room that somebody made since does not make it another error.
     """

@@ -71,7 +71,7 @@ class LedgerComparison:
 
     @property
     def lacks(self) -> bool:
-        """Whether numbers were passed over though their records are kept."""
+        """True if numbers were passed over though their records are kept."""
         return self.missed > self.gone
 
     def told(self) -> Sequence[PeriodDifference]:
@@ -192,7 +192,7 @@ def _is_kept(
     place: Place, firsts: Mapping[Place, int], lowest: Mapping[Place, int], removed_below: int
 ) -> bool:
     """
-    Whether nothing that was counted in a period is gone; what was never counted has a number in the log
+    True if nothing that was counted in a period is gone; what was never counted has a number in the log
     alone.
     """
     known = [numbers[place] for numbers in (firsts, lowest) if place in numbers]

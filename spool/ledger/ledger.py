@@ -71,7 +71,7 @@ class Soundness:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is in doubt: what is gone stays missing."""
+        """True if nothing is in doubt; records that are gone stay missing."""
         return self.missed == self.looked_for and not self.differing
 
 
@@ -121,7 +121,7 @@ class Ledger:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes count, too, one at a time."""
+        """True if other processes count, too, one at a time."""
         return self._store.shares_log
 
     def needs(self, topic: str) -> int | None:
@@ -165,7 +165,7 @@ class Ledger:
                 await asyncio.sleep(PAUSE_S)
 
     async def _look(self, log: ReadableLog) -> bool:
-        """Whether there is something that others did not count yet."""
+        """Read the state again; True if there are records that no process has counted."""
         async with self._turn:
             self._reach = (await self._state())["reach"]
             is_behind = self._reach < log.closed_below(AI_TELEMETRY)
@@ -323,7 +323,7 @@ class Ledger:
         return found
 
     async def comparison_is_due(self, now: float) -> bool:
-        """Whether it was long ago, or something was passed over or found wrong since."""
+        """True if the last comparison was long ago, or a record was missed or found wrong since."""
         state = await self._state()
         if not self._is_caught_up or state["rebuilding"]:
             return False
@@ -462,7 +462,7 @@ class Ledger:
 
     async def has_joint_sums(self) -> bool:
         """
-        Whether there are sums of several values together, because there were too many to keep them apart.
+        True if there are sums of several values together, because there were too many to keep them apart.
         """
         is_joint = Derived(
             name=OTHER, label=OTHER, sources=("user",), value=lambda each: "yes" if OTHER in each else ""

@@ -90,7 +90,7 @@ class SlicedLedger:
         return self._ledger.dimensions()
 
     def holds(self, value_of: Callable[[str], str]) -> bool:
-        """Whether the call, or the sum, with these values of the ledger's own dimensions is in the slice."""
+        """True if the call, or the sum, with these values of the ledger's own dimensions is in the slice."""
 
         def value(name: str) -> str:
             derived = self._derived.get(name)
@@ -100,8 +100,8 @@ class SlicedLedger:
 
     async def contained(self) -> Callable[[Wanted, Wanted], bool]:
         """
-        Whether the slice has all sums that pass a filter, given by what it includes and excludes. No if
-        unsure.
+        Return a test of a filter, given by what it includes and excludes: True if the slice has all sums that
+        pass it, False if unsure.
         """
         if self.is_whole or not self._slice.parts:
             return lambda *_: self.is_whole
@@ -144,7 +144,7 @@ class SlicedLedger:
             yield from (each.dimension,) if derived is None else derived.sources
 
     def _leaves_joint_out(self, include: Wanted) -> bool:
-        """Whether a filter passes no joint sum that a part of the slice would have to divide."""
+        """True if a filter passes no joint sum that a part of the slice would have to divide."""
         asks_owner = any(part.asks_owner for part in self._parts)
         return any(
             (_is_owner(name) or (name in WORK and not asks_owner))
@@ -163,7 +163,7 @@ class _Part:
         self._asks_work = not sources.isdisjoint(WORK)
 
     def is_apart(self, value_of: Callable[[str], str]) -> bool:
-        """Whether a sum still has the values apart that the filters ask for. Every call has."""
+        """True if a sum still has the values apart that the filters ask for. Every call has."""
         if self.asks_owner:
             return value_of("user") != OTHER
         return value_of("source") != OTHER or not self._asks_work
@@ -173,5 +173,5 @@ class _Part:
 
 
 def _is_owner(name: str) -> bool:
-    """Whether a dimension is among those that a joint sum is first not known by."""
+    """True if a dimension is among those that a joint sum is first not known by."""
     return name in OWNERS or name.startswith(TAG)

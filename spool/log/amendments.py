@@ -82,7 +82,7 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
 
 def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> bool:
     """
-    Whether both state one of these counts, and not the same. A part of 0 may be one that the report cannot
+    True if both state one of these counts, and not the same. A part of 0 may be one that the report cannot
     tell.
     """
     for name in names:
@@ -93,13 +93,13 @@ def _contradict(first: Inference, later: Inference, names: Iterable[str]) -> boo
 
 
 def _is_hidden(first: Inference, later: Inference, name: str) -> bool:
-    """Whether the one states 0 where the other counts something."""
+    """True if one of the two states 0 where the other counts something."""
     one, other = getattr(first, name), getattr(later, name)
     return one is not None and other is not None and bool(one) != bool(other)
 
 
 def _fit(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
-    """Whether the parts that either states are no more than the whole."""
+    """True if the parts that either states are no more than the whole."""
     whole = _stated(first, later, total)
     counts = [_stated(first, later, part) or 0 for part in parts]
     return whole is None or sum(counts) <= whole
@@ -115,7 +115,7 @@ def _stated(first: Inference, later: Inference, name: str) -> int | None:
 
 def _counts_more(first: Inference, later: Inference) -> bool:
     """
-    Whether the later report states every token count of the first and more: then its estimate is the better
+    True if the later report states every token count of the first and more: then its estimate is the better
     one.
     """
     return _told(first) < _told(later) and not _contradict(first, later, TOKENS)
@@ -131,7 +131,7 @@ def _told(report: Inference) -> set[str]:
 
 
 def disagree(first: Inference, later: Inference) -> bool:
-    """Whether both state a token count or a cost, and not the same."""
+    """True if both state a token count or a cost, and not the same."""
     if _contradict(first, later, TOKENS):
         return True
     for total, *parts in SIDES:

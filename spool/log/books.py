@@ -60,7 +60,7 @@ TermSums = Mapping[tuple[str, str], int]  # by topic and term
 
 
 def is_term(term: str) -> bool:
-    """Whether a counter of a topic may have this name."""
+    """True if a counter of a topic may have this name."""
     return term in BY_SUBMISSION or term in BY_KEEPING or term.startswith(("ignored.", "rejected."))
 
 

@@ -117,7 +117,7 @@ class DuplicateIndex:
 
     def knows_request(self, name: bytes, now: float) -> bool:
         """
-        Whether a request arrived under a name within the window: its names are kept under the hour of
+        True if a request arrived under a name within the window: its names are kept under the hour of
         arrival.
         """
         newest = int(now * NS) // HOUR_NS + 1  # the clock may have been ahead
@@ -157,7 +157,7 @@ class DuplicateIndex:
         return self._newest.get(id)
 
     def knows(self, id: int) -> bool:
-        """Whether the id is among the newest."""
+        """True if the id is among the newest."""
         return id in self._newest
 
     def load(self, runs: Iterable[IdRun], through: Mapping[str, int], covered_since: float) -> None:
@@ -170,7 +170,7 @@ class DuplicateIndex:
         self.covered_since = covered_since
 
     def reaches_back_to(self, moment: float) -> bool:
-        """Whether the newest ids begin before a moment; True when there are none."""
+        """True if the newest ids begin before a moment; True when there are none."""
         return not self._arrivals or self._arrivals[0][0] < moment
 
     def through(self, topic: str) -> int:
@@ -181,7 +181,7 @@ class DuplicateIndex:
 
     def can_wait(self, now: float) -> bool:
         """
-        Whether a fold that is due may end after the next commit: one of many ids, none of which is too old.
+        True if a fold that is due may end after the next commit: one of many ids, none of which is too old.
         """
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
 
@@ -194,7 +194,7 @@ class DuplicateIndex:
 
     def due(self, now: float, closed_below: Mapping[str, int]) -> bool:
         """
-        Whether `fold` should run: enough newest ids are closed, there are too many, or some are too old.
+        True if `fold` should run: enough newest ids are closed, there are too many, or some are too old.
         """
         count = len(self._newest)
         if not count:
@@ -306,7 +306,7 @@ class DuplicateIndex:
         return {hour: list(runs) for hour, runs in self._runs.items()}
 
     def is_in_runs(self, id: int, hour: int) -> bool:
-        """Whether it is in a run of the hour."""
+        """True if the id stands in a run of that hour."""
         return any(id in run for run in self._runs.get(hour, ()))
 
     @property

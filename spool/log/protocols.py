@@ -87,7 +87,7 @@ class Log(ReadableLog, Protocol):
 
     def knows_request(self, request: RequestNames) -> bool:
         """
-        Whether the request was kept, as far as this process knows: its sender may be answered as the first
+        True if the request was kept, as far as this process knows: its sender may be answered as the first
         time.
         """
         ...

@@ -68,7 +68,7 @@ def read_secret(settings: StorageSettings) -> bytes:
 
 
 def make_secret_file(settings: StorageSettings) -> bool:
-    """Whether the secret was made; one that is there stays."""
+    """Make the secret file and return True; an existing file stays, and the answer is False."""
     path = settings.secret_file
     if path is None or path.exists():
         return False

@@ -213,7 +213,7 @@ class PostgresDevices:
         return any(map(self._is_key_ended, wanted.devices)) or bool(wanted.deleted)
 
     def _is_key_ended(self, device: Device) -> bool:
-        """Whether the key that it has may open no more."""
+        """True if the device's key may no longer open anything."""
         known = self._told.get(device.id)
         if known is None or not known.has_key:
             return False

@@ -124,12 +124,12 @@ class Changes:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes change the same rows."""
+        """True if other processes change the same rows."""
         return self._store.is_shared
 
     @property
     def is_fresh(self) -> bool:
-        """Whether memory holds what every process had committed LOOKED_S ago."""
+        """True if memory holds what every process had committed LOOKED_S ago."""
         return not self._store.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
 
     async def close(self) -> None:

@@ -103,11 +103,11 @@ class Insight:
 
     @property
     def is_gone(self) -> bool:
-        """Whether a detector found it, and does so no more."""
+        """True if a detector found it once and no longer does."""
         return self.finding is not None and not self.present
 
     def returns(self, newest: float | None) -> bool:
-        """Whether finding it again, with evidence up to `newest`, opens it again."""
+        """True if finding the insight again, with evidence up to `newest`, opens it again."""
         if self.status != ADDRESSED:
             return False
         return not self.present or (newest is not None and newest > self.status_at)

@@ -167,7 +167,7 @@ def hashed(password: str) -> bytes:
 
 def matches(password: str, kept: bytes) -> bool:
     """
-    Whether a password is the one behind a hash, in constant time; slow on purpose: call it off the loop.
+    True if a password is the one behind a hash, in constant time; slow on purpose: call it off the loop.
     """
     _, n, r, p, salt, digest = kept.decode().split("$")
     found = _scrypt(password, bytes.fromhex(salt), int(n), int(r), int(p))

@@ -88,7 +88,7 @@ class Registry:
     @property
     def is_fresh(self) -> bool:
         """
-        Whether what is in memory was true a second ago; always, unless other processes change the same rows.
+        True if what is in memory was true a second ago; always, unless other processes change the same rows.
         """
         return self._changes.is_fresh
 
@@ -98,7 +98,7 @@ class Registry:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes change the same rows."""
+        """True if other processes change the same rows."""
         return self._changes.is_shared
 
     async def followed(self) -> None:

@@ -98,12 +98,12 @@ class LedgerSlice:
         return tuple(sorted({each.dimension for part in self.parts for each in part}))
 
     def holds(self, value_of: Callable[[str], str]) -> bool:
-        """Whether what has these values of dimensions is seen."""
+        """True if a person with this slice sees a call with these values."""
         return any(all(each.holds(value_of(each.dimension)) for each in part) for part in self.parts)
 
     def contains(self, include: Wanted, exclude: Wanted) -> bool:
         """
-        Whether everything that passes a view's filter is seen, whatever there is.
+        True if everything that passes a view's filter is seen, whatever records there are.
 
         No if that is not sure. Included values are looked at one by one, so that two roles may show one each.
         """

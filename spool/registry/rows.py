@@ -155,12 +155,12 @@ class RegistryStore(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes change the rows, too."""
+        """True if other processes change the rows, too."""
         ...
 
     @property
     def ends_keys(self) -> bool:
-        """Whether the newest change ended a key under which others may still keep something."""
+        """True if the newest change ended a key under which others may still keep something."""
         ...
 
     async def outlast_commits(self) -> None:

@@ -123,7 +123,7 @@ class View(ViewDraft):
         )
 
     def holds(self, value_of: Callable[[str], str]) -> bool:
-        """Whether what has these values of dimensions passes its filter."""
+        """True if a call with these values passes the view's filter."""
         return all(value_of(name) in values for name, values in self.include.items()) and not any(
             value_of(name) in values for name, values in self.exclude.items()
         )

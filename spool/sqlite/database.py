@@ -65,7 +65,7 @@ def _end_statements(error: BaseException | None) -> None:
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
-    """Whether the file itself is wrong, as opposed to the disk under it or a lock of another process."""
+    """True if the file itself is wrong, as opposed to the disk under it or a lock of another process."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     # A header that names a format from the future, text that is none, and what the version says is there and
     # is not have no code of their own.
@@ -263,7 +263,7 @@ class Database:
 
 
 async def passes_quick_check(database: Database) -> bool:
-    """Whether SQLite finds the file whole; it reads all of it."""
+    """True if SQLite finds the file whole; it reads all of it."""
 
     def check(connection: sqlite3.Connection) -> bool:
         return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))

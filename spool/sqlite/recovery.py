@@ -77,7 +77,7 @@ def incarnation(connection: sqlite3.Connection) -> str:
 
 async def is_damage(database: Database, error: BaseException | None) -> bool:
     """
-    Whether what went wrong with an open file is damage of it, which is marked then: opening again salvages.
+    True if an error came from damage of the file, which is marked then: opening again salvages.
 
     A value that no reader expects is damage only if SQLite finds some, too: else it is an error of the
     program.
@@ -160,7 +160,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None
 
 
 def _commits_seen(connection: sqlite3.Connection, path: Path, kept_log: Path) -> bool:
-    """Whether SQLite took all that the log holds; damage if it dropped commits that were on disk."""
+    """True if SQLite took all that the log holds; damage if it dropped commits that were on disk."""
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if not kept_log.exists():
         return True

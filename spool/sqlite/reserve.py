@@ -65,7 +65,7 @@ class Reserve:
                 self._release(name)
 
     def disk_is_full(self) -> bool:
-        """Whether an input or output error may really be a full disk or quota."""
+        """True if an input or output error may really be a full disk or quota."""
         return fullness.is_full(self._directory)
 
     def _allocate(self, name: str, size: int) -> bool:

@@ -110,7 +110,10 @@ class FairTurns:
             self.commits_are_shared = len(self._submitting) > 1
 
     def expects_lighter(self, used: float) -> bool:
-        """Whether a party that used far less than that, if it is much, had something for a commit lately."""
+        """
+        True if a party that used far less than `used` had something to commit lately. False if `used` is
+        little.
+        """
         if used < HEAVY_S * self.weight:
             return False
         most, since = used / FAR_LESS, self._now() - LATELY_S

@@ -25,7 +25,7 @@ def people_services(parts: Assembler) -> PeopleServices:
 
 
 def is_behind_tls(config: Config) -> bool:
-    """Whether the configuration says that browsers speak https to a proxy in front of the console."""
+    """True if the configuration says that browsers speak https to a proxy in front of the console."""
     return config.server.operator_plaintext or config.oidc.console.startswith("https:")
 
 

@@ -29,7 +29,8 @@ class SigningKeys:
 
     async def have_signed(self, token: SignedToken) -> bool:
         """
-        Whether one of them signed a token. The provider is asked again if not: a new key may have no id.
+        True if one of the keys has signed a token. If not, the provider is asked again: a new key may have no
+        id.
         """
         async with self._one_at_a_time:
             if self._loaded_at is None or self._clock.monotonic() - self._loaded_at > KEEP_S:

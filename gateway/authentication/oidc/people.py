@@ -40,7 +40,8 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings, *, refreshes: b
 
 def has_default_role(groups: Collection[str], settings: OidcSettings) -> bool:
     """
-    Whether the settings decide about roles, and none of a person's groups has one: it is `default_role`.
+    True if a person gets `default_role`: the settings map groups to roles, and none of the person's groups
+    has one.
     """
     return bool(settings.roles) and not _mapped(groups, settings)
 

@@ -186,7 +186,7 @@ class ProviderSignIns:
 
     async def _may_go_on(self, session: Session, checked: _Checked) -> bool:
         """
-        Whether the provider still knows the person, with the same role; if it does not answer, it is asked
+        True if the provider still knows the person, with the same role; if it does not answer, it is asked
         later.
         """
         until = self._clock.now() + self.settings.recheck + GRACE_S

@@ -23,7 +23,7 @@ def parts_of(text: str) -> tuple[Mapping[str, Any], bytes]:
 
 def is_signed(text: str, algorithm: str, key: Mapping[str, Any]) -> bool:
     """
-    Whether a token is signed with a public key (JWK).
+    True if a token is signed with a public key (JWK).
 
     The algorithm must be the one of the key's type. So a public key is never taken for a shared secret.
     """

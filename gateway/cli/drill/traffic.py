@@ -46,7 +46,7 @@ class Traffic:
         self.refused = 0
 
     def send(self, calls: Calls) -> bool:
-        """Whether it was acknowledged; OSError or HTTPException without an answer."""
+        """Send the calls; True if they were acknowledged. OSError or HTTPException if no answer came."""
         parts = urlsplit(self._server.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=PATIENCE_S)
         try:

@@ -297,7 +297,7 @@ class _OpenBody:
         return fits and item.is_element == self._is_array
 
     def add(self, item: _Item, *, alone: bool) -> bool:
-        """Whether a body that was taken before ended with this item."""
+        """Add an item; True if a body that was accepted earlier ended with it."""
         self.items.append(item.content)
         self._places.append(item.place)
         self._size += len(item.content) + 1

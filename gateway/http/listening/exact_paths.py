@@ -52,7 +52,7 @@ def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
 
 
 def _is_exact(path: str, match: web.UrlMappingMatchInfo, application: web.Application) -> bool:
-    """Whether any request for this path has this match; none of an application that is mounted in this one."""
+    """True if any request for this path has this match; False in a mounted application."""
     route = match.route
     return (
         route.method == "*"

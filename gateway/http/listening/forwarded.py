@@ -113,9 +113,9 @@ def _all(request: web.BaseRequest, name: str) -> str:
 
 def may_be_shared(request: web.Request, *, is_behind_tls: bool) -> bool:
     """
-    Whether many people may have the request's address: it is of this machine, or a proxy's that says nothing
-    or is not named. Who writes the header of a proxy himself is taken for one. `is_behind_tls`: what comes in
-    the clear came through a proxy.
+    True if many people may share the request's address: it is of this machine, or of a proxy that names
+    nobody or is not trusted. A sender who writes a proxy's header himself is taken for a proxy.
+    `is_behind_tls`: plaintext requests came through a proxy.
     """
     is_told = request.get(_IS_TOLD)
     if is_told is not None:

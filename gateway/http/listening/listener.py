@@ -228,6 +228,6 @@ def operator_listen(server: ServerSettings) -> str | None:
 
 def uses_tls(server: ServerSettings, address: str) -> bool:
     """
-    Whether a listener of operators speaks TLS: one on this machine alone does not, as nobody can listen in.
+    True if a listener of operators speaks TLS: one on this machine alone does not, as nobody can listen in.
     """
     return server.tls_cert_file is not None and not is_loopback(split_address(address)[0])

@@ -43,7 +43,7 @@ def has_sign(members: Members) -> bool:
 
 
 def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
-    """Whether the signature is the hex HMAC-SHA256 of the body as it arrived, under the webhook's secret."""
+    """True if the signature is the hex HMAC-SHA256 of the body as it arrived, under the webhook's secret."""
     expected = hmac.new(secret.encode(), body, sha256).hexdigest()
     return hmac.compare_digest(expected.encode(), signature.strip().lower().encode("utf-8", "surrogatepass"))
 
@@ -76,7 +76,7 @@ def calls(event: HeliconeEvent) -> Iterable[Call]:
 
 
 def _are_cut(event: HeliconeEvent) -> bool:
-    """Whether the bodies of a call with an id cannot be read, as those that the webhook cuts at 10 KB."""
+    """True if the bodies of a call with an id cannot be read, as those that the webhook cuts at 10 KB."""
     bodies = (event.request_body, event.response_body)
     return text(event.request_id) is not None and any(_is_cut(body) for body in bodies)
 

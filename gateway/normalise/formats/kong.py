@@ -154,7 +154,7 @@ def _call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
 
 
 def _lacks_cache(record: Inference, usage: KongUsage) -> bool:
-    """Whether the input is the provider's own count, which leaves out the cache that its own names count."""
+    """True if the input is the provider's own count, which leaves out the cache that its own names count."""
     own_names = (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     return record.provider in COUNT_CACHE_APART and any(name is not None for name in own_names)
 

@@ -73,7 +73,7 @@ class AttributeShape(Struct, frozen=True, gc=False):
 
     @property
     def says_kind(self) -> bool:
-        """Whether an attribute says what kind of span it is."""
+        """True if an attribute says what kind of span it is."""
         return self.names_tool or bool(self.kinds)
 
 

@@ -316,8 +316,7 @@ def error_type(attributes: Attributes, exception: str | None = None) -> str:
 
 def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Iterable[str]) -> bool:
     """
-    Whether the reasons to finish, a list or its JSON text, are `error` and nothing else, and no answer is
-    told.
+    True if `error` is the only reason to finish, in a list or its JSON text, and no answer is stated.
 
     LangChain writes `error` for a reason that it does not know: beside an output or the answer's id it says
     nothing.
@@ -335,7 +334,7 @@ def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Ite
 
 
 def _is_answered(attributes: Attributes, outputs: Iterable[str]) -> bool:
-    """Whether tokens came out, or the provider gave an id."""
+    """True if tokens came out, or the provider gave an id."""
     try:
         return bool(first_count(attributes, outputs)) or first(attributes, RESPONSE_ID) is not None
     except BadValue:
@@ -370,7 +369,7 @@ def model_provider(model: str) -> str | None:
 
 @lru_cache(maxsize=2048)
 def is_gemini(provider: str | None, model: str | None) -> bool:
-    """Whether a model of Google's answered, of which some reports leave out the thoughts."""
+    """True if one of Google's models answered; some of their reports leave out the thoughts."""
     if model is None:
         return provider in _GEMINI
     return model.lower().rpartition("/")[2].startswith("gemini")

@@ -25,17 +25,17 @@ def never(span: Span, shape: AttributeShape) -> str | None:
 
 
 def prepares(span: Span, shape: AttributeShape) -> bool:
-    """Whether a span is LlamaIndex's preparation of a request, which tracers of its models call a call."""
+    """True if a span is LlamaIndex's preparation of a request, which tracers of its models call a call."""
     return span.name.rpartition(".")[2].startswith("_prepare_") and not has_usage(span, shape)
 
 
 def has_usage(span: Span, shape: AttributeShape) -> bool:
-    """Whether a span states any token count under the names of the vocabulary."""
+    """True if a span states any token count under the names of the vocabulary."""
     return semconv.first(span.attributes, shape.usage) is not None
 
 
 def failed(span: Span, shape: AttributeShape) -> bool:
-    """Whether the span says that its call failed."""
+    """True if the span says that its call failed."""
     if span.status_code == ERROR_CODE:
         return True
     for kind in shape.kinds:
@@ -47,7 +47,9 @@ def failed(span: Span, shape: AttributeShape) -> bool:
 
 
 def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
-    """Whether a span is one: what stands below it is a call of its own, whatever stands above."""
+    """
+    True for the span of a tool or an agent: a call below it is a call of its own, whatever stands above.
+    """
     # A call's span may name the tool that the model asks for, so this is no kind of a span.
     return shape.names_tool or _says_tool_or_agent(span, shape)
 
@@ -75,17 +77,17 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
 
 
 def names_operation(span: Span) -> bool:
-    """Whether a span names what it does; else that it is a call is guessed by its usage."""
+    """True if a span names its operation; otherwise its usage decides if it is a call."""
     return "gen_ai.operation.name" in span.attributes or "llm.request.type" in span.attributes
 
 
 def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
-    """Whether the input lacks the cache: OpenLLMetry passes on Bedrock's; elsewhere the figures decide."""
+    """True if the input lacks the cache: OpenLLMetry passes on Bedrock's; elsewhere the figures decide."""
     return span.scope.name.endswith(".bedrock")
 
 
 def leaves_cache_out(span: Span, provider: str | None, model: str | None) -> bool:
-    """Whether the input lacks the cache: its sender passes it on as the provider counts it."""
+    """True if the input lacks the cache: its sender passes it on as the provider counts it."""
     return provider in COUNT_CACHE_APART
 
 
@@ -98,7 +100,7 @@ _AI_SDK_DETAILS = frozenset(
 
 
 def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
-    """Whether the input lacks the cache: up to version 5 as the provider counts, from 6 on never."""
+    """True if the input lacks the cache: up to version 5 as the provider counts, from 6 on never."""
     attributes = span.attributes
     if AI_SDK_OPERATION not in attributes or not _AI_SDK_DETAILS.isdisjoint(attributes):
         return False

@@ -278,7 +278,7 @@ def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
 
 
 def _is_whole(answer: ProviderAnswer, found: dict[str, Any]) -> bool:
-    """Whether it names its model and counts tokens: `found` are its counts."""
+    """True if the answer names its model and counts tokens: `found` are its counts."""
     is_counted = any(field in found for field in Tokens._fields)
     return is_counted and any((answer.model, answer.modelVersion, answer.model_version))
 

@@ -82,7 +82,7 @@ class Allowance:
 
     def is_due(self, size: int, parts: int = 0) -> bool:
         """
-        Whether the event loop is due its turn, with an item of so many bytes and parts done.
+        Count an item of so many bytes and parts as done; True if the event loop is due its turn.
 
         On a thread, too, it needs one: a thread that lets go of the interpreter's lock for a moment, as for
         random numbers, is not asked to hand it over, and takes it again before the loop is awake.

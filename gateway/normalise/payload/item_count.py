@@ -40,7 +40,7 @@ def check_count(
 
 
 def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
-    """Whether any of these stands in a body; each step is the event loop's turn."""
+    """True if any of the signs stands in a body; each step is the event loop's turn."""
     looked_through = 0
     for start in range(0, len(body), _WINDOW):
         for sign in signs:
@@ -54,7 +54,7 @@ def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
 
 
 def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
-    """Whether a JSON body may hold more than so many values."""
+    """True if a JSON body may hold more than so many values."""
     found = 1
     for start in range(0, len(body), _WINDOW):
         if start:

@@ -110,7 +110,7 @@ def is_null(raw: Raw) -> bool:
 
 
 def is_exactly(raw: Raw | None, text: bytes) -> bool:
-    """Whether it is this text; a large one is not copied to be compared."""
+    """True if the value is exactly this text; a large value is not copied to be compared."""
     return raw is not None and len(raw) == len(text) and bytes(raw) == text
 
 

@@ -354,7 +354,7 @@ def error_offset(error: msgspec.DecodeError) -> int | None:
 
 
 def parses(text: bytes | memoryview | msgspec.Raw) -> bool:
-    """Whether the parser takes it whole, in one go."""
+    """True if the parser takes the whole text in one go."""
     try:
         _document.decode(text)
     except (msgspec.DecodeError, RecursionError):

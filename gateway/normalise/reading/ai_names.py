@@ -34,22 +34,22 @@ _LONGEST_NOTHING = max(map(len, _NOTHING))
 
 
 def is_ai_name(name: str) -> bool:
-    """Whether an attribute's name is one of a model, of token counts or of what calls cost."""
+    """True if an attribute's name is one of a model, of token counts or of what calls cost."""
     return bool(_CONVENTION.match(name) or names_model(name) or is_usage_name(name))
 
 
 def is_usage_name(name: str) -> bool:
-    """Whether it is a name of token counts or of what calls cost."""
+    """True for a name of token counts or of the cost of calls."""
     return _USAGE.search(name) is not None and not is_other_use(name)
 
 
 def names_model(name: str) -> bool:
-    """Whether it is a name that a model may stand under."""
+    """True for a name under which a model may stand."""
     return _MODEL.search(name) is not None
 
 
 def is_other_use(name: str) -> bool:
-    """Whether a name with such a word is of something else: tokens of a sign-in, costs of a request."""
+    """True for a name with such a word and another meaning: tokens of a sign-in, costs of a request."""
     return _NO_USAGE.search(name) is not None
 
 

@@ -18,7 +18,7 @@ _ONE_HOUR = re.compile("_1h(?:_|$)")
 
 
 def is_bucket(name: str) -> bool:
-    """Whether a bucket of this name counts tokens; others may count seconds or images."""
+    """True if a bucket of this name counts tokens; others may count seconds or images."""
     return _is_input(name) or "output" in name or name in _TOTAL
 
 

@@ -89,7 +89,7 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
 def is_content(name: str) -> bool:
-    """Whether an attribute or metadata name stands for a prompt, an answer, an argument or the like."""
+    """True if an attribute or metadata name stands for a prompt, an answer, an argument or the like."""
     return _is_content(name) if len(name) <= LONGEST_CACHED else _is_content.__wrapped__(name)
 
 
@@ -105,7 +105,7 @@ def _is_content(name: str) -> bool:
 
 def may_hold_content(name: str) -> bool:
     """
-    Whether metadata of a name that a caller chose may be content: a word of it is, and it ends with no fact.
+    True if metadata of a name that a caller chose may be content: a word of it is, and it ends with no fact.
     """
     if len(name) > LONGEST_CACHED:
         return _may_hold_content.__wrapped__(name)
@@ -125,7 +125,7 @@ def _may_hold_content(name: str) -> bool:
 
 def is_doubtful(name: str) -> bool:
     """
-    Whether metadata of a free name is kept only where the operator names it: `code`, `tool_result`, `note`.
+    True if metadata of a free name is kept only where the operator names it: `code`, `tool_result`, `note`.
     """
     return _is_doubtful(name) if len(name) <= LONGEST_CACHED else _is_doubtful.__wrapped__(name)
 

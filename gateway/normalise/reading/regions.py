@@ -74,7 +74,7 @@ def name_of(value: Any) -> str | None:
 
 
 def is_of_cloud(value: Any, cloud: str) -> bool:
-    """Whether it is in the form of the regions of a cloud: `aws`, `azure` or `gcp`."""
+    """True if the value has the form of the regions of a cloud: `aws`, `azure` or `gcp`."""
     name = name_of(value)
     return name is not None and _is_of_cloud(name, cloud)
 
@@ -113,6 +113,6 @@ def _of_address(written: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _is_global(model: str) -> bool:
-    """Whether an id of Bedrock's, or the profile that an ARN names, is served from any region."""
+    """True if an id of Bedrock's, or the profile that an ARN names, is served from any region."""
     name = model.rpartition("/")[2]
     return name.startswith(f"{GLOBAL}.") and BEDROCK_ID.match(name) is not None

@@ -58,12 +58,12 @@ _SECRET_STARTS = frozenset({
 
 @lru_cache(maxsize=8192)
 def names_secret(name: str) -> bool:
-    """Whether metadata of that name is a credential: callers put those there too."""
+    """True if metadata of that name is a credential: callers put those there, too."""
     return _SECRET_NAME.fullmatch(name) is not None
 
 
 def is_secret(value: Any) -> bool:
-    """Whether text looks like a credential, or like one that was masked in part."""
+    """True if text looks like a credential, or like one that was masked in part."""
     if not isinstance(value, str):
         return False
     if (value[:2].casefold()[:2] in _SECRET_STARTS or "..." in value) and _SECRET.fullmatch(value):
@@ -104,7 +104,7 @@ def put_free(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) 
 
 
 def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
-    """Whether a text may stand under a name that a sender chose: name and text are short and of few words."""
+    """True if a text may stand under a name that a sender chose: name and text are short and of few words."""
     if name in KNOWN or name in keep:
         return True
     if not is_brief(text) or not is_brief(name):
@@ -121,7 +121,7 @@ def drop_free_texts(tags: dict[str, str], keep: frozenset[str]) -> int:
 
 
 def is_brief(text: str) -> bool:
-    """Whether a text is short and of few words, as labels, names and ids are; no line break is in it."""
+    """True if a text is short and of few words, as labels, names and ids are; no line break is in it."""
     if len(text) <= MAX_FREE_VALUE and text.isascii() and text.isalnum():
         return True
     words = text.split()

@@ -55,7 +55,7 @@ AMOUNTS: Mapping[str, Callable[[Record], float | None]] = {
 
 @lru_cache(100)
 def bound(name: str, text: str) -> Callable[[float], bool]:
-    """Whether an amount is on the right side of a bound such as ">0.5". Invalid for what is no bound."""
+    """Return a test of amounts by a bound such as ">0.5". Invalid for any other text."""
     found = _BOUND.fullmatch(text)
     if found is None:
         raise Invalid(f"{name} takes >, >=, < or <= and a number, such as {name}=>0.5")

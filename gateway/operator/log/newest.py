@@ -149,7 +149,7 @@ def own_record(row: OwnRecord) -> KeptRecord:
 
 
 def own_to(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:
-    """Whether a closed call is one that the person may see."""
+    """Return a test of closed calls: True for those that the person may see."""
     ledger = request.ledger
     return lambda record: ledger.holds(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted)
 

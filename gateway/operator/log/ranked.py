@@ -31,7 +31,7 @@ OWN_SPAN_S = 48 * 3600.0  # for who may see some calls alone: never by how many 
 
 
 def is_asked(wanted: PageQuery) -> bool:
-    """Whether a question is about a span, or about amounts, instead of the newest."""
+    """True if a question is about a span, or about amounts, instead of the newest."""
     return wanted.sort_key in AMOUNTS or any(name in wanted.filters for name in (*ONE_SPAN, *AMOUNTS))
 
 

@@ -208,7 +208,7 @@ class GroupWriter:
             self._least = 0.0
 
     def _is_heavy(self, group: Sequence[_WaitingSubmission]) -> bool:
-        """Whether somebody else, who used far less than all in the group, may submit at any moment."""
+        """True if a party that used far less than all in the group may submit at any moment."""
         first = group[0].party
         if first is None or not first.turns.commits_are_shared:
             return False

@@ -237,7 +237,7 @@ class KnownCalls:
                 yield found, told
 
     def _is_call(self, place: int) -> bool:
-        """Whether it is the place of a call that counts."""
+        """True if the place is that of a call that counts."""
         known = self._at(place)
         topic, _ = duplicates.place_of(place)
         return topic == self._terms.topic and isinstance(known, Inference) and not known.shadow
@@ -285,5 +285,5 @@ class KnownCalls:
 
 
 def _is_step(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether an own name has several others."""
+    """True if an own name has several others."""
     return sum(name == own for name, _ in links) > 1

@@ -27,7 +27,7 @@ class Reachability:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the server did not answer in time, lately."""
+        """True if the server did not answer in time, lately."""
         return time.monotonic() < self._silent_until
 
     def noticed_silence(self) -> None:
@@ -42,7 +42,7 @@ class Reachability:
 
     def is_old(self, timeline: int | None) -> bool:
         """
-        Whether a newer primary than this one was seen before: it was promoted in its place.
+        True if a newer primary than this one was seen before: it was promoted in its place.
 
         PostgreSQL counts promotions in the timeline; None where that is not known.
         """

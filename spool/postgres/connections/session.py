@@ -60,7 +60,7 @@ class ServerSession:
 
     def is_usable(self) -> bool:
         """
-        Whether the connection is there, in no transaction, and the server said nothing unasked, as of an end.
+        True if the connection is there, in no transaction, and the server said nothing unasked, as of an end.
         """
         connection = self.connection.pgconn
         if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:

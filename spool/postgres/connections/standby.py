@@ -53,13 +53,13 @@ class StandbyState(NamedTuple):
     confirmed: Sequence[int] | None  # by each synchronous standby; None where the role may not see it
 
     def has(self, position: int) -> bool:
-        """Whether as many standbys as the server is to wait for have flushed up to there."""
+        """True if as many standbys as the server is to wait for have flushed up to there."""
         found = sum(flushed >= position for flushed in self.confirmed or ())
         return bool(self.names) and found >= _wanted(self.names)
 
     def confirms(self, before: StandbyState, position: int | None = None) -> bool:
         """
-        Whether a commit between `before` and this has outlived the loss of the machine.
+        True if a commit between `before` and this has outlived the loss of the machine.
 
         `position` is one behind the commit; without it, what the server has flushed meanwhile.
         """

@@ -45,7 +45,7 @@ class PostgresHorizon:
 
     def is_overdue(self) -> bool:
         """
-        Whether an empty commit would have more closed: by what its row says, or as proof of those before it.
+        True if an empty commit would have more closed: by what its row says, or as proof of those before it.
         """
         following = self._following
         now, last = self._clock.now(), following.last

@@ -136,7 +136,8 @@ class Follower:
 
     async def _attempt(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
         """
-        Whether it could be read. Neither a database that is away nor a row that cannot be read ends a task.
+        Read one thing and log what fails; True if it could be read. An unreachable database or an unreadable
+        row does not end the task.
         """
         try:
             await read()

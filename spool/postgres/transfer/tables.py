@@ -205,6 +205,6 @@ def _with_limbs(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTabl
 
 
 def _is_before(numbers: Mapping[str, int], place: int) -> bool:
-    """Whether the record at a place has a lower number; all have where the numbers are not known."""
+    """True if the record at a place has a lower number; all have where the numbers are not known."""
     topic, number = place_of(place)
     return not numbers or number < numbers[topic]

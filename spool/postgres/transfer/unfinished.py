@@ -23,7 +23,7 @@ def mark(database: Database, connection: Connection) -> None:
 
 
 async def is_marked(database: Database) -> bool:
-    """Whether there is a copy, of however much."""
+    """True if the schema holds a copy, finished or not."""
 
     def look(connection: Connection) -> bool:
         if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):

@@ -32,7 +32,7 @@ class RegistryNews:
     changed: Collection[Subject] | None = ()
 
     def concerns(self, about: Collection[Subject]) -> bool:
-        """Whether one of these was changed."""
+        """True if one of these was changed."""
         if self.changed is None:
             return True
         return any(each in about or (each[0], "") in about for each in self.changed)

@@ -315,7 +315,7 @@ def _detector(insight: Insight) -> str:
 
 
 def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool:
-    """Whether its detector, which found more than it told, may have found it; for a day."""
+    """True for a day if its detector may have found it and left it out, having found more than it reports."""
     return _detector(insight) in cut and not _is_over(insight, now)
 
 
@@ -331,12 +331,12 @@ def _closed(insight: Insight, now: float) -> Insight:
 
 
 def _is_short(before: Insight, now: float) -> bool:
-    """Whether it was closed because it was gone, and is back within a day."""
+    """True if the insight was closed because it was gone, and is back within a day."""
     return not before.touched and not _is_over(before, now)
 
 
 def _is_over(insight: Insight, now: float) -> bool:
-    """Whether it was not found for a day."""
+    """True if the insight was not found for a day."""
     return insight.found_at is None or now - insight.found_at >= OVER_S
 
 

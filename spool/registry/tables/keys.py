@@ -98,16 +98,18 @@ class KeyTable:
         return (number_is_good(id),) if self._changes.is_shared else ()
 
     def was_deleted(self, secret: str) -> bool:
-        """Whether this was a key's secret until it was deleted or rotated away since the start."""
+        """True if the text was a key's secret until the key was deleted or rotated, since the start."""
         digest = self._digest(secret)
         return digest in self._deleted or digest[:16] in self._owners
 
     def is_of_file(self, key: Key) -> bool:
-        """Whether it is the key that the deployment gives."""
+        """True for the key that the deployment gives."""
         return self._file_key is not None and self._file_key.key == key.id
 
     def has_ended(self, secret: str) -> bool:
-        """Whether it was a secret of the deployment's key until that was deleted, or its file changed."""
+        """
+        True if the text was a secret of the deployment's key until that was deleted or its file changed.
+        """
         return self._file_key is not None and self._file_key.has_ended(self._digest(secret))
 
     async def adopt(

@@ -270,7 +270,7 @@ class OperatorTable:
         return session
 
     async def is_on(self, session: Session) -> bool:
-        """Whether a session goes on; asking does not keep it alive."""
+        """True if a session goes on; asking does not keep it alive."""
         now = self._changes.clock.now()
         kept = await self._changes.read(lambda rows: rows.session(session.digest))
         return kept is not None and not kept.is_over(now)

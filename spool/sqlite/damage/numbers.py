@@ -103,7 +103,7 @@ def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
 
 def settle_routes(connection: sqlite3.Connection) -> bool:
     """
-    Whether a route's terms had to be mended. Numbers of deliveries that are lost are sent again.
+    Mend the terms of the routes; True if any had to be. Numbers of deliveries that are lost are sent again.
 
     Deliveries are cut in the order of the numbers: those that are missing are the newest below `next`.
     """

@@ -61,7 +61,7 @@ def frames(path: Path, page_size: int) -> Sequence[Frame]:
 
 
 def is_whole(path: Path, page_size: int) -> bool:
-    """Whether SQLite reads all of it; also without a log."""
+    """True if SQLite reads the whole write-ahead log, or there is none."""
     if not path.exists() or path.stat().st_size < HEADER.size:
         return True
     with path.open("rb") as log:
@@ -102,9 +102,7 @@ def count_seen(shared: Path) -> int:
 
 
 def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
-    """
-    Whether commits that were flushed lie behind the frames that SQLite has seen; one alone may be a torn one.
-    """
+    """True if flushed commits lie behind the frames that SQLite has seen; a single one may be torn."""
     behind = found[seen:]
     commits = sum(frame.is_sound and frame.pages_after > 0 for frame in behind)
     return commits > 1 or (commits == 1 and all(frame.is_sound for frame in behind))

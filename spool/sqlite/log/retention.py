@@ -64,8 +64,8 @@ def space(connection: sqlite3.Connection) -> Space:
 
 def holds(connection: sqlite3.Connection, size: int) -> bool:
     """
-    Whether what is kept takes that many bytes. Asked by every commit: most see it by the size of the file
-    alone.
+    True if the records and indexes take at least that many bytes. Every commit asks: most know by the size of
+    the file.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     return pages * PAGE >= size and space(connection).used >= size

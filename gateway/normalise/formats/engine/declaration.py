@@ -172,7 +172,7 @@ def inside(members: Members, name: str) -> Iterator[Members]:
 
 
 def any_inside(members: Members, name: str, *inner: str) -> bool:
-    """Whether an object under a name has all of these members."""
+    """True if an object under this name has all of these members."""
     return any(one.keys() >= {*inner} for one in inside(members, name))
 
 

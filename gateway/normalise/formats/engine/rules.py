@@ -29,7 +29,7 @@ def count_tokens(record: Inference, reported: Tokens, *, without_cache: bool = F
 
 def counts_cache_apart(path: Any, *models: Any) -> bool:
     """
-    Whether a request of this path was in a protocol whose input leaves the cache out: Anthropic's or
+    True if a request of this path was in a protocol whose input leaves the cache out: Anthropic's or
     Converse.
     """
     bare = "/" + (text(path) or "").partition("?")[0].rstrip("/")
@@ -69,5 +69,5 @@ def fail_by_status(record: Inference, status: Any) -> bool:
 
 
 def is_call(record: Inference) -> bool:
-    """Whether it holds a model or tokens."""
+    """True if a record names a model or counts tokens."""
     return bool(record.request_model or record.response_model or record.input_tokens or record.output_tokens)

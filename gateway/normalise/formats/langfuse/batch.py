@@ -144,7 +144,7 @@ class _BatchReader:
         return Normalised(self._outcome, reports)
 
     def _add_call(self, generation: Generation) -> bool:
-        """Whether the generation is whole, and a record now."""
+        """Take a generation; True if it is complete and became a record."""
         if not generation.is_whole:
             return False
         call = call_of(generation, self._traces.get(generation.trace_id or ""))

@@ -28,7 +28,7 @@ def replaced(body: bytes) -> bytes | None:
 
 
 def _is_escaped(body: bytes, place: int) -> bool:
-    """Whether the backslash there is the second of two: an odd number of them comes before it."""
+    """True if the backslash there is the second of two: an odd number of them comes before it."""
     begin = place
     while begin and body[begin - 1] == 0x5C:
         begin -= 1

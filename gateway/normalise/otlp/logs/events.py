@@ -49,13 +49,14 @@ def find_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
 
 
 def is_understood(name: str, attributes: Attributes) -> bool:
-    """Whether an event without an entry in the table is known to be no call."""
+    """True if an event without an entry in the table is known to be no call."""
     return name in _NO_CALLS or (name.startswith(_UNDERSTOOD) and not _counts(attributes))
 
 
 def repeats_counters(attributes: Attributes) -> bool:
     """
-    Whether all that it counts are steps of counters, as Rust's tracing logs them: they leave as metrics, too.
+    True if all counts of the event are steps of counters, as Rust's tracing logs them: they are sent as
+    metrics, too.
     """
     counted = [name for name in attributes if is_usage_name(name)]
     return bool(counted) and all(_is_step(name) for name in counted)
@@ -67,7 +68,7 @@ def _is_step(name: str) -> bool:
 
 
 def _counts(attributes: Attributes) -> bool:
-    """Whether there is a count of tokens or a cost above 0."""
+    """True if there is a count of tokens or a cost above 0."""
     return any(is_usage_name(name) and _is_positive(value) for name, value in attributes.items())
 
 

@@ -81,7 +81,9 @@ class LogReader:
                     yield
 
     def _take_whole(self, place: int, record: LogRecord) -> bool:
-        """Whether a product reads such records as a whole; one that is no call is ignored."""
+        """
+        Let a product read the log record as a whole; True if one did. A record that is no call is ignored.
+        """
         for product in shape_of(record.attributes).taken_by:
             if product.take_log is not None:
                 self._senders.enter(record.resource)

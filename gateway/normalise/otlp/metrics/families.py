@@ -75,13 +75,13 @@ def foreign_currency(point: Point) -> str | None:
 
 
 def is_repeat(name: str) -> bool:
-    """Whether a metric repeats what one of the families counts."""
+    """True if a metric repeats what one of the families counts."""
     return _REPEATS.fullmatch(name) is not None
 
 
 def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
     """
-    Whether a metric of no family could be one that we ought to know: it counts tokens, money or credits.
+    True if a metric of no family could be one that we ought to know: it counts tokens, money or credits.
     """
     if unit in _NO_USAGE_UNITS or _OTHER_UNIT.search(name) or not _USAGE_WORD.search(name):
         return False

@@ -120,7 +120,7 @@ class PointReader:
             self._keep(point, product, family, token_type)
 
     def _is_repeated(self, point: Point, family: MetricFamily, token_type: str | None) -> bool:
-        """Whether the meter counts these tokens in the other of two families: the first to come counts."""
+        """True if the meter counts these tokens in the other of two families: the first to come counts."""
         name = _one_of_two(point.name, family)
         if token_type is None or name is None:
             return False

@@ -55,7 +55,7 @@ class SpanCall(Struct, gc=False):
     @property
     def says_nothing(self) -> bool:
         """
-        Whether it names no model, provider, id, cost or failure and counts nothing: an event inside of a
+        True if the span names no model, provider, id, cost or failure and counts nothing: an event inside a
         call.
         """
         record = self.record
@@ -154,7 +154,7 @@ _NOTHING: Fields = {}
 
 
 def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
-    """Whether an exception is all that came of the call, whatever its status says (LangSmith's is good)."""
+    """True if nothing came of the call but an exception, whatever its status says (LangSmith's is good)."""
     return (
         tokens == NO_TOKENS
         and semconv.first(span.attributes, shape.response_model + shape.request_id) is None

@@ -167,7 +167,7 @@ class SpanReader:
                 self._book(call, parent, tree)
 
     def _take_whole(self, place: int, span: Span, shape: AttributeShape) -> bool:
-        """Whether a product reads the span as a whole, and has done so."""
+        """Let a product read the span as a whole; True if one did."""
         sender = self._senders
         return any(
             product.take_span(place, span, self._outcome, tags=sender.tags, device=sender.device)
@@ -248,7 +248,10 @@ class SpanReader:
         self._outcome.show_shape(names)
 
     def _hold_usage(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> bool:
-        """Whether a span tells the usage of the call beside it: the call is looked for when all were read."""
+        """
+        Keep a span that states the usage of a neighbouring call, which is looked for when all spans are read;
+        True if it does.
+        """
         usage_of = product.spans.usage_of(span) if product.spans.usage_of is not None else None
         if usage_of is None:
             return False
@@ -311,7 +314,7 @@ class SpanReader:
 
 def _is_linked(call: SpanCall) -> bool:
     """
-    Whether client and gateway may have no id of it in common: it failed, has none, or one that a gateway
+    True if client and gateway may share no id of the call: it failed, has no id, or has one that a gateway
     sealed.
     """
     response_id, status = call.response_id, call.record.status
@@ -363,7 +366,7 @@ def _product_of(span: Span, shape: AttributeShape, sender: Product) -> Product:
 
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
-    """Whether a span counts something under an operation, or as a kind of span, that is not known."""
+    """True if a span counts something under an operation, or as a kind of span, that is not known."""
     operation = values.text(span.attributes.get("gen_ai.operation.name"))
     if operation is None and shape.deciding_kind is None:
         return False

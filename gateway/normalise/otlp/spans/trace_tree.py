@@ -209,7 +209,7 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
 
 
 def _knows_less_than_failure(call: SpanCall) -> bool:
-    """Whether a call below one that failed tells neither that nor an answer."""
+    """True if a call below a failed one states neither the failure nor an answer."""
     return call.record.status == "ok" and not call.has_usage and call.record.request_id is None
 
 

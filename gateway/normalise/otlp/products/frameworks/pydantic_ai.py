@@ -31,7 +31,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 
 
 def _is_run(span: Span) -> bool:
-    """Whether a span is a run of Pydantic AI's first version: an agent that repeats the sums of its calls."""
+    """True if a span is a run of Pydantic AI's first version: an agent that repeats the sums of its calls."""
     attributes = span.attributes
     is_named = "gen_ai.agent.name" in attributes or "agent_name" in attributes
     return is_named and "gen_ai.operation.name" not in attributes
@@ -39,8 +39,8 @@ def _is_run(span: Span) -> bool:
 
 def _begins_stream(span: Span, shape: AttributeShape) -> bool:
     """
-    Whether a span says so, or (since Logfire 5, which does not) holds a request alone: no usage, id or
-    exception.
+    True if a span is marked as the begin of a stream or (since Logfire 5, which does not mark it) holds only
+    a request: no usage, id or exception.
     """
     attributes = span.attributes
     if attributes.get(_SPAN_TYPE) != "span" or has_usage(span, shape) or failed(span, shape):
