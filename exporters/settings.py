@@ -108,10 +108,14 @@ class NotifySettings:
 
     name: str = setting("", "how budgets and views name it; letters, digits, `.`, `_` and `-`")
     type: str = setting("", "the kind of receiver")
-    url: str = setting("", "the address, of the types webhook, slack and alertmanager")
-    url_file: Path | None = setting(None, "slack: or the file that holds it, because the address is a secret")
+    url: str = setting("", "the address, of the types webhook, slack, teams, alertmanager and pagerduty")
+    url_file: Path | None = setting(
+        None, "slack and teams: or the file that holds it, because the address is a secret"
+    )
     secret_file: Path | None = setting(
-        None, "webhook: the secret that signs; alertmanager: the bearer token; email: the password"
+        None,
+        "webhook: the secret that signs; alertmanager: the bearer token; email: the password; pagerduty: the"
+        " integration key",
     )
     headers: Mapping[str, str] = setting(
         {}, "sent with every request, of webhook and alertmanager", secret=True
@@ -132,7 +136,9 @@ class NotifySettings:
     )
     categories: tuple[str, ...] = setting((), "the categories of those insights, such as spend; empty: all")
     group_wait: Duration = setting(
-        30.0, "slack and email: how long a notice waits for others that leave as one message with it", least=0
+        30.0,
+        "slack, teams and email: how long a notice waits for others that leave as one message with it",
+        least=0,
     )
     quiet_hours: str = setting(
         "", 'when only critical notices leave, such as "22:00-07:00"; the others wait for the end'

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 _FOLDER = "exporters.notifications.channels"
 TYPES: Declared[ChannelType] = Declared(
-    {name: f"{_FOLDER}.{name}" for name in ("webhook", "slack", "email", "alertmanager")}
+    {
+        name: f"{_FOLDER}.{name}"
+        for name in ("webhook", "slack", "teams", "email", "pagerduty", "alertmanager")
+    }
 )
 
 

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from exporters.errors import Misconfigured, Rejected, Retryable
 from exporters.probe import Probe
+from exporters.problems import url
+from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import Notice
@@ -76,6 +78,33 @@ class ChannelType:
     build: Callable[[NotifySettings, Clock], Channel]
     problems: Callable[[str, NotifySettings], Iterator[str]]
     groups: bool
+
+
+class SecretAddress:
+    """The address that a channel posts to, where it is a secret itself: stated, or in a file."""
+
+    def __init__(self, settings: NotifySettings) -> None:
+        self._url = settings.url
+        self._file = (
+            SecretSource(f"notify {settings.name}", file=settings.url_file) if settings.url_file else None
+        )
+
+    def value(self) -> str:
+        if self._file is None:
+            return self._url
+        address = self._file.value()
+        if list(url("", address)):  # said without its words, which may be a secret
+            raise Misconfigured(f"{self._file.name}: url_file holds no address", answered=False)
+        return address
+
+    def stamp(self) -> object:
+        return self._file and self._file.stamp()
+
+    @staticmethod
+    def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+        if bool(settings.url) == bool(settings.url_file):
+            yield f"{shown} needs url or url_file for type {settings.type!r}, and not both"
+        yield from url(f"{shown}.url", settings.url)
 
 
 def as_misconfigured(error: Rejected) -> Rejected | Misconfigured:

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from spool.registry.notices import Notice
+
+_MARKS = str.maketrans({
+    "@": "@\u200b",  # a name must not call people: @channel, @everyone
+    "*": "\u2217",  # nor end the bold title
+    "[": "(",  # nor hide an address behind other words
+    "]": ")",
+    "`": "\u02cb",  # nor be set as code or struck out
+    "~": "\u223c",
+})  # fmt: skip
+# Nor be emphasis at a word's edge, nor an address that a click opens.
+_EDGES = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+_ADDRESSES = re.compile(r":(?=//)|(?<=\bwww)(?=\.)", re.IGNORECASE)
 
 
 def subject(notices: Sequence[Notice]) -> str:
@@ -16,3 +29,9 @@ def plain(notice: Notice) -> str:
     """Without the title: the text, the fields on lines of their own, and the link."""
     fields = "\n".join(f"{name}: {value}" for name, value in notice.fields.items())
     return "\n\n".join(part for part in (notice.text, fields, notice.link) if part)
+
+
+def letter_by_letter(text: str) -> str:
+    """A text with names that others chose, so that chats show it as it is: no mention, markup or link."""
+    text = _EDGES.sub("\u02cd", text.translate(_MARKS))
+    return _ADDRESSES.sub(lambda found: f"{found[0]}\u200b", text)

@@ -7,12 +7,13 @@ from email.policy import default
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from exporters.errors import Misconfigured
 from exporters.notifications import catalogue, channels
 from exporters.notifications.channel import Message
-from exporters.notifications.channels import alertmanager, email, slack, webhook
+from exporters.notifications.channels import alertmanager, email, pagerduty, slack, teams, webhook
 from spool.registry.notices import CRITICAL
 from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
 
@@ -24,6 +25,8 @@ MAIL = {
 COMPLETE: dict[str, dict[str, Any]] = {
     "webhook": {"url": "https://example.com/hook", "secret_file": Path("secret")},
     "slack": {"url_file": Path("address")},
+    "teams": {"url_file": Path("address")},
+    "pagerduty": {"secret_file": Path("secret")},
     "email": MAIL,
     "alertmanager": {"url": "http://127.0.0.1:9093"},
 }
@@ -49,6 +52,9 @@ def test_a_complete_channel_has_no_problem() -> None:
          "notify[0].secret_file is required for type 'webhook': it signs what is sent"),
         ("webhook", {"name": "a b"}, "notify[0].name is required: letters, digits, '.', '_' and '-', at most 64"),
         ("slack", {"url": "https://x"}, "notify[0] needs url or url_file for type 'slack', and not both"),
+        ("teams", {"url_file": None}, "notify[0] needs url or url_file for type 'teams', and not both"),
+        ("pagerduty", {"secret_file": None},
+         "notify[0].secret_file is required for type 'pagerduty': it holds the integration key"),
         ("alertmanager", {"headers": {"a b": "c"}},
          "notify[0].headers: 'a b' is not a header, or its value is not one line"),
         ("email", {"server": "mail"},
@@ -123,6 +129,34 @@ def test_names_are_shown_in_chats_letter_by_letter() -> None:
 def test_a_long_chat_message_is_cut() -> None:
     text = slack.text(Message(notices=[notice(str(number), text="x" * 4_000) for number in range(20)]))
     assert slack.MAX_TEXT + 3 == len(text)
+
+
+def test_a_card_shows_names_letter_by_letter_and_is_cut() -> None:
+    """No mention, no markup; Teams refuses a message over 28 KB."""
+    named = notice(
+        title="**x** @all", fields={"team": "[free](http://bad)"}, text="one\n\ntwo", link="https://a/b"
+    )
+    blocks = teams.card(Message(notices=[named]))["attachments"][0]["content"]["body"]  # type: ignore[index]
+    shown = orjson.dumps(blocks[:-1]).decode()
+    assert "**" not in shown and "@all" not in shown and "http://bad" not in shown
+    assert ["TextBlock", "TextBlock", "TextBlock", "TextBlock", "FactSet", "ActionSet"] == [
+        block["type"] for block in blocks
+    ]
+    assert "https://a/b" == blocks[-1]["actions"][0]["url"]
+    long = teams.card(Message(notices=[notice(str(number), text="x" * 4_000) for number in range(20)]))
+    assert 20_000 < len(orjson.dumps(long)) < 28_000
+    assert b"There is more" in orjson.dumps(long)
+
+
+def test_an_event_of_the_same_thing_is_the_same_alert() -> None:
+    """Amounts do not make another one, a greater severity does."""
+    first, second = (notice(id, thread="budget 1", fields={"spent": id}) for id in ("80", "90"))
+    keys = [
+        pagerduty.event(each, key="k" * 32)["dedup_key"]
+        for each in (first, second, notice("80", thread="budget 1", severity=CRITICAL), notice("80"))
+    ]
+    assert keys[0] == keys[1]
+    assert 3 == len(set(keys))
 
 
 def test_an_alert_is_known_by_labels_without_amounts() -> None:

@@ -261,6 +261,61 @@ async def test_a_group_that_is_refused_is_sent_one_by_one(telling: Telling, rece
     ]
 
 
+async def test_teams_gets_a_card_and_a_removed_workflow_parks(
+    telling: Telling, receiver: FakeUpstream, tmp_path: Path
+) -> None:
+    """Notices that wait together are one card; the address, which is a secret, stands in no reason."""
+    (tmp_path / "address").write_text(f"{receiver.url}/workflows/s3cret")
+    await telling.start(settings("teams", url_file=tmp_path / "address"))
+    await telling.tell("a", "b")
+    receiver.answers.append(Reply(404, body=b"no workflow at /workflows/s3cret"))
+    await telling.notifier.send_due()
+    state = await telling.state()
+    assert PARKED == state.state and receiver.url not in state.reason
+    receiver.judge = lambda request: Reply(202)
+    await telling.send_for(PARKED_S)
+    [request] = receiver.accepted
+    body = orjson.loads(request.raw)
+    assert ("/workflows/s3cret", "message") == (request.path, body["type"])
+    [attachment] = body["attachments"]
+    assert "application/vnd.microsoft.card.adaptive" == attachment["contentType"]
+    titles = [block["text"] for block in attachment["content"]["body"] if block.get("weight")]
+    assert ["title of a", "title of b"] == titles
+    assert [SENT, SENT] == [each.state for each in await telling.notices.over()]
+
+
+async def test_pagerduty_gets_an_event_for_each_notice(
+    telling: Telling, receiver: FakeUpstream, tmp_path: Path
+) -> None:
+    """Too many at once is tried again; a key of another form parks, and is sent nowhere."""
+    (tmp_path / "key").write_text("not-a-key")
+    url = f"{receiver.url}/v2/enqueue"
+    await telling.start(settings("pagerduty", url=url, secret_file=tmp_path / "key"))
+    await telling.notices.add([notice("a", thread="t", link="https://a/b", text="why")], ["one"])
+    await telling.notifier.send_due()
+    assert (PARKED, "the integration key has 32 letters and digits") == (
+        (await telling.state()).state,
+        (await telling.state()).reason,
+    )
+    assert [] == receiver.requests
+    (tmp_path / "key").write_text("0123456789abcdef0123456789abcdef")
+    receiver.answers.append(Reply(429, headers={"Retry-After": "5"}))
+    receiver.judge = lambda request: Reply(202)
+    await telling.send_for(120)
+    first, second = map(orjson.loads, (request.raw for request in receiver.requests))
+    assert first == second
+    assert ("0123456789abcdef0123456789abcdef", "trigger") == (first["routing_key"], first["event_action"])
+    assert {
+        "summary": "title of a",
+        "source": "tollhouse",
+        "severity": "warning",
+        "timestamp": "2026-09-21T14:13:20.000Z",
+        "class": "budget.threshold_crossed",
+        "custom_details": {"text": "why"},
+    } == first["payload"]
+    assert [{"href": "https://a/b", "text": "Open in Tollhouse"}] == first["links"]
+
+
 async def test_an_alertmanager_gets_alerts_under_its_token(
     telling: Telling, receiver: FakeUpstream, tmp_path: Path
 ) -> None:

@@ -1,0 +1,100 @@
+"""
+The `pagerduty` channel: alerts for PagerDuty, by its Events API of version 2.
+
+PagerDuty joins events of one `dedup_key` to one alert while that is open, so it is made of what a notice is
+about (thread, kind and severity) and of no amount: a repeat, and a further notice of it, page nobody twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+
+import orjson
+
+from exporters.errors import Misconfigured, Rejected, SendError
+from exporters.http.client import Client
+from exporters.notifications.channel import ChannelType, Message, as_misconfigured
+from exporters.notifications.channels.webhook import client_settings
+from exporters.probe import Probe, failed, try_connection
+from exporters.problems import url
+from exporters.secret_source import SecretSource
+from exporters.settings import NotifySettings
+from spool.clock import Clock
+from spool.record import moment
+from spool.registry.notices import Notice
+
+EVENTS = "https://events.pagerduty.com/v2/enqueue"  # of the European region: events.eu.pagerduty.com
+_KEY = re.compile(r"[A-Za-z0-9]{32}")
+
+
+class PagerDutyChannel:
+    def __init__(self, settings: NotifySettings, clock: Clock) -> None:
+        self._url = settings.url or EVENTS
+        self._secret = SecretSource(f"notify {settings.name}", file=settings.secret_file)
+        self._client = Client(client_settings(settings), clock=clock)
+
+    async def send(self, message: Message) -> str:
+        [notice] = message.notices
+        key = self._key()
+        body = orjson.dumps(event(notice, key=key))
+        try:
+            await self._client.send(self._url, body, content_type="application/json", secrets=[key])
+        except Rejected as error:
+            raise as_misconfigured(error) from error
+        return ""
+
+    def stamp(self) -> object:
+        return self._secret.stamp()
+
+    def check_secret(self) -> None:
+        self._key()
+
+    async def probe(self) -> Probe:
+        try:
+            self.check_secret()
+        except SendError as error:
+            return failed(error)
+        return await try_connection(self._client, self._url)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _key(self) -> str:
+        """Misconfigured for another form: PagerDuty answers that with 400, as it does a faulty event."""
+        key = self._secret.value()
+        if not _KEY.fullmatch(key):
+            raise Misconfigured("the integration key has 32 letters and digits", answered=False)
+        return key
+
+
+def event(notice: Notice, *, key: str) -> dict[str, object]:
+    about = "\n".join((notice.thread or notice.id, notice.kind, notice.severity))
+    payload = {
+        "summary": notice.title,
+        "source": "tollhouse",
+        "severity": notice.severity,
+        "timestamp": moment(notice.at),
+        "class": notice.kind,
+        "custom_details": {**notice.fields, "text": notice.text} if notice.text else dict(notice.fields),
+    }
+    told: dict[str, object] = {
+        "routing_key": key,
+        "event_action": "trigger",
+        "dedup_key": "tollhouse-" + hashlib.blake2b(about.encode(), digest_size=16).hexdigest(),
+        "client": "Tollhouse",
+        "payload": payload,
+    }
+    if not notice.link:
+        return told
+    return {**told, "client_url": notice.link, "links": [{"href": notice.link, "text": "Open in Tollhouse"}]}
+
+
+def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+    if settings.secret_file is None:
+        yield f"{shown}.secret_file is required for type 'pagerduty': it holds the integration key"
+    yield from url(f"{shown}.url", settings.url)
+
+
+TYPE = ChannelType(name="pagerduty", build=PagerDutyChannel, problems=problems, groups=False)

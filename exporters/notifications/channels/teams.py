@@ -1,0 +1,101 @@
+"""
+The `teams` channel: a workflow of Microsoft Teams ("When a Teams webhook request is received").
+
+A message is one Adaptive Card of version 1.2. Teams takes 28 KB, so what is too long is left out at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import orjson
+
+from exporters.errors import Rejected, SendError
+from exporters.http.client import Client
+from exporters.notifications.channel import ChannelType, Message, SecretAddress, as_misconfigured
+from exporters.notifications.channels.webhook import client_settings
+from exporters.notifications.words import letter_by_letter
+from exporters.probe import Probe, failed, try_connection
+from exporters.settings import NotifySettings
+from spool.clock import Clock
+from spool.registry.notices import CRITICAL, INFO, WARNING, Notice
+
+MAX_BYTES = 24_000  # of the card's blocks
+_COLORS = {INFO: "Default", WARNING: "Warning", CRITICAL: "Attention"}
+_SCHEMA = "http://adaptivecards.io/schemas/adaptive-card.json"
+
+
+class TeamsWebhook:
+    def __init__(self, settings: NotifySettings, clock: Clock) -> None:
+        self._address = SecretAddress(settings)
+        self._client = Client(client_settings(settings), clock=clock)
+
+    async def send(self, message: Message) -> str:
+        address, body = self._address.value(), orjson.dumps(card(message))
+        try:
+            await self._client.send(address, body, content_type="application/json", secrets=[address])
+        except Rejected as error:
+            raise as_misconfigured(error) from error
+        return ""
+
+    def stamp(self) -> object:
+        return self._address.stamp()
+
+    def check_secret(self) -> None:
+        self._address.value()
+
+    async def probe(self) -> Probe:
+        try:
+            return await try_connection(self._client, self._address.value())
+        except SendError as error:
+            return failed(error)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def card(message: Message) -> dict[str, object]:
+    blocks: list[dict[str, object]] = []
+    size = 0
+    for block in (block for notice in message.notices for block in _blocks(notice)):
+        size += len(orjson.dumps(block))
+        if size > MAX_BYTES:
+            blocks.append(_line("There is more: look into the console."))
+            break
+        blocks.append(block)
+    content = {"$schema": _SCHEMA, "type": "AdaptiveCard", "version": "1.2", "body": blocks}
+    attachment = {
+        "contentType": "application/vnd.microsoft.card.adaptive",
+        "contentUrl": None,
+        "content": {**content, "msteams": {"width": "Full"}},
+    }
+    return {"type": "message", "attachments": [attachment]}
+
+
+def _blocks(notice: Notice) -> Iterator[dict[str, object]]:
+    yield {
+        **_line(notice.title),
+        "weight": "Bolder",
+        "size": "Medium",
+        "color": _COLORS[notice.severity],
+        "spacing": "Medium",
+    }
+    for line in notice.text.splitlines():
+        yield _line(line) if line else _line("\N{NO-BREAK SPACE}")
+    if notice.fields:
+        facts = [
+            {"title": letter_by_letter(name), "value": letter_by_letter(value)}
+            for name, value in notice.fields.items()
+        ]
+        yield {"type": "FactSet", "facts": facts}
+    if notice.link:
+        action = {"type": "Action.OpenUrl", "title": "Open in Tollhouse", "url": notice.link}
+        yield {"type": "ActionSet", "actions": [action]}
+
+
+def _line(text: str) -> dict[str, object]:
+    """A block for each line: a card joins lines of one block."""
+    return {"type": "TextBlock", "text": letter_by_letter(text), "wrap": True, "spacing": "None"}
+
+
+TYPE = ChannelType(name="teams", build=TeamsWebhook, problems=SecretAddress.problems, groups=True)
