@@ -20,7 +20,7 @@ class Batch:
     boundaries: list[int] = field(default_factory=list)  # numbers whose kind differs from the one sent before
 
     def settlement(self, *, refused: int = 0, words: str | None = None) -> Settlement:
-        """What became of all numbers when the destination took the records except `refused`."""
+        """Account for all numbers, after the destination took the records except `refused`."""
         refused = min(refused, len(self.records))
         return Settlement(
             delivered=len(self.records) - refused,

@@ -21,7 +21,9 @@ class SendError(Exception):
 
     @property
     def answer(self) -> str | None:
-        """What was answered, to be compared with other answers; None where nothing was."""
+        """
+        Return the answer's status as text, to be compared with other answers; None if there was no answer.
+        """
         return str(self.status or "refused") if self.answered else None
 
 

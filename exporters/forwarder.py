@@ -148,7 +148,7 @@ class Forwarder:
             running.work.poke()
 
     async def _state_of(self, route: str) -> str:
-        """Where it stands; while that cannot be read it runs, and finds out."""
+        """Return the state of a route; RUNNING if it cannot be read, since sending will show it."""
         try:
             return next(
                 (each.state for each in await self._deliveries.routes() if each.name == route), RUNNING

@@ -80,8 +80,8 @@ def try_directory(directory: Path) -> Probe:
 
 def failed(error: SendError) -> Probe:
     """
-    What a failure says about later deliveries. An empty export alone that is refused speaks for key and
-    address.
+    Judge by a failure if later deliveries would work. If only the empty export is refused, key and address
+    are good.
     """
     if isinstance(error, Rejected):
         return Probe(status=UNVERIFIED, words=f"it takes no empty export: {error}")

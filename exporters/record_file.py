@@ -160,7 +160,10 @@ class _File:
             self._descriptor = None
 
     def _written(self, mark: Mark | None, current: int, wanted: set[bytes]) -> set[bytes]:
-        """Those of the lines that an earlier attempt has written: behind the mark, or since in a new file."""
+        """
+        Return the wanted lines that an earlier attempt has written: behind the mark, or since then in a new
+        file.
+        """
         if mark is None:
             return set()
         blank = b"\n" if self._head else b" "
@@ -245,7 +248,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 def _end_last_line(descriptor: int) -> None:
     """
-    What a crash or a full disk left of a line is cut off: it belongs to a delivery that will write it again.
+    Cut off the part of a line that a crash or a full disk left: its delivery will write it again.
 
     A last line that only lacks its newline gets one.
     """
@@ -294,7 +297,7 @@ def _blank_holes(descriptor: int, place: int, blank: bytes) -> None:
 
 
 def _lines_behind(descriptor: int, place: int, wanted: set[bytes]) -> set[bytes]:
-    """Those of the wanted lines that begin at or behind a place, blanks in front of them or not."""
+    """Return the wanted lines that begin at or behind a place, with or without blanks before them."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(place)
         return {found for line in file for found in (line, line.lstrip(b" ")) if found in wanted}

@@ -40,7 +40,10 @@ class RouteThrottle:
         return self._epoch + self._clock.monotonic()
 
     def rest_s(self, place: int) -> float:
-        """How long the worker at a place waits: 0 if it may send, inf if another must succeed first."""
+        """
+        Return how long the worker at a place waits: 0 if it may send, inf if another worker must succeed
+        first.
+        """
         if place > 0 and self._is_narrow():
             return inf
         return max(0.0, max(self._waits_until, self._asked_until) - self._clock.monotonic())

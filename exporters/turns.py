@@ -15,9 +15,7 @@ TURN: Final = 64  # records in one turn, about half a millisecond: a whole deliv
 
 
 async def in_turns(items: Sequence[T], work: Callable[[Sequence[T]], U]) -> list[U]:
-    """
-    What `work` makes of the items, TURN at a time and in their order; everybody else has a turn in between.
-    """
+    """Apply `work` to TURN items at a time, in order, and let other tasks run in between."""
     made = []
     for start in range(0, len(items), TURN):
         if start:

@@ -183,7 +183,7 @@ DIMENSIONS = ("provider", "model", "team", "cost_source", "region", *TAGS)
 
 
 async def of_entries(entries: Sequence[Entry]) -> list[Charge]:
-    """What some records come to, by the hour and what is shown of them; shadows are never summed."""
+    """Sum records to charges by the hour and the dimensions shown; shadows are never summed."""
     sums = HourlySums()
     charges: dict[tuple[object, ...], Charge] = {}
 

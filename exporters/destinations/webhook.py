@@ -90,7 +90,7 @@ def _rows(records: Sequence[tuple[Record, float]]) -> bytes:
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """What a receiver works out and compares, in constant time."""
+    """Compute the signature that a receiver compares in constant time."""
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
     return f"v1={digest}"
 

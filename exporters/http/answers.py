@@ -125,7 +125,7 @@ def _message(answer: HttpAnswer) -> str:
 
 
 def _type_in(answer: HttpAnswer) -> str | None:
-    """Of `{"error": {"type"}}`."""
+    """Read the type in `{"error": {"type"}}`."""
     try:
         document = orjson.loads(answer.body)
     except orjson.JSONDecodeError:

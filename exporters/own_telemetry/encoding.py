@@ -65,7 +65,7 @@ def metrics_request(
 
 
 def traces_request(steps: Iterable[Step], resource: Mapping[str, str]) -> bytes:
-    """An ExportTraceServiceRequest."""
+    """Encode an ExportTraceServiceRequest."""
     request = ExportTraceServiceRequest()
     group = request.resource_spans.add()
     _fill(group.resource.attributes, resource)

@@ -77,7 +77,8 @@ class OwnTelemetry:
 
     async def send_once(self) -> None:
         """
-        What does not arrive is counted and not sent again: counters go on, and the next export has them.
+        Send metrics and traces once. A failure is counted and not repeated: counters go on, and the next
+        export has them.
         """
         from exporters.otlp.telemetry import METRICS, TRACES
         from exporters.own_telemetry.encoding import metrics_request, traces_request
@@ -124,7 +125,7 @@ class OwnTelemetry:
 
 
 def _endpoint(settings: TelemetrySettings) -> OtlpEndpoint:
-    """What encodes and sends is imported where something is sent."""
+    """Make the endpoint, and import the encoder only where something is sent."""
     from exporters.destinations.otlp import OtlpEndpoint
 
     return OtlpEndpoint(as_destination(settings), secret_of(settings))

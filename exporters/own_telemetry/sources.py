@@ -56,5 +56,5 @@ class Tracer(Protocol):
         ...
 
     def take(self) -> Sequence[Step]:
-        """What has ended since the last call."""
+        """Return the steps that ended since the last call."""
         ...

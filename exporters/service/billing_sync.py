@@ -81,7 +81,7 @@ class BillingSync:
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
-        """As routes are shown; `queued` are hours."""
+        """Return the state in the form of a route's; `queued` are hours."""
         return RouteState(
             name=NAME,
             topic="billing-hours",
@@ -131,7 +131,7 @@ class BillingSync:
         return sent
 
     async def preview(self, since: datetime, until: datetime) -> BillingPlan:
-        """What the hours of a span come to, sent or not. NotKept where days alone are kept."""
+        """Plan the hours of a span, sent or not, without sending. NotKept if only days are stored."""
         await self._ledger.check_hours(since)
         return await self._plan(since, until, send=False)
 
@@ -217,7 +217,8 @@ class BillingSync:
         all: bool = False,
     ) -> AsyncIterator[list[Hour]]:
         """
-        By day, the hours that differ from what was sent of them; with `all`, every hour that has rows.
+        Yield day by day the hours that differ from those that were sent; with `all`, every hour that has
+        rows.
 
         What was sent stays where the ledger lacks records since: it was counted again from a log that had
         lost some.

@@ -54,8 +54,8 @@ class BillingValidation:
 
     async def errors(self, body: bytes) -> list[str] | None:
         """
-        What the upstream finds wrong; None without a verdict: it cannot be reached, or the key lacks the
-        scope.
+        Return the errors that the upstream finds; None without a verdict: it cannot be reached, or the key
+        lacks the scope.
         """
         try:
             answer = await self._upstream.send(STREAM, body)

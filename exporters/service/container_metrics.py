@@ -95,7 +95,7 @@ class ContainerSync:
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
-        """As routes are shown; `queued` are files, bodies and statuses."""
+        """Return the state in the form of a route's; `queued` are files, bodies and statuses."""
         sums = self._files.sums
         queued = sums.number(UPLOADED, *KINDS)
         reasons = [f"{stream}: {lane.reason}" for stream, lane in self._lanes.items() if lane.reason]

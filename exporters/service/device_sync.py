@@ -74,7 +74,7 @@ class DeviceSync:
         self._poked = asyncio.Event()
 
     def state(self) -> RouteState:
-        """As routes are shown; `queued` are devices, refused ones among them."""
+        """Return the state in the form of a route's; `queued` are devices, refused ones among them."""
         waiting = [device for device in self._table.all() if self._is_due(device)]
         return RouteState(
             name=NAME,
@@ -280,7 +280,7 @@ class DeviceSync:
 
 
 def _facts(device: Device) -> dict[str, object]:
-    """What is known of it, under the names of an enrolment."""
+    """Describe a device under the names of an enrolment."""
     facts: dict[str, object] = {
         "hostname": device.hostname,
         "platform": device.platform,
@@ -293,7 +293,7 @@ def _facts(device: Device) -> dict[str, object]:
 
 
 def _in_answer(answer: HttpAnswer, name: str) -> str | None:
-    """What the upstream says of the device, None if it says nothing."""
+    """Return a text about the device from the upstream's answer; None if it has none."""
     try:
         decoded = msgspec.json.decode(answer.body)
     except msgspec.DecodeError:

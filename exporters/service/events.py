@@ -33,7 +33,9 @@ MOST_ZEROS = 100  # of an amount, as in unit-cost records: written out, 1e999999
 
 
 def sent_as(settings: UpstreamSettings, type: str) -> str | None:
-    """How events of a type leave for the upstream; None if they are kept here and not sent."""
+    """
+    Name the form in which events of a type are sent upstream; None if they are stored here and not sent.
+    """
     if not settings.base_url:
         return None
     if Paths(settings).template(STREAM) is not None:
@@ -56,8 +58,8 @@ def is_unmapped(settings: UpstreamSettings, type: str) -> bool:
 
 def amount_of(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
     """
-    What an event adds to the sum of its type's stream; None if its type has no mapping, or the event no
-    amount.
+    Return the amount that an event adds to the sum of its type's stream; None if its type has no mapping or
+    the event has no amount.
     """
     stream = settings.events.get(event.event_type)
     found = None if stream is None else _amount(event, stream.value)
@@ -115,7 +117,7 @@ def cloud_event(event: UsageEvent, committed_at: float) -> dict[str, Any]:
 
 
 def _rejected(body: bytes) -> int:
-    """How many events the answer of another Tollhouse names as refused."""
+    """Return how many events another Tollhouse names as refused in its answer."""
     try:
         answer = orjson.loads(body) if body else {}
     except orjson.JSONDecodeError:
@@ -166,7 +168,7 @@ class StreamMapper:
         )
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: a mapper opens nothing."""
 
     def _operation(self, record: Record, committed_at: float) -> UnitCostOperation | None:
         stream = self._streams.get(record.event_type) if isinstance(record, UsageEvent) else None

@@ -86,14 +86,16 @@ class Paths:
         return address.format_map({part: quote(value, safe="") for part, value in given.items()})
 
     def needed(self, name: str, /, **parts: str) -> str:
-        """Like `url`; Misconfigured if the path is empty: what would be sent there waits for the operator."""
+        """
+        Return the URL of a path; Misconfigured if the path is empty, so that records wait for the operator.
+        """
         url = self.url(name, **parts)
         if url is None:
             raise Misconfigured(f"the path of {name} is empty", answered=False)
         return url
 
     def template(self, name: str) -> str | None:
-        """Like `url`, with its placeholders left in place."""
+        """Return the URL of a path with its placeholders left in place."""
         settings, stream = self._settings, STREAMS[name]
         path = settings.paths.get(name, stream.tollhouse if settings.kind == "tollhouse" else stream.path)
         if not path or path.startswith(("http://", "https://")):

@@ -178,7 +178,7 @@ class UnitCostExporter:
             await self._post(run.shape, _body(part, ids=self._to_tollhouse), idempotency_key)
 
     def _parts(self, records: Sequence[UnitCostOperation]) -> Iterator[Sequence[UnitCostOperation]]:
-        """As few requests as the size allows."""
+        """Divide records into as few requests as the size allows."""
         if not records:
             return
         size = len(_body(records, ids=self._to_tollhouse))

@@ -59,7 +59,7 @@ class UpstreamClient:
         content_type: str = "application/json",
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> HttpAnswer:
-        """Like `send`, with a query and headers."""
+        """Send a body as `send` does, with a query and headers."""
         words = urlencode(query)
         return await self.client.send(
             self._paths.needed(name) + (f"?{words}" if words else ""),
@@ -88,7 +88,7 @@ class UpstreamClient:
 
 
 def client_of(settings: UpstreamSettings, *, clock: Clock) -> Client:
-    """The service's client."""
+    """Make the HTTP client for the service."""
     return Client(
         ClientSettings(
             proxy=settings.proxy,

@@ -56,7 +56,7 @@ _PARAMETER = re.compile(r"{(\w+)(?::([^{}]*))?}")
 
 
 def plain_error(_: web.Request, error: Refusal, __: float) -> web.Response:
-    """`{"error": {"type", "message"}}`"""
+    """Answer `{"error": {"type", "message"}}`."""
     return answers.refusal(error)
 
 
@@ -135,14 +135,14 @@ class Address:
 
     @property
     def note(self) -> str:
-        """What the OpenAPI document says beside the summary; "" for nothing."""
+        """Return the note that the OpenAPI document adds to the summary; "" for none."""
         if self.takes_idempotency_key or READING.issuperset(self.methods):
             return ""
         return "An Idempotency-Key is ignored."
 
     @property
     def documented_refusals(self) -> Mapping[int, str]:
-        """What each status of `refusals` means."""
+        """Return the meaning of each status in `refusals`."""
         found = {status: REFUSALS[status] for status in self.given_refusals}
         if self.takes_idempotency_key:
             found[KEY_REUSED] = "The Idempotency-Key stands for another body; nothing of this one was kept"

@@ -209,7 +209,7 @@ def otlp_success(rejects: Sequence[Reject], *, member: str, json: bool) -> bytes
 
 
 def reasons(rejects: Sequence[Reject]) -> str:
-    """How many items were refused for which reason, with the first few by name."""
+    """Summarise how many items were refused for which reason, with the first few by name."""
     counts = Counter(reject.reason for reject in rejects)
     summary = ", ".join(f"{n} {reason}" for reason, n in counts.most_common())
     examples = "; ".join(f"item {reject.item}: {reject.message}" for reject in rejects[:MAX_EXAMPLES])

@@ -155,7 +155,9 @@ _INFLATERS: dict[str, Callable[[], Inflater] | None] = {
 
 
 def inflater_of(coding: str) -> Callable[[], Inflater] | None:
-    """What opens an inflater of a supported coding; None for a body that comes as it is."""
+    """
+    Return the function that opens an inflater of a supported coding; None if the body is not compressed.
+    """
     return _INFLATERS[coding]
 
 

@@ -172,7 +172,7 @@ async def _answer_in_turn(row: Address, admitted: KeyRequest[Any]) -> web.Stream
 
 
 def _limit(row: Address, services: Services) -> tuple[int, str]:
-    """How large a body may be, and the setting that says so; empty if it is fixed."""
+    """Return the largest body in bytes and the setting that says so, which is empty if the limit is fixed."""
     if row.limit is not None:
         return row.limit.bytes(services), row.limit.setting
     if row.max_bytes is not None:

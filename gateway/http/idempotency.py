@@ -18,7 +18,10 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
 def names_of(request: KeyRequest[bytes], *more: bytes) -> RequestNames | None:
-    """What the request is known by; None without the header. `more` is what it says beside its body."""
+    """
+    Return the names of a request by its Idempotency-Key; None without the header. `more` is compared together
+    with the body.
+    """
     key = request.http.headers.get(IDEMPOTENCY_KEY)
     if not key:
         return None
@@ -28,7 +31,7 @@ def names_of(request: KeyRequest[bytes], *more: bytes) -> RequestNames | None:
 def identities_of(
     request: KeyRequest[bytes], names: RequestNames | None, given: Sequence[bytes | None]
 ) -> list[Identity]:
-    """Of its items, by the ids that another Tollhouse gave them, else by their places in the request."""
+    """Identify the items of a request by the ids that another Tollhouse gave them, else by their places."""
     return [_identity(request, names, place, id) for place, id in enumerate(given)]
 
 

@@ -131,7 +131,7 @@ async def envelope(
 
 
 def envelope_of(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
-    """What stands beside the rows of a list that is one page, of so many rows at most."""
+    """Return the fields beside the rows of a list that is a single page."""
     key, order = listed.default_sort
     wanted = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
     beside = _beside(listed, wanted, page, _cursors(listed, wanted, page, b""))
@@ -220,7 +220,9 @@ class StoredRows(Generic[Row]):
 
 
 def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]:
-    """By field the values that rows in memory have, sorted; none of a field with too many of them."""
+    """
+    Return the values of each field over rows in memory, sorted; fields with too many values are left out.
+    """
     known: dict[str, list[str]] = {}
     for name, by in listed.filters.items():
         if by.values is None or by.excludes or not by.is_told:

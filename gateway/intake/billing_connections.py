@@ -100,7 +100,8 @@ class BillingConnections:
 
     def id_upstream(self, drop: BillingDrop) -> str:
         """
-        Where a drop goes upstream: as its connection says now, or said when the drop came if it is gone.
+        Return the upstream's connection id for a drop: the connection's present one, or the one at arrival if
+        the connection is gone.
         """
         connection = None if self._registry is None else self._registry.connections.find(drop.connection_id)
         return connection.id_upstream if connection else drop.upstream_id or drop.connection_id

@@ -46,7 +46,7 @@ class MergeWindow:
 
     @property
     def waiting(self) -> int:
-        """How many partial reports wait for the rest of their call."""
+        """Return the number of partial reports that wait for the rest of their call."""
         return len(self._merger)
 
     @property
@@ -62,7 +62,10 @@ class MergeWindow:
             _log.error("%d partial reports cannot be read", damaged, extra=damage)
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
-        """As `Intake.take`: returns when everything is durable; an error means that nothing was kept."""
+        """
+        Merge reports and store them. Returns when everything is durable; an error means that nothing was
+        stored.
+        """
         if not reports:
             return await self._intake.take(outcome, bearer)
         sender = Sender(bearer.name, dict(bearer.labels), bearer.device, bearer.named)
@@ -106,7 +109,10 @@ class MergeWindow:
             await self._try_to_release()
 
     async def _try_to_release(self) -> None:
-        """What cannot be put on record now stays the next to go; whoever pushed it out is not refused."""
+        """
+        Release reports. Those that cannot be put on record now are tried again first; the sender that pushed
+        them out is not refused.
+        """
         try:
             await self.release()
         except SpoolError as error:

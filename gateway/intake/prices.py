@@ -138,7 +138,7 @@ class PriceBook:
         )
 
     def itemise(self, record: Inference) -> list[PriceLine] | None:
-        """What `estimate` adds up, line by line; None where it knows no cost."""
+        """List the lines that `estimate` adds up; None if it knows no cost."""
         if self.estimate(record) is None:
             return None
         mode = mode_of(record.tags)

@@ -37,7 +37,7 @@ def reasons(record: Record, book: PriceBook) -> dict[str, str]:
 
 def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
     """
-    What an estimate adds up: the kind of tokens, how many, dollars per million, dollars.
+    List the lines of an estimate: the kind of tokens, how many, dollars per million, dollars.
 
     Empty where the book makes another sum than the record has: it was priced by another one.
     """

@@ -69,7 +69,7 @@ def _reporters_beside(metric: UsageMetric) -> tuple[Reporter, ...]:
 
 
 def _by_any_model(source: str, service: str) -> Reporter:
-    """Of calls that name no model: any counter of the same source may repeat them."""
+    """Return the reporter of calls that name no model: any counter of the same source may repeat them."""
     return source, service, "model", ""
 
 
@@ -241,7 +241,8 @@ class Shadows:
 
     async def run(self) -> None:
         """
-        Where several processes hear calls: forget for all of them, for ever, whom nobody asks for any more.
+        Forget, for all processes that share it and until cancelled, reporters that nobody asks about any
+        more.
         """
         while self._heard is not None:
             try:

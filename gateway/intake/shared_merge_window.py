@@ -77,7 +77,10 @@ class SharedMergeWindow:
         self.held = HeldByKey()  # then, if it was nearly full
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
-        """As `Intake.take`: returns when everything is durable; an error means that nothing was kept."""
+        """
+        Merge reports and store them. Returns when everything is durable; an error means that nothing was
+        stored.
+        """
         if not reports:
             return await self._intake.take(outcome, bearer)
         sender = Sender(bearer.name, dict(bearer.labels), bearer.device, bearer.named)
@@ -148,7 +151,8 @@ class SharedMergeWindow:
 
     async def _over(self, waiting: Sequence[PartialReport]) -> list[PartialReport]:
         """
-        What must make room: of the key that has the most waiting the oldest; no key pushes out another's.
+        Return the reports that must make room: the oldest of the key that has the most waiting. No key pushes
+        out reports of another.
         """
         reports = {report.key: report for report in waiting}
         queues: dict[str, list[bytes]] = {}
@@ -212,7 +216,7 @@ class SharedMergeWindow:
 
     async def _forget(self, before: float) -> None:
         """
-        What was kept of generations on record, once no report of them is expected, or there are too many.
+        Drop the marks of generations on record, once no report of them is expected or there are too many.
         """
         for kind in (TOLD, TOLD_OF):
             while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):

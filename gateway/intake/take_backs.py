@@ -121,7 +121,9 @@ class TakeBacks:
         return damaged
 
     def forget_all(self) -> None:
-        """What is kept is read anew each time, because other processes change it, too."""
+        """
+        Clear this memory and read the stored counters each time, because other processes change them, too.
+        """
         self._is_shared = True
         self._kept.clear()
         self._of_key.clear()
@@ -129,13 +131,15 @@ class TakeBacks:
         self._items = 0
 
     def reporters(self) -> set[Reporter]:
-        """Whose counters may be taken back."""
+        """Return the reporters whose counters may be taken back."""
         return {reporter for kept in self._kept.values() for reporter in kept.counted.reporters}
 
     def counted(
         self, key: str, records: Iterable[AiRecord], points: Iterable[CounterPoint]
     ) -> Counted | None:
-        """What will count of what is put on record next of one key; None when all are shadows."""
+        """
+        Note the counters of one key that will count when they go on record next; None if all are shadows.
+        """
         counted = Counted(after=self._log.closed_below(AI_TELEMETRY), key=key)
         for record in records:
             if isinstance(record, UsageMetric) and not record.shadow:
@@ -176,7 +180,7 @@ class TakeBacks:
         return gone
 
     def _fullest_first(self, gone: Collection[bytes]) -> Iterator[bytes]:
-        """What makes room, without what is gone; no key pushes out what another counted."""
+        """Yield what makes room besides `gone`: no key pushes out counters of another."""
         over, held = frozenset(gone), Counter(self._held)
         for key in gone:
             counted = self._kept[key].counted
@@ -255,9 +259,9 @@ class TakeBacks:
 
 def correction(record: UsageMetric, committed_at: float) -> UsageMetric:
     """
-    What takes a record back, the same whenever it is made again.
+    Make the record that takes another one back; it is the same each time it is made.
 
-    Where the ledger put the record into the hour of its arrival, so it does with this.
+    If the ledger put the record into the hour of its arrival, it puts this one there, too.
     """
     arrived, start = int(committed_at * NS), record.start_time
     if start is None or not 0 < start < arrived + _BELIEVED_NS:

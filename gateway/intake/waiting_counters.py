@@ -119,12 +119,12 @@ class WaitingCounters:
         self._hold_s = 0.0
 
     def __len__(self) -> int:
-        """How many counters wait."""
+        """Return the number of waiting counters."""
         return self._items
 
     @property
     def held(self) -> HeldByKey:
-        """What waits of each key; of what several processes keep this one does not know all."""
+        """Return what waits of each key. Nothing is known where several processes store counters."""
         return HeldByKey() if self._shared is not None else HeldByKey(self._queue_items, self._queue_bytes)
 
     async def start(self, stored: PartialReports, *, hold_s: float) -> None:
@@ -170,7 +170,8 @@ class WaitingCounters:
         self, submission: Submission, undecided: Mapping[int, AiRecord], *, key: str = ""
     ) -> Receipt:
         """
-        As `Log.append`, but counters and sums of agents that are not known to repeat calls wait.
+        Append a submission as `Log.append` does, but let counters and sums of agents wait if they may repeat
+        calls.
 
         `undecided` are those among the records that nobody has decided about, by their places. `key` is the
         name of the sender's key.
@@ -218,7 +219,8 @@ class WaitingCounters:
 
     async def _read_what_waits(self) -> bool:
         """
-        Where other processes keep counters, too: what has waited longest, and who was heard anywhere.
+        Read the counters that have waited longest, and the reporters heard by any process, if processes share
+        them.
 
         Returns whether more waits.
         """
@@ -253,7 +255,10 @@ class WaitingCounters:
         return self._items > self._max_items or self._bytes > self._max_bytes
 
     async def _try_to_release(self, *, room: bool = False) -> None:
-        """What cannot be put on record now stays where it is; whoever pushed it out is not refused."""
+        """
+        Release counters. Those that cannot be put on record now stay; the sender that pushed them out is not
+        refused.
+        """
         try:
             await self.release(room=room)
         except SpoolError as error:
@@ -262,7 +267,7 @@ class WaitingCounters:
     def _sorted_out(
         self, submission: Submission, undecided: Mapping[int, AiRecord]
     ) -> tuple[dict[tuple[Reporter, ...], CounterGroup], Submission]:
-        """What must wait, by reporter, and the submission without it."""
+        """Split a submission into the groups that must wait, by reporter, and the rest."""
         groups: dict[tuple[Reporter, ...], CounterGroup] = {}
         waits: set[int] = set()
         for place, record in undecided.items():
@@ -329,7 +334,7 @@ class WaitingCounters:
         return due
 
     def _fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
-        """What makes room; no key pushes out what another brought."""
+        """Yield what makes room: no key pushes out counters of another."""
         if by_bytes:
             return fullest_first(self._queues, self._queue_bytes, lambda key: len(self._waiting[key].body))
         return fullest_first(self._queues, self._queue_items, lambda key: self._waiting[key].items)
@@ -370,7 +375,7 @@ class WaitingCounters:
             await self._take_backs.remember(report, receipt)
 
     def _kept_of(self, of_key: Mapping[str, CounterGroup]) -> list[PartialReport]:
-        """What is to be known of those that count, each key's apart."""
+        """Return the reports to store about counters that count now, each key's apart."""
         now = self._clock.now()
         counted = (self._take_backs.counted(key, one.records, one.points) for key, one in of_key.items())
         return [self._take_backs.stored(self._next_key(), one, now) for one in counted if one is not None]

@@ -17,8 +17,8 @@ _ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
 
 def identity_of(record: Inference, call_id: str | None = None) -> Identity:
     """
-    By `id`, the provider's response id. LiteLLM's own call id, a UUID that several attempts share, stands
-    in its place for failures and for answers that have no id.
+    Identify a call by `id`, the provider's response id. LiteLLM's own call id, a UUID that several attempts
+    share, takes its place for failures and for answers without an id.
     """
     own = record.request_id
     if own is None or own == call_id or (len(own) == _UUID_LENGTH and _stands_for_id(record, own, call_id)):

@@ -152,7 +152,7 @@ class Outcome(msgspec.Struct):
             self.count += len(done.records) + len(done.points)
 
     def _divided(self) -> tuple[_Part, _Part]:
-        """What may be kept before the rest, and what may not."""
+        """Split the outcome into records whose identity is certain, and all others."""
         done, stays = _Part(points=self.points, named_points=self.named_points), _Part()
         for place, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
             part = done if identity.certain else stays
@@ -166,7 +166,7 @@ class Outcome(msgspec.Struct):
 
     def parts(self, most: int = PART) -> Iterator[Outcome]:
         """
-        What is to be kept together, in order, at most so many records; their books add up to this one's.
+        Yield parts of at most `most` records, in order; the books of the parts add up to this outcome's.
 
         Parts are unpacked one at a time. The last holds everything that was not packed and may not be kept
         while a later part may still fail (see `pack`); a small payload is its own only part.

@@ -145,7 +145,7 @@ def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCos
 
 
 def forced(body: bytes) -> bool:
-    """What the body of a DELETE says: true, or an object whose one member is true."""
+    """Read the flag in the body of a DELETE: true, or an object whose one member is true."""
     if not body.strip():
         return False
     try:

@@ -137,7 +137,8 @@ async def show_status(request: KeyRequest[None]) -> Result:
 
 async def show_config(request: KeyRequest[None]) -> web.Response:
     """
-    What was set for the agent of a cluster, for the key that reports it; 304 if it has that already.
+    Answer the settings of a cluster's agent to the key that reports the cluster; 304 if the agent has them
+    already.
 
     NotThere for any other cluster: this is the one thing that its key may read, and it is about itself.
     """
@@ -265,7 +266,8 @@ def _count(http: web.Request, name: str, *, default: int, most: int) -> int:
 
 def _address(request: KeyRequest[Any], file: ContainerFile, expires_at: float) -> str:
     """
-    Beside the address that was asked, under the host by which the agent came or the one that is configured.
+    Make the upload address of a file, next to the address that was asked, under the configured host or the
+    host that the agent used.
     """
     token = upload_addresses.signed(_secret(request), file.id, expires_at, key=request.bearer.number)
     base = _files(request).settings.upload_url or str(_origin(request.http))
@@ -282,7 +284,8 @@ def _origin(http: web.Request) -> URL:
 
 def _replay(request: KeyRequest[Any], missing: Sequence[ContainerFile], expires_at: float) -> str:
     """
-    As many of the files that are wanted again as the header may hold; the others come with the next answer.
+    List as many of the files that are asked for again as the header may hold; the others come with the next
+    answer.
     """
     wanted: list[dict[str, str]] = []
     size = 2

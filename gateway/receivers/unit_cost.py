@@ -168,7 +168,7 @@ def _dimensions(given: Sequence[str]) -> dict[str, list[str]]:
 
 
 def shown_stream(stream: Stream) -> dict[str, object]:
-    """What is fixed of a stream; null where it is not known yet."""
+    """Show the fixed properties of a stream; null where one is not known yet."""
     keys = None if stream.keys is None else list(stream.keys)
     return {"name": stream.name, "type": stream.type, "granularity": stream.granularity, "dimensions": keys}
 

@@ -69,21 +69,29 @@ class MoneyServices(WithRegistry):
         self.publishing = self._publishing()
 
     def require_adviser(self) -> Adviser:
-        """Who looks for savings. Refusal 503 while the registry, which keeps them, is damaged."""
+        """
+        Return the service that looks for savings. Refusal 503 while the registry, which keeps them, is
+        damaged.
+        """
         self.require_registry()
         if self.adviser is None:
             raise Refusal(503, "no_recommendations", "savings are not looked for here")
         return self.adviser()
 
     def require_reconciler(self) -> Reconciler:
-        """Who compares bills. Refusal 503 while the registry, which keeps the statements, is damaged."""
+        """
+        Return the service that compares bills. Refusal 503 while the registry, which keeps the statements, is
+        damaged.
+        """
         self.require_registry()
         if self.reconciler is None:
             raise Refusal(503, "no_reconciliation", "statements are not kept here")
         return self.reconciler()
 
     async def known_values(self) -> Mapping[str, Sequence[str]]:
-        """By dimension of costs the values that it has, of some seconds ago; none of one with too many."""
+        """
+        Return the values of each cost dimension, as of some seconds ago; none for a dimension with too many.
+        """
         now = self.clock.monotonic()
         if self._known_at is None or now - self._known_at > KNOWN_FOR_S:
             found = {name: await self.ledger.values(name) for name in self.ledger.dimensions()}
@@ -97,7 +105,10 @@ class MoneyServices(WithRegistry):
             self.budgets.wake()
 
     def require_budgets(self) -> BudgetEvaluator:
-        """What evaluates the budgets. Refusal 503 while the registry, which keeps them, is damaged."""
+        """
+        Return the service that evaluates budgets. Refusal 503 while the registry, which keeps them, is
+        damaged.
+        """
         self.require_registry()
         if self.budgets is None:
             raise Refusal(503, "no_budgets", "budgets are not evaluated here")
@@ -105,8 +116,8 @@ class MoneyServices(WithRegistry):
 
     def require_publishing(self) -> Publishing:
         """
-        What publishes definitions of allocation. Refusal 503 while the registry, which keeps them, is
-        damaged.
+        Return the service that publishes definitions of allocation. Refusal 503 while the registry, which
+        keeps them, is damaged.
         """
         self.require_registry()
         if self.publishing is None:
@@ -127,7 +138,7 @@ class MoneyServices(WithRegistry):
         )
 
     def allocation_limits(self) -> Limits:
-        """How large a definition may be."""
+        """Return the limits of a definition: its bytes, dimensions and rules."""
         section = self.allocation()
         return Limits(
             max_bytes=section.max_definition_bytes,

@@ -101,7 +101,7 @@ def raise_descriptor_limit() -> None:
 
 def connection_limit(server: ServerSettings) -> int:
     """
-    How many connections HTTP and gRPC may have each: of `server.max_connections` and the process's
+    Return how many connections HTTP and gRPC may have each, by `server.max_connections` and the process's
     descriptors.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -111,6 +111,6 @@ def connection_limit(server: ServerSettings) -> int:
 
 
 def operator_connections(server: ServerSettings) -> Connections:
-    """Those of a listener for operators alone."""
+    """Make the connection count of a listener for operators alone."""
     limit = min(server.max_operator_connections, connection_limit(server))
     return Connections(limit, "server.max_operator_connections")

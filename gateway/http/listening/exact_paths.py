@@ -24,10 +24,10 @@ _PLAIN = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
 
 def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
     """
-    What handles the requests of a frozen application as `otherwise`, its own way, does; that has all other
-    paths.
+    Make a handler that finds exact paths of a frozen application in a dict; `otherwise`, the application's
+    own handler, takes all others.
 
-    So do requests with `Expect`, and an application with middlewares of its own.
+    Requests with `Expect` go to `otherwise`, too, and so does every request of an application with middlewares.
     """
     matches: dict[str, web.UrlMappingMatchInfo] = {}  # at most as many as there are such paths
     if application.middlewares:

@@ -14,7 +14,7 @@ from spool.turns.fair_turns import FairTurns, current_work
 
 
 def in_turns(turns: FairTurns, handle: Handle) -> Handle:
-    """What handles requests as `handle` does, each step of it charged to its party."""
+    """Wrap a handler so that each step of a request is charged to its party."""
 
     async def enter(request: web.Request) -> web.StreamResponse:
         with turns.request(address_party(request.remote or "")) as work:
@@ -35,9 +35,9 @@ def key_party(name: str) -> str:
 
 async def begin_work(party: str = "") -> None:
     """
-    Who asks is known, or that nobody knows it: wait for the turn of that party, or of the address.
+    Wait for the turn of a party, or of the address if nobody can know who asks.
 
-    At once outside of listeners that have turns, and for a request that has begun.
+    Returns at once outside of listeners that have turns, and for a request that has begun.
     """
     work = current_work()
     if work is not None:

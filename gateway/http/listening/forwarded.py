@@ -49,7 +49,7 @@ class TrustedProxies:
         return bool(self._networks)
 
     def origin(self, peer: str | None, forwarded_for: str, forwarded_proto: str = "") -> Origin | None:
-        """Where what `peer` forwards comes from. None if `peer` is no named proxy."""
+        """Return the origin of what `peer` forwards. None if `peer` is no named proxy."""
         if not self._networks or peer is None or not self._is_named(peer):
             return None
         found, hops = None, 0
@@ -82,7 +82,10 @@ def _parsed(text: str) -> Address | None:
 
 
 def _scheme(forwarded_proto: str, hops: int) -> str | None:
-    """What the proxy says that the sender spoke to: some proxies add a word to a list, others replace it."""
+    """
+    Return the scheme that the sender used, as the proxy says: some proxies append to a list, others replace
+    it.
+    """
     words = [word.strip().lower() for word in forwarded_proto.split(",")]
     word = words[-hops] if len(words) >= hops else words[0]
     return word if word in _SCHEMES else None
@@ -91,7 +94,7 @@ def _scheme(forwarded_proto: str, hops: int) -> str | None:
 def forwarding(
     make: Callable[..., web.BaseRequest], proxies: TrustedProxies
 ) -> Callable[..., web.BaseRequest]:
-    """What makes requests as `make` does, each with the address and the protocol that a named proxy tells."""
+    """Wrap a maker of requests so that each request has the address and scheme that a named proxy reports."""
 
     def made(*parts: Any) -> web.BaseRequest:
         request = make(*parts)

@@ -29,8 +29,8 @@ class ListeningSockets:
     @classmethod
     def of_service_manager(cls, environ: MutableMapping[str, str] = os.environ) -> ListeningSockets:
         """
-        Those of LISTEN_FDS, which is taken out of the environment. A single one serves HTTP, whatever its
-        name.
+        Take the sockets of LISTEN_FDS and remove them from the environment. A single one serves HTTP,
+        whatever its name.
 
         ConfigError for a name or a kind of socket that Tollhouse cannot use.
         """

@@ -51,7 +51,7 @@ class Certificate:
 
     @classmethod
     def of(cls, server: ServerSettings) -> Certificate | None:
-        """That of the settings; None without TLS."""
+        """Return the certificate of the settings; None without TLS."""
         if server.tls_cert_file is None or server.tls_key_file is None:
             return None
         return cls(server.tls_cert_file, server.tls_key_file, server.tls_client_ca_file)
@@ -109,7 +109,7 @@ class Certificate:
         return CertificateText(self._key.read_bytes(), self._cert.read_bytes(), client_ca)
 
     def _stamps(self) -> list[tuple[int, int, int]]:
-        """What tells a changed file, a link to another one included."""
+        """Return the inode, time and size of each file: a changed file differs, a replaced link too."""
         files = (self._cert, self._key, self._client_ca)
         stats = [file.stat() for file in files if file is not None]
         return [(each.st_ino, each.st_mtime_ns, each.st_size) for each in stats]

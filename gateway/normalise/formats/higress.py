@@ -80,7 +80,9 @@ def calls(event: HigressEvent) -> Iterable[Call]:
 
 
 def _identity(record: Inference, response_id: str | None) -> Identity:
-    """By the provider's response id, which SDKs see too. Callers may choose Envoy's request id."""
+    """
+    Identify a call by the provider's response id, which SDKs see too. Callers may choose Envoy's request id.
+    """
     unique = response_id if response_id and is_long(response_id) else None
     return of_call(record, response_id=unique, shared_id=record.request_id)
 

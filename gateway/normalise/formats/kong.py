@@ -165,7 +165,7 @@ def _specified(value: Any) -> str | None:
 
 
 def _operation(block: KongBlock) -> str | None:
-    """By the route of the target that answered, which is the last."""
+    """Return the operation of the last target's route: that target answered."""
     route = _answered_by(block).get("route_type")
     return CHAT if route == "llm/v1/chat" else of_path(route)
 

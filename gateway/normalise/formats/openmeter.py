@@ -111,7 +111,10 @@ def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
 
 
 def _identity(record: Inference, source: str | None) -> Identity:
-    """By the id if it is long enough to be a response id, as LiteLLM's are; else by source and id."""
+    """
+    Identify an event by its id if that is long enough to be a response id, as LiteLLM's are; else by source
+    and id.
+    """
     event_id = record.request_id
     if not source or not event_id:
         return of_call(record, own_id=event_id)

@@ -91,8 +91,8 @@ def calls(event: VertexEvent) -> Iterable[Call]:
 
 def _identity(record: Inference, answered: VertexAnswer) -> Identity:
     """
-    By the response id that SDKs see too, else by the row's. An export that wrote it as 9.87E+16 has lost
-    digits: several calls share what is left.
+    Identify a call by the response id that SDKs see too, else by the row's id. An export that wrote it as
+    9.87E+16 has lost digits, so that several calls share the rest.
     """
     response_id = first(answered.id, answered.responseId)
     if response_id and is_long(response_id):

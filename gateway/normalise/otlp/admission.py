@@ -65,7 +65,7 @@ RULES = _Rules()
 
 
 def reduced(name: str, value: str) -> dict[str, Any] | None:
-    """What may be read of a text under a name whose rule is REDUCED; None when there is nothing."""
+    """Return the readable part of a text under a name whose rule is REDUCED; None if there is none."""
     if len(value) > LARGEST_VALUE:
         return None
     if (read := _TEXTS.get(name)) is not None:

@@ -52,7 +52,7 @@ def caller_of(attributes: Attributes, shape: AttributeShape, product: Product) -
 
 
 def caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller:
-    """What a resource says for everything that it sends."""
+    """Return the user, team and session that a resource states for everything that it sends."""
     if not (shape.user or shape.team or shape.session):
         return NO_CALLER
     caller = Caller(

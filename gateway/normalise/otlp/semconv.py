@@ -269,7 +269,7 @@ def region_of(
     model: str | None,
     answered: str | None = None,
 ) -> str | None:
-    """Where the provider processed a call; None if nothing tells it."""
+    """Return the region where the provider processed a call; None if no attribute names it."""
     told_by = region_name(attributes, names, addresses, provider=provider)
     if told_by is None:
         return regions.region_of(answered, model=model)
@@ -359,7 +359,10 @@ def provider(written: str) -> str | None:
 
 @lru_cache(maxsize=2048)
 def model_provider(model: str) -> str | None:
-    """Who serves a model of this name. In spans any segment before the slash is a provider (INDEX.md)."""
+    """
+    Return the provider of a model by its name. In spans any segment before the slash is a provider
+    (INDEX.md).
+    """
     segment, slash, _ = model.lower().removeprefix("models/").partition("/")
     if slash and segment == "google":
         return "gcp.gen_ai"

@@ -77,7 +77,7 @@ def usage_in(written: str) -> dict[str, Any]:
 
 
 def figures(value: Any) -> Fields:
-    """What `usage_in` and `answer_in` kept: each field by itself, and the counts as one set."""
+    """Turn the answer of `usage_in` and `answer_in` into fields, with the counts as one set."""
     if not isinstance(value, dict):
         return {}
     return {**value, "usage": _tokens_of(value)}
@@ -284,7 +284,7 @@ def _is_whole(answer: ProviderAnswer, found: dict[str, Any]) -> bool:
 
 
 def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
-    """Of one prompt alone: the counts of several are not those of one message."""
+    """Read the answer to a single prompt: the counts of several prompts are not those of one message."""
     found: dict[str, Any] = {}
     whole = nested(answer.llm_output, AnswerMetadata)
     ids: list[Any] = []

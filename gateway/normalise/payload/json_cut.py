@@ -85,7 +85,7 @@ class JsonCut:
         self._allowance = allowance
 
     def whole(self, read: Reader) -> Generator[bytes, None, Any]:
-        """What is read of the whole."""
+        """Read the whole document and return the result of `read`."""
         found, end = yield from read(self._after(_BLANK, 0))
         end = self._after(_BLANK, end)
         if end != len(self.body):
@@ -93,7 +93,7 @@ class JsonCut:
         return found
 
     def passed_over(self, at: int) -> Generator[bytes, None, int]:
-        """Where the value that begins there ends; nothing is made of it."""
+        """Return the end of the value that begins at `at`, without decoding it."""
         return self._end(at, 1)
 
     def members(
@@ -196,7 +196,7 @@ class JsonCut:
             border = self.body[end - 1 : at + _HEAD]
 
     def _behind(self, end: int, bracket: bytes) -> tuple[int, bool]:
-        """Where it goes on behind an element or member that ends there, and whether it was the last."""
+        """Return the place of the next element or member, and True if the one that ends here was the last."""
         at = self._after(_BLANK, end)
         sign = self._sign(at)
         if sign == bracket:
@@ -207,7 +207,7 @@ class JsonCut:
 
     def _window(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
         """
-        Where the last whole element of a window ends, and how many end before it; 0 if that is not seen.
+        Return the end of the last whole element in a window, and how many end before it; 0 if none is seen.
         """
         end = begin + WINDOW
         for _ in range(_TRIES):
@@ -225,7 +225,9 @@ class JsonCut:
         return begin, 0
 
     def _members_window(self, at: int, border: bytes) -> int:
-        """Where the last member of a window begins, behind whole ones; the same place if that is not seen."""
+        """
+        Return the begin of the last member in a window, behind whole ones; the same place if none is seen.
+        """
         end = at + WINDOW
         for _ in range(_TRIES):
             end = self.body.rfind(border, at, end)
@@ -294,7 +296,7 @@ class JsonCut:
 
 
 def after(what: re.Pattern[bytes], text: bytes, at: int) -> int:
-    """Behind bytes of one kind, by an expression that takes any number of them."""
+    """Skip bytes of one kind, by an expression that takes any number of them, and return the place behind."""
     while True:
         found = what.match(text, at, at + WINDOW)
         assert found is not None
@@ -304,7 +306,7 @@ def after(what: re.Pattern[bytes], text: bytes, at: int) -> int:
 
 
 def find(text: bytes, sign: bytes, begin: int = 0) -> int:
-    """As `bytes.find`, without a call that passes over more than a window."""
+    """Find bytes as `bytes.find` does, in calls that search at most one window."""
     while True:
         stop = begin + WINDOW
         found = text.find(sign, begin, stop + len(sign) - 1)
@@ -314,7 +316,7 @@ def find(text: bytes, sign: bytes, begin: int = 0) -> int:
 
 
 def end_of_text(text: bytes, begin: int) -> int | None:
-    """Where the string ends whose quote stands there; None if it never ends."""
+    """Return the end of the string whose quote stands at `begin`; None if it never ends."""
     return finished(_text_end(text, begin))
 
 

@@ -90,7 +90,7 @@ class ValueEnds:
             return None
 
     def behind(self, place: int) -> int | None:
-        """Where it goes on behind that value; None if nothing follows it."""
+        """Return the place of what follows the value at a place; None at the end of the text."""
         end = self.of(self.begin(place))
         end = None if end is None else self.begin(end)
         return None if end == len(self._text) else end
@@ -101,7 +101,7 @@ class ValueEnds:
         return None if end is None or self._text[end : end + 1] not in (b",", b"]") else end
 
     def begin(self, place: int) -> int:
-        """Skip whitespace."""
+        """Skip whitespace and return the begin of the value."""
         return after(_BLANK, self._text, place)
 
 

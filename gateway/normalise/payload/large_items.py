@@ -83,7 +83,7 @@ def _read(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspec.Raw | 
 
 @cache
 def _rules(type: type[msgspec.Struct]) -> dict[str, _FieldRule]:
-    """By name in the payload."""
+    """Return the rule of each field, by its name in the payload."""
     fields = msgspec.structs.fields(type)
     return {field.encode_name: _FieldRule(struct_in(field.type), _is_open(field.type)) for field in fields}
 

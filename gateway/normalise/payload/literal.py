@@ -55,7 +55,7 @@ def _struct(written: str, type: type[Struct]) -> Struct:
 
 
 def _members(written: str) -> Iterator[_LiteralMember]:
-    """What stands right inside the outermost bracket; None is left out, and so is a list."""
+    """Yield the members directly inside the outermost bracket, without None and lists."""
     head = _HEAD.match(written)
     depth, opened, stage, name = 0, 0, _NAME, ""
     for token in _TOKEN.finditer(written, head.end() if head else 0):

@@ -28,7 +28,7 @@ class ProviderBody(msgspec.Struct):
 
     @property
     def geography(self) -> Any:
-        """Where Anthropic says that it processed the call."""
+        """Return the geography in which Anthropic says that it processed the call."""
         return nested(self.usage, Usage).inference_geo
 
     @property
@@ -37,7 +37,7 @@ class ProviderBody(msgspec.Struct):
         return first(self.modelVersion, self.model)
 
     def tokens(self) -> Tokens:
-        """By the shape of the usage object; nothing when there is none."""
+        """Read the counts by the shape of the usage object; no counts if there is none."""
         if isinstance(self.usage, Usage):
             return of_usage(self.usage)
         if isinstance(self.usageMetadata, Gemini):
@@ -46,8 +46,8 @@ class ProviderBody(msgspec.Struct):
 
     def identity(self, record: Inference, *, own_id: str | None) -> Identity:
         """
-        By the provider's response id if it is unique, else by the gateway's own id: identity by content
-        needs a time, and not every log has one.
+        Identify a call by the provider's response id if it is unique, else by the gateway's own id: identity
+        by content needs a time, and not every log has one.
         """
         response_id = text(self.id) or text(self.responseId)
         is_unique = response_id is not None and is_long(response_id)

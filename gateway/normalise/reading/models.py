@@ -55,7 +55,7 @@ def stated_provider(written: Any) -> str | None:
 
 @lru_cache(maxsize=2048)
 def provider_of_model(model: str) -> str | None:
-    """Who serves a model of this name: by its first segment, the form of a Bedrock id, or its maker."""
+    """Return the provider of a model by its first segment, the form of a Bedrock id, or its maker."""
     name = model.lower().removeprefix("models/")
     if name.startswith("arn:aws") and ":bedrock" in name:
         return "aws.bedrock"

@@ -98,7 +98,7 @@ def put(tags: dict[str, str], name: str, value: Any) -> bool:
 
 
 def put_free(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) -> bool:
-    """As `put`, for a name that a sender chose; those in `keep` are configured."""
+    """Put a tag under a name that a sender chose, if name and text are short or the name stands in `keep`."""
     text = text_of(value)
     return text is not None and may_be_free(name, text, keep) and put(tags, name, value)
 

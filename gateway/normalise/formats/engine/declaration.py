@@ -144,7 +144,7 @@ class BatchFormat(Format):
 
 
 def explained(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
-    """Which field of the payload stands behind each field that the record has."""
+    """Name the payload field behind each field that the record has."""
     why = {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
     if getattr(record, "cache_write_1h_tokens", None) is not None:
         why.setdefault(
@@ -210,7 +210,7 @@ class ExampleCall:
 
     @property
     def usage(self) -> dict[str, Any]:
-        """In OpenAI's shape."""
+        """Return the counts of the example in the shape of OpenAI's usage."""
         return {
             "prompt_tokens": self.input_tokens,
             "completion_tokens": self.output_tokens,

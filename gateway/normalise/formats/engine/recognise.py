@@ -31,7 +31,10 @@ def recognised(body: bytes, *, how: str) -> str:
 
 
 def format_of(members: Members) -> str | None:
-    """By the top-level names of one item, and a look one level down where the format's sign needs one."""
+    """
+    Recognise a format by the top-level names of one item, and by names one level down if the format needs
+    them.
+    """
     for signal, names in OTLP_SIGNALS.items():
         if any(name in members for name in names):
             return signal

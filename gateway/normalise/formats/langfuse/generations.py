@@ -123,7 +123,7 @@ def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
 
 
 def generation_of(record: Inference) -> Generation:
-    """What a record says of its generation."""
+    """Return the generation with all that a record states of it."""
     tokens = Tokens(
         record.input_tokens,
         record.output_tokens,
@@ -183,7 +183,7 @@ def attribute(record: Inference, trace: Trace) -> None:
 
 
 def _identity(record: Inference) -> Identity:
-    """By Langfuse's own id, or by the provider's response id that LiteLLM writes into it."""
+    """Identify a call by Langfuse's own id, or by the provider's response id that LiteLLM writes into it."""
     written = _BY_LITELLM.fullmatch(record.request_id or "")
     if written is None:
         return of_call(record, own_id=record.request_id)

@@ -213,7 +213,8 @@ class Merger:
 
     def _due(self, now: float, busy: Container[bytes]) -> list[bytes]:
         """
-        What waited long enough; then, to make room, traces before generations, which would lose their usage.
+        Return the reports that waited long enough; then, to make room, traces before generations, which would
+        lose their usage.
         """
         ended = takewhile(lambda one: now - one[1].at >= self._window_s, self._waiting.items())
         due = dict.fromkeys(islice((key for key, _ in ended if key not in busy), TURN))
@@ -232,8 +233,7 @@ class Merger:
         self, due: Container[bytes], busy: Container[bytes], *, by_bytes: bool
     ) -> Iterator[bytes]:
         """
-        What makes room: of the key that has the most waiting, its oldest; no key pushes out what another
-        brought.
+        Yield the oldest reports of the key that has the most waiting: no key pushes out reports of another.
         """
         held = (
             dict(self._held_bytes) if by_bytes else {name: len(kept) for name, kept in self._of_key.items()}
@@ -349,7 +349,7 @@ class Merger:
         self._set(key, report)
 
     def _trace(self, sender: Sender, trace_id: str | None, now: float) -> Trace | None:
-        """What is known of a trace; a trace that is asked for stays."""
+        """Return the known facts of a trace; asking for a trace renews its time."""
         key = key_of(sender, TRACE, trace_id or "")
         report = self._waiting.get(key)
         if report is None:
@@ -388,7 +388,7 @@ def key_that_sent(stored: PartialReport) -> str:
 
 
 def waiting(reports: Iterable[CallReport]) -> int:
-    """How many of the reports are of a generation that is not whole."""
+    """Count the reports of generations that are not complete."""
     return sum(report.kind == GENERATION for report in reports)
 
 
@@ -404,7 +404,7 @@ def released_at_once(normalised: Normalised) -> Outcome:
 
 
 def keys_of(reports: Iterable[CallReport], sender: Sender) -> set[bytes]:
-    """What merging these reports reads and changes."""
+    """Return the keys that merging these reports reads and changes."""
     return {key_of(sender, TRACE if report.kind == TRACE else GENERATION, report.key) for report in reports}
 
 
@@ -425,7 +425,10 @@ def read_by(reports: Iterable[CallReport], sender: Sender) -> tuple[set[bytes], 
 
 
 def read_next(found: Iterable[PartialReport], sender: Sender | None = None) -> set[bytes]:
-    """What is read as well because of reports that were found; of their own senders if none is given."""
+    """
+    Return the keys to read next because of the reports that were found; of their own senders if none is
+    given.
+    """
     keys: set[bytes] = set()
     for stored in found:
         kind = kind_of(stored.key)

@@ -147,7 +147,7 @@ def _long_text(raw: bytes, at: int) -> str | None:
 
 
 def _behind_length(raw: bytes, at: int) -> int | None:
-    """Where the value begins whose length stands there; None if it does not reach exactly to the end."""
+    """Return the place behind a length that reaches exactly to the end of `raw`; None if it does not."""
     size = len(raw)
     length = shift = 0
     while at < size and shift < 35:

@@ -185,7 +185,9 @@ def _note_ends(
 
 
 def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
-    """Of some spans; the reading itself says what is wrong with one that has none."""
+    """
+    Return the trace ids of some spans. A span without one has none here; the full decoder names the error.
+    """
     if count == 1 and memoryview(text).nbytes > WINDOW:
         return _trace_id_of_large(text)
     spans: Iterable[JsonItem] = [text]
@@ -203,7 +205,7 @@ def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
 
 
 def _trace_id_of_large(span: JsonItem) -> list[str]:
-    """Of one that no parser passes over in one go."""
+    """Return the trace id of a span that is too large for one pass of the parser."""
     cut = JsonCut(bytes(span), Allowance())
     with suppress(BadPayload, ValueError):
         members = finished(cut.whole(partial(cut.members, read={})))
@@ -212,7 +214,7 @@ def _trace_id_of_large(span: JsonItem) -> list[str]:
 
 
 def _resource(resource: JsonResource | None, where: str) -> Resource:
-    """What all items below inherit: it cannot be rejected alone."""
+    """Decode the attributes that all items below inherit. A bad resource refuses the whole payload."""
     try:
         return Resource(attributes_of(resource.attributes if resource else None))
     except Malformed as error:

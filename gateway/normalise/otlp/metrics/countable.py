@@ -43,10 +43,10 @@ class Countable:
 
     def shape(self, kind: str, temporality: int, monotonic: bool) -> None:
         """
-        What the metric says of all its points. Gauges, summaries and sums that may fall are no usage.
+        Note the kind of all points of the metric. Gauges, summaries and sums that may fall count no usage.
 
-        But those of another Tollhouse are: they take back what it had counted. A metric that cannot count and
-        is named like usage is read to be shown.
+        Those of another Tollhouse do count: they take back what it had counted. A metric that cannot count
+        and is named like usage is read to be shown.
         """
         self._may_fall = kind == "sum" and not monotonic
         may_count = not self._may_fall or self._scope.name == TOLLHOUSE

@@ -162,7 +162,7 @@ def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
 
 
 def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:
-    """What attributes that hold several figures say."""
+    """Read the fields inside attributes that hold several figures."""
     fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
     for name in shape.containers:
         for field, value in CONTAINERS[name](attributes[name]).items():

@@ -109,7 +109,8 @@ def _is_fuller(tokens: Tokens, other: Tokens) -> bool:
 
 def _fullness(tokens: Tokens) -> tuple[int, int]:
     """
-    How many counts say something, then how many are there: a 0 may stand for what its sender does not know.
+    Return how many counts are above 0, then how many are stated: a 0 may stand for a count that the sender
+    does not know.
     """
     return sum(map(bool, tokens)), tokens.reported()
 

@@ -216,7 +216,7 @@ class SpanReader:
     def _node(
         self, span: Span, shape: AttributeShape, product: Product, parent: Key | None, call: SpanCall | None
     ) -> Node | None:
-        """What the spans below may ask of this one; None when there is nothing to ask."""
+        """Return the facts that spans below may ask for; None if there are none."""
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
         if call is not None:
             call.agent = agent
@@ -385,7 +385,7 @@ def _is_step(span: Span, shape: AttributeShape) -> bool:
 
 
 def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]:
-    """Of the calls that are guessed by their usage, those that a sibling tells as a call."""
+    """Return the calls, guessed by their usage, that repeat the call of a sibling."""
     repeated = siblings.find_repeated(calls)
     for call, _ in calls:
         if (other := repeated.get(call.place)) is not None:
@@ -396,7 +396,7 @@ def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]
 
 
 def _repeated_runs(calls: Iterable[SpanCall]) -> set[int]:
-    """Of the spans that report one run, all but the one that ends last."""
+    """Return all spans of one reported run but the one that ends last."""
     last: dict[str, SpanCall] = {}
     repeated: set[int] = set()
     for call in calls:

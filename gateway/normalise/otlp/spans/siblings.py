@@ -30,7 +30,7 @@ class UsageSpan(NamedTuple):
 
 
 def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
-    """By the place of each guessed call the sibling that it repeats."""
+    """Find the sibling that each guessed call repeats, by the place of the guessed call."""
     siblings = _calls_by_place(calls)
     found: dict[int, SpanCall] = {}
     for call, parent in calls:

@@ -61,7 +61,7 @@ class TraceTree:
         ] = {}  # by the place of a call, when it ended and which it is
 
     def above(self, parent: Key | None) -> Above:
-        """What a span under `parent` inherits."""
+        """Collect the facts that a span under `parent` inherits."""
         if parent is None or (node := self.nodes.get(parent)) is None:
             return NOTHING
         chain: list[Node] = []

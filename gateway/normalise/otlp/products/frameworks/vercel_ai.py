@@ -63,7 +63,9 @@ def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _charged(metadata: dict[str, Any]) -> str | None:
-    """What Vercel's AI gateway or OpenRouter charged, in dollars, where the call went through one of them."""
+    """
+    Return the dollars that Vercel's AI gateway or OpenRouter charged, if the call went through one of them.
+    """
     places = (object_in(metadata, "gateway"), object_in(object_in(metadata, "openrouter"), "usage"))
     for place in places:
         try:
