@@ -274,7 +274,7 @@ _FACTS = tuple(
 
 
 def _news(cluster: ReportedCluster) -> dict[str, Any]:
-    """What a report changes, cut to what is kept."""
+    """Return the fields that a report changes, cut to the lengths that are stored."""
     news: dict[str, Any] = {name: text[:MAX_TEXT] for name in _FACTS if (text := getattr(cluster, name))}
     if cluster.checks is not None:
         news["checks"] = tuple(

@@ -29,7 +29,7 @@ def csv_lines(rows: Iterable[Iterable[object]]) -> str:
 
 
 def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
-    """As `csv_lines`, some rows at a time."""
+    """Encode rows as `csv_lines` does, some rows at a time."""
     left = iter(rows)
     while some := list(islice(left, ROWS_OF_A_PIECE)):
         yield csv_lines(some).encode()

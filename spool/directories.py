@@ -22,12 +22,12 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def flush_file(path: Path) -> None:
-    """What others wrote into it stays."""
+    """Flush a file, so that what other programs wrote into it survives a power cut."""
     _flush(path, os.O_RDONLY)
 
 
 def flush_directory(directory: Path) -> None:
-    """What was made, renamed or removed in it stays so."""
+    """Flush a directory, so that files made, renamed or removed in it stay so after a power cut."""
     _flush(directory, os.O_RDONLY | os.O_DIRECTORY)
 
 

@@ -126,7 +126,7 @@ def of_response(response_id: str) -> bytes:
 
 
 def rule_of(record: Inference) -> str:
-    """What a call on record is known by, in words, as far as the record tells it."""
+    """Describe in words the id by which a call is recognised, as far as the record shows it."""
     known, request_id = record.id, record.request_id
     if request_id:
         if is_long(request_id) and known == digest(2, request_id):
@@ -166,8 +166,8 @@ def of_call_id(source: str, call_id: str) -> bytes:
 
 def of_end_alone(call: Identity, name: bytes) -> Identity:
     """
-    Of a report that only says how a call ended, under the call's ids: it is one with the call where that is
-    on record, else a record of its own, of which the call learns by a name (`joins`).
+    Return the identity of a report that only says how a call ended. It joins the call if that is on record;
+    else it is a record of its own, which the call finds by a name (`joins`).
     """
     if not call.certain:
         return call
@@ -260,7 +260,8 @@ def of_derived(record_id: bytes, purpose: str) -> bytes:
 
 def of_shadow(identity: Identity) -> Identity:
     """
-    Of a report whose source does not count: that of the shadow or of the call on record, else one of its own.
+    Return the identity of a report whose source does not count: that of the shadow or call on record, else
+    one of its own.
 
     Nobody looks for that one but shadows: the first report that counts is a record, whatever came before it.
     """

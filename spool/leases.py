@@ -91,7 +91,7 @@ class Leases(Protocol):
         ...
 
     async def settings(self) -> Sequence[NodeSettings]:
-        """What the live gateways work with, by name, if it is not the same; else none."""
+        """Return the settings of the live gateways, by their names, if they are not all the same; else none."""
         ...
 
 

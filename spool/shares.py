@@ -59,7 +59,7 @@ def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator
 def fullest_first(
     queues: Mapping[Owner, Iterable[K]], held: Mapping[Owner, int], size: Callable[[K], int]
 ) -> Iterator[K]:
-    """What goes to make room, first what goes first: of the key that holds the most by then, its oldest."""
+    """Yield what is removed to make room, in order: the oldest of the key that holds the most by then."""
     left, turns = dict(held), {owner: iter(queue) for owner, queue in queues.items()}
     while turns:
         owner = max(turns, key=lambda each: left[each])

@@ -93,7 +93,9 @@ class SteadyClock:
 
     @property
     def step_s(self) -> float:
-        """By how much the wall clock is ahead of the time that is used; 0 while it is believed."""
+        """
+        Return the seconds by which the wall clock is ahead of the time that is used; 0 while it is believed.
+        """
         self.now()
         return 0.0 if self._stepped_at is None else self._step_s
 
@@ -153,7 +155,7 @@ class SteadyClock:
         return wall - before
 
     def _hold_back(self, timer: float) -> None:
-        """What is believed now moves `settled_now` only later."""
+        """Delay `settled_now` after a change of what is believed: it never moves earlier."""
         if timer >= self._settled_until:
             self._settled_offset = self._offset
         self._settled_until = max(self._settled_until, timer + self._hold_s)
@@ -166,7 +168,10 @@ class SteadyClock:
 
 
 def doubts(clock: Clock) -> tuple[float, float]:
-    """By how much the wall clock is ahead of the time that is used, and for how long upkeep is held back."""
+    """
+    Return the seconds by which the wall clock is ahead of the time that is used, and those for which upkeep
+    is held back.
+    """
     return (clock.step_s, clock.held_s) if isinstance(clock, SteadyClock) else (0.0, 0.0)
 
 

@@ -45,7 +45,7 @@ class TotalsInHand:
         return self._totals[place]
 
     def note(self, place: tuple[str, str], total: Total | None) -> None:
-        """What is stored."""
+        """Note a total as it is stored."""
         self._totals[place] = total
         self._sizes[place] = size_of(total) if total else 0
 
@@ -55,7 +55,7 @@ class TotalsInHand:
         self._changed.add((total.stream, total.key))
 
     def remove(self, place: tuple[str, str]) -> None:
-        """As `put`; the caller deletes the row."""
+        """Note that a total is removed; the caller deletes the row."""
         self._changed.discard(place)
         self._totals[place] = None
         self._growth[place[0]] -= self._sizes.pop(place, 0)
@@ -76,7 +76,7 @@ class TotalsInHand:
         return changed, growth
 
     def clear(self) -> None:
-        """Of what was settled nothing is stored any more."""
+        """Forget the totals after they were settled: they are stored no longer."""
         self._totals.clear()
         self._sizes.clear()
 

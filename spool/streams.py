@@ -135,7 +135,7 @@ class StreamReader(Protocol):
         ...
 
     async def sizes(self) -> Sequence[StreamSize]:
-        """How much the totals of each stream take up, and which key created it."""
+        """Return the size of each stream's totals and the key that created the stream."""
         ...
 
     async def own(self, stream: str, key: str) -> None:
@@ -145,8 +145,8 @@ class StreamReader(Protocol):
 
 def apply(rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: float, since: float) -> None:
     """
-    What the operations do, in their order. `since` is when this directory began to keep totals: a period that
-    began before it may have a history elsewhere.
+    Apply operations in their order. `since` is when this directory began to keep totals: a period that began
+    before it may have a history elsewhere.
     """
     for operation in operations:
         if operation.operation == DROP:

@@ -36,7 +36,7 @@ _PARAMETER = re.compile(r"{(\w+)}")
 
 
 def application(services: Services, *, for_senders: bool, for_operators: bool) -> web.Application:
-    """What one listener serves: the addresses for senders, the operator's side, or both."""
+    """Build the application of one listener: the addresses for senders, the operator's side, or both."""
     app = web.Application()
 
     def add(path: str, handler: Handler) -> None:
@@ -67,7 +67,10 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
 
 
 def metrics_application(services: Services) -> web.Application:
-    """What a listener for metrics alone serves: these and health, and nothing of the operator API."""
+    """
+    Build the application of a listener for metrics alone: metrics and health, and nothing of the operator
+    API.
+    """
     app = web.Application()
     for row in (*ON_EVERY_LISTENER, *FOR_METRICS):
         app.router.add_route("*", row.path, unguarded(row, services), expect_handler=bodies.later)
@@ -76,9 +79,7 @@ def metrics_application(services: Services) -> web.Application:
 
 
 def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | None) -> web.Application:
-    """
-    What a listener answers before there is anything behind it: every address with `error`, in its own form.
-    """
+    """Build the application that answers every address with `error` before the server is ready."""
     app = web.Application()
 
     async def live(_: web.Request) -> web.Response:

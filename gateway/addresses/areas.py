@@ -136,7 +136,7 @@ def sender_rows(area: Area) -> tuple[Address, ...]:
 
 
 def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
-    """As `sender_rows`, of an area of OPERATOR_AREAS."""
+    """Import the rows of an area of OPERATOR_AREAS."""
     rows: tuple[OperatorAddress, ...] = import_module(area.module).ROWS
     return rows
 

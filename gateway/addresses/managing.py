@@ -211,5 +211,5 @@ def _words(noun: str) -> Mapping[str, str]:
 
 
 def _one(noun: str) -> str:
-    """With its article."""
+    """Put the article before a noun."""
     return f"{'an' if noun[0] in 'aeio' else 'a'} {noun.replace('_', ' ')}"

@@ -42,7 +42,7 @@ class Edited:
         return self.before != self.after
 
     def difference(self) -> str:
-        """As `diff -u` says it."""
+        """Return the change in the form of `diff -u`."""
         return "".join(_lines(self))
 
 

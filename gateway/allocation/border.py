@@ -24,7 +24,7 @@ class DefinitionBorder:
 
 
 async def border(ledger: Ledger, sources: Sequence[str]) -> DefinitionBorder:
-    """What the ledger has of the sources of a definition (`difference.sources_of`)."""
+    """Return the span that the ledger has of a definition's sources (`difference.sources_of`)."""
     span = await ledger.known_span()
     tags = {name: await ledger.known_since(name) for name in sources if name.startswith(TAG)}
     return DefinitionBorder(kept_since=span[0] if span else None, tags=tags)

@@ -118,7 +118,7 @@ class Definition:
         return Definition([each for each in self.dimensions if self._owner(each) == namespace])
 
     def of_other_namespaces(self, namespace: str) -> Mapping[str, Definition]:
-        """By namespace, the dimensions that do not belong to it."""
+        """Return the dimensions that belong to other namespaces, by namespace."""
         names = dict.fromkeys(self._owner(each) for each in self.dimensions)
         return {name: self.of_namespace(name) for name in names if name != namespace}
 

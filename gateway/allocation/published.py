@@ -31,7 +31,7 @@ class Published:
 
 
 def derived(definition: Definition) -> Sequence[Derived]:
-    """What the ledger can group and filter by under a definition."""
+    """Return the dimensions that the ledger can derive from a definition."""
     return [
         Derived(name=each.dimension.id, label=each.dimension.name, sources=each.sources, value=each.element)
         for each in decisions(definition)

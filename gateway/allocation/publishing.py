@@ -103,7 +103,9 @@ class Publishing:
         return None if error is None else f"its newest version is not in force: {error}"
 
     async def definition_of(self, version: DefinitionVersion) -> Definition:
-        """What a version defines; InvalidDefinition where the ledger could not carry it out any more."""
+        """
+        Return the definition of a version; InvalidDefinition if the ledger could not carry it out any more.
+        """
         if self._table.latest(version.namespace) == version.number and version.namespace in self._definitions:
             return self._definitions[version.namespace]
         text = await self._table.text(version)
@@ -239,7 +241,7 @@ class Publishing:
         self._changed()
 
     def _owned(self) -> Mapping[str, Definition]:
-        """By namespace, the dimensions that belong to it, also while they are not in force."""
+        """Return the dimensions of each namespace, also of those that are not in force."""
         versions = self._table.in_force()
         waiting = {
             name: Definition(

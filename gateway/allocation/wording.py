@@ -32,7 +32,7 @@ _VERBS: Mapping[str, str] = {
 
 
 def rule_text(rule: Rule) -> str:
-    """What element the rule gives, and when."""
+    """Describe the element that a rule gives, and when."""
     if not isinstance(rule, GroupBy):
         return f"{_quoted(rule.name)} if {condition_text(rule.condition)}"
     given = _joined(rule.source) if rule.form else f"the value of {_source_text(rule.source)}"

@@ -159,7 +159,7 @@ async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) ->
 
 
 def _fields(given: Any) -> dict[str, Any]:
-    """By the names of a draft, what is stated."""
+    """Return the stated fields by the names of a draft."""
     values = stated(given, default_amount=_text, per=lambda dimension: dimension or "")
     values.pop("cost_type", None)
     if "view" in values:

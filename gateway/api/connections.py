@@ -141,7 +141,7 @@ async def _one(connections: BillingConnections, connection: BillingConnection) -
 
 
 def _fields(given: Any) -> dict[str, Any]:
-    """By the names of a draft, what is stated."""
+    """Return the stated fields by the names of a draft."""
     values = stated(given, s3_bucket_info=_bucket)
     values.pop("connection_id", None)
     names = {"s3_bucket_info": "s3_bucket", "upstream_connection_id": "upstream_id"}

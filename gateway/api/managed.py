@@ -62,7 +62,7 @@ class Asker:
 
 
 def asking_key(request: KeyRequest[Any]) -> Asker:
-    """Who asks with a key: role filters do not apply to keys."""
+    """Return the asker for a key: role filters do not apply to keys."""
     services = request.services.operators
 
     async def known() -> Collection[str]:

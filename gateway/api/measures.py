@@ -54,12 +54,12 @@ def billed_tokens(row: CostRow) -> int:
 
 
 def estimated(row: CostRow) -> int:
-    """How much of what counts is estimated, because no source reported it; in units of money."""
+    """Return the estimated part of the counted cost, which no source reported; in units of money."""
     return max(0, money.units(row.cost) - money.units(row.reported))
 
 
 def amount(row: CostRow, cost_type: str) -> str:
-    """What a row comes to, as decimal text in the unit of the cost type."""
+    """Return a row's amount as decimal text in the unit of the cost type."""
     if cost_type == USAGE_AMOUNT:
         return str(billed_tokens(row))
     text: str = getattr(row, COST_TYPES[cost_type])
@@ -67,7 +67,9 @@ def amount(row: CostRow, cost_type: str) -> str:
 
 
 def per(cost: str, count: int, *, of: int = 1) -> str | None:
-    """What one of `count` costs, or so many of them: decimal text, cut after _DECIMALS; None of nothing."""
+    """
+    Divide a cost by a count, for `of` of them: decimal text, cut after _DECIMALS; None if the count is 0.
+    """
     if count <= 0:
         return None
     cut = 10 ** (money.DECIMALS - _DECIMALS)

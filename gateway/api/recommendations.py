@@ -207,10 +207,7 @@ async def add_comments(registry: Registry, id: str, given: NewComments, actor: A
 async def check_savings(
     money: MoneyServices, given: SavingsCheck, may_see: Chosen = lambda _: True
 ) -> Result:
-    """
-    How many savings a look at calls that one may see would find now, and of how much, by type; nothing is
-    kept.
-    """
+    """Count the savings, by type, that a run over the visible calls would find now; nothing is stored."""
     if given.type is not None:
         check_type(given.type)
     filters = _checked_filter(given.filter, money.ledger.own_dimensions())

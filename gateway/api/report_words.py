@@ -20,5 +20,5 @@ DEFAULT_TOP = 10
 
 
 def columns(asked: Mapping[str, Any]) -> list[str]:
-    """What tells the rows of a report apart."""
+    """Name the columns that distinguish the rows of a report."""
     return [*(["period"] if asked["per"] != TOTAL else []), *asked["by"]]

@@ -143,7 +143,7 @@ def permission_set_rows() -> MemoryRows[PermissionSet]:
 
 
 def draft_of(given: NewRole) -> RoleDraft:
-    """What is given, not checked."""
+    """Make a draft from the stated fields, unchecked."""
     return RoleDraft(**_fields(given))
 
 
@@ -156,7 +156,7 @@ def _with_state(money: MoneyServices, role: Role) -> ShownRole:
 
 
 def _fields(given: Any) -> dict[str, Any]:
-    """By the names of a draft, what is stated."""
+    """Return the stated fields by the names of a draft."""
     return stated(given, filters=lambda filters: tuple(map(_stored_filter, filters)))
 
 

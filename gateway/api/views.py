@@ -167,7 +167,7 @@ def _with_state(money: MoneyServices, view: View) -> ShownView:
 
 
 def _fields(money: MoneyServices, given: Any) -> dict[str, Any]:
-    """By the names of a draft, what is stated. Invalid for a channel that the configuration does not have."""
+    """Return the stated fields by the names of a draft. Invalid for a channel that is not configured."""
     found = stated(
         given,
         filter=_stored_filter,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
-    """Who looks for savings."""
+    """Return the maker of the service that looks for savings; None without a registry."""
     registry = storage.registry
     if registry is None:
         return None
@@ -42,7 +42,10 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Onc
 
 
 def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Reconciler] | None:
-    """Who compares what providers billed with what was counted."""
+    """
+    Return the maker of the service that compares provider bills with the counted calls; None without a
+    registry.
+    """
     registry = storage.registry
     if registry is None:
         return None
@@ -83,7 +86,7 @@ def _owner(given: KeyOwner) -> Owner:
 def budget_evaluator(
     storage: Storage, clock: Clock, config: Callable[[], Config], urls: Callable[[], Urls]
 ) -> BudgetEvaluator | None:
-    """What evaluates budgets; its notices lead to the console."""
+    """Make the service that evaluates budgets; its notices lead to the console."""
     if storage.registry is None:
         return None
     return BudgetEvaluator(

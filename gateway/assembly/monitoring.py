@@ -110,7 +110,7 @@ def installation_id(parts: Assembler) -> str:
 
 
 def instance_id(parts: Assembler) -> str:
-    """That of the installation, where one gateway has its storage for itself; several need one each."""
+    """Return the id of the installation; if several gateways share a storage, each needs one of its own."""
     settings = parts.config.storage
     if settings.engine == SQLITE:
         return installation_id(parts)

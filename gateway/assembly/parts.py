@@ -299,7 +299,7 @@ class Assembler:
         return billing
 
     def drop_validation(self, config: Config) -> Validate | None:
-        """How the upstream is asked about a drop; None without an upstream."""
+        """Return the function that asks the upstream about a drop; None without an upstream."""
         if not config.upstream.base_url:
             return None
         validation = BillingValidation(UpstreamClient.of(config.upstream, clock=self.clock))

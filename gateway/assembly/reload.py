@@ -92,7 +92,10 @@ class Reload:
         return wanted.config, self._told(wanted, changed, await self._problems(wanted.config))
 
     async def _problems(self, config: Config) -> list[str]:
-        """What `tollhouse check` says of the secrets: such a receiver waits, which is no reason to refuse the rest."""
+        """
+        List the problems of secrets that `tollhouse check` reports, too: the receiver waits, which is no
+        reason to refuse the rest.
+        """
         if self.is_agent:  # its key is the device's own, which is there once it enrolled
             return []
         from gateway.assembly.sent_secrets import channel_problems, secret_problems  # no start needs them

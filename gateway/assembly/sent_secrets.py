@@ -14,7 +14,7 @@ from spool.clock import SystemClock
 
 
 def secret_problems(config: Config) -> Iterator[str]:
-    """Those of upstream, destinations and Tollhouse's own telemetry. Nothing is sent."""
+    """Yield the problems of the secrets of upstream, destinations and own telemetry. Nothing is sent."""
     for place, key in enumerate(config.upstream.keys):
         if key.secret_file and not os.access(key.secret_file, os.R_OK):
             yield f"upstream.keys[{place}].secret_file: {key.secret_file} cannot be read"

@@ -61,7 +61,7 @@ REGISTRY_PROBLEM = "the key table cannot be read; the log of the start says why"
 async def open_operator_services(
     config: Config, storage: Storage, *, clock: Clock, version: str, urls: Callable[[], Urls]
 ) -> AsyncIterator[OperatorServices]:
-    """What the operator API works on without a server: no route runs, and nothing is received."""
+    """Open the services of the operator API without a server: no route runs, and nothing is received."""
     async with AsyncExitStack() as stack:
         assembler = Assembler(config, storage, clock, stack)
         access = await assembler.start_access()

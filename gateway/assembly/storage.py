@@ -25,7 +25,7 @@ def options_of(
     is_agent: bool = False,
     new_registry: bool = False,
 ) -> StorageOptions:
-    """How the storage of a configuration is opened."""
+    """Return the options to open the storage of a configuration."""
     return StorageOptions(
         directory=config.data_dir,
         settings=config.spool,

@@ -75,7 +75,10 @@ class Bearer:
 
     @property
     def sender(self) -> str | None:
-        """What its records say of the key: its name; one word for all keys of devices, which records name."""
+        """
+        Return the key's name for its records; one word for all keys of devices, since records name the
+        device.
+        """
         return DEVICE_KEYS if self.device is not None else self.name or None
 
 
@@ -139,7 +142,8 @@ class Access:
 
     async def admit_of_now(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
-        As `admit`, where several gateways change the keys: what speaks against one is as new as the request.
+        Admit a key as `admit` does, but refuse only by facts as new as the request, where several gateways
+        change keys.
 
         Another gateway may have made the key, enabled it or given it the scope a moment ago. So it waits for
         the look that comes next anyway: Refusal 503 if none does. Guesses that are refused for their number
@@ -297,7 +301,7 @@ class Access:
         return done
 
     async def follow_file(self) -> None:
-        """As `adopt`; until the registry has taken the file's key, it opens without."""
+        """Adopt the key of the file; until the registry has taken it, the key opens without."""
         try:
             await self.adopt()
         except SpoolError as error:
@@ -369,7 +373,7 @@ class Access:
 
     async def expects_of(self, number: int) -> tuple[Expectation, ...]:
         """
-        What is expected of what comes under an address that was given to the key with this number.
+        Return what is expected of the key with this number, for requests to an address that it was given.
 
         KeyEnded if the key is not there any more, or disabled. Nothing is known of it while the registry is
         damaged.

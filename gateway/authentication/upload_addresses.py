@@ -27,7 +27,7 @@ class OpenAddress(NamedTuple):
 
 
 def derived_secret(secret: bytes) -> bytes:
-    """What addresses are signed with, from the secret of the installation."""
+    """Derive the secret that signs addresses from the secret of the installation."""
     return derived(secret, "addresses of container files")
 
 
@@ -37,7 +37,7 @@ def signed(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str
 
 
 def opened(secret: bytes, token: str, *, now: float) -> OpenAddress:
-    """What it is about. Refusal 403 if the token is not from here, or its time is over."""
+    """Check a token and return what it opens. Refusal 403 if it was not made here, or its time is over."""
     found = _TOKEN.fullmatch(token)
     if found is None or not hmac.compare_digest(_signature(secret, found[1]), found[4]):
         raise Refusal(403, "invalid_address", "This address was not given out here: announce the file first.")

@@ -116,7 +116,8 @@ async def burnup(
     books: BudgetLedger, asked: BudgetView, running: PeriodFigures
 ) -> dict[str, dict[str, dict[str, object]]]:
     """
-    By day of the running period up to today, what was spent until its end, and an even share of the amount.
+    Return for each day of the running period up to today the spend until its end, and an even share of the
+    amount.
     """
     budget = asked.budget
     days = days_of(running.period, budget.zone)
@@ -136,7 +137,7 @@ async def burnup(
 
 
 async def forecast_of(books: BudgetLedger, asked: BudgetView, running: PeriodFigures) -> dict[str, object]:
-    """Of all owners together, with bounds as wide as the forecasts of earlier periods were wrong."""
+    """Forecast all owners together, with bounds as wide as the errors of earlier forecasts."""
     budget, period = asked.budget, running.period
     before = periods_before(period, budget.granularity, budget.zone, PERIODS_BACK)
     back = int((books.now - before[-1].start.timestamp()) // 86400) + WINDOW_DAYS + 1
@@ -174,7 +175,7 @@ def rounded(measure: str, value: int) -> str:
 async def _spent(
     books: BudgetLedger, asked: BudgetView, periods: list[BudgetPeriod]
 ) -> Mapping[str, int | None]:
-    """What each period spent, by its first day. `periods` follow each other, the newest first."""
+    """Return the spend of each period by its first day. `periods` follow each other, the newest first."""
     budget = asked.budget
     since, until = periods[-1].start, periods[0].end
     is_utc = all(

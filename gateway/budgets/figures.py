@@ -57,7 +57,7 @@ class PeriodFigures:
 
     @property
     def total(self) -> Spent:
-        """Of all owners."""
+        """Add up the spend of all owners."""
         return Spent(
             actual=sum(each.actual for each in self.spent.values()),
             calls=sum(each.calls for each in self.spent.values()),
@@ -114,9 +114,7 @@ class BudgetLedger:
         *,
         by_owner: bool,
     ) -> Mapping[tuple[datetime, str], Spent]:
-        """
-        What was spent, by the begin of a period of the budget's zone, and by owner if that is asked for.
-        """
+        """Sum the spend by period in the budget's zone, and by owner if asked."""
         query = CostQuery(
             since=since,
             until=until,
@@ -134,7 +132,7 @@ class BudgetLedger:
     async def days(
         self, budget: SpendBudget, view: View, count: int, *, by_owner: bool
     ) -> dict[str, dict[date, int]]:
-        """What the last complete days of UTC spent, by owner."""
+        """Return the spend of the last complete days of UTC, by owner."""
         midnight = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         in_utc = _in_utc(budget)
         sums = await self.sums(
@@ -146,7 +144,7 @@ class BudgetLedger:
         return found
 
     async def hours(self, budget: SpendBudget, view: View) -> tuple[int, ...]:
-        """What each hour of the day of UTC spent, over some weeks and all owners."""
+        """Return the spend of each hour of the day in UTC, over some weeks and all owners."""
         until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         since = await self.ledger.since_hours(until - timedelta(days=HOURS_DAYS))
         found = [0] * 24
@@ -172,7 +170,8 @@ class BudgetLedger:
         self, budget: SpendBudget, view: View, running: PeriodFigures
     ) -> Mapping[str, Forecast | TooEarly]:
         """
-        Of every owner where a forecast can alert, else of budgets without owners alone: those are shown.
+        Forecast each owner if a forecast can alert; otherwise only budgets without owners, whose forecast is
+        shown.
         """
         if budget.per and not any(wanted == "Y" for wanted in budget.forecast_alerts.values()):
             return {}

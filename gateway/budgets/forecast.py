@@ -87,8 +87,8 @@ def past_errors(
     history: History, periods: Sequence[tuple[datetime, datetime]], *, elapsed: float
 ) -> list[int]:
     """
-    By how much forecasts of earlier periods, at the same share of each (`elapsed`, 0 to 1), were wrong: parts
-    of 10,000 of what was spent, below 0 for too low. The newest period first, by whole days of UTC.
+    Return the errors of forecasts of earlier periods at the same share of each (`elapsed`, 0 to 1): parts of
+    10,000 of the spend, below 0 if too low. The newest period first, by whole days of UTC.
     """
     errors = []
     for start, end in periods:
@@ -108,8 +108,8 @@ def _methods(
     known: Sequence[int], today: date, start: datetime, now: datetime, actual: int
 ) -> Iterator[Mapping[int, int]]:
     """
-    What each of the four methods expects of a day, by weekday. `known` are the days before today, newest
-    first.
+    Yield the spend that each of the four methods expects of a day, by weekday. `known` are the days before
+    today, newest first.
     """
     weekdays = [(today.weekday() - back) % 7 for back in range(1, len(known) + 1)]
     by_weekday: dict[int, list[int]] = {}
@@ -133,7 +133,7 @@ def _methods(
 
 @lru_cache(maxsize=64)  # the owners of a budget ask the same
 def _days_left(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[int, int]:
-    """How much of each weekday, in parts of a day's spend, lies between two moments."""
+    """Return how much of each weekday, in parts of a day's spend, lies between two moments."""
     at, end = now.astimezone(UTC), end.astimezone(UTC)
     left = dict.fromkeys(range(7), 0)
     while at < end:
@@ -145,7 +145,7 @@ def _days_left(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[
 
 
 def _share(hours: tuple[int, ...], when: datetime) -> int:
-    """How much of a day's spend has come by a time of it."""
+    """Return the part of a day's spend that has come by this time of day."""
     total = sum(hours)
     if not total:
         hours, total = (1,) * 24, 24

@@ -108,7 +108,10 @@ class Judgement:
             )
 
     def _channels(self, figures: BudgetFigures) -> tuple[str, ...]:
-        """Those of the budget, else those of its view, else all; one that left the configuration is none."""
+        """
+        Return the channels of the budget, else of its view, else all; channels that are not configured do not
+        count.
+        """
         for named in (figures.budget.channels, figures.view.channels if figures.view else ()):
             if known := tuple(name for name in named if name in self.channels):
                 return known
@@ -124,8 +127,8 @@ def judge_all(
     link: Callable[[SpendBudget], str],
 ) -> Judged:
     """
-    What an evaluation found. A budget that was changed since its figures were read is left to the next
-    evaluation; its insights stay as they are until then, as do all others.
+    Judge all budgets. A budget that changed since its figures were read waits for the next evaluation; until
+    then its insights stay, as do all others.
     """
     judgement = Judgement(now=now, channels=channels, link=link)
     is_complete = True
@@ -143,13 +146,13 @@ def judge_all(
 
 
 def limit_of(budget: SpendBudget, period: PeriodFigures) -> int | None:
-    """What is planned for the period, as units; None if nothing is."""
+    """Return the amount planned for the period, in units; None if there is none."""
     planned = budget.amount(period.period.first_day)
     return money.units(planned) if planned else None
 
 
 def rules_digest(budget: SpendBudget, view: View | None) -> str:
-    """What alerts depend on. Another digest means that the running period is judged anew."""
+    """Hash the rules that alerts depend on. With another hash the running period is judged anew."""
     rules = {name: getattr(budget, name) for name in RULES}
     filters = None if view is None else {name: sorted(values) for name, values in view.filter.items()}
     text = msgspec.json.encode([rules, filters], order="sorted")
@@ -169,5 +172,5 @@ def _standing(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAlerts) 
 
 
 def _weight(alert: Alert) -> tuple[bool, int]:
-    """What was spent says more than a forecast."""
+    """Rank an alert: actual spend ranks above a forecast, then the higher percentage."""
     return alert.kind == ACTUAL, alert.percent

@@ -89,7 +89,10 @@ class BillingDrops(Protocol):
     async def page(self, connection: str, query: ListQuery) -> ListPage[StoredDrop]: ...
 
     async def month(self, connection: str, month: str) -> Sequence[HourRows]:
-        """By hour, then in the order in which the drops came; empty if there are none."""
+        """
+        Return the rows of a month by hour, then in the order in which the drops came; none if there are no
+        drops.
+        """
         ...
 
     async def has(self, connection: str, month: str, id: str) -> bool:
@@ -97,7 +100,7 @@ class BillingDrops(Protocol):
         ...
 
     async def size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
-        """What a month holds, without the rows of some hours."""
+        """Return the size of a month, without the rows of some hours."""
         ...
 
     async def stored(self) -> int:
@@ -105,7 +108,7 @@ class BillingDrops(Protocol):
         ...
 
     async def newest(self) -> Mapping[str, float]:
-        """By connection, when its last drop came."""
+        """Return the time of each connection's last drop."""
         ...
 
     async def forget(self, connection: str) -> None:
@@ -130,7 +133,7 @@ _start = msgspec.json.Decoder(_Start)
 
 
 def apply(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -> None:
-    """What the drops of a commit do, in their order; `first` is the number of the first record."""
+    """Apply the drops of a commit in their order; `first` is the number of the first record."""
     for number, record in enumerate(records, start=first):
         if not isinstance(record, BillingDrop) or record.month is None:
             continue

@@ -36,7 +36,7 @@ class BillingHours(Protocol):
     """What was accepted over each connection."""
 
     async def sent(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
-        """By their start, the hours that begin in [since, until)."""
+        """Return the sent hours that begin in [since, until), by their start."""
         ...
 
     async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:

@@ -25,7 +25,9 @@ Kept = Mapping[tuple[str, str], tuple[int, int]]
 def changes_of(
     pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], gone: Sequence[ContainerFile]
 ) -> list[BookChange]:
-    """What rows that change or go add to the books. A row that goes stays in them under its last state."""
+    """
+    List what changed and removed rows add to the books. A removed row stays in them under its last state.
+    """
     changes = []
     for before, after in pairs:
         if before is None:

@@ -241,7 +241,10 @@ class ContainerFiles:
         )
 
     async def untold(self, *, limit: int) -> Sequence[ContainerFile]:
-        """Of which the upstream is to hear now. SpoolUnavailable if that may not be kept for good."""
+        """
+        Return the files whose state the upstream does not know yet. SpoolUnavailable if their states may be
+        lost again.
+        """
         return await self._confirmed(await self.rows.select(rows.UNTOLD, limit=limit))
 
     async def _confirmed(self, found: Sequence[ContainerFile]) -> Sequence[ContainerFile]:
@@ -273,7 +276,10 @@ class ContainerFiles:
         await self._kept.change([file], lambda one: replace(one, problem=problem, not_before=not_before))
 
     async def set_damaged(self, file: ContainerFile, problem: str) -> None:
-        """What is on disk is not what was received: its sender is asked for a file, a body is lost."""
+        """
+        Mark a file whose bytes on disk are damaged: its sender is asked for a file again, another body is
+        lost.
+        """
         extra = {
             "action": "container_file_damaged",
             "id": file.id,

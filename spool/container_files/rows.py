@@ -55,7 +55,7 @@ class ContainerRows(Protocol):
     async def named(
         self, kind: str, identity: ClusterIdentity, references: Sequence[str]
     ) -> Mapping[str, ContainerFile]:
-        """Those of a cluster with these references, by reference."""
+        """Return the files of a cluster with these references, by reference."""
         ...
 
     async def select(
@@ -105,15 +105,15 @@ class ContainerRows(Protocol):
         ...
 
     async def clusters(self) -> Sequence[ClusterFiles]:
-        """What is kept of each cluster, by its identity."""
+        """Return the sums of the files of each cluster, by its identity."""
         ...
 
     async def waiting(self) -> WaitingFiles:
-        """What is to be sent to the upstream, of all clusters."""
+        """Sum the files of all clusters that are to be sent to the upstream."""
         ...
 
     async def held(self) -> Sequence[HeldFiles]:
-        """What each key brought of each cluster."""
+        """Sum the files that each key brought of each cluster."""
         ...
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]: ...

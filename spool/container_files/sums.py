@@ -62,7 +62,7 @@ class ContainerSums:
 
     @property
     def known(self) -> int:
-        """How many rows there are."""
+        """Return how many rows there are."""
         return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in books.ROW_TERMS)
 
     def number(self, term: str, *kinds: str) -> int:
@@ -74,7 +74,7 @@ class ContainerSums:
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """By key, bytes of all that waits for the upstream or arrives."""
+        """Return for each key the bytes that wait for the upstream or are arriving."""
         found = Counter(self._waiting)
         for (_, key), n in self.arriving.items():
             found[key] += n
@@ -93,7 +93,8 @@ class ContainerSums:
 
     def fullest_spent(self) -> str:
         """
-        Of the keys that have bytes which do not wait, the one that has the most bytes; "" if there is none.
+        Return the key with the most bytes among the keys that have bytes which no longer wait; "" if there is
+        none.
         """
         held: Counter[str] = Counter()
         for (_, key), n in self._bytes.items():
@@ -111,7 +112,7 @@ class ContainerSums:
         gone: Sequence[ContainerFile],
         changes: Sequence[BookChange],
     ) -> None:
-        """What was just written."""
+        """Follow a write that has succeeded: add its changes to the sums."""
         for change in changes:
             n, carried = self._books.get((change.kind, change.term), (0, 0))
             self._books[change.kind, change.term] = (n + change.n, carried + change.carried)

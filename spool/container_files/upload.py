@@ -47,7 +47,7 @@ class RepeatedUpload:
         return False
 
     async def drop(self) -> None:
-        """Nothing was kept."""
+        """Do nothing: a repeated upload stored no bytes."""
 
 
 class ContainerUpload:

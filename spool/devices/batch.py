@@ -66,7 +66,7 @@ class DeviceBatch:
 
     @property
     def changes(self) -> Sequence[AuditedChange]:
-        """What is audited of it."""
+        """Return the audited changes of the batch."""
         of_rows = [
             one.audited for updates in self.updates.values() for one in updates if one.audited is not None
         ]

@@ -99,5 +99,5 @@ class DeviceRows(Protocol):
         ...
 
     async def names(self) -> Sequence[Unenrolled]:
-        """What all processes noted."""
+        """Return the senders without enrolment that any process noted."""
         ...

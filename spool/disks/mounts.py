@@ -30,7 +30,8 @@ class Mount:
     @property
     def durability(self) -> str:
         """
-        What an acknowledged record has survived: a flush to a device, or nothing but the end of the process.
+        Return what an acknowledged record survives: FSYNC for a flush to a device, MEMORY for nothing but the
+        end of the process.
         """
         return MEMORY if self.kind in _MEMORY else FSYNC
 
@@ -66,7 +67,7 @@ def mount_of(path: Path) -> Mount | None:
 
 
 def mount_point(path: Path) -> Path:
-    """Where the file system of a path is mounted."""
+    """Return the directory on which the file system of a path is mounted."""
     place = nearest(path).resolve()
     while not os.path.ismount(place):
         place = place.parent

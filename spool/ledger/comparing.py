@@ -130,7 +130,7 @@ class _Kept:
                     self.in_span[period(hour_of(record.start_time, entry.committed_at), self.hourly)] += 1
 
     def unsure(self, places: Sequence[Place]) -> frozenset[Place]:
-        """Those that a record which cannot be read may belong to."""
+        """Return the periods that an unreadable record may belong to."""
         return frozenset(
             place
             for place in places
@@ -200,7 +200,7 @@ def _is_kept(
 
 
 def _calls(rows: LedgerRows) -> Mapping[Place, int]:
-    """By period; a day that has hours is left out, because it is made from them."""
+    """Return the calls of each period; a day that has hours is left out, because it is made from them."""
     hourly = state_of(rows)["hourly"]
     return {
         (width, start): calls

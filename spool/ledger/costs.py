@@ -211,7 +211,7 @@ def _questions(asked: Iterable[tuple[datetime, datetime]], *, daily: int, hourly
 
 def _spans(start: int, end: int, *, daily: int, hourly: int) -> Iterator[tuple[int, int, int]]:
     """
-    Which sums answer for which part of a period: whole days that are summed up, hours for the rest.
+    Divide a period by the sums that cover it: whole days where they exist, hours for the rest.
 
     What is cut here has no sums: `kept.check` has seen to that.
     """

@@ -312,9 +312,7 @@ class Ledger:
         return Rebuilt(periods=periods, kept=kept, border=_moment(border), first=first)
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
-        """
-        What the log keeps beside what is counted of it, as far as both are kept. Reads all that is kept.
-        """
+        """Compare the log with the sums, as far as both are stored. Reads the whole log."""
         found = await compare(log, self._read, oldest=lambda: _oldest(log), at_ease=at_ease)
         differing = len(found.told())
         if found.is_done and differing != (await self._state())["differing"]:
@@ -362,7 +360,7 @@ class Ledger:
         return (await self._state())["differing"]
 
     async def soundness(self) -> Soundness:
-        """What it lacks, as far as that is known."""
+        """Return what the ledger lacks, as far as that is known."""
         state = await self._state()
         return Soundness(
             missed=state["missed"],
@@ -409,7 +407,7 @@ class Ledger:
         return self._is_caught_up and not (await self._state())["rebuilding"]
 
     async def missed(self) -> int:
-        """How many numbers were passed over, because there was no record under them any more."""
+        """Return how many numbers were passed over because their records were gone."""
         return (await self._state())["missed"]
 
     async def whole_since(self) -> int:
@@ -428,7 +426,7 @@ class Ledger:
         kept.check_hours((await self._state())["hourly"], since.timestamp())
 
     async def known_span(self) -> tuple[datetime, datetime] | None:
-        """Where the first and the last hour or day with sums begin; None without any."""
+        """Return the begin of the first and of the last hour or day with sums; None without any."""
 
         def work(rows: LedgerRows) -> list[int]:
             return [start for width in (DAY_S, HOUR_S) for start in rows.starts(width, 0)]
@@ -440,8 +438,7 @@ class Ledger:
 
     async def known_since(self, dimension: str) -> datetime | None:
         """
-        Where the first hour or day begins whose sums know a value of one of its own dimensions; None: none
-        does.
+        Return the begin of the first hour or day with a known value of a dimension; None if there is none.
         """
         check_dimension(dimension)
 
@@ -478,7 +475,8 @@ class Ledger:
 
     def label(self, dimension: str) -> str:
         """
-        How people read a dimension: one of the organization's own has a label, another one is named as it is.
+        Return the name that people read: the label of one of the organization's own dimensions, else the name
+        itself.
         """
         derived = self._derived.get(dimension)
         return dimension if derived is None else derived.label
@@ -488,7 +486,7 @@ class Ledger:
         return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))
 
     def dimensions(self) -> Sequence[str]:
-        """What costs can be grouped and filtered by: its own dimensions, and those derived from them."""
+        """Return the dimensions to group and filter by: the ledger's own, and those derived from them."""
         return (*self.own_dimensions(), *self._derived)
 
     async def state(self) -> LedgerState:

@@ -197,7 +197,7 @@ class LedgerMender:
         return is_known and await self.ledger.replace(self.log, compared, place)
 
     def _tell(self, left: Sequence[PeriodDifference]) -> None:
-        """What stays wrong, once."""
+        """Log the differences that remain, each once."""
         places = frozenset(one.place for one in left)
         if places - self._told:
             words = "; ".join(one.words() for one in left[:MOST_TOLD])

@@ -57,7 +57,7 @@ class CostQuery:
     kept: frozenset[Group] | None = None
 
     def shown(self, group: Group) -> Group:
-        """What the sums of a group are added to."""
+        """Return the group to which the sums of a group are added."""
         return group if self.kept is None or group in self.kept else (OTHER,) * len(group)
 
     @property
@@ -112,12 +112,14 @@ def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
 
 
 def end_of_hour(now: float) -> datetime:
-    """Where a question up to now ends: the running hour is a part of it, because hours are not divided."""
+    """
+    Return the end of the running hour: a question up to now includes it whole, because hours are not divided.
+    """
     return datetime.fromtimestamp(now, UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
 
 
 def needed_sums(measures: Sequence[str]) -> frozenset[str]:
-    """Which of the sums that are kept (COUNTS, MONEY, LATENCY) a question for these measures needs."""
+    """Return the stored sums (COUNTS, MONEY, LATENCY) that a question for these measures needs."""
     if not measures:
         return frozenset((*COUNTS, *MONEY, *LATENCY))
     needed = {COUNTS[0], *MONEY, *(name.removeprefix("cached_") for name in measures)}

@@ -91,7 +91,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
 
 
 def token_sum(start: int, dimensions: Dimensions, measures: Measures) -> TokenSum:
-    """What a pricer needs of a sum that begins at `start` (epoch seconds)."""
+    """Convert a sum that begins at `start` (epoch seconds) for a pricer."""
     beyond, output_known = sized(dimensions.size)
     calls, given, made, read, written, thought, written_1h = measures[: len(COUNTS)]
     return TokenSum(

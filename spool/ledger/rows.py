@@ -36,7 +36,10 @@ class LedgerRows(Protocol):
     """The rows within one transaction."""
 
     def state(self) -> Mapping[str, int]:
-        """What `set_state` kept: numbers by the names of `spool.ledger.counting.state_of`; only those set."""
+        """
+        Return the numbers stored by `set_state`, by the names of `spool.ledger.counting.state_of`; only those
+        set.
+        """
         ...
 
     def set_state(self, **values: int) -> None: ...
@@ -66,7 +69,7 @@ class LedgerRows(Protocol):
         ...
 
     def starts(self, width: int, since: int) -> Sequence[int]:
-        """Where periods with sums begin, from `since` on."""
+        """Return the begins of the periods with sums, from `since` on."""
         ...
 
     def priceable(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
@@ -112,11 +115,11 @@ class LedgerRows(Protocol):
         ...
 
     def firsts(self) -> Mapping[tuple[int, int], int]:
-        """By width and start of a period, the lowest number of the log that was counted in it."""
+        """Return the lowest counted number of the log for each period, by its width and start."""
         ...
 
     def calls(self, width: int) -> Mapping[int, int]:
-        """How many calls there are in each period."""
+        """Return the number of calls in each period."""
         ...
 
     def drop_open_periods(self) -> int:
@@ -129,13 +132,13 @@ class LedgerRows(Protocol):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterable[GroupSum]:
         """
-        What the query's filters let through of the periods that begin in [since, until), by its groups, and
-        with `by_start` by each of these periods.
+        Sum by group what the query's filters let through of the periods that begin in [since, until); with
+        `by_start`, by each of these periods, too.
         """
         ...
 
     def first_known(self, width: int, dimension: str) -> int | None:
-        """Where the first period begins that has a sum with a known value of a dimension."""
+        """Return the begin of the first period with a sum that knows a value of a dimension."""
         ...
 
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:

@@ -52,7 +52,7 @@ class SlicedLedger:
         return await self._ledger.catch_up(log)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
-        """As `Ledger.costs`, of the calls in the slice alone."""
+        """Return costs as `Ledger.costs` does, of the calls in the slice alone."""
         if self.is_whole:
             return await self._ledger.costs(query)
         if _NAME in query.named:
@@ -61,7 +61,7 @@ class SlicedLedger:
         return await self._ledger.costs(replace(cut, derived={**query.derived, _NAME: self._membership()}))
 
     async def values(self, dimension: str) -> Sequence[str]:
-        """As `Ledger.values`, those that calls in the slice have."""
+        """Return values as `Ledger.values` does, of the calls in the slice alone."""
         if self.is_whole:
             return await self._ledger.values(dimension)
         asked, inside = self._derived.get(dimension), self._membership()

@@ -341,7 +341,7 @@ class MemoryDeliveries(SentDeliveries):
         return added
 
     def _dead_letters(self, ids: Sequence[int]) -> list[StoredDeadLetter]:
-        """Those that are there, each once."""
+        """Return the dead letters that exist, each once."""
         return [self._dead[letter] for letter in dict.fromkeys(ids) if letter in self._dead]
 
     def _unknown(self, delivery: StoredDelivery) -> UnknownDelivery:

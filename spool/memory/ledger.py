@@ -27,7 +27,7 @@ class MemoryLedger:
         return work(self._rows())
 
     async def close(self) -> None:
-        """What opens it again finds what was counted."""
+        """Do nothing: the counted sums stay for the next opening."""
 
     def _rows(self) -> LedgerRows:
         return SqliteLedgerRows(self._tables.connection)

@@ -165,7 +165,7 @@ class MemoryLog:
         self._planner.apply(plan)
 
     def _move(self, connection: SqlConnection, plan: Plan) -> None:
-        """What a commit does to months of billing drops and to totals."""
+        """Apply a commit to the months of billing drops and to the totals."""
         billing_drops.follow(connection, plan)
         operations = [one for one in plan.records.get(UNIT_COST, ()) if isinstance(one, UnitCostOperation)]
         rows = SqlStreamRows(connection)
@@ -188,7 +188,7 @@ class MemoryLog:
         return self.entries(topic, first, last, with_open=with_open)
 
     def entries(self, topic: str, first: int, last: int, *, with_open: bool = False) -> Sequence[Entry]:
-        """What `read` answers, without waiting."""
+        """Read entries without waiting; `read` answers the same."""
         last = min(last, (self.next_number(topic) if with_open else self.closed_below(topic)) - 1)
         found = []
         for kept in self._between(topic, first, last):
@@ -223,7 +223,7 @@ class MemoryLog:
         return [one for one in kept[begin:end] if one.last >= first]
 
     def series(self, series: bytes) -> SeriesState | None:
-        """Where a counter stood."""
+        """Return the last state of a counter."""
         found = self._series.get(series)
         return found[0] if found else None
 

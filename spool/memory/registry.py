@@ -32,10 +32,10 @@ class MemoryRegistry:
         """Nobody else keeps anything."""
 
     async def confirm(self) -> None:
-        """What was kept is kept."""
+        """Do nothing: memory has no standby to wait for."""
 
     async def news(self, since: int | None) -> RegistryNews:
         return NO_NEWS
 
     async def close(self) -> None:
-        """What opens it again finds what was kept."""
+        """Do nothing: the rows stay for the next opening."""

@@ -32,7 +32,7 @@ class MemoryTables:
         return self.change(work)
 
     def change(self, work: Callable[[SqlConnection], T]) -> T:
-        """What `transaction` does, without waiting."""
+        """Run `work` in a transaction without waiting."""
         self.connection.execute("BEGIN")
         try:
             result = work(SqliteConnection(self.connection))

@@ -105,7 +105,7 @@ class PublishJob:
 
     @property
     def submitter(self) -> tuple[str, bool]:
-        """Of a key or a person, though they may have one name."""
+        """Return the submitter's name and if it is a key's: a key and a person may have the same name."""
         return self.submitted_by, self.is_of_key
 
 

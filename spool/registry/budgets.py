@@ -83,7 +83,7 @@ class SpendBudget(BudgetDraft):
         return ZoneInfo(self.time_zone)
 
     def amount(self, first_day: str) -> str:
-        """What is planned for the period that begins on a day, "" if nothing is."""
+        """Return the amount planned for the period that begins on this day; "" if there is none."""
         return self.planned.get(first_day, self.default_amount)
 
 

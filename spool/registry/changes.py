@@ -73,7 +73,7 @@ class Changes:
             done.exception()
 
     async def confirm(self) -> None:
-        """See `RegistryStore.confirm`."""
+        """Wait until committed changes are durable, as `RegistryStore.confirm` describes."""
         await self._store.confirm()
 
     async def keep_fresh(self, load: Callable[[], Awaitable[None]], *about: Subject) -> None:

@@ -198,7 +198,7 @@ def checked_comment(text: str) -> str:
 
 
 def stored_concern(concerns: Concerned | None) -> str:
-    """As an insight keeps it."""
+    """Encode the concern of an insight as it is stored; "" for none."""
     return "" if concerns is None else msgspec.json.encode(concerns).decode()
 
 

@@ -77,7 +77,9 @@ class Key:
 
     @property
     def version(self) -> str:
-        """Of what people change, not of when it was used."""
+        """
+        Return the version of the fields that people change; the time of the last use does not change it.
+        """
         names = ("name", "status", "description", "scopes", "use_cases", "labels", "last_modified")
         return version_of({name: getattr(self, name) for name in names})
 
@@ -99,7 +101,7 @@ class FileKey:
     ended: tuple[str, ...] = ()
 
     def without(self, digests: Iterable[bytes]) -> FileKey:
-        """As it is once these secrets are over."""
+        """Return the key after these secrets have ended."""
         ended = [*self.ended, *(digest.hex() for digest in digests if digest.hex() not in self.ended)]
         return replace(self, ended=tuple(ended[-MOST_ENDED:]))
 
@@ -128,7 +130,7 @@ def new_secret() -> str:
 
 
 def folded(name: str) -> str:
-    """What must be unique of a name."""
+    """Fold a name to the form that must be unique."""
     return unicodedata.normalize("NFC", name.strip()).casefold()
 
 

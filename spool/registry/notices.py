@@ -166,7 +166,7 @@ def checked_notice(notice: Notice) -> Notice:
 
 
 def insight_notice(insight: Insight) -> Notice:
-    """What is told when a detector found something new, or again after it was addressed."""
+    """Make the notice of an insight that a detector opened, or opened again after it was addressed."""
     opened = round(insight.status_at * 1000)
     return Notice(
         id=f"insight-{insight.id}-{opened}",

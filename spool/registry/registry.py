@@ -70,7 +70,10 @@ class Registry:
         return registry
 
     async def held(self) -> Mapping[str, Mapping[str, int]]:
-        """By limit how many rows each key made of those that are there, under "" those that people made."""
+        """
+        Return for each limit how many of the existing rows each key made; those that people made stand under
+        "".
+        """
         there = {table.limit: table.count() for table in self._documents}
 
         def work(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:

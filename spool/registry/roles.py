@@ -231,7 +231,7 @@ class Holder:
 
 
 def holder_of(session: Session) -> Holder:
-    """Who has signed in. A console link gives the role that it was made with and no other."""
+    """Return the person behind a session as roles see one. A console link gives its own role and no other."""
     groups = tuple(json.loads(session.groups))
     return Holder(person=session.account if session.operator else "", groups=groups, base=session.role)
 

@@ -56,7 +56,7 @@ class RegistryRows(DocumentRows, Protocol):
     def note_legacy_access(self, at: float) -> None: ...
 
     def operators(self) -> Sequence[Operator]:
-        """By e-mail address."""
+        """Return the operators, sorted by e-mail address."""
         ...
 
     def operator(self, email: str) -> Operator | None: ...
@@ -78,11 +78,14 @@ class RegistryRows(DocumentRows, Protocol):
     def sessions(self) -> Sequence[Session]: ...
 
     def delete_sessions_of(self, account: str) -> None:
-        """Those of an operator's account, and of the console links that it made; its unused links, too."""
+        """
+        Delete the sessions of an operator's account and of the console links that it made, and its unused
+        links.
+        """
         ...
 
     def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:
-        """Those that began, or were last seen, at or before these times."""
+        """Delete the sessions that began, or were last seen, at or before these times."""
         ...
 
     def add_link(self, link: ConsoleLink) -> None: ...
@@ -92,7 +95,7 @@ class RegistryRows(DocumentRows, Protocol):
         ...
 
     def delete_links_before(self, ends_at: float) -> None:
-        """Those that end at or before this time."""
+        """Delete the links that end at or before this time."""
         ...
 
     def insight(self, id: str) -> Insight | None: ...
@@ -190,7 +193,7 @@ class RegistryStore(Protocol):
 
     async def news(self, since: int | None) -> RegistryNews:
         """
-        What others changed after this place, None for nothing but the newest place.
+        Return what other processes changed after this place; with None, only the newest place.
 
         While a change of this process runs, nobody asks.
         """

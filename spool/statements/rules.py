@@ -36,7 +36,7 @@ _rows = msgspec.json.Decoder(list[StatementRow])
 
 
 def total(amounts: Iterable[Decimal]) -> Decimal:
-    """The exact sum."""
+    """Add amounts without rounding."""
     found = Decimal(0)
     for amount in amounts:
         found = EXACT.add(found, amount)

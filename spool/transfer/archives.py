@@ -126,7 +126,7 @@ async def import_archive(
 
 
 def check_archive(archive: Path) -> ArchiveManifest:
-    """What an archive says of itself, once every member of it was seen to be whole."""
+    """Check that every member of an archive is complete, and return its manifest."""
     try:
         with zipfile.ZipFile(archive) as opened:
             manifest = msgspec.convert(json.loads(opened.read(MANIFEST)), ArchiveManifest)

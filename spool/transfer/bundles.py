@@ -240,7 +240,7 @@ def _header(file: BinaryIO) -> tuple[BundleHeader, bytes]:
 
 
 def _frames(bundle: Path) -> Iterator[tuple[str, list[Record]]]:
-    """Of a bundle that was checked."""
+    """Read the frames of a bundle that was checked."""
     with bundle.open("rb") as file:
         _header(file)
         while size := _LENGTH.unpack(file.read(_LENGTH.size))[0]:
@@ -249,7 +249,10 @@ def _frames(bundle: Path) -> Iterator[tuple[str, list[Record]]]:
 
 
 def _derived(key: str, salt: str) -> bytes:
-    """What seals: slow to guess, and another for every bundle. Invalid for a key that is too short."""
+    """
+    Derive the key that seals a bundle: slow to guess, and another one for each bundle. Invalid for a key that
+    is too short.
+    """
     if len(key) < MIN_KEY:
         raise Invalid(f"the key of a bundle has at least {MIN_KEY} characters")
     return scrypt(key.encode(), salt=bytes.fromhex(salt), n=2**15, r=8, p=1, maxmem=64 << 20, dklen=32)

@@ -56,7 +56,7 @@ def parts(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
 
 
 def bytes_of(row: Iterable[Any]) -> int:
-    """Of what may be long in a row."""
+    """Sum the lengths of a row's bytes and texts, which may be long."""
     return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
@@ -98,7 +98,7 @@ def check_known(tables: KeptTables, known: Collection[str]) -> None:
 
 
 def newest_numbers(tables: KeptTables) -> dict[str, int]:
-    """By the name of the table."""
+    """Return the newest number of each table, by its name."""
     table = tables.table(NEWEST_NUMBERS)
     name, number = table.columns.index("name"), table.columns.index("seq")
     return {row[name]: row[number] for row in table.rows}

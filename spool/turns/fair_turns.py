@@ -239,7 +239,9 @@ class FairTurns:
             self._look_again()
 
     def _rest_s(self, party: Party) -> float:
-        """How long the party rests for one that used less, which is charged for it."""
+        """
+        Return how long the party rests in favour of one that used less; the other is charged for the rest.
+        """
         lighter = self._lighter(party)
         now = self._now()
         if lighter is None:
@@ -317,7 +319,7 @@ class WorkInHand:
         _current.reset(self._before)
 
     async def begin(self, name: str = "") -> None:
-        """Who asks is known: wait for the turn of that party. A second time is ignored."""
+        """Wait for the turn of the party that asks, now that it is known. A second call is ignored."""
         if self.party is None:
             self.party = party = self.turns.party(name or self._name)
             self.turns.enter(party)
@@ -353,7 +355,7 @@ class WorkInHand:
 
     @coroutine
     def run(self, job: Awaitable[T]) -> Generator[Any, None, T]:
-        """What the job returns; the time of each of its steps on the event loop is charged to the party."""
+        """Run a job and return its result; each of its steps on the event loop is charged to the party."""
         steps = job.__await__()
         error: BaseException | None = None
         while True:

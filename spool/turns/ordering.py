@@ -16,7 +16,7 @@ STEP = 2048  # values
 
 
 def ordered(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
-    """As `sorted`."""
+    """Sort as `sorted` does, in calls of at most STEP values."""
     found = list(values)
     if len(found) <= STEP:
         return sorted(found, key=key)
@@ -27,7 +27,7 @@ def ordered(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
 
 
 def sums(rows: Sequence[Sequence[int]], width: int) -> tuple[int, ...]:
-    """Of each column of rows that have so many."""
+    """Sum each column of rows with `width` columns."""
     found = (0,) * width
     for begin in range(0, len(rows), STEP):
         columns = zip(*rows[begin : begin + STEP], strict=True)

@@ -93,7 +93,7 @@ class MonthRows:
 
 
 def whole_month(rows: int) -> bytes:
-    """What stands behind all rows of a month where no page was asked for, up to the end of the answer."""
+    """Make the end of the answer with all rows of a month, for which no page was asked."""
     return b"," + orjson.dumps(envelope_of(MONTH_ROWS, empty_page(total=rows), limit=rows))[1:]
 
 
@@ -105,7 +105,7 @@ def _bounds(
     is_falling: bool,
     is_backward: bool,
 ) -> tuple[int, int]:
-    """Which of the places, in the list's order, are the page."""
+    """Return the first place of the page and the place behind its last, in the list's order."""
     if at is None:
         return 0, min(limit, len(places))
     place, position = at
@@ -150,6 +150,8 @@ def _all(hours: Sequence[HourRows]) -> Iterator[bytes]:
 
 
 def _digest(hours: Sequence[HourRows]) -> str:
-    """Of which drops have which hours: a drop never changes, and its rows of an hour leave together."""
+    """
+    Hash which drops have which hours: a drop never changes, and its rows of an hour are removed together.
+    """
     names = [(hour.hour, hour.drop, hour.rows) for hour in hours]
     return blake2b(orjson.dumps(names), digest_size=12).hexdigest()

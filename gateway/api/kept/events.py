@@ -138,7 +138,7 @@ def check_span(request: web.Request) -> None:
 
 
 def event_rows(spool: SpoolServices, found: Sequence[KeptRecord]) -> MemoryRows[KeptEvent]:
-    """Those of the records that are events, with what they amount to."""
+    """List the events among the records, each with its amount."""
     return MemoryRows(
         [
             KeptEvent(kept, kept.record, spool.event_amount(kept.record))

@@ -44,7 +44,8 @@ class KeptRecord:
 
     def value(self, name: str) -> str:
         """
-        What a filter sees: the value of a field or tag under the name that costs have for it; "" is unknown.
+        Return the value that a filter sees: that of a field or tag under the name that costs have for it; ""
+        for unknown.
         """
         record = self.record
         if name.startswith(TAG):
@@ -92,7 +93,7 @@ def looked_through(found: Sequence[KeptRecord]) -> dict[str, object]:
 
 def how_far(*, records: int, most: int, since: float | None, until: float | None = None) -> dict[str, object]:
     """
-    How many records were looked through, at most how many, and when they were committed; `until` None: up to
+    State how many records were searched, the bound, and the span of their commits; `until` None means up to
     now.
     """
     first, last = (None if each is None else moment(each) for each in (since, until))

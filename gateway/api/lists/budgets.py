@@ -237,7 +237,7 @@ def alert_rows(kept: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
 
 async def alerts_of_now(money: MoneyServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
     """
-    Those of periods that were judged by the rules and the view as they are: others are about other calls.
+    Return the alerts of periods that were judged by the present rules and view: others are about other calls.
     """
     registry = money.require_registry()
     rules = rules_digest(budget, registry.views.find(budget.view_id))

@@ -69,7 +69,7 @@ class IdentityProvider:
         await self._fetch_keys()
 
     async def sign_in_address(self, *, state: str, nonce: str, verifier: str) -> str:
-        """Where the browser is sent to."""
+        """Return the provider's address to which the browser is sent."""
         address = (await self._described()).authorization
         query = {
             "response_type": "code",

@@ -82,8 +82,8 @@ class ProviderSignIns:
 
     async def begin(self, *, place: str) -> tuple[str, str]:
         """
-        Where to send the browser, and the secret for its cookie. SignInProblem if the provider does not
-        answer.
+        Begin a sign-in: return the browser's next address and the secret for its cookie. SignInProblem if the
+        provider does not answer.
 
         Of too many that have begun, the oldest of the place with the most is forgotten.
         """

@@ -27,7 +27,7 @@ def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
     Make a handler that finds exact paths of a frozen application in a dict; `otherwise`, the application's
     own handler, takes all others.
 
-    Requests with `Expect` go to `otherwise`, too, and so does every request of an application with middlewares.
+    `otherwise` takes requests with `Expect`, too, and every request of an application with middlewares.
     """
     matches: dict[str, web.UrlMappingMatchInfo] = {}  # at most as many as there are such paths
     if application.middlewares:

@@ -44,7 +44,7 @@ def sums_of_day(rows: LedgerRows, day: int, most: int) -> list[DaySum]:
 
 
 def width_of_day(rows: LedgerRows, day: int) -> int:
-    """How the sums of a day are kept: DAY_S if it is summed up, else HOUR_S."""
+    """Return the width of a day's sums: DAY_S if the day is summed up, else HOUR_S."""
     state = state_of(rows)
     return DAY_S if day < state["daily"] else period(day, state["hourly"])[0]
 

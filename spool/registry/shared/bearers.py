@@ -25,17 +25,17 @@ class Brought(Protocol):
 
 
 def key_is_good(digest: bytes) -> Expectation:
-    """That a secret, by its keyed hash, still opens."""
+    """Expect that a secret, by its keyed hash, still opens."""
     return Expectation(KEYS + digest, GOOD)
 
 
 def number_is_good(id: int) -> Expectation:
-    """That the key with a number is there and enabled, whatever its secret is by now."""
+    """Expect that the key with a number exists and is enabled, whatever its secret is by now."""
     return Expectation(NUMBERS + str(id).encode(), GOOD)
 
 
 def device_is_good(id: str, generation: int) -> Expectation:
-    """That the device's key of this generation is still the one that it has."""
+    """Expect that the device's present key is the one of this generation."""
     return Expectation(DEVICES + f"{generation}/{id}".encode(), GOOD)
 
 

@@ -51,7 +51,7 @@ class DocumentKind(Generic[Row]):
 
     @property
     def about(self) -> Subject:
-        """What another process says when it changed one."""
+        """Return the subject under which other processes announce a change of one."""
         return (DOCUMENTS, self.name)
 
     def all(self, rows: DocumentRows) -> dict[str, Row]:

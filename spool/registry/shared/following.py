@@ -38,7 +38,7 @@ class RegistryNews:
         return any(each in about or (each[0], "") in about for each in self.changed)
 
     def ids(self, kind: str) -> Collection[str] | None:
-        """What was changed of a kind, None for all of it."""
+        """Return the changed ids of a kind; None for all of them."""
         return None if self.changed is None else {id for one, id in self.changed if one == kind}
 
 

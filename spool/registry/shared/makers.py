@@ -20,7 +20,7 @@ NAMESPACES, JOBS, INSIGHTS = "allocation.max_namespaces", "allocation.max_jobs",
 
 
 def held(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
-    """How many of the rows that are there each key made; under "" those that people made."""
+    """Count the existing rows that each key made; those that people made stand under ""."""
     made = Counter(makers(rows, limit).values())
     return {**made, "": max(0, there - made.total())}
 
@@ -33,7 +33,8 @@ def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: in
 
 def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
     """
-    As `check_share`, of a table that is not read as a whole: every deletion of a row of it forgets its maker.
+    Check the share of a key as `check_share` does, for a table that is not read as a whole: every deletion of
+    its rows forgets the maker.
     """
     if actor.is_key:
         _check(actor.name, list(makers(rows, limit).values()), there, most, limit)

@@ -20,7 +20,7 @@ AGREES = 1
 
 
 def agrees(stream: Stream) -> Expectation:
-    """That a stream is not there yet, or is what it is taken to be."""
+    """Expect that a stream does not exist yet, or has these properties."""
     facts = (stream.name, stream.type, stream.granularity, stream.keys)
     return Expectation(STREAMS + _encode(facts), AGREES)
 
@@ -31,7 +31,9 @@ def claims(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
 
 
 def versions(claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, room: int) -> dict[bytes, int]:
-    """Those that agree; `known` are the streams that are there, `room` is how many more there may be."""
+    """
+    Return the expectations that hold; `known` are the existing streams, `room` is how many more there may be.
+    """
     new = sorted({stream.name for stream in claimed.values()} - known.keys())
     over = set(new[max(0, room) :])
     return {

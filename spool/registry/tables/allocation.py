@@ -127,12 +127,12 @@ class AllocationTable(DocumentTable[Namespace]):
     # -- versions --------------------------------------------------------------------------------------------
 
     def versions(self, namespace: str | None = None) -> list[DefinitionVersion]:
-        """Those that are kept of a namespace, or of all."""
+        """Return the stored versions of a namespace, or of all."""
         found = self._kept.versions.values()
         return [each for each in found if namespace is None or each.namespace == namespace]
 
     def in_force(self) -> Mapping[str, DefinitionVersion]:
-        """By namespace; a namespace of which nothing was published is left out."""
+        """Return the version in force of each namespace; a namespace that published none is left out."""
         return allocation.in_force(self.versions())
 
     def latest(self, namespace: str) -> int:
@@ -159,7 +159,7 @@ class AllocationTable(DocumentTable[Namespace]):
         return _job(self._kept, id)
 
     def unfinished(self) -> Sequence[PublishJob]:
-        """Those that are not over, the oldest first."""
+        """Return the jobs that have not ended, the oldest first."""
         return sorted((job for job in self.jobs() if job.state not in OVER), key=lambda job: job.number)
 
     async def job_text(self, id: str) -> str:

@@ -48,7 +48,7 @@ class ConnectionTable(DocumentTable[BillingConnection]):
     kind, draft, limit, action = _ConnectionRows(), ConnectionDraft, makers.CONNECTIONS, "connection"
 
     async def ids(self) -> Collection[str]:
-        """Of all that are there now, whichever process made them."""
+        """Return the ids of the connections that exist now, whichever process made them."""
         return (await self._changes.read(self.kind.all)).keys()
 
     async def create(

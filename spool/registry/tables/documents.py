@@ -42,7 +42,10 @@ class MemoryTable(Protocol):
 
     @property
     def about(self) -> tuple[Subject, ...]:
-        """What is kept in memory, as other processes tell of their changes."""
+        """
+        Return the subjects that this table holds in memory, under which other processes announce their
+        changes.
+        """
         ...
 
     async def load(self) -> None:
@@ -64,7 +67,7 @@ class RowKind(Protocol[Row]):
     def about(self) -> Subject: ...
 
     def all(self, rows: RegistryRows) -> dict[str, Row]:
-        """By id."""
+        """Read all rows, by id."""
         ...
 
     def put(self, rows: RegistryRows, row: Row) -> None: ...
@@ -110,7 +113,7 @@ class DocumentTable(Generic[Row]):
         return self._found(self._rows, id)
 
     def count(self) -> int:
-        """How many there are of those that are made and deleted."""
+        """Return how many there are, of the rows that are made and deleted."""
         return len(self._rows)
 
     async def _add(self, row: Row, *, check: Check[Row] | None = None, most: int | None, actor: Actor) -> Row:

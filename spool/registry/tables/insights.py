@@ -62,7 +62,7 @@ class InsightTable:
         return await self._changes.read(lambda rows: rows.insight_page(query))
 
     async def found(self) -> Sequence[Insight]:
-        """Those that detectors found."""
+        """Return the insights that detectors found."""
         return await self._changes.read(lambda rows: list(rows.findings()))
 
     async def comments(self, id: str) -> Sequence[Comment]:
@@ -321,8 +321,7 @@ def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool
 
 def _closed(insight: Insight, now: float) -> Insight:
     """
-    What was not found, not open any more. What somebody opened again since it was gone stays as that one
-    said.
+    Address an open insight that was not found. If somebody opened it again after it was gone, it stays open.
     """
     is_anybodys_word = insight.touched and not insight.present
     if insight.status not in OPEN or is_anybodys_word:

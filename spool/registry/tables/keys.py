@@ -87,14 +87,16 @@ class KeyTable:
         return None if ends_at is not None and ends_at <= self._changes.clock.now() else key
 
     def expectation(self, secret: str) -> Expectation | None:
-        """What a submission under this secret is made from; None where this process alone changes keys."""
+        """
+        Return what a submission under this secret expects of the key; None if only this process changes keys.
+        """
         return key_is_good(self._digest(secret)) if self._changes.is_shared else None
 
     def numbered(self, id: int) -> Key | None:
         return self._keys.get(id)
 
     def expectation_of(self, id: int) -> tuple[Expectation, ...]:
-        """As `expectation`, of what comes for the key with a number and without its secret."""
+        """Return what a submission expects that comes without a secret, for the key with a number."""
         return (number_is_good(id),) if self._changes.is_shared else ()
 
     def was_deleted(self, secret: str) -> bool:

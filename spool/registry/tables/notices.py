@@ -141,7 +141,7 @@ class NoticeTable:
         return await self._changes.read(lambda rows: _find(rows, id))
 
     async def counts(self) -> Mapping[str, ChannelCounts]:
-        """By channel, also of those that left the configuration."""
+        """Return the counts of each channel, also of channels that left the configuration."""
 
         def read(rows: RegistryRows) -> Mapping[str, ChannelCounts]:
             return {channel: _counts(body) for channel, body in rows.documents(_CHANNEL).items()}
@@ -206,7 +206,9 @@ class NoticeTable:
         changed: Callable[[Notification, _ChannelBooks], Notification | None],
         actor: Actor,
     ) -> int:
-        """How many were changed. NotThere when one of the ids is unknown: then nothing was."""
+        """
+        Change notices by hand and return how many changed. NotThere if an id is unknown: then none changed.
+        """
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> int:

@@ -287,7 +287,7 @@ class OperatorTable:
         await self._changes.change(work)
 
     async def sessions(self) -> Sequence[Session]:
-        """Those that are not over."""
+        """Return the sessions that have not ended."""
         now = self._changes.clock.now()
         return [one for one in await self._changes.read(lambda rows: rows.sessions()) if not one.is_over(now)]
 

@@ -41,11 +41,13 @@ class RoleTable(NamedTable[Role]):
         return [*BUILTIN.values(), *self._rows.values()]
 
     def rights(self, holder: Holder) -> Rights:
-        """What a person may do and see now."""
+        """Return what a person may do and see now."""
         return self._in_force.of_holder(holder)
 
     def rights_with(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
-        """What the person would have if a draft were a role, in place of the one with the id `replaced`."""
+        """
+        Return the rights of a person if a draft were a role, in place of the one with the id `replaced`.
+        """
         tried = Role(id="", **stated(draft))
         return Roles([*(role for id, role in self._rows.items() if id != replaced), tried]).of_holder(holder)
 
@@ -112,7 +114,7 @@ class RoleTable(NamedTable[Role]):
 
 
 def roles_of(rows: RegistryRows) -> Roles:
-    """Those of one moment."""
+    """Read all roles in one transaction."""
     return Roles(ROLES.all(rows).values())
 
 

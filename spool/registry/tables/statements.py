@@ -158,7 +158,7 @@ def _target(source: str, account: str) -> str:
 
 
 def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[StatementOutcome, list[_Change]]:
-    """What a statement comes to, and the days that it changes."""
+    """Compare a statement with the stored rows; return the outcome and the days that it changes."""
     months: dict[str, _Month | None] = {}
     changes: list[_Change] = []
     count = 0
