@@ -262,7 +262,10 @@ class App:
                 await refusing.stop()
 
     def _why_wait(self, error: Exception, was_full: bool) -> str:
-        """What a start waits for: room, another node or a database. Empty for what waiting does not mend."""
+        """
+        Name what a start waits for: room, another node or a database. "" for an error that waiting does not
+        mend.
+        """
         if isinstance(error, BeingMigrated):
             return "the storage is being upgraded"
         if self.config.storage.engine == POSTGRES and isinstance(error, SpoolUnavailable):
@@ -294,7 +297,7 @@ class App:
             raise StartAbandoned
 
     async def _open(self) -> Services:
-        """What is met damaged on the way is remembered, and salvaged by opening again."""
+        """Open the storage and services; if damage is found on the way, open once more, which salvages."""
         try:
             return await self._open_once()
         except SpoolDamaged:

@@ -30,7 +30,7 @@ class BadPayload(Refusal):
 
 
 def reason_of(error: OSError) -> str:
-    """What the system says of it, without numbers and addresses."""
+    """Return the system's words for an error, without numbers and addresses."""
     return (
         os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
     ).lower()

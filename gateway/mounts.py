@@ -36,7 +36,7 @@ def page_link(console: str, path: str, parameters: Mapping[str, Sequence[str]] |
 
 
 def socket_path(directory: Path) -> Path:
-    """Where a client finds the operator socket of a running server."""
+    """Return the path of the operator socket of a running server."""
     try:
         return Path((directory / "operator.path").read_text("utf-8").strip())
     except FileNotFoundError:

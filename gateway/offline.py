@@ -64,7 +64,7 @@ async def _declare(storage: Storage, config: Config) -> None:
 
 
 def _console_url(config: Config) -> str:
-    """Where the console will be once the server runs; with TLS if there is any."""
+    """Return the address that the console will have once the server runs; https if TLS is configured."""
     server, private = config.server, operator_listen(config.server)
     tls = server.tls_cert_file is not None if private is None else uses_tls(server, private)
     return f"{'https' if tls else 'http'}://{private or server.listen}{CONSOLE}/"

@@ -116,7 +116,7 @@ def agent(
 
 
 def _endpoint(config: Config) -> str:
-    """Where this machine's agent listens, as its settings say."""
+    """Return the address of this machine's agent, from its settings."""
     return f"http://{config.server.listen}"
 
 

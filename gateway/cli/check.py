@@ -111,7 +111,7 @@ async def try_provider(config: Config) -> str:
 
 
 def file_problems(config: Config) -> Iterator[str]:
-    """What the configuration names on this machine and cannot be used."""
+    """Yield the problems of files, directories and secrets that the configuration names on this machine."""
     probe = try_directory(config.data_dir)
     if probe.status != OK:
         yield f"data_dir: {probe.words}"

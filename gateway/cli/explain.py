@@ -123,7 +123,7 @@ def explain(
 
 
 def _explain_record(id: str, since: str | None, data: Path | None, config: Path | None) -> None:
-    """By the operator API, whether a server runs or not."""
+    """Explain a record by the operator API, with or without a running server."""
     settings = installation(config, data)
     client = OperatorClient(settings, local_address(settings), has_file=config is not None)
     show_json(
@@ -244,7 +244,7 @@ def _finish(normaliser: Generator[None, None, Normalised]) -> Normalised:
 
 
 def _ignored(terms: Any) -> list[dict[str, Any]]:
-    """What gave no record of its own, by reason; a repeat's reason is `duplicate`."""
+    """Count by reason the items that gave no record of their own; a repeat's reason is `duplicate`."""
     counts = {name.removeprefix("ignored."): n for name, n in terms.items() if name.startswith("ignored.")}
     counts[DUPLICATE] = counts.get(DUPLICATE, 0) + terms.get("duplicates", 0)
     return [{"reason": reason, "count": n} for reason, n in sorted(counts.items()) if n]

@@ -67,7 +67,8 @@ class Label(click.ParamType[tuple[str, str]]):
 
 def conditions(terms: Iterable[str]) -> Iterator[tuple[str, bool, str | None]]:
     """
-    Of each --where, NAME=VALUE or NAME!=VALUE: the name, whether it excludes, and the value, None if unknown.
+    Split each --where, NAME=VALUE or NAME!=VALUE: its name, True if it excludes, and its value, None if
+    unknown.
     """
     for term in terms:
         name, equals, value = term.partition("=")

@@ -255,7 +255,7 @@ def _first_span() -> str:
 
 
 def why(error: Exception) -> str:
-    """What stopped it, in one line for the operator."""
+    """Describe in one line for the operator why the server stopped."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

@@ -31,7 +31,10 @@ class ConfigChange:
 
 
 def change(running: Config, new: Config) -> ConfigChange:
-    """What becomes of a running configuration when it is replaced by a new one."""
+    """
+    Compare a running configuration with a new one: the settings that change now, and those that need a
+    restart.
+    """
     values = {name: value for name, _, _, value in settings_of(running)}
     changed, needs_restart = [], []
     kept: dict[str, Any] = {}

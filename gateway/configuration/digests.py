@@ -26,7 +26,9 @@ PRICES = "prices"  # the book itself, whichever file it comes from
 
 
 def digests(config: Config, *, prices: str, secret: bytes) -> Mapping[str, str]:
-    """By the name of the setting; equal where the value is, with the installation's `secret`."""
+    """
+    Hash each shared setting by its name, under the installation's `secret`: equal values have equal hashes.
+    """
     key = derived(secret, "digests of settings")
     values = {name: value for name, _, _, value in settings_of(config) if is_shared(name)}
     return {name: _digest(key, name, value) for name, value in {**values, PRICES: prices}.items()}

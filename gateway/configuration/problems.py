@@ -124,7 +124,10 @@ def problems(config: Config) -> Iterator[str]:
 
 
 def missing(config: Config, given: Mapping[str, Any]) -> Iterator[str]:
-    """What has no default with the storage that is configured; `given` is the tree of what is set."""
+    """
+    Yield the problems of settings that have no default with this storage; `given` is the tree of the settings
+    that are set.
+    """
     spool = given.get("spool", {})
     if config.storage.engine == POSTGRES and isinstance(spool, Mapping) and "max_bytes" not in spool:
         yield (

@@ -56,8 +56,8 @@ def origins(
     path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Mapping[str, str]:
     """
-    Where each setting that is given comes from, by its name such as `spool.hold` or `destinations`: the last
-    that gives it. Raises ConfigError for a file that cannot be read.
+    Return where each setting comes from that is set, by its name such as `spool.hold` or `destinations`: the
+    last place that sets it. Raises ConfigError for a file that cannot be read.
     """
     found: dict[str, str] = {}
     for section, value in _read(path).items():

@@ -8,7 +8,7 @@ from gateway.configuration.sections import Config, names_some
 
 
 def warnings(config: Config) -> Iterator[str]:
-    """What `tollhouse check` says beside the problems, in the user's own key names."""
+    """Yield the warnings that `tollhouse check` adds to the problems, in the user's own key names."""
     server = config.server
     if server.operator_plaintext and not server.trusted_proxies:
         yield (

@@ -114,7 +114,7 @@ class Bills:
                 yield _row(source, use, unit, kind, Decimal(amount), key=use.key, tier=use.tier)
 
     def _costs(self, source: str, provider: str) -> Iterator[StatementRow]:
-        """By model and tier; and web searches by the day."""
+        """Yield the costs by model and tier, and the cost of web searches by day."""
         of_day: dict[int, Decimal] = defaultdict(Decimal)
         for use, dollars in self._dollars.items():
             if use.provider == provider and dollars:

@@ -93,7 +93,7 @@ async def fill(
 
 
 async def _titles(registry: Registry) -> dict[str, list[str]]:
-    """Of insights and recommendations, by the detector or the type."""
+    """Collect the titles of insights and recommendations, by detector or type."""
     titles: dict[str, list[str]] = defaultdict(list)
     for insight in await registry.insights.found():
         titles[str(insight.finding).partition(":")[0]].append(insight.title)

@@ -220,7 +220,7 @@ class Month:
 
 
 def _weight(day: int, workload: Workload) -> float:
-    """How much of a workload falls on a day: 1970-01-01 was a Thursday."""
+    """Return the share of a workload that falls on a day: 1970-01-01 was a Thursday."""
     weekend = (day // DAY_S + 3) % 7 >= 5
     return workload.share * (WEEKEND[workload.office] if weekend else 1.0)
 

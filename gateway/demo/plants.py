@@ -150,7 +150,9 @@ def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
 
 
 def _weight(words: Collection[str]) -> float:
-    """How much the usual workloads and those that the words add share the calls of a month by."""
+    """
+    Sum the shares of the usual workloads and of those that the words add: they divide the calls of a month.
+    """
     return sum(workload.share for workload in (*WORKLOADS, *_added(words)))
 
 
@@ -203,7 +205,7 @@ class Plants:
         self.workloads = _added(self.words)
 
     def times(self, day: int, workload: Workload) -> float:
-        """How many times its usual calls a workload has on a day."""
+        """Return the factor by which a workload has more calls on a day than usual."""
         if "spike" in self.words and workload is SEARCH and day == self._today - SPIKE_AGO * DAY_S:
             return SPIKE
         if self._storms(day, workload):
@@ -235,7 +237,7 @@ class Plants:
         return call
 
     def overcharge(self, workload: Workload, call: Inference) -> Decimal:
-        """What a reported cost is multiplied with."""
+        """Return the factor by which a reported cost is too high."""
         late = (call.start_time or 0) >= self._late * NS
         return Decimal("1.5") if "cost-gap" in self.words and workload is SUPPORT and late else Decimal(1)
 

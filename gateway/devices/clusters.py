@@ -64,7 +64,7 @@ class Clusters:
         return [replace(cluster, last_seen=self.last_seen(cluster)) for cluster in silent]
 
     def counts(self) -> Mapping[str, int]:
-        """How many clusters are heard, silent, and disabled."""
+        """Count the clusters that are heard, silent, and disabled."""
         disabled, silent = sum(not cluster.enabled for cluster in self.table.all()), len(self.silent())
         return {HEARD: len(self.table) - silent - disabled, SILENT: silent, DISABLED: disabled}
 

@@ -30,6 +30,6 @@ def is_mute(device: Device, *, now: float) -> bool:
 
 
 def counts(devices: Iterable[Device], *, now: float, interval_s: float) -> Mapping[str, int]:
-    """How many devices are in each state; every state is named."""
+    """Count the devices in each state; every state is named."""
     found = Counter(state_of(device, now=now, interval_s=interval_s) for device in devices)
     return {state: found[state] for state in STATES}

@@ -77,7 +77,7 @@ class Waiting:
         self.late_estimate += Decimal(estimate or 0)
 
     def kept(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the state as JSON values, to be stored."""
         return {
             "calls": [[number, wait.seen_at, wait.asked] for number, wait in self.calls.items()],
             **{name: getattr(self, name) for name in COUNTERS},

@@ -20,7 +20,10 @@ class DatabaseFigure:
 
 
 def figures(health: DatabaseHealth) -> Iterator[DatabaseFigure]:
-    """What the role may not see has no figure, and what needs no standby has none of missing ones."""
+    """
+    Yield the figures of the database. Values that its role may not see have none, nor do standbys if none is
+    needed.
+    """
     if health.standbys is not None:
         yield from _standbys(health.standbys, needs_standby=health.needs_standby)
     yield _figure("postgres_standby_waits", "Commits that wait for a standby", health.standby_waits)

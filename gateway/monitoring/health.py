@@ -71,7 +71,8 @@ class Health:
 
     async def report(self) -> dict[str, Any]:
         """
-        What the operator sees: why it is not ready, and the state of routes, keys, clock, space and ledger.
+        Describe for the operator why the server is not ready, and the state of routes, keys, clock, space and
+        ledger.
         """
         stats = await self._read()
         obstacles = self._obstacles(stats)
@@ -91,7 +92,7 @@ class Health:
         }
 
     async def _shown_ledger(self) -> dict[str, object] | None:
-        """What reports lack; None while it cannot be read. Records are kept all the same."""
+        """Describe what reports lack; None while that cannot be read. Records are accepted all the same."""
         if self._ledger is None:
             return None
         try:

@@ -76,7 +76,7 @@ class RepeatedLines(logging.Filter):
 
 
 def _kind(record: logging.LogRecord) -> str | None:
-    """What a line counts as; None for lines that nobody outside can cause."""
+    """Return the kind under which a line is counted; None for lines that nobody outside can cause."""
     if record.name == "asyncio":
         return record.getMessage()[:MAX_KIND]
     address = getattr(record, "address", None)

@@ -204,7 +204,7 @@ class Metrics:
         return generate_latest(self.registry)
 
     def families(self, snapshot: Snapshot) -> Sequence[Metric]:
-        """What `render` writes, as values."""
+        """Collect the metrics that `render` writes, as values."""
         self._snapshot.snapshot = snapshot
         return tuple(self.registry.collect())
 
@@ -238,7 +238,10 @@ class Exposition:
             return self._text
 
     async def _snapshot(self) -> Snapshot:
-        """What this process counted is told also while the storage is away."""
+        """
+        Read the storage's figures; while it is unreachable, the newest ones, so that this process's own
+        counts are still shown.
+        """
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._newest = await self._read()

@@ -157,7 +157,7 @@ class SnapshotCollector:
 
 
 def _notifications(channels: Sequence[ChannelState], now: float) -> Iterator[Metric]:
-    """Of each channel of [[notify]]."""
+    """Yield the metrics of the notification channels."""
     ended = CounterMetricFamily(
         "tollhouse_notifications", "Notifications that ended", labels=["channel", "state"]
     )
@@ -200,7 +200,7 @@ def _budgets(gauges: Sequence[BudgetGauge]) -> Iterator[Metric]:
 
 
 def _reconciled(ratios: Sequence[ReconciledRatio]) -> Iterator[Metric]:
-    """Of each provider with a settled statement."""
+    """Yield the counted share of each provider's settled statement."""
     help = "What was counted, of what was billed, in settled days of the newest month that has some"
     family = GaugeMetricFamily("tollhouse_reconciled_ratio", help, labels=["provider", "measure"])
     for each in ratios:
@@ -216,7 +216,7 @@ def _by_state(name: str, help: str, counts: Mapping[str, int]) -> Metric:
 
 
 def _container_files(waiting: WaitingFiles, now: float) -> Iterator[Metric]:
-    """What of container metrics waits for the upstream."""
+    """Yield the metrics of container files that wait for the upstream."""
     age_s = 0.0 if waiting.oldest is None else max(0.0, now - waiting.oldest)
     yield _gauge(
         "tollhouse_container_waiting_files", "Container files that wait for the upstream", waiting.files

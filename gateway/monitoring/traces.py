@@ -78,7 +78,7 @@ class Traces:
             self._ended.append(begun)
 
     def take(self) -> Sequence[TracedStep]:
-        """What has ended since the last call."""
+        """Return the steps that ended since the last call."""
         taken = tuple(self._ended)
         self._ended.clear()
         return taken

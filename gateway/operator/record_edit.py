@@ -129,7 +129,7 @@ def _body(name: str, value: Any) -> bytes:
 
 
 def _drop(body: bytes) -> dict[str, Any]:
-    """What a record says of the drop in it."""
+    """Return month, operation and number of rows of the drop in a record."""
     drop = billing.read(body)
     return {"month": drop.month, "operation": drop.operation, "rows": drop.rows}
 

@@ -99,7 +99,7 @@ def named_holder(handler: Callable[..., object]) -> type[Any]:
 
 
 def holder(people: PeopleServices, session: Session) -> Holder:
-    """Who has signed in, as roles know one."""
+    """Return the signed-in user as a role holder."""
     found = holder_of(session)
     return replace(found, has_default_role=is_default(people, session.issuer, found.groups))
 

@@ -57,7 +57,7 @@ def opened_by_scope(addresses: Iterable[Address]) -> Mapping[str, tuple[str, ...
 
 
 def empty_scopes(request: OperatorRequest[Any, Any], scopes: Iterable[str]) -> list[str]:
-    """Those of them that open nothing."""
+    """Return the scopes that open nothing."""
     opened = request.http.app[OPENED]()
     return [scope for scope in scopes if scope not in opened]
 

@@ -77,8 +77,8 @@ class Adviser:
         may_see: Chosen = lambda _: True,
     ) -> Check:
         """
-        What would be found now of one type, or of all, among the calls that pass the filters and that one may
-        see; nothing is kept.
+        Find the savings of one type, or of all, among the calls that pass the filters and are visible;
+        nothing is stored.
         """
         async with self._turn:
             known = await self._known()

@@ -88,7 +88,7 @@ def key_of(type: str, opportunity: Opportunity) -> str:
 def savings(
     facts: SavingFacts, evaluation: Evaluation, *, dimensions: Sequence[str], price_book: str
 ) -> list[Saving]:
-    """What was found as it is kept and shown."""
+    """Return the settled findings as they are stored and shown."""
     return [_saving(facts, each, dimensions, price_book) for each in evaluation.settled]
 
 

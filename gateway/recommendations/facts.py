@@ -52,7 +52,7 @@ class Work(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What to call it in a title."""
+        """Return the name for a title: the service, else the team, else the source."""
         return self.service or self.team or self.source
 
     @property
@@ -89,8 +89,8 @@ class SavingFacts:
 
     def saving(self, use: Use, instead: TokenSum) -> int | None:
         """
-        What a use would have cost less with other tokens or prices; negative if more, None if a price is
-        unknown.
+        Return how much less a use would have cost with other tokens or prices; negative if more, None if a
+        price is unknown.
 
         A source that reports less than the price book says saves as much less; one that reports more saves no
         more.

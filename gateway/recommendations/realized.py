@@ -19,7 +19,10 @@ LEAST_DAYS = 14  # whole days after the one on which it was addressed
 
 
 async def realized_by(ledger: Ledger, each: Recommendation, now: float) -> Realized | None:
-    """What it saved so far, of thirty days at most; None if it is not addressed, or too early to tell."""
+    """
+    Return the money that a recommendation saved, over thirty days at most; None if it is not addressed, or
+    too early to say.
+    """
     if each.addressed_at is None or each.promised is None:
         return None
     addressed = int(each.addressed_at) // DAY_S * DAY_S

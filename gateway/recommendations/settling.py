@@ -31,7 +31,7 @@ def settle(
     is_last: Callable[[str, Opportunity], bool] = lambda *_: False,
 ) -> list[Settled]:
     """
-    What is left of the savings of (type, opportunity), those below the `least` of their type left out.
+    Reduce overlapping savings of (type, opportunity), and leave out those below the `least` of their type.
 
     Opportunities that are `is_last` take nothing from others: nobody is going to act on them.
     """

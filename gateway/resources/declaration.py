@@ -31,7 +31,7 @@ class Option:
 
 
 def words(text: str) -> msgspec.Meta:
-    """What a field is, in a sentence: `Annotated[str, words("...")]`."""
+    """Describe a field in a sentence: `Annotated[str, words("...")]`."""
     return msgspec.Meta(description=text)
 
 
@@ -106,7 +106,10 @@ def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
 
 
 def stated(given: msgspec.Struct, **to: Callable[[Any], Any]) -> dict[str, Any]:
-    """By the names of a draft what is stated, lists as tuples; `to` brings a field into its stored form."""
+    """
+    Return the stated fields by the names of a draft, lists as tuples; `to` converts a field to its stored
+    form.
+    """
     values = {name: getattr(given, name) for name in given.__struct_fields__ if name != "version"}
     return {name: to.get(name, _stored)(value) for name, value in values.items() if value is not UNSET}
 

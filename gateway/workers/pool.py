@@ -125,7 +125,7 @@ class WorkerPool:
 
     @property
     def ready(self) -> int:
-        """How many take jobs now."""
+        """Count the workers that take jobs now."""
         return sum(worker.is_ready for worker in self._workers)
 
     @property
@@ -141,7 +141,8 @@ class WorkerPool:
 
     async def decode(self, body: jobs.SentBody, options: Options, hold: Hold) -> Normalised:
         """
-        As `SentBody.normalise`. `hold` is called with the memory that the items take, and may raise.
+        Decode a body in a worker, as `SentBody.normalise` does. `hold` is called with the memory of the
+        items, and may raise.
 
         NotDone if no worker did it and the caller may; Refusal 400 if workers died of it.
         """
@@ -152,7 +153,7 @@ class WorkerPool:
         return normalised
 
     async def encode(self, payload: bytes) -> bytes | None:
-        """What a worker makes of it; None if the caller is to do it."""
+        """Encode a payload in a worker; None if the caller is to do it."""
         if not self.has_room:
             return None
         try:
@@ -380,7 +381,10 @@ class WorkerPool:
 
 
 def _used(job: _Job) -> float:
-    """Who used least is first; a job that is done again is before all others, as it was."""
+    """
+    Return the sort key of a job: the party that used least is first; a job that is done again precedes all
+    others.
+    """
     if job.kills:
         return -1.0
     return 0.0 if job.party is None else job.party.used

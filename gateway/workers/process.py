@@ -26,7 +26,7 @@ _KEPT_BEGINNING = "PYTHON"
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """What a worker gets of an environment."""
+    """Return the variables of an environment that a worker gets."""
     return {name: value for name, value in given.items() if name in _KEPT or name.startswith(_KEPT_BEGINNING)}
 
 
@@ -109,7 +109,7 @@ class WorkerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """As of subprocess, once `close` is done."""
+        """Return the exit code of the process, once `close` is done."""
         return self._process.poll()
 
     def _end(self) -> None:
@@ -154,7 +154,7 @@ class WorkerProcess:
                 self._loop.remove_writer(self._socket)
 
     def _drop(self, sent: int) -> None:
-        """Of what is to be sent, so many bytes are."""
+        """Remove the first `sent` bytes from what is to be sent."""
         out = self._out
         while sent:
             first = out.popleft()

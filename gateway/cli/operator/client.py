@@ -60,7 +60,7 @@ class OperatorClient:
     def answer(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, dict[str, Any]]:
-        """As `request`, with the status of a refusal."""
+        """Ask as `request` does, and return the status of a refusal, too."""
         return _answered(self.ask(method, path, body=body, query=query))
 
     def copy(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
@@ -154,7 +154,7 @@ def refuse(status: int, payload: dict[str, Any]) -> NoReturn:
 
 
 def _answered(call: Coroutine[Any, Any, T]) -> T:
-    """What a call answers. The command ends when it does not."""
+    """Run a call and return its answer, or end the command with the error."""
     try:
         return asyncio.run(call)
     except ConfigError as error:

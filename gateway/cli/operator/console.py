@@ -14,7 +14,7 @@ SECRET = console_link("", "")  # what stands between the address and the secret
 
 
 def _address(ctx: click.Context, param: click.Parameter, url: str | None) -> str | None:
-    """Of the console itself: what a person writes ends with the port or with the path of a proxy."""
+    """Check the console's own address: a person's ends with the port or with the path of a proxy."""
     if url is None:
         return None
     try:

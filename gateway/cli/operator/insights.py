@@ -18,7 +18,7 @@ COLUMNS = ("id", "status", "cost_impact", "effort", "category", "title")
 
 @click.group()
 def insights() -> None:
-    """What the detectors found about AI spend. Spikes, missing prices, doubled calls, unused keys."""
+    """Findings of the detectors about AI spend. Spikes, missing prices, doubled calls, unused keys."""
 
 
 list_command(

@@ -47,7 +47,7 @@ def mcp(context: click.Context, /, **given: object) -> None:
 
 @mcp.group()
 def tools() -> None:
-    """Which tools assistants have."""
+    """Show and choose the tools that assistants have."""
 
 
 list_command(

@@ -66,7 +66,7 @@ async def _recover(config: Config, file: Path) -> Recovered:
 
 
 async def _open(config: Config, *, new_registry: bool) -> str:
-    """What is wrong with the registry, or ""."""
+    """Open the storage; return the problem of the registry, or ""."""
     from gateway.assembly.storage import open_storage
 
     async with open_storage(config, clock=SystemClock(), new_registry=new_registry) as storage:

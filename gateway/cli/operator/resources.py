@@ -41,7 +41,7 @@ def described_by(
 
 
 def body_of(new: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given of the fields that have options, as the body of a request."""
+    """Make a request's body from the options of a command that were given."""
     stated = {field: given[field] for field in new.__struct_fields__ if field in given}
     return {
         field: list(value) if isinstance(value, tuple) else value

@@ -181,7 +181,7 @@ def _filters(terms: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _filter_words(filters: Iterable[Mapping[str, Any]]) -> list[str]:
-    """As --where takes them."""
+    """Write filters as --where takes them."""
     return [
         f"{each['dimension']}{'!' * (each['mode'] == EXCEPT)}={value or ''}"
         for each in filters

@@ -76,7 +76,7 @@ def status(client: OperatorClient, as_json: bool) -> None:
 @as_json
 @with_client
 def receipt(client: OperatorClient, id: str, as_json: bool) -> None:
-    """What became of a submission, by its Tollhouse-Receipt's id."""
+    """Show what became of a submission, by its Tollhouse-Receipt's id."""
     payload = client.request("GET", f"/receipts/{part(id)}")
     show_json(payload) if as_json else show_fields(payload["receipt"])
 

@@ -57,7 +57,8 @@ class UploadBody:
     @property
     def order(self) -> Sequence[int]:
         """
-        Which item is sent where: the format is recognised by the first byte, so a malformed line comes last.
+        Return the order in which items are sent: the format is recognised by the first byte, so malformed
+        lines come last.
         """
         numbers = range(len(self.items))
         return (
@@ -65,7 +66,9 @@ class UploadBody:
         )
 
     def place(self, sent: int | None) -> str:
-        """Where the item that was sent as this one stands in its file; None: where all of them stand."""
+        """
+        Return the place in the file of the item that was sent as this one; with None, the places of all.
+        """
         if sent is not None and sent < len(self.places):
             return self.places[self.order[sent]]
         if not self.places:
@@ -208,7 +211,7 @@ def _lines(*contents: IO[bytes]) -> Iterator[bytes]:
 
 
 def _of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
-    """What is in the lines, of which the first has this number."""
+    """Yield the items of lines, the first of which has this number."""
     for number, line in enumerate(lines, start=first):
         if not line:
             continue

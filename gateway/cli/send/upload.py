@@ -86,7 +86,7 @@ class RejectedItem(NamedTuple):
         return f"{self.reason}{f': {self.message}' if self.message else ''}"
 
     def place(self, body: UploadBody, *, unfolds: bool) -> str:
-        """Where it stands in the file. `unfolds`: one that was sent may be several there."""
+        """Return the item's place in the file. `unfolds`: an item that was sent may be several there."""
         if self.item is None or not unfolds:
             return body.place(self.item)
         return f"{body.place(None)}, item {self.item + 1}"

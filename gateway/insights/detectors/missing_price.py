@@ -28,7 +28,7 @@ def find(facts: Facts) -> Sequence[Finding]:
 
 
 def _usual_price(week: Sequence[Spend]) -> Decimal:
-    """Of one token, over all models that have a price."""
+    """Return the mean price of a token, over all models that have a price."""
     priced = [spend for spend in week if spend.cost]
     tokens = sum(spend.tokens for spend in priced)
     return sum((spend.cost for spend in priced), Decimal(0)) / tokens if tokens else Decimal(0)

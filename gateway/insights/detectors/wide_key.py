@@ -39,7 +39,7 @@ def find(facts: Facts) -> Sequence[Finding]:
 
 
 def _beyond(key: Key) -> frozenset[str]:
-    """What a key that sends has no need of."""
+    """Return the scopes that a key which sends does not need."""
     needed = SENDING | {AGENT_READS} if key.granted & _AGENT else SENDING
     return key.granted - needed
 

@@ -39,7 +39,7 @@ def tokens(record: Record) -> int | None:
 
 
 def duration(record: Record) -> float | None:
-    """How many seconds a call took; None if an end is unknown or wrong."""
+    """Return the seconds that a call took; None if an end is unknown or wrong."""
     if not isinstance(record, Inference) or record.start_time is None or record.end_time is None:
         return None
     took = record.end_time - record.start_time

@@ -107,7 +107,9 @@ class RecordRows:
     async def look_from(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool]
     ) -> list[KeptRecord]:
-        """What was committed from a moment on: a call may be reported long after its day."""
+        """
+        Search the records that were committed since a moment: a call may be reported long after its day.
+        """
         found: list[KeptRecord] = []
         read = seen = 0
         most = self._request.services.max_listed_records()

@@ -120,7 +120,7 @@ class OwnNews:
         return {name: each for name, each in versions.items() if _may_open(self._request, name)}
 
     async def _of_registry(self) -> Mapping[str, object]:
-        """What lists of the registry show to the person, in short."""
+        """Return a hash for each list of the registry, over the rows that the person may see."""
         registry, visible = self._request.registry, await visible_to(self._request)
         insights, savings = await registry.insights.found(), await registry.recommendations.all()
         found: Mapping[str, Sequence[object]] = {
@@ -133,7 +133,7 @@ class OwnNews:
 
 
 def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
-    """By what a page shows: a value in memory that differs after a change of it."""
+    """Return for each list a function whose value differs after a change of the list."""
     log, deliveries, registry = services.spool.log, services.spool.deliveries, services.installation.registry
     files = services.senders.container_files
     tables = [

@@ -105,8 +105,8 @@ async def records_in_views(
 
 async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
-    How many records of each source were committed in the last minute, or in as much of it as was looked
-    through.
+    Count the records of each source that were committed in the last minute, or in the part of it that was
+    searched.
     """
     found, until = await newest(request, request.services), _until(request, request.services)
     seconds = RATE_S
@@ -144,7 +144,7 @@ async def newest(
 
 
 def own_record(row: OwnRecord) -> KeptRecord:
-    """As it is shown to who may see some calls alone."""
+    """Return a record as users with limited data access see it."""
     return KeptRecord(AI_TELEMETRY, row.number, row.committed_at, False, row.record(), is_number_shown=False)
 
 

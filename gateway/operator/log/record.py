@@ -119,7 +119,7 @@ async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord 
 
 
 def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRecord]:
-    """The newest first."""
+    """Yield the records with an id, the newest first."""
     for entry in reversed(entries):
         for number, record in reversed(list(enumerate(entry.records, entry.first))):
             if record is not None and record.id == id:
@@ -130,7 +130,9 @@ def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRec
 def _passed(
     route: RouteState, found: KeptRecord, held: Sequence[UnsettledDelivery], dead: Sequence[DeadLetter]
 ) -> dict[str, object]:
-    """How far a record is on a route; `passed` is delivered, refused in part, or older than the route."""
+    """
+    Return how far a record is on a route; `passed` is delivered, refused in part, or older than the route.
+    """
     delivery = next((one for one in held if one.route == route.name), None)
     if delivery is not None:
         return {"route": route.name, "state": delivery.state, "last_error": delivery.last_error}

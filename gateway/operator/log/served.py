@@ -111,7 +111,7 @@ class ServedDay:
         return self._models[place] if place in self._models or len(self._models) < MOST_MODELS else None
 
     def models(self) -> Iterator[ServedModel]:
-        """Those that a server served, the largest difference first."""
+        """Yield the models that a server served, the largest difference first."""
         served = [each for each in self._models.values() if each.servers]
         yield from sorted(
             served, key=lambda each: (-sum(each.served.values()) + sum(each.told.values()), str(each.name))

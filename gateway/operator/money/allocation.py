@@ -51,7 +51,7 @@ async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def validate_definition(request: OperatorRequest[MoneyServices, DraftToValidate]) -> Result:
-    """What version it would become; nothing is kept."""
+    """Return the version that a definition would become; nothing is stored."""
     given = request.body
     text = given.definition.encode("utf-8", "replace")
     return {"version": await what_it_would_be(request.services, text, given.namespace, request.actor)}

@@ -28,7 +28,7 @@ class Reprice(RequestBody):
 
 async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    How far the sums reach; `behind` is how many closed records are not in them yet.
+    Describe how far the sums reach; `behind` is how many closed records are not in them yet.
 
     Who may see a part of the calls alone is not told how many there are.
     """

@@ -130,7 +130,7 @@ async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook])
 
 
 async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """What a look would find; `filter` is JSON as the body of the check for keys has it."""
+    """Count the savings that a run would find; `filter` is JSON as in the body of the check for keys."""
     query = request.http.query
     try:
         wanted = msgspec.json.decode(query.get("filter", "{}"), type=dict[str, list[str | None]])

@@ -163,7 +163,7 @@ async def _question(request: OperatorRequest[MoneyServices, Any], known: Sequenc
 
 
 async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence[str]) -> CostQuery:
-    """Which costs the parameters ask for. Invalid, or a Refusal, for a wrong one."""
+    """Read the question for costs from the parameters. Invalid, or a Refusal, for a wrong one."""
     given = request.http.query
     by = _words(given.getall("by", []))
     include: dict[str, tuple[str, ...]] = {}
@@ -225,7 +225,7 @@ def top_of(text: str) -> int:
 
 
 def _needed(show: Sequence[str]) -> Iterator[str]:
-    """What the ledger has to add up for measures that it does not know by these names."""
+    """Yield the sums that measures need which the ledger does not know by these names."""
     if not set(show).isdisjoint(LATENCY):
         yield "latency"
     if "cost_per_million_tokens" in show:
@@ -293,7 +293,7 @@ def _placed_rows(
     question: _Question, now: Sequence[CostRow], before: Sequence[CostRow]
 ) -> dict[_Place, tuple[list[CostRow], list[CostRow]]]:
     """
-    By place, the rows of the time and of the time before. A period of that without a counterpart has no
+    Group the rows of the span and of the span before by place. An earlier period without a counterpart has no
     place.
     """
     found: dict[_Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
@@ -325,12 +325,12 @@ def _row(
 
 
 def _order(place: _Place) -> tuple[int, str]:
-    """By period, then by group, the other groups last."""
+    """Return the sort key of a place: by period, then by group, the other groups last."""
     return place[0], _identity(place)
 
 
 def _identity(place: _Place) -> str:
-    """Of a row within its period, as text that sorts: unknown values first, the other groups last."""
+    """Return the sort key of a row within its period: unknown values first, the other groups last."""
     group = place[1]
     is_rest = bool(group) and set(group) == {OTHER}
     unknown = "".join("0" if value is None else "1" for value in group)
@@ -355,8 +355,7 @@ def _shown(question: _Question, row: CostRow) -> dict[str, object]:
 
 def _latency(counts: Sequence[int]) -> dict[str, int | None]:
     """
-    How many calls have a known duration, and bounds of its percentiles; null beyond the last edge (5
-    minutes).
+    Count the calls with a known duration, and bound its percentiles; null beyond the last edge (5 minutes).
     """
     percentiles = {name: percentile_ms(counts, percent) for name, percent in PERCENTILES.items()}
     return {"timed": sum(counts), **percentiles}

@@ -46,7 +46,9 @@ async def named_dimensions(request: OperatorRequest[Any, Any]) -> Sequence[Deriv
 
 
 async def known_dimensions(request: OperatorRequest[Any, Any]) -> Sequence[str]:
-    """What the person may group and filter by, and is told when a name is none of these."""
+    """
+    Return the dimensions that a person may group and filter by, to be named when another one is asked for.
+    """
     return (*request.ledger.own_dimensions(), *(each.name for each in await named_dimensions(request)))
 
 

@@ -102,7 +102,7 @@ async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) ->
 
 async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
     """
-    Those to whom a limited role is given and whose account shows more than it.
+    List the operators who have a limited role and whose account shows more than it.
 
     Given by name, or by a group that the OpenID provider told at the newest sign-in that goes on.
     """

@@ -26,7 +26,7 @@ _SIGN_IN_PAGE = "../"  # relative, for a proxy's path before it; no request says
 
 
 async def show_ways(request: OperatorRequest[PeopleServices, None]) -> Result:
-    """How people sign in here, and what the sign-in page says when one could not."""
+    """Describe how people sign in here, and the texts for sign-ins that failed."""
     provider = request.services.oidc
     shown = {"name": provider.settings.name} if provider else None
     return {"provider": shown, "problems": dict(PROBLEMS)}
@@ -62,7 +62,7 @@ async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resul
 
 
 async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Result:
-    """What the provider sends the browser back to."""
+    """Finish a sign-in, with the parameters that the provider gave the browser."""
     services, http = request.services, request.http
     buckets, name = _tries(request)
     answer = {name: http.query[name] for name in ("state", "code", "iss") if name in http.query}

@@ -100,7 +100,10 @@ async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> 
 
 
 async def _groups(request: OperatorRequest[OperatorServices, RoleToPreview], person: str) -> tuple[str, ...]:
-    """Those of the OpenID provider, as it told them when the person signed in last; none if that is over."""
+    """
+    Return the person's groups of the OpenID provider, as of the newest sign-in; none if that session has
+    ended.
+    """
     sessions = await request.registry.operators.sessions()
     own = [each for each in sessions if person and each.operator and each.account == person]
     newest = max(own, key=lambda each: each.created_at, default=None)

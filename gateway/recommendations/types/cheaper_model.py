@@ -49,7 +49,7 @@ class Worker:
 
     @property
     def price(self) -> int:
-        """Of a million tokens."""
+        """Return the price of a million tokens."""
         return self.cost * 1_000_000 // (self.input_tokens + self.output_tokens)
 
     def is_like(self, other: Worker) -> bool:

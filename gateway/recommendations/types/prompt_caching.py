@@ -89,7 +89,7 @@ def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Ite
 
 
 def _saving(facts: SavingFacts, each: RecentCall, held: int) -> int | None:
-    """What a cache would have saved of a call; None if a price is unknown."""
+    """Return how much a cache would have saved of a call; None if a price is unknown."""
     as_it_was, with_cache = facts.estimate_call(each.call), facts.estimate_call(_cached(each.call, held))
     if not as_it_was or with_cache is None:
         return None

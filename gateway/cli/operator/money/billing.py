@@ -21,7 +21,7 @@ def billing() -> None:
 @as_json
 @with_client
 def preview(client: OperatorClient, since: str, until: str, as_json: bool) -> None:
-    """What a span comes to: hours, rows, bytes, requests and cost."""
+    """Show what a span comes to: hours, rows, bytes, requests and cost."""
     payload = client.request("GET", "/billing", query=[("from", since), ("to", until)])
     show_json(payload) if as_json else _show(payload["billing"])
 

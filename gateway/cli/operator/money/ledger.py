@@ -17,7 +17,7 @@ def ledger() -> None:
 @as_json
 @with_client
 def status(client: OperatorClient, as_json: bool) -> None:
-    """How far the sums reach, and what they could not count."""
+    """Show how far the sums reach, and what they could not count."""
     payload = client.request("GET", "/ledger")
     show_json(payload) if as_json else show_fields(payload["ledger"])
 

@@ -22,9 +22,7 @@ COMMENT_COLUMNS = ("id", "author", "created", "message")
 
 @click.group()
 def recommendations() -> None:
-    """
-    What the same work could have cost less. Unread caches, dear tiers, regions, older models, large inputs.
-    """
+    """Savings: the same work for less. Unread caches, dear tiers, regions, older models, large inputs."""
 
 
 list_command(
@@ -131,7 +129,7 @@ def comment(client: OperatorClient, id: str, message: str, number: str | None, a
 @as_json
 @with_client
 def delete_comment(client: OperatorClient, id: str, number: str, as_json: bool) -> None:
-    """Delete a comment."""
+    """Delete a comment on a recommendation."""
     payload = client.request("DELETE", f"/recommendations/{part(id)}/comments/{part(number)}")
     show_json(payload) if as_json else click.echo(f"comment {number} deleted")
 

@@ -106,7 +106,9 @@ def report(
     form: str | None,
     **once: Any,
 ) -> None:
-    """What AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated."""
+    """
+    Report what AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated.
+    """
     if calls:
         if by or show or compare or latency or against is not None or once["per"] or form == "csv":
             raise click.UsageError(

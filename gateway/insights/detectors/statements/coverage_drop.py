@@ -55,7 +55,7 @@ def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
 
 
 def _drop(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop | None:
-    """Of the newest days that were billed, against those before them."""
+    """Compare the newest billed days with those before them; None if the rate fell by no more than POINTS."""
     lines = [line for line in settled if amounts(line)[1] > 0][-(RECENT + BEFORE) :]
     newest, older = lines[-RECENT:], lines[:-RECENT]
     if len(older) < LEAST_BEFORE:
@@ -74,7 +74,7 @@ def _drop(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop | No
 
 
 def _rate(amounts: Amounts, lines: Sequence[Line]) -> Decimal:
-    """In percent."""
+    """Return the counted share of the billed amounts in percent."""
     both, billed = (sum(amounts(line)[place] for line in lines) for place in (0, 1))
     return Decimal(100) * both / billed
 

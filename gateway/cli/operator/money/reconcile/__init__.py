@@ -17,7 +17,7 @@ from gateway.cli.operator.money.reconcile.statements import (
 
 @click.group()
 def reconcile() -> None:
-    """What providers billed, beside what was counted. Every difference has its cause."""
+    """Bills of providers, compared with what was counted. Every difference has its cause."""
 
 
 reconcile.add_command(import_statements)

@@ -33,7 +33,7 @@ _CAUSES = ("cause", "amount", "tokens", "sure", "evidence")
 @with_client
 def report(client: OperatorClient, provider: str | None, month: str | None, by: str, form: str) -> None:
     """
-    What was billed against what was counted. Settled days alone are compared.
+    Compare what was billed with what was counted. Only settled days are compared.
 
     Every row adds up: billed = counted + volume + rate + other + own. Volume is tokens that one side alone
     has, rate a price that differs, other what is no token, own where the ledger's cost is not its tokens at
