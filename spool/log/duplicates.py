@@ -230,7 +230,8 @@ class DuplicateIndex:
         # Records without an identity have no id here: what lies below the next id, or is closed, needs none.
         next_place = next(islice(self._newest.values(), taken, None), None)
         return OldestIds(
-            ids=list(islice(self._newest.items(), taken)),
+            ids=list(islice(self._newest, taken)),
+            places=list(islice(self._newest.values(), taken)),
             hours=self._hours[:taken],
             through=dict(self._through),
             closed_below=dict(closed_below or {}),
@@ -322,7 +323,9 @@ class DuplicateIndex:
 class OldestIds:
     """The oldest of the newest ids, and the runs of that moment: all that the plan of a fold needs."""
 
-    ids: Sequence[tuple[int, int]]  # with their places
+    # Three lists of numbers: as many pairs are what the garbage collector would go through.
+    ids: Sequence[int]
+    places: Sequence[int]
     hours: Sequence[int]
     through: Mapping[str, int]  # before
     closed_below: Mapping[str, int]
@@ -337,7 +340,7 @@ class OldestIds:
         """Plan the new runs; once, on any thread."""
         by_hour: dict[int, list[int]] = {}
         through = dict(self.through)
-        for (id, place), hour in zip(self.ids, self.hours, strict=True):
+        for id, place, hour in zip(self.ids, self.places, self.hours, strict=True):
             by_hour.setdefault(hour, []).append(id)
             topic, number = place_of(place)  # a name that was told later may be one of an earlier record
             through[topic] = max(number, through.get(topic, 0))

@@ -15,8 +15,7 @@ from spool.log.partial_reports import Expectation, PartialReport
 from spool.record import Inference, Record, UsageMetric
 
 
-@dataclass(frozen=True, slots=True)
-class CounterPoint:
+class CounterPoint(msgspec.Struct, frozen=True, gc=False):
     """One cumulative point. The log turns it into a delta record inside the commit, from `template`."""
 
     series: bytes  # 16 bytes: resource, scope, name, unit, attributes and start time
