@@ -68,7 +68,7 @@ async def check(
     settings: UpstreamSettings, *, clock: Clock, used: Collection[str] = ()
 ) -> Sequence[StreamCheck]:
     """
-    One line for each stream in use, in the order of the table; nothing when there is no upstream.
+    Check each stream in use, in the order of the table; none if there is no upstream.
 
     In use are AI telemetry, what a key or a setting of [upstream] is for, and what `used` names.
     """
@@ -86,7 +86,7 @@ async def check(
 async def check_destinations(
     destinations: Sequence[DestinationSettings], *, clock: Clock
 ) -> Sequence[DestinationCheck]:
-    """One line for each of [[destinations]], in their order."""
+    """Check each of [[destinations]], in their order."""
     return [await _check_destination(settings, clock) for settings in destinations]
 
 

@@ -99,7 +99,8 @@ class RouteThrottle:
 
     def fail(self, began: int, words: str, *, hint_s: float | None) -> bool:
         """
-        No answer, or one that asks to wait. True if operators should see `words` as the reason.
+        Note a failure without an answer, or with one that asks to wait. True if operators should see `words`
+        as the reason.
 
         The first failure delays nothing: another delivery may pass. The second in a row does.
         """

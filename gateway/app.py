@@ -202,7 +202,7 @@ class App:
 
     @property
     def services(self) -> Services:
-        """Everything behind the listeners, once it has started."""
+        """Return everything behind the listeners, once the app has started."""
         if self._services is None:
             raise RuntimeError("the app has not started")
         return self._services

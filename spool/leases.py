@@ -28,7 +28,7 @@ _SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 
 
 def lease_of(route: str) -> str:
-    """Under which lease a route, or a table that is brought upstream, is sent."""
+    """Name the lease under which a route, or a table that is sent upstream, is sent."""
     return _SHARED.get(route, route)
 
 
@@ -112,7 +112,7 @@ class SoleNode:
         return ()
 
     def tell(self, digests: Mapping[str, str]) -> None:
-        """There are no others."""
+        """Do nothing: there are no other gateways."""
 
     async def settings(self) -> Sequence[NodeSettings]:
         return ()
@@ -181,7 +181,7 @@ class HeldTasks:
         self._look_again()
 
     def fail(self, error: Exception) -> None:
-        """There will be no lease any more: who waits for one gets the error."""
+        """Stop granting leases: callers that wait for one get the error."""
         self._failure = error
         self._look_again()
 

@@ -101,14 +101,17 @@ class SteadyClock:
 
     @property
     def held_s(self) -> float:
-        """For how long nothing is removed that a step or a long stop may have made look old."""
+        """
+        Return the seconds for which nothing is removed that a step of the clock or a long stop may have made
+        look old.
+        """
         self.now()
         timer = self._timer()
         until = self._settled_until if self._stepped_at is None else self._stepped_at + self._hold_s
         return max(0.0, until - timer)
 
     def begin(self, last_commit_at: float) -> None:
-        """At a start, what is known of the time: when the last record was kept."""
+        """Begin with the time of the last stored record; a clock that is behind it is not believed."""
         now, timer = self.now(), self._timer()
         if last_commit_at > now + self._step_limit_s:
             text = "the clock is %.0f s behind the last record that was kept: it is not believed for now"

@@ -50,7 +50,7 @@ class TotalsInHand:
         self._sizes[place] = size_of(total) if total else 0
 
     def put(self, total: Total) -> None:
-        """One that was noted before, None or not."""
+        """Replace a total that was noted before, also as None."""
         self._totals[total.stream, total.key] = total
         self._changed.add((total.stream, total.key))
 

@@ -22,7 +22,7 @@ from spool.record import Record, as_json
 
 
 async def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
-    """One canonical record a line."""
+    """Encode one canonical record a line."""
     batch = batches.with_shadows(delivery, entries)
     lines = await in_turns(batch.records, _lines)
     return list(chain.from_iterable(lines)), batch.settlement()

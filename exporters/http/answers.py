@@ -85,7 +85,7 @@ def words(answer: HttpAnswer, *, secrets: Iterable[str] = ()) -> str:
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """One bounded, printable line without any of the secrets."""
+    """Make one bounded, printable line without any of the secrets."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, "[key]")

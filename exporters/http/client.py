@@ -174,7 +174,7 @@ class Client:
 
 async def _read_beginning(response: aiohttp.ClientResponse, most: int) -> bytes:
     """
-    At most `most` bytes of the answer's body.
+    Read at most `most` bytes of the answer's body.
 
     A refusal that breaks off counts by its status. A 2xx that breaks off is Retryable: the rest may have
     named refused records.

@@ -112,7 +112,7 @@ class OwnTelemetry:
         )
 
     def _note(self, reason: str) -> None:
-        """One line when it begins to fail, and one when it works again."""
+        """Log one line when sending begins to fail, and one when it works again."""
         if bool(reason) == self._fails:
             return
         self._fails = bool(reason)

@@ -274,7 +274,7 @@ class ContainerSync:
         return True
 
     async def _send_bodies(self, kind: str) -> bool:
-        """One request for each, in their order: samples of a series must not come backwards."""
+        """Send one request for each body, in their order: samples of a series must not come backwards."""
         due = await self._due(kind)
         for file in due:
             try:

@@ -21,7 +21,7 @@ class UpstreamClient:
 
     @classmethod
     def of(cls, settings: UpstreamSettings, *, clock: Clock) -> UpstreamClient:
-        """With an HTTP client of its own."""
+        """Make the service's client with its own HTTP client."""
         return cls(client_of(settings, clock=clock), Paths(settings), Keyring(settings.keys))
 
     async def send(
@@ -36,7 +36,7 @@ class UpstreamClient:
         **parts: str,
     ) -> HttpAnswer:
         """
-        One request to a stream, whose path has `parts` in its placeholders.
+        Send one request to a stream, whose path has `parts` in its placeholders.
 
         Misconfigured before a byte is sent when its path is empty or no key covers it; else as `Client.send`.
         """

@@ -187,7 +187,7 @@ class AreaResource(web.AbstractResource):
         return None, set(refusal.allowed_methods) if isinstance(refusal, web.HTTPMethodNotAllowed) else set()
 
     def raw_match(self, path: str) -> bool:
-        """Only resources that are added by path are looked for by it."""
+        """Return False: only resources that are added by path are searched by it."""
         return False
 
     def url_for(self, **kwargs: str) -> URL:

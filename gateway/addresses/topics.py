@@ -105,7 +105,10 @@ _EVENT_TYPE = closed(
 
 
 def _events(path: str, handler: AddressHandler, summary: str, lists: List[Any], item: Schema) -> Address:
-    """No scope of the catalogue reads events: they are telemetry as the streams are."""
+    """
+    Declare an address of events. No scope of the catalogue reads events: they are telemetry as the streams
+    are.
+    """
     return Address(
         methods=("GET", "HEAD"),
         path=f"/v1/events{path}",

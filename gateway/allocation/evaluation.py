@@ -142,7 +142,7 @@ class Decision:
 
 
 def decisions(definition: Definition) -> Sequence[Decision]:
-    """One for each dimension, in their order."""
+    """Return one decision for each dimension, in their order."""
     earlier: dict[str, Dimension] = {}
     memory, found = _Memory(), []
     for dimension in definition.dimensions:

@@ -59,7 +59,7 @@ class Item:
 
     @property
     def amount(self) -> float:
-        """To sort by; what is shown is exact."""
+        """Return the amount to sort by; the amount that is shown is exact."""
         return float(amount(self.row, self.cost_type))
 
     @property

@@ -36,7 +36,10 @@ class Visible:
         return self.view(self.view_of(budget.view_id))
 
     def insight(self, insight: Insight) -> bool:
-        """One that a person wrote does not say what calls it is about."""
+        """
+        True if the person may see an insight. An insight that a person wrote does not say which calls it
+        concerns.
+        """
         about = insight.concerned
         return self.is_whole or (about is not None and self.contains(about.include, about.exclude))
 

@@ -67,7 +67,7 @@ def final_cost_puller(
 
 
 def _waits_s(error: SendError) -> float | None:
-    """After how long the seller may answer; None if it would refuse again."""
+    """Return the seconds after which the seller may answer; None if it would refuse again."""
     if isinstance(error, Retryable):
         return error.retry_after_s or WAIT_S
     return error.retry_after_s if isinstance(error, PutOff) else None

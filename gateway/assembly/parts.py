@@ -164,8 +164,8 @@ class Assembler:
 
     async def start_sign_ins(self) -> None:
         """
-        With the OpenID provider, if there is one; sessions of another one end. ConfigError without its
-        secret.
+        Start sign-ins with the OpenID provider, if one is configured; sessions of another one end.
+        ConfigError without its secret.
         """
         registry, settings = self.storage.registry, self.config.oidc
         if registry is None:

@@ -83,7 +83,7 @@ async def open_services(
     observer: Observer | None = None,
 ) -> AsyncIterator[Services]:
     """
-    Everything behind the listeners of a server; its routes run, its `background` is the caller's to run.
+    Open everything behind the listeners of a server; its routes run, its `background` is the caller's to run.
 
     `local` makes it an agent: see gateway.agent. `observer` is notified of commits beside the metrics.
     ConfigError when what the configuration points to is wrong. SpoolDamaged when damage was met that is

@@ -73,7 +73,7 @@ def statement_puller(
 
 
 def _waits_s(error: SendError) -> float | None:
-    """After how long the same page may come; None if it would be refused again."""
+    """Return the seconds after which the same page may come; None if it would be refused again."""
     if isinstance(error, Retryable):
         return error.retry_after_s or WAIT_S
     # A key that is refused stays refused. GitHub answers so, mostly with a time, where there were too many

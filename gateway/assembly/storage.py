@@ -51,7 +51,7 @@ async def open_storage(
     is_agent: bool = False,
     new_registry: bool = False,
 ) -> AsyncIterator[Storage]:
-    """Everything that is kept, see spool.storage; SpoolLocked while another process has it open."""
+    """Open the storage, see spool.storage; SpoolLocked while another process has it open."""
     options = options_of(
         config,
         clock=clock,

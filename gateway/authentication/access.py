@@ -222,12 +222,12 @@ class Access:
         return [replace(key, last_accessed=self._last_accessed(key)) for key in keys]
 
     def _last_accessed(self, key: Key) -> float | None:
-        """Here, or at another gateway on the same storage."""
+        """Return the time of a key's last use here, or at another gateway on the same storage."""
         times = [at for at in (self._seen.get(key.id), key.last_accessed) if at is not None]
         return max(times, default=None)
 
     def key(self, name: str) -> Key:
-        """One key by its exact name; NotThere otherwise."""
+        """Return a key by its exact name; NotThere otherwise."""
         for key in self.keys():
             if key.name == name:
                 return key
@@ -264,7 +264,7 @@ class Access:
 
     async def flush(self) -> None:
         """
-        One transaction for all accesses since the last flush; re-reads the deployment's key file when it
+        Write all accesses since the last flush in one transaction; re-read the deployment's key file if it
         changed.
         """
         if self._legacy and (self._legacy.refresh() or not self._is_adopted):

@@ -29,7 +29,7 @@ class LegacyKey:
 
     @property
     def key(self) -> Key:
-        """It always has the scopes of Send AI Telemetry."""
+        """Return the deployment's key, which always has the scopes of Send AI Telemetry."""
         return Key(
             id=LEGACY_ID,
             name=LEGACY_NAME,

@@ -15,7 +15,7 @@ MAX_OWNERS = 200  # of a budget with series of their own: every new one costs th
 
 
 def gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
-    """One for each budget without owners, and for each owner of budgets with few."""
+    """Yield a gauge for each budget without owners, and for each owner of budgets with few."""
     for each in figures:
         if not each.periods or each.view is None:
             continue

@@ -133,7 +133,7 @@ def _explain_record(id: str, since: str | None, data: Path | None, config: Path 
 
 async def explained(body: bytes, format: str | None, config: Config, *, why: bool = False) -> dict[str, Any]:
     """
-    One payload through the intake, over an empty memory log in which nothing stays open.
+    Take one payload through the intake, over an empty memory log in which nothing stays open.
 
     Counters wait for the calls of the whole file: their order in it does not matter.
     """

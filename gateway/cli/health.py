@@ -38,7 +38,7 @@ def health(config: Path | None) -> None:
 
 
 def _connection(config: Config) -> http.client.HTTPConnection:
-    """To the operator's side where it has an address of its own: no client certificate is asked for there."""
+    """Connect to the operator's side if it has its own address: no client certificate is asked for there."""
     from gateway.http.listening.listener import operator_listen, uses_tls
 
     server = config.server

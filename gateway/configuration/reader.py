@@ -100,7 +100,9 @@ def _overlay(tree: dict[str, Any], names: list[str], value: Any, shown: str, pro
 
 
 def _section(kind: type[Any], tree: Any, prefix: str, base: Path, problems: list[str]) -> Any:
-    """One dataclass from one table; a bad value goes to the list of problems, and its default is used."""
+    """
+    Read one dataclass from one table; a bad value goes to the list of problems, and its default is used.
+    """
     if not isinstance(tree, dict):
         problems.append(f"{prefix or 'the file'} must be a table")
         return kind()
@@ -138,7 +140,7 @@ _BAD = object()
 
 
 def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
-    """One value as its type, or _BAD and a problem in the user's words."""
+    """Convert one value to its type, or to _BAD with a problem in the user's words."""
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
         kind = next(option for option in typing.get_args(kind) if option is not type(None))

@@ -94,7 +94,7 @@ class Month:
             yield from self._session(day, workload, calls)
 
     def _session(self, day: int, workload: Workload, calls: int) -> Iterator[Report]:
-        """One session, or one call. The input of each turn includes the turns before it."""
+        """Yield one session, or one call. The input of each turn includes the turns before it."""
         rng = self._random
         hours = self._hours[workload.office]
         hour = self._plants.hour(day, workload)

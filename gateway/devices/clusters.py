@@ -47,7 +47,7 @@ class Clusters:
         self.table.max = settings.max
 
     def last_seen(self, cluster: Cluster) -> float:
-        """When the cluster or its device was last heard."""
+        """Return the time when the cluster or its device was last heard."""
         device = self._device_of(cluster)
         return cluster.last_seen if device is None else max(cluster.last_seen, device.last_seen)
 

@@ -21,7 +21,9 @@ class Wait:
     asked: int = 0
 
     def due_at(self, now: float) -> float:
-        """When to ask next; a clock that was ahead when the call was seen makes it wait no longer."""
+        """
+        Return when to ask next; a clock that was ahead when the call was seen does not make it wait longer.
+        """
         return min(self.seen_at, now) + DELAYS_S[self.asked]
 
 
@@ -59,7 +61,7 @@ class Waiting:
         return (number for at, number in due if at <= now)
 
     def put_off(self, number: int) -> None:
-        """It is not known there yet."""
+        """Ask again later for a cost that is not known there yet."""
         wait = self.calls[number]
         if wait.asked + 1 < len(DELAYS_S):
             self.calls[number] = Wait(wait.seen_at, wait.asked + 1)
@@ -68,7 +70,7 @@ class Waiting:
             self.unanswered += 1
 
     def drop(self, number: int) -> None:
-        """Nothing is to be learnt of it any more."""
+        """Stop asking about a call."""
         del self.calls[number]
 
     def note_late(self, cost: str, estimate: str | None) -> None:

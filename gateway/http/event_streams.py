@@ -33,7 +33,7 @@ EVENT_STREAM = "text/event-stream"
 
 
 def event(name: str, data: object) -> bytes:
-    """One event with its data as JSON, which holds no line break."""
+    """Format one event with its data as JSON, which holds no line break."""
     return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(data) + b"\n\n"
 
 

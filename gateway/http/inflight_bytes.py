@@ -137,7 +137,8 @@ class Share:
     @contextmanager
     def upload(self, end: Callable[[], None]) -> Iterator[None]:
         """
-        While the body arrives: the upload may be cut, then `end` is called and nothing is held any more.
+        Mark the body as arriving in this block: the upload may be cut; `end` is called then, and nothing is
+        held any more.
         """
         self._end_upload = end
         self._inflight.uploads.add(self)

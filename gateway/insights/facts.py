@@ -120,5 +120,5 @@ class Detector(Protocol):
     NAME: str
 
     def find(self, facts: Facts) -> Sequence[Finding]:
-        """Everything of this kind, the most costly first."""
+        """Find everything of this kind, the most costly first."""
         ...

@@ -192,7 +192,9 @@ class BillingConnections:
 
     @asynccontextmanager
     async def _turn(self, id: str) -> AsyncIterator[None]:
-        """One at a time for each connection; a lock lives while somebody holds it or waits."""
+        """
+        Hold the lock of a connection, one caller at a time; a lock lives while somebody holds it or waits.
+        """
         self._waiting[id] += 1
         try:
             async with self._turns.setdefault(id, asyncio.Lock()):

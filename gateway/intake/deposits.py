@@ -62,7 +62,7 @@ class Deposits:
         request: RequestNames | None = None,
         is_repeat: bool = False,
     ) -> Receipt:
-        """Without a `bearer` they are this program's own. Stale if what is expected is not so."""
+        """Store operations; without a `bearer` they are this program's own. Stale if an expectation fails."""
         expected = [*_expected(bearer), *expects]
         return await self._keep(
             UNIT_COST, records, identities, expected, request=request, is_repeat=is_repeat

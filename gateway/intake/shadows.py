@@ -234,7 +234,7 @@ class Shadows:
         return taken
 
     def put_back(self, reporters: Iterable[Reporter]) -> None:
-        """They are not kept after all."""
+        """Note that these reporters were not stored after all."""
         for reporter in reporters:
             at = self._kept_at.pop(reporter, None)
             self._unkept[reporter] = self._clock.now() if at is None else at

@@ -155,7 +155,7 @@ class TakeBacks:
         return PartialReport(COUNTED + key, at, _encode(counted))
 
     async def remember(self, stored: PartialReport, receipt: Receipt) -> None:
-        """They are on record."""
+        """Remember counters that are on record now."""
         counted = _counted.decode(stored.body)
         view = await self._log.receipt(receipt.id)
         first, last = view["first_number"], view["last_number"]

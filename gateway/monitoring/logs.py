@@ -35,7 +35,7 @@ def configure(
     lines_per_minute: int = LINES_PER_MINUTE,
     clock: Clock | None = None,
 ) -> None:
-    """Everything that is logged from now on goes to stderr as JSON."""
+    """Log to stderr as JSON from now on."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
     handler.addFilter(RepeatedLines(clock or SystemClock(), lines_per_minute))

@@ -39,7 +39,7 @@ class ServiceManager:
             )
 
     def reloading(self) -> None:
-        """With the time, by which systemd tells this reload from one that it asks for later."""
+        """Announce a reload with its time, by which systemd tells it from a later one."""
         self.tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     async def start(self) -> None:

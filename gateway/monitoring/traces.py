@@ -61,7 +61,7 @@ class Traces:
 
     @contextmanager
     def keep(self, name: str, kind: int, *, trace_id: bytes, parent_id: bytes) -> Iterator[TracedStep]:
-        """One step; what it ends with is noted and rises."""
+        """Trace one step; the error that ends it is noted and rises."""
         start, began = int(self._clock.now() * NS), self._clock.monotonic()
         begun = TracedStep(
             traces=self, name=name, kind=kind, trace_id=trace_id, parent_id=parent_id, start=start

@@ -89,7 +89,7 @@ def is_binary(headers: Mapping[str, str]) -> bool:
 def read_binary(
     body: bytes, headers: Mapping[str, str], *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Events:
-    """One event: attributes from `ce-` headers, percent-encoded, and the body as its data."""
+    """Read one event: attributes from `ce-` headers, percent-encoded, and the body as its data."""
     events = Events(takes_ids, keep_tags=keep_tags)
     named = {name.lower(): value for name, value in headers.items()}
     attributes: dict[str, Any] = {

@@ -219,7 +219,10 @@ def set_session_cookie(
 
 
 def cookie_name(request: web.Request, people: PeopleServices) -> str:
-    """Under TLS a name that browsers take from nobody but us, and never in the clear."""
+    """
+    Return the name of the session cookie: under TLS one that browsers take only from us, and never in the
+    clear.
+    """
     return "__Secure-tollhouse" if speaks_https(request, people) else "tollhouse"
 
 

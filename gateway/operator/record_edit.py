@@ -55,7 +55,7 @@ def _text(name: str, value: Any) -> str | None:
 
 
 def _region(name: str, value: Any) -> str | None:
-    """In the one spelling under which the ledger sums it."""
+    """Return a region in the one spelling under which the ledger sums it."""
     found = regions.name_of(value) if isinstance(value, str) else None
     if value is not None and found is None:
         raise Invalid(f"{name} is a region in the provider's word, such as us-east-1 or eu, or null")

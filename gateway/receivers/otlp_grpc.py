@@ -306,7 +306,10 @@ def _address(services: ReceiverServices, context: Context) -> str:
 
 
 def _credentials(certificate: Certificate) -> Any:
-    """They ask for the certificate at every new connection, so a renewed one is used from then on."""
+    """
+    Make credentials that ask for the certificate at every new connection, so that a renewed one is used at
+    once.
+    """
 
     def configuration() -> Any:
         text = certificate.text

@@ -232,7 +232,8 @@ async def _keep(
     is_repeat: bool = False,
 ) -> Receipt:
     """
-    On disk when it returns. What the streams are from now on is claimed before anybody waits.
+    Store operations; they are on disk on return. The new properties of streams are claimed before anybody
+    waits.
 
     Stale if another gateway has defined one of them otherwise.
     """
@@ -253,7 +254,7 @@ async def _keep(
 
 
 def _as_it_was(type: str | None, name: str) -> Stream | None:
-    """For a request that was taken once: nothing that its records could contradict."""
+    """Return a stream for a request that was taken before: its records could contradict nothing."""
     return None if type is None else Stream(name=name, type=type, granularity=None, keys=None)
 
 

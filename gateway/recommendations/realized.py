@@ -38,7 +38,8 @@ async def realized_by(ledger: Ledger, each: Recommendation, now: float) -> Reali
 
 def saved(before: CostRow | None, after: CostRow | None, *, promised: int) -> int:
     """
-    In units of money; 0 where there is nothing to compare, or where an answered call costs more than before.
+    Return the saved amount in units of money; 0 if there is nothing to compare, or an answered call costs
+    more than before.
     """
     if before is None or after is None:
         return 0

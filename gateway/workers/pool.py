@@ -214,7 +214,7 @@ class WorkerPool:
         process.send(job.kind, job.number, job.payload)
 
     def _listen(self, worker: _Worker) -> None:
-        """From now on the worker must be heard of within `silent_s`, until it has no job."""
+        """Watch the worker: until it has no job it must be heard of within `silent_s`."""
         loop, process = asyncio.get_running_loop(), worker.process
         worker.heard_at = loop.time()
         if worker.watched is process:
@@ -297,7 +297,7 @@ class WorkerPool:
     # -- the life of workers ---------------------------------------------------------------------------------
 
     async def _keep_alive(self, worker: _Worker) -> None:
-        """One process after the other, until cancelled."""
+        """Run one process after the other, until cancelled."""
         loop = asyncio.get_running_loop()
         pause_s = FIRST_PAUSE_S
         while True:
@@ -373,7 +373,7 @@ class WorkerPool:
         self._assign()
 
     def _give_up_waiting(self, job: _Job) -> None:
-        """No worker came for a job that nobody else may do."""
+        """Refuse a job that only a worker may do and for which none came."""
         if job in self._waiting:
             self._waiting.remove(job)
             message = "No worker process can be started to read this body; send it again shortly."

@@ -80,7 +80,7 @@ def messages_of(normalised: Normalised, held: int) -> Iterator[tuple[MessageKind
 
 
 def _pieces(normalised: Normalised) -> Iterator[_Rows]:
-    """At least one piece, and as many as the longest list needs."""
+    """Divide rows into at least one piece, and as many as the longest list needs."""
     outcome = normalised.outcome
     lists: tuple[Sequence[Any], ...] = (
         outcome.records,

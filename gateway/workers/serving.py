@@ -83,7 +83,7 @@ class Link:
         return WorkerMessage(kind, job, self._exactly(size) if size else b"")
 
     def _exactly(self, size: int) -> bytes:
-        """Without a copy where all comes at once, as it does but for a signal."""
+        """Read exactly `size` bytes, without a copy if they come at once, as they do except for a signal."""
         pieces = []
         while size:
             try:

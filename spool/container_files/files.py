@@ -235,7 +235,7 @@ class ContainerFiles:
             await self._kept.write(changed, is_bounded=True)
 
     async def due(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
-        """To be sent now. SpoolUnavailable if it may not be kept for good."""
+        """Return the files that are to be sent now. SpoolUnavailable if their states may be lost again."""
         return await self._confirmed(
             await self.rows.select(rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
         )
@@ -272,7 +272,7 @@ class ContainerFiles:
         return replace(file, state=DELIVERED, kept=kept, **done)
 
     async def postpone(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
-        """It did not leave: tried again from `not_before` on."""
+        """Note that a file could not be sent, and why; it is tried again from `not_before` on."""
         await self._kept.change([file], lambda one: replace(one, problem=problem, not_before=not_before))
 
     async def set_damaged(self, file: ContainerFile, problem: str) -> None:

@@ -15,7 +15,7 @@ MAX_BYTES = 64 * 1024
 
 
 def head_of(file: ContainerFile) -> bytes:
-    """One line, with its end."""
+    """Write the head of a file as one line, with its end."""
     known = asdict(file)
     return json.dumps({name: known[name] for name in _NAMES}, separators=(",", ":")).encode() + b"\n"
 

@@ -89,10 +89,10 @@ class ContainerRows(Protocol):
         most: int | None = None,
     ) -> None:
         """
-        In one transaction: remove the rows in `gone`, replace rows, and change the books. A pair is the row
-        before, None for a new one, and the row after. Where rows are shared: ContainerFileMoved where the row
-        before is not what is kept, KeyEnded if `expects` fail, TooManyFiles if there are more than `most`
-        rows after new ones.
+        Remove the rows in `gone`, replace rows, and change the books, in one transaction. A pair is the row
+        before, None for a new one, and the row after. If rows are shared: ContainerFileMoved if the stored
+        row differs from the row before, KeyEnded if `expects` fail, TooManyFiles if there are more than
+        `most` rows after new ones.
         """
         ...
 
@@ -125,11 +125,11 @@ class ContentDraft(Protocol):
     async def write(self, data: bytes) -> None: ...
 
     async def flush(self) -> None:
-        """On disk, and still a draft."""
+        """Flush the draft to disk; it stays a draft."""
         ...
 
     async def keep(self) -> None:
-        """There under its id, also after a power cut."""
+        """Store the draft under its id, also for after a power cut."""
         ...
 
     async def drop(self) -> None: ...

@@ -58,14 +58,14 @@ class Deliveries(Protocol):
 
     async def probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         """
-        One single record for a route that refuses: one that was never refused alone while fewer than
-        `max_suspects` were, cut from what waits if need be; else the oldest refused one that is due. None:
-        neither.
+        Choose a single record for a route that refuses: one that was never refused alone while fewer than
+        `max_suspects` were, cut from the backlog if needed; else the oldest refused one that is due. None if
+        there is neither.
         """
         ...
 
     async def next_due_at(self, route: str) -> float | None:
-        """When the earliest waiting delivery may be sent again."""
+        """Return the time at which the earliest waiting delivery may be sent again."""
         ...
 
     async def mark(self, delivery: Delivery, mark: str) -> None:
@@ -110,8 +110,8 @@ class Deliveries(Protocol):
         server_error: bool = False,
     ) -> None:
         """
-        It is due again at `not_before`, under a new idempotency key or the same one: `transitions.retry` says
-        which.
+        Make a delivery due again at `not_before`, under a new idempotency key or the same one:
+        `transitions.retry` decides which.
 
         `answer`: what was answered, None if nothing was. `ambiguous`: it may have been taken all the same.
         `definite`: the answer says that it was not, now or before. `refused_at`: the single record in it was
@@ -121,7 +121,7 @@ class Deliveries(Protocol):
 
     async def give_back(self, delivery: Delivery, *, reason: str, not_before: float) -> None:
         """
-        It could not be said what became of it: it is due again at `not_before` and may have been taken.
+        Make a delivery due again at `not_before` whose outcome is unknown: it may have been taken.
 
         Nothing when something was said of it already.
         """

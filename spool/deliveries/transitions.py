@@ -81,7 +81,7 @@ def _new(
 
 def take(delivery: StoredDelivery) -> RouteChange:
     """
-    It is about to be sent.
+    Mark a delivery as being sent.
 
     If it was being sent before and nobody could keep what became of it, it may have been taken.
     """
@@ -170,7 +170,7 @@ def retry(
     server_error: bool = False,
 ) -> RouteChange:
     """
-    It is due again at `not_before`, under which key its answers say.
+    Make a delivery due again at `not_before`; its answers decide if it keeps its key.
 
     An answer spends the key, because the destination may remember it. But while the delivery is ambiguous,
     somebody in between may have answered: it keeps its key until the same answer has come SAME_ANSWERS times
@@ -207,7 +207,9 @@ def retry(
 
 
 def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
-    """Nobody could say what became of it. Nothing when that was said."""
+    """
+    Make a delivery due again whose outcome is unknown. A delivery that was settled meanwhile stays as it is.
+    """
     if not delivery.sending:
         return RouteChange(route=delivery.route)
     return retry(delivery, reason=reason, not_before=not_before, ambiguous=True)
@@ -215,7 +217,7 @@ def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> Ro
 
 def interrupted(delivery: StoredDelivery) -> RouteChange:
     """
-    It was being sent when the process ended, so it may have been taken.
+    Reopen a delivery that was being sent when the process ended: it may have been taken.
 
     A delivery with a mark may not: its repeat takes back what the first attempt left.
     """
@@ -227,8 +229,8 @@ def interrupted(delivery: StoredDelivery) -> RouteChange:
 
 def restored(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
     """
-    It is of a backup, so it may have been taken since: held back for that reason, or sent again under its
-    key.
+    Reopen a delivery of a backup, which may have been taken since: hold it back for that reason, or send it
+    again under its key.
     """
     return interrupted(delivery) if hold_back is None else become_unknown(delivery, reason=hold_back)
 
@@ -253,7 +255,7 @@ def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
 
 
 def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
-    """It arrived, or it is due again with no trace of the attempt that was cut off."""
+    """Settle a delivery that arrived, or make it due again with no trace of the attempt that was cut off."""
     if not sent:
         changed = replace(
             delivery,
@@ -284,7 +286,7 @@ def set_apart(delivery: StoredDelivery, *, reason: str, ambiguous: bool) -> Rout
 
 
 def hand_over(delivery: StoredDelivery, *, damaged: int) -> RouteChange:
-    """It is in a bundle, but for the records that could not be read."""
+    """Hand a delivery over in a bundle, except for the records that could not be read."""
     taken = {"handed_over": delivery.count - damaged, "damaged": damaged, "unknown": -delivery.count}
     return RouteChange(route=delivery.route, removed=[delivery.id], counts=taken)
 

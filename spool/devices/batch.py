@@ -113,7 +113,7 @@ class DeviceBatch:
 def conditions_of(
     batches: Sequence[DeviceBatch], ids: Collection[str], names: Collection[str]
 ) -> WriteConditions:
-    """Under what the changes of these rows and names are written."""
+    """Collect the conditions under which the changes of these rows and names are written."""
     updates = [(id, update) for batch in batches for id in ids for update in batch.updates.get(id, ())]
     of_names = [batch.names[name] for batch in batches for name in names if name in batch.names]
     bounds = {id: update.most for id, update in updates if update.most is not None}

@@ -61,7 +61,7 @@ class Device:
 
     @property
     def quiet_since(self) -> float:
-        """When it was last heard, or admitted."""
+        """Return the time when the device was last heard, or admitted."""
         return self.last_seen or self.enrolled_at
 
     def updated(self, *, facts: bool = False, **changes: Any) -> Device:

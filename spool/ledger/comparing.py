@@ -147,7 +147,8 @@ async def compare(
     log: ReadableLog, read: Read, *, oldest: Callable[[], Awaitable[int]], at_ease: bool = False
 ) -> LedgerComparison:
     """
-    Everything that is kept is read, a few hundred records at a time. Nothing is said while a rebuild goes on.
+    Compare everything that is stored, a few hundred records at a time. The comparison is not done while a
+    rebuild runs.
     """
     first = await oldest()
     state, counted, firsts = await read(lambda rows: (state_of(rows), _calls(rows), rows.firsts()))

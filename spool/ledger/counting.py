@@ -61,9 +61,9 @@ class Placement:
 
     def begin(self, rows: LedgerRows) -> None:
         """
-        At the begin of a transaction: rows bear the mark of the one that changed them last. Another process
-        made it, or this one an earlier one, where a database has lost the last: numbers that were given since
-        are gone then.
+        Begin a transaction: forget what memory has if the mark in the rows is another one's. Another process
+        made it, or an earlier change of this one did where a database has lost the last: numbers that were
+        given since are gone then.
         """
         if rows.state().get(_CHANGED_BY) != self._mark:
             self.forget()

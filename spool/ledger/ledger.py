@@ -272,7 +272,8 @@ class Ledger:
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
         """
-        When the oldest entry that is kept came, at best the one that was read; what is missed came before it.
+        Return when the oldest stored entry arrived, at best the one that was read; what is missed arrived
+        before it.
         """
         if read is None:
             oldest = await _oldest(log)
@@ -356,7 +357,7 @@ class Ledger:
             )
 
     async def differing(self) -> int:
-        """In how many hours and days it differed from the log when they were compared last."""
+        """Return the number of hours and days that differed from the log in the last comparison."""
         return (await self._state())["differing"]
 
     async def soundness(self) -> Soundness:
@@ -467,7 +468,7 @@ class Ledger:
         return bool(await self.values(is_joint))
 
     def derive(self, dimensions: Sequence[Derived]) -> None:
-        """From now on costs can be grouped and filtered by these, too, and by no other derived ones."""
+        """Replace the derived dimensions by which costs can be grouped and filtered."""
         self._derived = {each.name: each for each in dimensions}
 
     def derived(self) -> Sequence[Derived]:
@@ -503,7 +504,7 @@ class Ledger:
         )
 
     async def close(self) -> None:
-        """After what is being counted."""
+        """Close the store after a running count has ended."""
         async with self._turn:
             await self._store.close()
 

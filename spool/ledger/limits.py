@@ -56,7 +56,7 @@ def limit_of_question() -> QuestionLimit | None:
 
 @contextmanager
 def limited(limit: QuestionLimit) -> Iterator[None]:
-    """Everything that is asked of the ledger within this keeps to a limit."""
+    """Bound all questions to the ledger within the block."""
     token = _limit.set(limit)
     try:
         yield

@@ -19,7 +19,7 @@ _ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
 def note_key(*of: str) -> bytes:
-    """Under what it is noted which numbers of a file are here."""
+    """Name the fact that says which numbers of a file are here."""
     return RECOVERED + "/".join(of).encode()
 
 

@@ -399,7 +399,10 @@ class _Plan:
         self._drop([run for run in self._kept() if run.arrived_at <= before])
 
     def bound(self, max_ids: int) -> None:
-        """Over the bound, the runs that were quiet the longest go, and the window is shorter from then on."""
+        """
+        Drop the runs that were quiet the longest if there are more ids than allowed; the window is shorter
+        from then on.
+        """
         kept = self._kept()
         count = sum(len(run.ids) for run in kept)
         if count <= max_ids:

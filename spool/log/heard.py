@@ -17,7 +17,7 @@ class Heard(Protocol):
     """What submissions say of it (`Submission.heard`), each in the commit of its calls."""
 
     async def find(self, reporters: Collection[bytes]) -> Mapping[bytes, float]:
-        """When some of them were last heard, epoch seconds; those that are not known are left out."""
+        """Return when each of the reporters was last heard, epoch seconds; unknown ones are left out."""
         ...
 
     async def forget(self, before: float) -> int:

@@ -74,7 +74,7 @@ class WaitingReaders:
 
     def wake_resting(self) -> None:
         """
-        There are new commits. Readers with a time to look again need no word of them.
+        Wake readers after new commits. Readers with a time to look again need not be woken.
 
         What is open may move on another thread: whether all was closed before says nothing of who waits.
         """
@@ -100,7 +100,10 @@ class Horizon:
         self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
     def begin(self, next_numbers: Mapping[str, int], newest: Iterable[Committed] = ()) -> None:
-        """After a start: what was committed less than `hold_s` ago stays open for the rest of its time."""
+        """
+        Begin after a start: records that were committed less than `hold_s` ago stay open for the rest of
+        their time.
+        """
         self._closed_below = dict(next_numbers)
         now, timer = self._clock.now(), self._clock.monotonic()
         young = sorted(one for one in newest if one.at > now - self._hold_s)

@@ -63,8 +63,7 @@ class Progress(NamedTuple):
 
     def plus(self, *, last: int, oldest: int, needed: int | None) -> Progress:
         """
-        With a topic more: the highest number given, the lowest kept, and the lowest that a required route
-        needs.
+        Add a topic: the highest number given, the lowest stored, and the lowest that a required route needs.
 
         `needed` is None when no route is on the topic.
         """

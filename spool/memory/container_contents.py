@@ -36,7 +36,7 @@ class MemoryDraft:
         self._data += data
 
     async def flush(self) -> None:
-        """There is no disk."""
+        """Do nothing: there is no disk."""
 
     async def keep(self) -> None:
         self._contents.kept[self._id] = bytes(self._data)

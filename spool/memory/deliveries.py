@@ -317,7 +317,7 @@ class MemoryDeliveries(SentDeliveries):
             self._in_hand.pop(delivery.id, None)
 
     def _write(self, change: RouteChange) -> list[StoredDelivery]:
-        """Everything that a change does; returns the added deliveries with their ids."""
+        """Apply a change; return the added deliveries with their ids."""
         self.version += 1
         for id in change.removed:
             del self._deliveries[id]

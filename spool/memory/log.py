@@ -198,13 +198,13 @@ class MemoryLog:
         return found
 
     def record(self, topic: str, number: int) -> Record | None:
-        """One record with its amendment, closed or open; None when it is gone."""
+        """Return one record with its amendment, closed or open; None if it is gone."""
         for kept in self._between(topic, number, number):
             return self._amended(topic, number, kept)
         return None
 
     def committed_at(self, topic: str, number: int) -> float | None:
-        """When a record was committed; None when it is gone or not there yet."""
+        """Return the time of a record's commit; None if it is gone or not there yet."""
         for kept in self._between(topic, number, number):
             return kept.committed_at
         return None

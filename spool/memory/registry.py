@@ -29,7 +29,7 @@ class MemoryRegistry:
         return await self._tables.read(lambda connection: work(SqlRegistryRows(connection)))
 
     async def outlast_commits(self) -> None:
-        """Nobody else keeps anything."""
+        """Do nothing: no other process writes."""
 
     async def confirm(self) -> None:
         """Do nothing: memory has no standby to wait for."""

@@ -247,7 +247,7 @@ class PostgresDevices:
     def _write_names(
         self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]
     ) -> None:
-        """In the order of the names, for the same reason."""
+        """Write names in their order, for the same reason."""
         sql, noted = self._database.sql, {one.name: one for one in names}
         with connection.pipeline():
             for name in sorted({*noted, *gone}):

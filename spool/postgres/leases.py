@@ -275,7 +275,9 @@ class PostgresLeases:
         await look
 
     def _end_in_time(self) -> None:
-        """With its session: in the same one, what was cut off while it was sent would stay in hand."""
+        """
+        End the session in time: in the same session, deliveries cut off while being sent would stay taken.
+        """
         if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
             self._begin_anew()
 

@@ -124,7 +124,7 @@ class PostgresHeard:
         )
 
     async def forget(self, before: float) -> int:
-        """Without asking for a standby: what comes back is forgotten again."""
+        """Forget reporters without asking for a standby: if they come back they are forgotten again."""
         return await self._database.transaction(
             lambda connection: connection.execute(self._database.sql(_FORGET_HEARD), (before,)).rowcount
         )

@@ -95,7 +95,7 @@ async def open_spool(
         return write
 
     async def trim(now: float) -> bool:
-        """Some totals of streams that have had their time."""
+        """Remove some settled totals of streams, if their time is over."""
 
         def settled(connection: Connection) -> streams.SettledTotals | None:
             first = oldest(database, connection, UNIT_COST)

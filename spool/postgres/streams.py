@@ -177,7 +177,7 @@ def settled_totals(
     oldest_at: float | None,
 ) -> SettledTotals | None:
     """
-    Some of the oldest totals that may go; None when none may.
+    Return some of the oldest totals that may go; None if there are none.
 
     A total may go when no operation on it is in the log any more, so that nothing that is still to be sent is
     about it: once it is older than `stream_retention`, or when its key has nearly what it may hold.

@@ -133,6 +133,6 @@ class Changes:
         return not self._store.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
 
     async def close(self) -> None:
-        """After the changes that are running."""
+        """Close the store after the running changes."""
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._store.close()

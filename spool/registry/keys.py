@@ -85,7 +85,7 @@ class Key:
 
     @property
     def overlap_ends_at(self) -> float | None:
-        """Until when the secret before the last rotation still opens."""
+        """Return the time until which the secret before the last rotation opens; None without one."""
         return max((secret.ends_at for secret in self.secrets if secret.ends_at is not None), default=None)
 
 

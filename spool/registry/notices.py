@@ -199,6 +199,6 @@ def read_notification(document: Mapping[str, Any]) -> Notification:
 
 
 def _line(text: str, most: int) -> str:
-    """One printable line: a line break in a name would begin a new header of an e-mail."""
+    """Make one printable line of a text: a line break in a name would begin a new header of an e-mail."""
     text = "".join(mark if mark.isprintable() else " " for mark in text).strip()
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -122,7 +122,7 @@ class SqlBillingDrops:
         await self._remove_each(_OF_CONNECTION, connection=connection)
 
     async def trim(self, before: str) -> int:
-        """One month of one connection in each transaction, so that no commit waits long."""
+        """Remove months, one of a connection in each transaction, so that no commit waits long."""
         return await self._remove_each(_OLD, before=before)
 
     async def _remove_each(self, months: str, **values: object) -> int:

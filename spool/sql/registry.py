@@ -276,7 +276,9 @@ class SqlRegistryRows:
         """A key is about to change. `shuts`: no secret of it opens any more."""
 
     def _check_actor(self, actor: Actor) -> None:
-        """Somebody asked for what changes: KeyEnded if the key under which that was sent has ended."""
+        """
+        Raise KeyEnded if the change was sent under a key that has ended; a single process has no need to ask.
+        """
 
     def _wrote(self) -> None:
         """A row of some table is about to change."""

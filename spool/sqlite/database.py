@@ -335,7 +335,7 @@ def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """On the thread of the connection that reads: what is asked of it waits behind commits."""
+    """Connect on the reading thread, at a low priority: questions wait behind commits."""
     lower_priority()
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     connection.execute("PRAGMA busy_timeout = 5000")

@@ -66,7 +66,7 @@ class SqliteDevices:
         return {}
 
     async def outlast_commits(self) -> None:
-        """Nobody else keeps anything."""
+        """Do nothing: no other process writes."""
 
     async def ended(self, wanted: DeviceWrite) -> Expectations:
         return NO_EXPECTATIONS

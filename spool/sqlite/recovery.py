@@ -126,7 +126,10 @@ def _keep_log(path: Path, kept_log: Path) -> None:
 
 
 def _forget_log(kept_log: Path) -> None:
-    """For good: a copy that came back after a power cut would tell of commits that the file has outgrown."""
+    """
+    Delete the copy of the log for good: after a power cut it would come back with commits that the file has
+    outgrown.
+    """
     if kept_log.exists():
         kept_log.unlink()
         flush_directory(kept_log.parent)

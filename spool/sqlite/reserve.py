@@ -58,7 +58,8 @@ class Reserve:
 
     def give_up_when_full(self) -> None:
         """
-        At a start: SQLite cannot even read without space for the files that it keeps beside the database.
+        Give up the reserve at a start on a full disk: SQLite needs space for the files beside the database,
+        even to read.
         """
         for name in (FILE, START_FILE):
             if fullness.is_full(self._directory):

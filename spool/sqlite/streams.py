@@ -70,7 +70,7 @@ def trim(connection: sqlite3.Connection, *, now: float, settings: SpoolSettings)
 
 
 def _begin_after(connection: sqlite3.Connection, start_time: int) -> None:
-    """From now on totals that start at `start_time` or before are taken for parts of longer histories."""
+    """Treat totals that start at `start_time` or before as parts of longer histories from now on."""
     row = connection.execute(queries.FACT, (SINCE,)).fetchone()
     since = max(float(row[0]) if row else 0.0, start_time / NS + 1)
     connection.execute(queries.KEEP_FACT, (SINCE, repr(since).encode()))

@@ -44,7 +44,7 @@ def total(amounts: Iterable[Decimal]) -> Decimal:
 
 
 def summed(rows: Iterable[StatementRow]) -> list[StatementRow]:
-    """One row for each cell, in a fixed order; cells of nothing are left out."""
+    """Sum rows to one for each cell, in a fixed order; cells of 0 are left out."""
     amounts: dict[tuple[Any, ...], Decimal] = {}
     for row in rows:
         cell = tuple(getattr(row, name) for name in _CELL)

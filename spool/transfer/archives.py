@@ -235,6 +235,6 @@ def _table_of(member: str) -> str:
 
 @contextmanager
 def _open_archive(archive: Path) -> Iterator[ArchiveTables]:
-    """One that was checked."""
+    """Open an archive that was checked."""
     with zipfile.ZipFile(archive) as opened:
         yield ArchiveTables(opened)

@@ -129,7 +129,7 @@ def unpack(backup: Path, manifest: Manifest, directory: Path) -> Path:
 
 
 def put_in_place(draft: Path, directory: Path) -> None:
-    """From here on it is there, whole."""
+    """Put a complete copy in its place, durably."""
     for place in (draft, *filter(Path.is_dir, draft.iterdir())):
         flush_directory(place)
     draft.rename(directory)

@@ -20,7 +20,7 @@ Progress = Callable[[str, int], None]
 
 
 def no_progress(what: str, rows: int) -> None:
-    """For whoever is not interested."""
+    """Ignore the progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class KeptTables(Protocol):
         ...
 
     def contents(self) -> Iterator[KeptContent]:
-        """One after the other: each is read before the next is asked for."""
+        """Yield the contents one by one: each is read before the next is asked for."""
         ...
 
 

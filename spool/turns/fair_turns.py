@@ -210,7 +210,7 @@ class FairTurns:
             del self._waiting[party.name]
 
     def _look_again(self) -> None:
-        """In the next pass of the event loop there is time again."""
+        """Plan the next look for the next pass of the event loop, in which there is time again."""
         if not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self._next)

@@ -44,7 +44,7 @@ class KeptEvent:
 
     @property
     def at(self) -> int:
-        """When it happened, in nanoseconds; if it does not say so, when it came."""
+        """Return the time of the event in nanoseconds; the time of its arrival if it states none."""
         start = self.event.start_time
         return int(self.kept.committed_at * NS) if start is None else start
 

@@ -181,7 +181,7 @@ async def type_rows(registry: Registry) -> MemoryRows[ShownType]:
 
 
 def dimension_rows(kept: Iterable[Recommendation], dimensions: Sequence[str]) -> MemoryRows[ShownDimension]:
-    """With the values that open recommendations have."""
+    """List the dimensions with the values that open recommendations have."""
     found = [each.saving.dimensions for each in kept if each.is_open]
     values = {
         name: sorted({value for each in found for value in each.get(name, ())})

@@ -181,7 +181,7 @@ class ProviderSignIns:
                 await self._end(session)
 
     async def _end(self, session: Session) -> None:
-        """Once, whoever else finds the same at this moment."""
+        """End a session once, also if others find the same at this moment."""
         await self._operators.end_sessions_where(lambda one: one.digest == session.digest, actor=self._actor)
 
     async def _may_go_on(self, session: Session, checked: _Checked) -> bool:

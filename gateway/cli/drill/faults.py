@@ -100,7 +100,9 @@ def kills(site: DrillSite) -> DrillResult:
 
 
 def power_cut(site: DrillSite) -> DrillResult:
-    """Under load, on a file system of its own; recovery is from the start of the next process."""
+    """
+    Cut the power under load, on a file system of its own; recovery counts from the start of the next process.
+    """
     try:
         disk = CutDisk(site.scratch)
     except NoPowerCut as error:
@@ -137,7 +139,7 @@ def _cut(site: DrillSite, disk: CutDisk) -> DrillResult:
 
 
 def full_disk(site: DrillSite) -> DrillResult:
-    """No file of the server may grow, so every write to the log fails as on a full disk."""
+    """Bound the server's files at their size, so that every write to the log fails as on a full disk."""
     before, refused = set(site.traffic.acknowledged), site.traffic.refused
     if not hasattr(resource, "prlimit"):
         return DrillResult(
@@ -171,7 +173,7 @@ def outage(site: DrillSite) -> DrillResult:
 
 
 def poison(site: DrillSite) -> DrillResult:
-    """One record that the destination refuses for good among others."""
+    """Send one record that the destination refuses for good among others."""
     before = set(site.traffic.acknowledged)
     calls = make(50)
     site.receiver.poison = calls.names[17]

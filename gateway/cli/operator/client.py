@@ -51,7 +51,7 @@ class OperatorClient:
     def request(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> dict[str, Any]:
-        """One call of the operator API. The command ends when it is refused or not answered."""
+        """Call the operator API once. The command ends if it is refused or not answered."""
         status, payload = self.answer(method, path, body=body, query=query)
         if status >= 400:
             refuse(status, payload)

@@ -89,7 +89,10 @@ def _show_json(row: Mapping[str, Any]) -> None:
 
 
 def _show_line(row: Mapping[str, Any]) -> None:
-    """When and from where, which model and for whom, then figures; what is unknown is a dash."""
+    """
+    Show one record in a line: when and from where, which model and for whom, then figures; unknown values are
+    a dash.
+    """
     model = row.get("response_model") or row.get("request_model") or row.get("model")
     what = model or row.get("event_type") or row.get("stream") or row.get("connection_id")
     who = [row.get(name) for name in ("team", "user")]

@@ -156,7 +156,7 @@ def looked_up(name: str) -> FileStatus:
 
 
 def unreadable(name: str, error: Exception) -> str:
-    """One line on why a file cannot be read, or not to its end."""
+    """Return one line on why a file cannot be read, or not to its end."""
     if isinstance(error, BadPayload):
         return f"{name}: {error.message}"
     return f"{getattr(error, 'filename', None) or name}: {getattr(error, 'strerror', None) or error}"

@@ -28,7 +28,7 @@ class OpenConnection(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """No request of it is in hand."""
+        """True if none of its requests is being handled."""
         ...
 
     def end(self) -> None:

@@ -41,7 +41,7 @@ class Certificate:
 
     @property
     def ends_at(self) -> float:
-        """When the certificate in use ends, in seconds since 1970; 0 if that cannot be read of it."""
+        """Return when the certificate in use ends, in seconds since 1970; 0 if it cannot be read."""
         from cryptography.x509 import load_pem_x509_certificate  # a start without TLS needs none of it
 
         try:

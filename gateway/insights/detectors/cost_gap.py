@@ -60,7 +60,7 @@ def _dearest(gap: _Gap) -> tuple[Decimal, str]:
 
 
 def _finding(source: str, gaps: Sequence[_Gap]) -> Finding:
-    """One for each source, whose table of prices is the cause; its models are rows."""
+    """Make one finding for a source, whose table of prices is the cause; its models are rows."""
     reported = sum((gap.reported for gap in gaps), Decimal(0))
     estimated = sum((gap.estimated for gap in gaps), Decimal(0))
     apart = sum((gap.apart for gap in gaps), Decimal(0))

@@ -66,7 +66,7 @@ def _start(call: Inference) -> int:
 
 
 def _model(call: Inference) -> str:
-    """Without the prefix that gateways put before it: `openai/gpt-4o` is `gpt-4o`."""
+    """Return the model without the prefix that gateways put before it: `openai/gpt-4o` is `gpt-4o`."""
     return (call.request_model or call.response_model or "").lower().rpartition("/")[2]
 
 

@@ -173,7 +173,7 @@ def _of_log_event(event: payload.Raw, index: int, unfolding: Unfolding, wrappers
 
 
 def calls(event: BedrockEvent) -> Iterable[Call]:
-    """One log record is one call; a control message holds nothing."""
+    """Read one log record as one call; a control message holds nothing."""
     record = Inference(
         id=b"",
         source=NAME,

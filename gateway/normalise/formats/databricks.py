@@ -76,7 +76,7 @@ def has_sign(members: Members) -> bool:
 
 
 def calls(event: DatabricksEvent) -> Iterable[Call]:
-    """One row is one call; rows of MCP services hold neither a model nor tokens, and so are none."""
+    """Read one row as one call; rows of MCP services name neither a model nor tokens and are no calls."""
     is_of_serving = text(event.databricks_request_id) is not None
     record = _of_serving(event) if is_of_serving else _of_gateway(event)
     fail_by_status(record, event.status_code)

@@ -50,7 +50,7 @@ def helicone_signed(secret: str, body: bytes, signature: str) -> bool:
 
 def calls(event: HeliconeEvent) -> Iterable[Call]:
     """
-    One object is one call; it has no time, no operation and no status.
+    Read one object as one call; it has no time, no operation and no status.
 
     Bodies that are too large for the webhook are cut, and then nothing but its id may be known.
     """

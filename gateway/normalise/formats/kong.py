@@ -89,7 +89,9 @@ class KongEvent(msgspec.Struct):
 
 
 def calls(event: KongEvent) -> Iterable[Call | BadValue]:
-    """One call a block that has both `meta` and `usage`; a bad one costs no other."""
+    """
+    Read one call from each block that has both `meta` and `usage`; a bad block does not affect the others.
+    """
     blocks = _blocks(payload.peek(event.ai))
     # Its objects out of JSON text, once for all blocks: there may be thousands.
     objects = {name: nested(getattr(event, name), KongObject) for name in _OBJECTS}

@@ -134,7 +134,7 @@ def has_sign(members: Members) -> bool:
 
 
 def calls(event: LiteLLMEvent) -> Iterable[Call]:
-    """One event or row is one call, or none."""
+    """Read one event or row as one call, or as none."""
     if event.id is None and event.request_id is not None:
         record, left_out = _of_row(event)
     elif isinstance(event.modelParameters, str) and isinstance(event.usage, str):
@@ -261,7 +261,10 @@ def _tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
 
 
 def _details(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
-    """From where the version that sent it keeps the usage object; the oldest have it in the answer alone."""
+    """
+    Read the usage object from the place where the sender's version has it; the oldest have it in the answer
+    alone.
+    """
     for usage in (meta.usage_object, meta.additional_usage_values, event.usage):
         if usage is None:
             continue

@@ -56,7 +56,7 @@ def has_sign(members: Members) -> bool:
 
 
 def calls(event: OpenRouterEvent) -> Iterable[Call]:
-    """One generation is one call, with its envelope or without."""
+    """Read one generation as one call, with its envelope or without."""
     stats = event.data if isinstance(event.data, OpenRouterStats) else event
     api_type = text(stats.api_type)
     record = Inference(
@@ -93,7 +93,10 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
 
 
 def _charged(stats: OpenRouterStats) -> str | None:
-    """With a key of the customer's own the provider charges, and OpenRouter's total is at most its fee."""
+    """
+    Return the charged dollars. With the customer's own key the provider charges, and OpenRouter's total is at
+    most its fee.
+    """
     total = money(stats.total_cost, "total_cost")
     upstream = money(stats.upstream_inference_cost, "upstream_inference_cost")
     return upstream if is_true(stats.is_byok) and upstream is not None else total

@@ -141,8 +141,8 @@ def has_sign(members: Members) -> bool:
 
 def calls(event: PortkeyEvent) -> Iterable[Call]:
     """
-    One row, line, file or hook is one call. A line may hold what a file has; a file without bodies has its
-    row.
+    Read one row, line, file or hook as one call. A line may hold what a file has; a file without bodies has
+    its row.
 
     A hook that runs before the request has no answer yet, and is none.
     """

@@ -66,7 +66,7 @@ class VertexEvent(msgspec.Struct):
 
 
 def calls(event: VertexEvent) -> Iterable[Call]:
-    """One row is one call."""
+    """Read one row as one call."""
     answered = nested(event.full_response, VertexAnswer)
     record = Inference(
         id=b"",
@@ -112,7 +112,7 @@ def _as_written(raw: msgspec.Raw) -> str | None:
 
 
 def _short(model: str) -> str:
-    """Without the `publishers/google/models/` of a resource's name."""
+    """Remove the `publishers/google/models/` of a resource's name."""
     return ("/" + model).rpartition("/models/")[2].removeprefix("/")
 
 

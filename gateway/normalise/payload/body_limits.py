@@ -23,7 +23,7 @@ Hold = Callable[[int], None]  # takes memory for so many bytes beside the body; 
 
 
 def unbounded(_: int) -> None:
-    """Nobody else shares the memory."""
+    """Accept any size: the memory is not shared."""
 
 
 class SliceClock:
@@ -56,11 +56,17 @@ class Allowance:
         self._began: float | None = None  # when the running slice was first asked about
 
     def again(self) -> Allowance:
-        """For one more walk over the same body: its items are counted anew, and are held already."""
+        """
+        Make an allowance for one more walk over the same body: its items are counted anew, and their memory
+        is held already.
+        """
         return Allowance(self.max_items)
 
     def ahead(self) -> Allowance:
-        """For a walk ahead of the reading, from here on: its items are counted for the bound alone."""
+        """
+        Make an allowance for a walk ahead of the reading, from here on: its items are counted for the bound
+        alone.
+        """
         walk = self.again()
         walk._items = self._items
         return walk

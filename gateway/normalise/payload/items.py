@@ -66,7 +66,7 @@ def check_containers(body: bytes, most: int) -> None:
 
 
 def unmarked(body: bytes) -> bytes:
-    """Without the byte order mark that Windows puts before a text."""
+    """Remove the byte order mark that Windows puts before a text."""
     return body.removeprefix(_BOM)
 
 
@@ -120,7 +120,7 @@ def first_sign(raw: Raw) -> bytes:
 
 
 def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
-    """One item, typed; cleaned when it needs it. Raises one of UNREADABLE."""
+    """Decode one item to its type, and clean it if needed. Raises one of UNREADABLE."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError:

@@ -61,7 +61,7 @@ def decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
 
 
 def decoded(raw: Raw, type: type[Struct]) -> Struct:
-    """One object of any size. Raises one of UNREADABLE."""
+    """Decode one object of any size. Raises one of UNREADABLE."""
     found: Struct = decode(raw if len(raw) < LARGE else slim(raw, type), decoder(type))
     return found
 

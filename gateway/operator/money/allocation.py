@@ -44,7 +44,10 @@ async def list_versions(request: OperatorRequest[MoneyServices, None]) -> Result
 
 
 async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
-    """With its text. `namespace` is whose definition it is of, by default the default one's."""
+    """
+    Show a version with its text. `namespace` is the one that the definition belongs to, by default the
+    default one.
+    """
     namespace = request.http.query.get("namespace", DEFAULT)
     version = find_version(request.services, namespace, request.word("version"))
     return {"version": await with_text(request.services, version)}

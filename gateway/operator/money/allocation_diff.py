@@ -36,7 +36,8 @@ class DefinitionDraft(RequestBody):
 
 async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraft]) -> Result:
     """
-    Everything closed by now: the ledger catches up first. Nothing is kept or published.
+    Compare a draft with the definition in force over all records closed by now: the ledger catches up first.
+    Nothing is stored or published.
 
     Elements of a dimension add up to `total`, before and after: of too many the last is OTHER, of those that
     cost least. `border` says since when there is something to look at.

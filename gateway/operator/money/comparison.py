@@ -25,7 +25,7 @@ ONCE = ("from", "to", "range", "view", "tz", "against", "top", *PAGING)
 
 async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
-    Everything closed by now, beside another time: the ledger catches up first.
+    Compare the costs of two spans over all records closed by now: the ledger catches up first.
 
     `rows` add up to `total`, and the parts of each to its change, to the last digit. `whole_since` is given
     where sums may lack records that were gone before they were counted.

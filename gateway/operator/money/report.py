@@ -200,7 +200,9 @@ async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence
 def times(
     given: Mapping[str, str], now: float, *, default: str = "mtd"
 ) -> tuple[datetime, datetime, ZoneInfo]:
-    """When the span of the parameters ONE_SPAN begins and ends, and its zone. Invalid for a wrong one."""
+    """
+    Return the begin, the end and the zone of the span in the parameters ONE_SPAN. Invalid for a wrong one.
+    """
     zone = _zone(given.get("tz", "UTC"))
     if "range" in given and ("from" in given or "to" in given):
         raise Invalid("range says when it begins and ends; leave from and to out")
@@ -265,7 +267,7 @@ async def _largest(ledger: SlicedLedger, question: _Question, top: int) -> froze
 def _answer(
     question: _Question, now: Sequence[CostRow], before: Sequence[CostRow], most: int | None
 ) -> _Answer:
-    """With `most`, a report of more rows shows its largest groups alone, and the others as one."""
+    """Make the answer. With `most`, a longer report shows its largest groups, and the others as one."""
     epoch = datetime.fromtimestamp(0, UTC)
     total = combined(now, start=epoch, group=())
     was = None if question.previous is None else combined(before, start=epoch, group=())

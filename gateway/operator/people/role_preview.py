@@ -58,7 +58,7 @@ class RoleToPreview(RequestBody):
 
 
 async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Result:
-    """Nothing is kept. The costs are those of the last 30 days."""
+    """Preview a role and store nothing. The costs are those of the last 30 days."""
     given = request.body
     if given.person is None and given.role is None and not given.groups:
         raise Invalid("name a person, groups or a draft of a role")

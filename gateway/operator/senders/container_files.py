@@ -22,7 +22,7 @@ class Discard(RequestBody):
 
 
 def shown_file(file: ContainerFile) -> dict[str, object]:
-    """Without its bytes and without an address to which they could be sent."""
+    """Show a file without its bytes and without an address to which they could be sent."""
     return {
         "id": file.id,
         "kind": file.kind,

@@ -153,12 +153,15 @@ class Following:
         self._lock = Lock()
 
     def learn(self, rows: Sequence[CommitRow], *, in_runs_in_part: bool) -> None:
-        """At a start: rows with ids that are in no stored run, or, for the first of them, only in part."""
+        """
+        Take in, at a start, the rows with ids that are in no stored run; the first row's may be in one in
+        part.
+        """
         for place, row in enumerate(rows):
             self._learn(row, known_in_runs=in_runs_in_part and place == 0)
 
     def begin(self, rows: Iterable[CommitRow]) -> None:
-        """At a start: the rows with open records and the newest of all."""
+        """Take in, at a start, the rows with open records and the newest of all."""
         for row in rows:
             self._note(row)
 
@@ -222,7 +225,7 @@ class Following:
         return before if now < before <= now + SOONER_S else now
 
     def closes_at(self) -> float | None:
-        """When the oldest open record closes."""
+        """Return the time at which the oldest open record closes."""
         with self._lock:
             return self._open[0].at + self._hold_s if self._open else None
 

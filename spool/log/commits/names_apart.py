@@ -38,7 +38,7 @@ def pack_names(at: float, names: Iterable[tuple[int, int, int]]) -> bytes:
 
 
 def unpack_names(data: bytes) -> tuple[float, NewIds]:
-    """When they were committed, and what they are; ValueError when the bytes changed."""
+    """Return the time of their commit and the names; ValueError if the bytes changed."""
     try:
         names = _names.decode(data)
     except msgspec.MsgspecError as error:

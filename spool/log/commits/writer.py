@@ -109,7 +109,7 @@ class GroupWriter:
 
     @property
     def died(self) -> bool:
-        """It ended by something else than `close`."""
+        """True if the task ended by anything but `close`."""
         return self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
 
     @property

@@ -117,7 +117,7 @@ def raws(packed: bytes) -> list[msgspec.Raw]:
 
 
 def record(raw: msgspec.Raw) -> Record:
-    """One record of `raws`."""
+    """Decode one record of `raws`."""
     try:
         found: Record = _record.decode(raw)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:

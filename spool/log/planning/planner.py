@@ -211,7 +211,7 @@ class _Work:
                 self._known.remember(record, identity, place, hour, near)
 
     def _repeat(self) -> None:
-        """Everything in it is here."""
+        """Count every record of the submission as a duplicate."""
         self._terms.duplicates += len(self._submission.records)
         for source, n in Counter(map(_source, self._submission.records)).items():
             self._plan.observed[self._terms.topic, books.DUPLICATES, source] += n

@@ -19,7 +19,9 @@ class Barrier:
         self._next: asyncio.Task[None] | None = None
 
     async def wait(self) -> None:
-        """For what was committed before this call; the error of the wait if it is not confirmed."""
+        """
+        Wait until all commits before this call are confirmed; raise the error of the wait if they are not.
+        """
         if self._next is None:
             self._next = asyncio.create_task(self._run(self._running), name="barrier")
             self._next.add_done_callback(_heard)

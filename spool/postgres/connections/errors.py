@@ -51,8 +51,8 @@ def translated(error: psycopg.Error) -> Exception:
 
 def said(error: psycopg.Error) -> str:
     """
-    One line of what the server or libpq said, without the statement and its values. Of several hosts that
-    cannot be reached, what each of them said.
+    Return one line of the error of the server or libpq, without the statement and its values. If several
+    hosts cannot be reached, it has the error of each.
     """
     lines = str(error).splitlines() or [""]
     hosts = [line.removeprefix("- ") for line in lines if line.startswith("- host: ")]

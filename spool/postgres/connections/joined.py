@@ -46,7 +46,7 @@ class JoinedTransaction:
 
     @contextmanager
     def begun(self, *, needs_standby: bool = False) -> Iterator[None]:
-        """Once, at first. `needs_standby` as in `committed`."""
+        """Begin the transaction; use it once, at first. `needs_standby` as in `committed`."""
         with self.connection.begun():
             asked = self.connection.execute(STANDBY_STATE) if needs_standby else None
             yield
@@ -55,9 +55,9 @@ class JoinedTransaction:
     @contextmanager
     def committed(self, *, in_two_steps: bool = False, needs_standby: bool = False) -> Iterator[None]:
         """
-        Once, at last; without it nothing is kept. Its errors are those of `Lane.transaction`.
-        `needs_standby`, if it was begun so: there is `doubt` unless a standby is known to have it, whatever
-        the server was told to wait for.
+        Commit the transaction; use it once, at last. Without it nothing is stored. Its errors are those of
+        `Lane.transaction`. With `needs_standby`, if it was begun so, there is `doubt` unless a standby is
+        known to have the commit, whatever the server was told to wait for.
 
         In two steps all locks are free, and others see what was written, before the standby has confirmed it.
         Then a transaction that changes nothing waits for that: the standby takes everything in the order in
@@ -108,13 +108,14 @@ class JoinedTransaction:
         self._judge(standby_state(before), behind, barrier)
 
     def check_standby(self) -> None:
-        """After `begun`: SpoolUnavailable if a commit would wait for no standby, though it has to."""
+        """Raise SpoolUnavailable after `begun` if a commit would wait for no standby, though it has to."""
         if self._before is not None and not self._before.names:
             raise refused()
 
     def _send_barrier(self) -> Answer:
         """
-        In a transaction of its own and in the same Sync: no pooler lends the session to others in between.
+        Send a barrier in its own transaction and in the same Sync: no pooler lends the session to others in
+        between.
         """
         self.connection.execute(READ_COMMITTED)
         barrier = self.connection.execute(BARRIER)

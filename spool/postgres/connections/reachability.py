@@ -35,7 +35,7 @@ class Reachability:
 
     def noticed_answer(self) -> None:
         """
-        It was one connection that was silent, or the server is back: what takes long has its whole time
+        Note an answer: only one connection was silent, or the server is back. Long work has its whole time
         again.
         """
         self._silent_until = -math.inf

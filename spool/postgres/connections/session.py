@@ -164,7 +164,7 @@ class ServerSession:
         self.connection.cancel_safe(timeout=3.0)
 
     def break_off(self) -> None:
-        """From another thread: what waits for the server's answer hears that the connection is lost."""
+        """Break the connection off from another thread; the statement that waits for an answer fails."""
         with self._lock, suppress(OSError):  # closed by either side meanwhile
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -407,8 +407,8 @@ class PostgresDeliveries(SentDeliveries):
 
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         """
-        Without asking for a standby: see above. What is sent next has it all confirmed, as it is written
-        behind.
+        Settle a delivery without asking for a standby: see above. The next send confirms it all, as it is
+        written behind.
         """
         session, in_hand = self._session(), self._in_hand[delivery.route]
         where = {"id": delivery.id, "state": OPEN}

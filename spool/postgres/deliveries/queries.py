@@ -277,7 +277,7 @@ def change(
     letter: bool,
 ) -> str:
     """
-    One statement for everything that a change does, or nothing of it.
+    Make one statement that carries out a whole change, or nothing of it.
 
     Its conditions: the deliveries that it was made from are in the state, and under the fence, in which they
     were read; a dead letter that goes is there; numbers are cut from where they were read, and with

@@ -99,7 +99,7 @@ class DeliveryRows(NamedTuple):
         is_closed: bool = False,
     ) -> list[StoredDelivery] | None:
         """
-        Everything that a change does, in one statement; returns the added deliveries with their ids.
+        Carry out a change in one statement; return the added deliveries with their ids.
 
         None, and nothing was done, when what it was made from has changed: the deliveries of `basis`, a dead
         letter, where `cut_from` was cut to, or, with `is_closed`, that all of it is closed. What is `sending`

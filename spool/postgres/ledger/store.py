@@ -22,8 +22,8 @@ class PostgresLedger:
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         """
-        Without asking for a standby: sums and how far they reach are lost together, and are counted again
-        from the log.
+        Change sums without asking for a standby: sums and how far they reach are lost together, and are
+        counted again from the log.
         """
 
         def within(connection: Connection) -> T:

@@ -33,7 +33,7 @@ Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, i
 
 
 def nothing_moves(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
-    """With a log that stands for itself."""
+    """Move nothing: a log without other tables."""
     return lambda plan: None
 
 

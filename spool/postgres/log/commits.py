@@ -71,7 +71,7 @@ class GroupCommits:
 
     async def prove(self) -> None:
         """
-        At a start: know that what was read outlives the machine. While no standby answers, that is not known
+        Confirm at a start that the rows read outlive the machine. While no standby answers, that is not known
         yet.
         """
         async with self._memory.turn:
@@ -147,7 +147,7 @@ class GroupCommits:
         return kept.answers
 
     async def _confirm(self, error: TooMuchUnconfirmed) -> None:
-        """Nothing is known of it, or the standby is gone."""
+        """Try to confirm a commit of which too much is unconfirmed; raise the error if no standby answers."""
         try:
             await self._memory.confirm_within(error.commit, needs_standby=self._writer.needs_standby)
         except SpoolUnavailable as away:

@@ -103,7 +103,7 @@ def oldest(database: Database, connection: Connection, topic: str) -> int:
 
 
 def committed_at(database: Database, connection: Connection, topic: str, number: int) -> float | None:
-    """When a record was committed; None when it is gone or not there yet."""
+    """Return the time of a record's commit; None if it is gone or not there yet."""
     where = {"topic": code(topic), "number": number}
     row = connection.execute(database.sql(queries.COMMITTED_AT), where).fetchone()
     return row[0] if row else None

@@ -21,13 +21,13 @@ class PostgresHorizon:
         self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
     def begin(self, following: Following) -> None:
-        """Everything was read: what was answered before counts no more, and readers that wait look again."""
+        """Begin with newly read commits: earlier answers count no more, and waiting readers look again."""
         self._following = following
         self._shown = {}
         self._readers.wake()
 
     def moved(self) -> None:
-        """There are new commits: readers that had nothing open to wait for look again."""
+        """Wake, after new commits, the readers that had nothing open to wait for."""
         self._readers.wake_resting()
 
     def closed_below(self, topic: str) -> int:

@@ -184,7 +184,7 @@ class PostgresLog:
         )
 
     def add_reader(self, reader: Reader) -> None:
-        """Before anything is read: retention keeps what a reader needs."""
+        """Add a reader before anything is read: retention keeps the entries that it needs."""
         self.readers.append(reader)
 
     # -- appending -------------------------------------------------------------------------------------------
@@ -334,7 +334,10 @@ class PostgresLog:
         return verified
 
     async def _set_damaged_aside(self) -> None:
-        """Before retention carries damaged rows forward: what their commits kept is known by the numbers."""
+        """
+        Set damaged terms aside before retention carries damaged rows forward: the numbers show what their
+        commits stored.
+        """
         found = await self._database.snapshot(partial(border, self._database, routes=self._routes))
         counted = await recount_commits(self._database, found)
         counted.sums.update(found.kept)
@@ -398,7 +401,7 @@ class PostgresLog:
         return await self._upkeep.retain()
 
     def settled(self) -> None:
-        """Nothing follows a settlement here."""
+        """Do nothing: nothing follows a settlement here."""
 
     async def close(self) -> None:
         """Commit what waits. What is in memory alone is in the commit rows too."""

@@ -76,7 +76,7 @@ class PostgresRetention:
 
     async def run(self, now: float, limits: Callable[[], Mapping[str, int]]) -> int:
         """
-        Everything that may go; returns the entries removed.
+        Remove all that may go; return the number of entries removed.
 
         Entries go by age. While room is short whole periods go before their time, the oldest first.
         """
@@ -229,7 +229,7 @@ class PostgresRetention:
     def _remove(
         self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None
     ) -> None:
-        """Everything below a number is removed from now on."""
+        """Remove everything below a number."""
         first = oldest(self._database, connection, topic)
         mark = {"topic": code(topic), "number": number, "entries": entries, "before": first}
         if connection.execute(self._database.sql(queries.REMOVED), mark).rowcount != 1:

@@ -122,7 +122,8 @@ def write(
     node: UUID,
 ) -> CommitRow:
     """
-    Everything that a commit holds but what moves with it elsewhere; returns its row. Inside a pipeline.
+    Write the rows of a commit, without what moves with it in other tables, and return its row. Inside a
+    pipeline.
 
     `closed` None: everything is closed at once.
     """
@@ -211,7 +212,7 @@ def _write_series(database: Database, connection: Connection, plan: Plan) -> Non
 
 
 def read_commit(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
-    """When it was and its terms; None when it was carried forward."""
+    """Return the time and terms of a commit; None if it was carried forward."""
     row = connection.execute(database.sql(queries.COMMIT), {"id": commit}, binary=True).fetchone()
     return (row[0], books.checked_terms(row[2], row[1])) if row else None
 

@@ -28,7 +28,7 @@ Trim = Callable[[float], Awaitable[bool]]
 
 
 async def nothing_to_trim(now: float) -> bool:
-    """With a log that stands for itself."""
+    """Trim nothing: a log without other tables."""
     return False
 
 

@@ -68,7 +68,7 @@ class Follower:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def look(self) -> None:
-        """One look at what was changed; SpoolError when it cannot be read."""
+        """Read the changes of other processes once; SpoolError if they cannot be read."""
         news = await self._shared.registry.follow()
         devices, owed = news.ids(DEVICES), self._devices
         self._devices = None if devices is None or owed is None else owed | set(devices)

@@ -94,7 +94,7 @@ class PostgresRegistry:
         await self._barrier.wait()
 
     async def outlast_commits(self) -> None:
-        """On one connection, whoever asks: a wait that begins later is for all who ask before it."""
+        """Wait on one connection for all callers: a wait that begins later serves all that ask before it."""
         wanted = self._waits + 1
         async with self._outlasting:
             if self._outlasted < wanted:
@@ -117,10 +117,10 @@ class PostgresRegistry:
         return news
 
     async def close(self) -> None:
-        """Nothing: the database is closed by whoever opened it."""
+        """Do nothing: the database is closed by whoever opened it."""
 
     def _news(self, connection: Connection, since: int | None) -> tuple[RegistryNews, set[int], float | None]:
-        """With the numbers that are told by it, and the time of the newest."""
+        """Return the news, the sequence numbers of our own changes in it, and the time of the newest."""
         sql = self._database.sql
         [[seq, at, told_at]] = connection.execute(sql(_SEQ), (since,)).fetchall()
         if since is None:

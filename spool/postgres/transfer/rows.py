@@ -43,7 +43,7 @@ def commit_row(
     size: int,
     token: int,
 ) -> dict[str, Any]:
-    """With its token: by that the node that made it knows it again."""
+    """Make a commit row with its token, by which the node that made the commit recognises it."""
     return {
         "id": id,
         "token": token,

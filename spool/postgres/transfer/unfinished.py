@@ -42,7 +42,7 @@ async def check_finished(database: Database) -> None:
 
 async def finish(database: Database, *, progress: Progress) -> None:
     """
-    From here on it counts, and is where the durability wants it.
+    Make the copy valid, with the durability that is configured.
 
     An answer that was lost is asked for again: a mark that has gone already goes once more. SpoolUnavailable
     where it cannot be known whether it counts.

@@ -105,7 +105,7 @@ class BudgetTable(DocumentTable[SpendBudget]):
         return await self._edit(id, edit, check=_check_place, version=version, actor=actor)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """With its alerts. Its insight is closed by the next evaluation."""
+        """Delete a budget with its alerts. Its insight is closed by the next evaluation."""
         await self._remove(id, check=_delete_alerts, actor=actor)
 
     async def keep(self, judge: Callable[[Kept], Judged]) -> Judged:

@@ -198,7 +198,7 @@ class DocumentTable(Generic[Row]):
         return row
 
     def _shown(self, row: Row, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """For the audit list: what was stated of it, or these fields alone."""
+        """Return a row's stated fields, or these alone, for the audit list."""
         body = stored(row)
         return {name: body[name] for name in (names_of(self.draft) if names is None else names)}
 

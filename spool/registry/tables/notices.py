@@ -119,7 +119,7 @@ class NoticeTable:
         return await self._changes.change(work)
 
     async def waiting(self) -> list[Notification]:
-        """In the order in which they were added, of each channel."""
+        """Return the waiting notices of each channel, in the order in which they were added."""
         return await self._changes.read(_reader(_WAITING))
 
     async def confirm(self) -> None:

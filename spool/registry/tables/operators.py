@@ -293,7 +293,8 @@ class OperatorTable:
 
     async def checked_until(self) -> Mapping[bytes, float]:
         """
-        Until when a process has taken it upon itself to ask a provider about each session, by its digest.
+        Return for each session, by its digest, the time until which a process has undertaken to ask its
+        provider.
         """
         kept = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in kept.items()}

@@ -120,7 +120,7 @@ class _Recovery:
     async def _bring(
         self, topic: str, begin: int, end: int, done: list[ranges.Range], key: bytes, *, is_own: bool
     ) -> list[ranges.Range]:
-        """One commit; returns the numbers that are in the log now."""
+        """Bring some records in one commit; return the numbers that are in the log now."""
         there = set(_numbers(ranges.clipped(done, (begin, end))))
         if is_own:
             there |= set(dict(await self._records(self._spool.database, topic, begin, end)))

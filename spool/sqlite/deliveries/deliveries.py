@@ -278,7 +278,7 @@ class SqliteDeliveries(SentDeliveries):
     # -- the parts -------------------------------------------------------------------------------------------
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """One transaction. SpoolUnavailable where the file cannot be written now."""
+        """Write in one transaction. SpoolUnavailable if the file cannot be written now."""
         try:
             result = await self._database.transaction(work)
             self.version += 1

@@ -139,9 +139,7 @@ def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:
 
 
 def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDelivery]:
-    """
-    Everything that a change does, in the caller's transaction; returns the added deliveries with their ids.
-    """
+    """Carry out a change in the caller's transaction; return the added deliveries with their ids."""
     for removed in change.removed:
         connection.execute(queries.REMOVE, (removed,))
     if change.changed is not None:

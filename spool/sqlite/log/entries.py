@@ -80,7 +80,7 @@ def read_record(
     connection: sqlite3.Connection, topic: str, number: int, cache: EntryCache, last_rows: dict[str, EntryRow]
 ) -> Record | None:
     """
-    One record with its amendment, closed or open; None when it is gone or damaged.
+    Read one record with its amendment, closed or open; None if it is gone or damaged.
 
     `last_rows` holds, by topic, the entry that the caller's transaction read last: repeats of a request are
     beside each other.

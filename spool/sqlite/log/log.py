@@ -131,7 +131,10 @@ class SqliteLog:
         return store.next_numbers(connection), newest
 
     def add_reader(self, reader: Reader) -> None:
-        """Before anything is read: retention keeps what a reader needs, and what it has read is closed."""
+        """
+        Add a reader before anything is read: retention keeps the entries that it needs, and the entries that
+        it has read are closed.
+        """
         self.readers.append(reader)
         for topic in TOPICS:
             self._horizon.close(topic, min(reader(topic) or 1, self._planner.next_numbers.get(topic, 1)))
@@ -165,7 +168,7 @@ class SqliteLog:
                 return answers
 
     async def _keep(self, group: Sequence[Submission]) -> Sequence[Answer]:
-        """One transaction; only after it the memory is updated."""
+        """Store a group in one transaction, and update memory only after it."""
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
         now = self._clock.now()
@@ -194,7 +197,8 @@ class SqliteLog:
         now: float,
     ) -> tuple[Plan, Sequence[Answer]]:
         """
-        On the connection's thread: plan and write in one transaction. What can fail is done before its end.
+        Plan and write a group in one transaction, on the connection's thread. All that can fail is done
+        before its end.
         """
         if holds(connection, self._settings.max_bytes - self._wal_excess()):
             raise self._drain.spool_full()
@@ -222,7 +226,7 @@ class SqliteLog:
     # -- between commits -------------------------------------------------------------------------------------
 
     async def _between(self) -> bool:
-        """After every group, and every second while it returns True: recover from a failed commit."""
+        """Recover from a failed commit; runs after every group, and every second while it returns True."""
         if self._health.well:
             return False
         with suppress(SpoolError):  # the health has logged it, and this is tried again
@@ -409,7 +413,10 @@ class SqliteLog:
             return verified
 
     async def _set_damaged_aside(self) -> None:
-        """Before retention carries damaged rows forward: what their commits kept is known by the entries."""
+        """
+        Set damaged terms aside before retention carries damaged rows forward: the entries show what their
+        commits stored.
+        """
         found, kept = await self._database.transaction(
             lambda connection: (border(connection, self._routes), store.kept(connection))
         )

@@ -95,7 +95,8 @@ class Retention:
 
     async def run(self, now: float, limits: Callable[[], Mapping[str, int]], *, wanted: int = 0) -> int:
         """
-        Everything that may go; returns the entries removed. `wanted`: bytes to make room for, on a full disk.
+        Remove all that may go; return the number of entries removed. `wanted`: bytes to make room for, on a
+        full disk.
 
         Entries go by age, and before their time when the file is nearly full or bytes are wanted.
         """

@@ -74,8 +74,7 @@ class SqlitePlanReader:
 
 def write(connection: sqlite3.Connection, plan: Plan, number: int) -> int:
     """
-    Everything that a commit holds; returns the id of its row. `number`: of its new ids, see
-    `UnfoldedCommits`.
+    Write everything of a commit; return the id of its row. `number`: of its new ids, see `UnfoldedCommits`.
     """
     for topic, records in plan.records.items():
         _write_entries(connection, plan, topic, records)
@@ -162,7 +161,7 @@ def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def read_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
-    """When it was and its terms; None when it was carried forward."""
+    """Return the time and terms of a commit; None if it was carried forward."""
     row = connection.execute(queries.COMMIT, (commit,)).fetchone()
     return (row[0], books.checked_terms(row[2], row[1])) if row else None
 

@@ -55,7 +55,7 @@ class SqliteRegistry:
         return self._database.is_in_place()
 
     async def outlast_commits(self) -> None:
-        """Nobody else keeps anything."""
+        """Do nothing: no other process writes."""
 
     async def confirm(self) -> None:
         """Do nothing: every write of this engine was flushed before it returned."""

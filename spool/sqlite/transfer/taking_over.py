@@ -151,12 +151,12 @@ def _fill_table(
 
 
 def _value(value: object, kind: str) -> object:
-    """Some texts are bytes in another engine."""
+    """Decode bytes for a text column: some texts are bytes in another engine."""
     return value.decode() if kind == "TEXT" and isinstance(value, bytes) else value
 
 
 def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
-    """In a transaction of its own, so that no log grows to the size of all."""
+    """Write rows in their own transaction, so that no log grows to the size of all."""
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany(statement, rows)
     connection.execute("COMMIT")

@@ -34,7 +34,9 @@ def check_free(directory: Path) -> None:
 
 
 def begin(directory: Path) -> None:
-    """Nothing but the mark is in it then. The caller holds the lock of the directory."""
+    """
+    Empty the directory but for the mark of an unfinished copy. The caller holds the lock of the directory.
+    """
     check_free(directory)
     (directory / MARK).touch(mode=0o600)
     flush_directory(directory)
@@ -42,7 +44,7 @@ def begin(directory: Path) -> None:
 
 
 def finish(directory: Path) -> None:
-    """From here on it counts."""
+    """Make the copy valid by removing the mark."""
     flush_directory(directory)
     (directory / MARK).unlink()
     flush_directory(directory)

@@ -191,7 +191,7 @@ def text_of(file: Path) -> str:
 
 
 def asked(client: OperatorClient, method: str, path: str, body: object) -> dict[str, Any]:
-    """One call that takes a definition; the command ends with every fault of it, each with its place."""
+    """Make a call that takes a definition; the command ends with every fault of it, each with its place."""
     status, payload = asyncio.run(client.ask(method, path, body=body))
     if faults := payload.get("errors"):
         for fault in faults:

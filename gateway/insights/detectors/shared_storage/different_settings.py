@@ -44,7 +44,8 @@ def find(facts: Facts) -> Sequence[Finding]:
 
 def _differing(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
     """
-    Since when each setting differs between two gateways; one that a gateway does not have differs in nothing.
+    Return since when each setting differs between two gateways; a setting that one of them lacks does not
+    differ.
     """
     since: dict[str, float] = {}
     for one, other in combinations(nodes, 2):

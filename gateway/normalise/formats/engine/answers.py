@@ -18,7 +18,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answering:
     """
-    For a payload that was read and is on disk; `body` is as it arrived, inflated.
+    Answer a payload that was read and is on disk; `body` is as it arrived, inflated.
 
     A payload in which every item is malformed was not taken: it is refused with 400.
     """
@@ -41,7 +41,7 @@ def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answer
 def refusal_to(
     headers: Mapping[str, str], body: bytes, refusal: Refusal, *, now: float, format: str | None = None
 ) -> FormatAnswer:
-    """For a request that was refused as a whole. `format` is None before it is known."""
+    """Answer a request that was refused as a whole. `format` is None before it is known."""
     for one in FORMATS:
         own = one.refuse(headers, body, refusal, now) if one.refuse and format in (None, one.name) else None
         if own is not None:

@@ -205,7 +205,7 @@ class Merger:
         return list(of_sender.values())
 
     def restore(self, released: Released) -> None:
-        """They could not be made records: they stay the next to go."""
+        """Put back reports that could not become records: they are the next to go."""
         for key, report in reversed(released.reports.items()):
             self._set(key, report)
             self._waiting.move_to_end(key, last=False)
@@ -264,7 +264,7 @@ class Merger:
 
     def _remember(self, call: Call, sender: Sender, now: float, pending: PendingChange) -> None:
         """
-        From now on no report on this call is partial.
+        Remember a recorded call, so that no later report on it is partial.
 
         Its record is not on disk yet: until then reports on it carry the whole call, so that either may be
         kept first.
@@ -322,7 +322,7 @@ class Merger:
 
     def _merged(self, report: CallReport, merge: Merge) -> tuple[Generation, Identity | None, str | None]:
         """
-        With what was reported before; the identity is that of its record, if it is on record.
+        Merge a report with those before it; the identity is that of its record, if it is on record.
 
         The last is the device that an earlier report named, if this one names none.
         """

@@ -80,7 +80,7 @@ class PointReader:
         return iter(())
 
     def finish(self) -> None:
-        """No point waits for another."""
+        """Do nothing: no point waits for another."""
 
     def _ignore(self, point: Point) -> None:
         name = name_of(point)

@@ -116,7 +116,7 @@ def _fullness(tokens: Tokens) -> tuple[int, int]:
 
 
 def _fitting(tokens: Tokens, parts: dict[str, int]) -> Tokens:
-    """With these parts, unless they are more than the whole."""
+    """Add these parts to the counts, unless they are more than the whole."""
     found = tokens._replace(**parts) if parts else tokens
     cache = (found.cache_read or 0) + (found.cache_write or 0)
     fits = cache <= (found.input or 0) and (found.reasoning or 0) <= (found.output or 0)

@@ -97,6 +97,6 @@ def _row(row: Mapping[str, Any], by: str) -> dict[str, Any]:
 
 
 def _dollars(text: str) -> str:
-    """To a hundredth of a cent: a table must stay readable, and JSON has every digit."""
+    """Format dollars to a hundredth of a cent: a table must stay readable, and JSON has every digit."""
     amount = Decimal(text)
     return f"{'-' if amount < 0 else ''}${abs(amount):,.4f}"
