@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from gateway.api.lists.insights import seconds
 from gateway.api.managed import Answer, Asker, ManagedResource
-from gateway.api.visible import Visible
+from gateway.api.visible import EVERYTHING, Visible
 from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -138,10 +138,10 @@ def within_view(money: MoneyServices, query: CostQuery, word: str) -> CostQuery:
     return within(query, include=view.include, exclude=view.exclude)
 
 
-def usable_view(money: MoneyServices, word: str) -> View:
-    """The view of an id or a name. Refusal 400 for one that is unknown or broken."""
+def usable_view(money: MoneyServices, word: str, sees: Visible = EVERYTHING) -> View:
+    """The view of an id or a name. Refusal 400 for one that is unknown, not visible or broken."""
     try:
-        view = money.require_registry().views.find_any(word)
+        view = view_of(money.require_registry().views.find_any, sees, word)
     except NotThere as error:
         raise unknown_view(error) from None
     return check_usable(money.ledger.dimensions(), view)

@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.errors import Refusal
+from spool.ledger.derived import Derived
 from spool.ledger.queries import Wanted
+from spool.ledger.slices import SlicedLedger
 from spool.registry.budgets import SpendBudget
 from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
-from spool.registry.views import EXCLUDES, View
+from spool.registry.registry import Registry
+from spool.registry.views import EXCLUDES, View, dimensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +78,25 @@ class Visible:
 
 
 EVERYTHING = Visible(True, lambda include, exclude: True, lambda id: None)
+
+
+async def visible_in(ledger: SlicedLedger, registry: Registry) -> Visible:
+    """What is visible to who may see the ledger so far."""
+    contains = await ledger.contained()
+    return Visible(ledger.is_whole, contains, registry.views.find, limits=ledger.limits)
+
+
+async def named_dimensions(ledger: SlicedLedger, registry: Registry) -> Sequence[Derived]:
+    """
+    The dimensions of the organization that a person is shown, beside the built-in ones.
+
+    Who may see some calls alone is shown those that his roles and the views that he sees name: definitions
+    are closed.
+    """
+    derived = ledger.derived()
+    if ledger.is_whole or not derived:
+        return derived
+    visible = await visible_in(ledger, registry)
+    views = [view for view in registry.views.all() if visible.view(view)]
+    named = {*ledger.limits, *(name for view in views for name in dimensions(view))}
+    return [each for each in derived if each.name in named]

@@ -13,6 +13,7 @@ from exporters.notifications import catalogue as notifications
 from exporters.own_telemetry import settings as own_telemetry
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from exporters.service import upstream_settings
+from gateway.configuration import assistants
 from gateway.configuration.sections import (
     FINAL_COST_SELLERS,
     PULLED_SOURCES,
@@ -56,6 +57,7 @@ def problems(config: Config) -> Iterator[str]:
     yield from _agent_problems(config)
     yield from url("container.upload_url", config.container.upload_url)
     yield from _oidc_problems(config.oidc)
+    yield from assistants.problems(config.mcp)
     for user, email in config.operators.local.items():
         if not is_email(email):
             yield f"operators.local.{user} must be an e-mail address, such as ops@example.com"

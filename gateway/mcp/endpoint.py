@@ -10,6 +10,7 @@ from gateway.http import answers
 from gateway.http.requests import KeyRequest, Result
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
+from spool.registry.roles import EVERYTHING
 
 
 async def ask_mcp(request: KeyRequest[bytes]) -> Result:
@@ -18,7 +19,8 @@ async def ask_mcp(request: KeyRequest[bytes]) -> Result:
     asking = Asking(
         services=operators,
         actor=request.actor,
-        may_write=True,
+        rights=EVERYTHING,
+        principal=f"key {request.bearer.name}",
         count=partial(operators.assistants.tool_calls.count, request.bearer.name),
         charge=partial(operators.assistants.tool_calls.charge, request.bearer.name),
         told=request.receivers.metrics.tool_called,

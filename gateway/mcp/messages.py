@@ -13,6 +13,7 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
+INSUFFICIENT_SCOPE = -32001  # of the range that is ours to define
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
 
@@ -72,24 +73,35 @@ class Opened(msgspec.Struct, kw_only=True):
 
 
 class McpError(Exception):
-    """The request is answered with an error; `status` is that of the HTTP answer."""
+    """
+    The request is answered with an error; `status` is that of the HTTP answer. `challenge` says there which
+    token would be good enough.
+    """
 
     def __init__(
-        self, code: int, message: str, *, status: int = 200, data: Mapping[str, object] | None = None
+        self,
+        code: int,
+        message: str,
+        *,
+        status: int = 200,
+        data: Mapping[str, object] | None = None,
+        challenge: str | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.status = status
         self.data = data
+        self.challenge = challenge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The answer to one message. `body` None: a notification gets none."""
+    """The answer to one message. `body` None: a notification gets none. `challenge` is that of McpError."""
 
     status: int
     body: bytes | None = None
+    challenge: str | None = None
 
 
 def decoded(text: bytes) -> McpMessage:
@@ -121,6 +133,5 @@ def failure(id: MessageId | msgspec.UnsetType, error: McpError) -> Reply:
     data = {} if error.data is None else {"data": error.data}
     told = {"code": error.code, "message": error.message, **data}
     shown = None if id is msgspec.UNSET else id
-    return Reply(
-        status=error.status, body=msgspec.json.encode({"jsonrpc": "2.0", "id": shown, "error": told})
-    )
+    body = msgspec.json.encode({"jsonrpc": "2.0", "id": shown, "error": told})
+    return Reply(status=error.status, body=body, challenge=error.challenge)

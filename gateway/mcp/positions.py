@@ -37,7 +37,7 @@ def _seal(asking: Asking, tool: str, arguments: msgspec.Struct, shown: int) -> s
         for name, value in msgspec.structs.asdict(arguments).items()
         if name not in ("cursor", "limit")
     }
-    text = msgspec.json.encode([asking.name, tool, shown, rest], order="deterministic")
+    text = msgspec.json.encode([asking.principal, tool, shown, rest], order="deterministic")
     return blake2b(
         text, key=asking.services.installation.cursor_secret, digest_size=_DIGEST, person=b"mcp cursor"
     ).hexdigest()

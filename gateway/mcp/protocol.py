@@ -15,6 +15,7 @@ import msgspec
 from gateway.errors import Refusal
 from gateway.http.confirming import confirmed
 from gateway.mcp.messages import (
+    INSUFFICIENT_SCOPE,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     Called,
@@ -32,9 +33,10 @@ from gateway.mcp.messages import (
 from gateway.mcp.prompts import listed_prompts, prompts_of
 from gateway.mcp.resources import read_resource, resource_list, resource_templates
 from gateway.mcp.revisions import MODERN, SERVER_INFO, is_modern, negotiated
-from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, ToolAnswer
+from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolAnswer
 from gateway.mcp.tools.list import TOOLS, is_enabled, listed, offered
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
+from spool.registry.permission_sets import PERMISSION_SETS
 
 T = TypeVar("T")
 
@@ -78,8 +80,7 @@ async def _answered(message: McpMessage, asking: Asking, *, modern: bool) -> Map
     match message.method:
         case "tools/list":
             _check_page(message)
-            dimensions = asking.services.money.ledger.dimensions()
-            return {"tools": listed(tuple(dimensions), tuple(offered(asking)))}
+            return {"tools": listed(tuple(await asking.dimensions()), tuple(offered(asking)))}
         case "tools/call":
             return await _call(_read(message, Called), asking)
         case "prompts/list":
@@ -88,7 +89,7 @@ async def _answered(message: McpMessage, asking: Asking, *, modern: bool) -> Map
         case "prompts/get":
             return _prompt(_read(message, PromptAsked), asking)
         case "resources/list":
-            return resource_list(asking, _read(message, Paged).cursor)
+            return await resource_list(asking, _read(message, Paged).cursor)
         case "resources/templates/list":
             _check_page(message)
             return resource_templates(asking)
@@ -117,15 +118,20 @@ async def _call(called: Called, asking: Asking) -> Mapping[str, object]:
     """
     What a tool answers. Wrong arguments are an answer, too, that says how to mend them: models repeat well.
     """
-    tools = offered(asking)
-    tool = tools.get(called.name)
-    if tool is None:
-        why = _why_not(called.name, asking)
-        raise McpError(INVALID_PARAMS, f"{why}; there are {', '.join(tools)}")
+    tool = TOOLS.get(called.name)
+    if tool is None or not is_enabled(asking.services, called.name):
+        there = ", ".join(offered(asking))
+        raise McpError(INVALID_PARAMS, f"{_why_not(called.name)}; there are {there}")
+    if tool.writes and asking.step_up is not None:
+        message = f"{tool.name} writes, and the token is good for reading alone"
+        raise McpError(INSUFFICIENT_SCOPE, message, status=403, challenge=asking.step_up)
     asking.charge()
+    if not tool.is_for(asking.rights):
+        asking.told(tool.name, MISTAKEN)
+        return _mistaken(_closed(tool, asking))
     try:
         arguments = msgspec.convert(called.arguments, tool.takes)
-        await asking.services.money.ledger.catch_up(asking.services.spool.log)
+        await asking.ledger.catch_up(asking.services.spool.log)
         registry = asking.services.installation.registry
         given = await confirmed(tool.run(arguments, asking), registry, asks_change=tool.writes)
     except msgspec.ValidationError as error:
@@ -138,16 +144,32 @@ async def _call(called: Called, asking: Asking) -> Mapping[str, object]:
         asking.told(tool.name, ANSWERED)
         return _answer_of(given)
     asking.told(tool.name, MISTAKEN)
-    return {"content": [{"type": "text", "text": mistake}], "isError": True}
+    return _mistaken(mistake)
 
 
-def _why_not(name: str, asking: Asking) -> str:
-    """Why a tool is not there for who asks."""
+def _mistaken(words: str) -> Mapping[str, object]:
+    return {"content": [{"type": "text", "text": words}], "isError": True}
+
+
+def _why_not(name: str) -> str:
+    """Why a tool is there for nobody."""
     if name not in TOOLS:
         return "there is no such tool"
-    if is_enabled(asking.services, name):
-        return "you may write nothing here"
     return f"{name} is not enabled for this organization (the console, `tollhouse mcp tools`, mcp.writes)"
+
+
+def _closed(tool: Tool[Any], asking: Asking) -> str:
+    """
+    What who asks lacks for a tool. No new token helps, so it is no refusal of the credential: clients would
+    sign in again and again.
+    """
+    if tool.needs not in asking.rights.permission_sets:
+        title = PERMISSION_SETS[tool.needs].title
+        return f"{tool.name} needs the permission set {title}; an Organizer can give it to you in a role"
+    return (
+        f"{tool.name} is about all calls, and you may see some of them alone; an Organizer can give you a role "
+        "with full data access"
+    )
 
 
 def _prompt(asked: PromptAsked, asking: Asking) -> Mapping[str, object]:

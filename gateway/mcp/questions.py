@@ -51,7 +51,7 @@ async def question(
     """Invalid, or a Refusal, for a dimension, a value or a view that does not exist: it names the nearest."""
     services = asking.services
     since, until = bounds(date_range, services.installation.clock.now())
-    known = services.money.ledger.dimensions()
+    known = await asking.dimensions()
     for name in (*group_by, *(_dimension(each) for each in filters)):
         if name not in known:
             raise Invalid(f"there is no dimension {clean(name)}{suggestion(name, known)}: {', '.join(known)}")
@@ -80,7 +80,7 @@ async def question(
         exclude=exclude,
         measures=(),
     )
-    found_view = None if view is None else usable_view(services.money, view)
+    found_view = None if view is None else usable_view(services.money, view, await asking.sees())
     if found_view is not None:
         query = within(query, include=found_view.include, exclude=found_view.exclude)
     return Question(
@@ -103,7 +103,7 @@ async def _containing(
     """
     The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none.
     """
-    ledger, (dimension,) = asking.services.money.ledger, query.group_by
+    ledger, (dimension,) = asking.ledger, query.group_by
     here = [row.group[0] for row in await ledger.costs(query) if row.group[0]]
     folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in here])
     ever = await ledger.values(dimension)
@@ -138,7 +138,7 @@ async def _values(
     asking: Asking, query: CostQuery, asked: Sequence[str | None]
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """The values of a dimension as the ledger has them, and notes. Invalid for one that it never saw."""
-    ledger, (dimension,) = asking.services.money.ledger, query.group_by
+    ledger, (dimension,) = asking.ledger, query.group_by
     here = {row.group[0] for row in await ledger.costs(query)}
     by_name = await asyncio.to_thread(_by_name, here)
     ever = await ledger.values(dimension)

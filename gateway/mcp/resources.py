@@ -33,7 +33,7 @@ class _WholeList(msgspec.Struct, kw_only=True):
     """The question behind the cursors of the list."""
 
 
-def resource_list(asking: Asking, cursor: str | None) -> Mapping[str, object]:
+async def resource_list(asking: Asking, cursor: str | None) -> Mapping[str, object]:
     """
     The page of resources after a cursor: the context first, then the views by name. McpError for a wrong
     cursor.
@@ -43,7 +43,7 @@ def resource_list(asking: Asking, cursor: str | None) -> Mapping[str, object]:
     except Invalid as error:
         raise McpError(INVALID_PARAMS, str(error)) from None
     tools = offered(asking)
-    views = sorted(_views(asking), key=lambda view: (view.name.casefold(), view.id))
+    views = sorted(await _views(asking), key=lambda view: (view.name.casefold(), view.id))
     listed = [_CONTEXT] if org_context.TOOL.name in tools else []
     listed += map(_of_view, views) if cost_data.TOOL.name in tools else []
     end = first + PAGE
@@ -68,13 +68,13 @@ def resource_templates(asking: Asking) -> Mapping[str, object]:
 
 async def read_resource(asking: Asking, uri: str, *, modern: bool) -> Mapping[str, object]:
     """The text of a resource, counted as a call of the tool that makes it. McpError where there is none."""
-    found = _behind(asking, uri)
+    found = await _behind(asking, uri)
     if found is None or found[0].name not in offered(asking):
         code = INVALID_PARAMS if modern else _NOT_FOUND_ONCE
         raise McpError(code, "there is no such resource; resources/list names them", data={"uri": uri})
     tool, arguments = found
     asking.charge()
-    await asking.services.money.ledger.catch_up(asking.services.spool.log)
+    await asking.ledger.catch_up(asking.services.spool.log)
     try:
         answer = await tool.run(arguments, asking)
     except (Invalid, NotThere, Refusal) as error:  # a view whose dimension is gone
@@ -84,11 +84,11 @@ async def read_resource(asking: Asking, uri: str, *, modern: bool) -> Mapping[st
     return {"contents": [{"uri": uri, "mimeType": _TEXT, "text": answer.whole_text}]}
 
 
-def _behind(asking: Asking, uri: str) -> tuple[Tool[Any], ToolInput] | None:
+async def _behind(asking: Asking, uri: str) -> tuple[Tool[Any], ToolInput] | None:
     """The tool that makes a resource, and what it is asked; None if there is no such resource."""
     if uri == CONTEXT_URI:
         return org_context.TOOL, org_context.ContextQuestion()
-    view = _view(asking, uri)
+    view = await _view(asking, uri)
     return None if view is None else (cost_data.TOOL, _question(view))
 
 
@@ -104,15 +104,20 @@ def _question(view: View) -> cost_data.CostQuestion:
     )
 
 
-def _views(asking: Asking) -> list[View]:
+async def _views(asking: Asking) -> list[View]:
+    """Those that are shown to who asks."""
     registry = asking.services.installation.registry
-    return [] if registry is None else registry.views.all()
+    if registry is None:
+        return []
+    sees = await asking.sees()
+    return [view for view in registry.views.all() if sees.view(view)]
 
 
-def _view(asking: Asking, uri: str) -> View | None:
+async def _view(asking: Asking, uri: str) -> View | None:
     if not uri.startswith(VIEW_URI) or asking.services.installation.registry is None:
         return None
-    return asking.services.installation.registry.views.find(uri.removeprefix(VIEW_URI))
+    view = asking.services.installation.registry.views.find(uri.removeprefix(VIEW_URI))
+    return view if view is not None and (await asking.sees()).view(view) else None
 
 
 _CONTEXT: Mapping[str, object] = {

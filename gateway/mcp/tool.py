@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
+from gateway.api.visible import EVERYTHING, Visible, named_dimensions, visible_in
+from gateway.http.address import WHOLE
 from gateway.http.services import OperatorServices
+from spool.ledger.derived import Derived
+from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor
+from spool.registry.permission_sets import USE_ASSISTANTS
+from spool.registry.roles import Rights
 
 MAX_BYTES = 40_000  # of an answer, text and structured content together
 ANSWERED, MISTAKEN = "answered", "mistaken"
@@ -31,25 +37,45 @@ class ToolOutput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The structured content of an answer; everything that is in it is in the tool's output schema."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Asking:
     """
-    Who asks, and what the tools read. `charge` counts one call of a tool, `count` any message; Refusal 429
-    over a limit. `told` hears which tool answered, with ANSWERED, or with MISTAKEN where it could only say
-    what is wrong with the question. `may_write`: who asks may change something wherever mcp.writes allows it.
+    Who asks, and what the tools read: `ledger` is cut to the calls that `rights` show.
+
+    `charge` counts one call of a tool, `count` any message; Refusal 429 over a limit. `told` hears which tool
+    answered, with ANSWERED, or with MISTAKEN where it could only say what is wrong with the question.
+    `step_up` is the challenge for a credential that is good for reading alone; None: it is good for all that
+    the rights allow. `principal` is who asks, in a form that no other kind of asker has.
     """
 
     services: OperatorServices
     actor: Actor
-    may_write: bool
+    rights: Rights
+    principal: str
     count: Callable[[], None]
     charge: Callable[[], None]
     told: Callable[[str, str], None]
+    step_up: str | None = None
+    ledger: SlicedLedger = field(init=False, repr=False)
 
-    @property
-    def name(self) -> str:
-        """Of the key, or of the operator."""
-        return self.actor.name
+    def __post_init__(self) -> None:
+        self.ledger = SlicedLedger(self.services.money.ledger, self.rights.slice)
+
+    async def sees(self) -> Visible:
+        """What of views, budgets, insights and recommendations is shown to who asks."""
+        if self.ledger.is_whole:
+            return EVERYTHING
+        return await visible_in(self.ledger, self.services.installation.require_registry())
+
+    async def derived(self) -> Sequence[Derived]:
+        """The dimensions of the organization that are shown to who asks."""
+        if self.ledger.is_whole:
+            return self.ledger.derived()
+        return await named_dimensions(self.ledger, self.services.installation.require_registry())
+
+    async def dimensions(self) -> Sequence[str]:
+        """The names of all dimensions that are shown to who asks."""
+        return (*self.ledger.own_dimensions(), *(each.name for each in await self.derived()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +104,8 @@ class Tool(Generic[Input]):
     """
     `run` raises Invalid, NotThere or a Refusal with words that say how to mend the question. A tool that
     `writes` leaves the same behind when it is called again with the same arguments; one that `replaces`
-    writes over what was there.
+    writes over what was there. `needs` is the permission set that it takes, and `shows` says whether it is
+    cut to the calls that a person may see (SLICED), or is offered only to who may see all of them (WHOLE).
     """
 
     name: str
@@ -89,6 +116,12 @@ class Tool(Generic[Input]):
     run: Callable[[Input, Asking], Awaitable[ToolAnswer]]
     writes: bool = False
     replaces: bool = False
+    needs: str = USE_ASSISTANTS
+    shows: str = WHOLE
+
+    def is_for(self, rights: Rights) -> bool:
+        """Whether these rights open it."""
+        return self.needs in rights.permission_sets and (self.shows != WHOLE or rights.slice.is_everything)
 
     def shown(self, dimensions: Sequence[str]) -> Mapping[str, object]:
         """The tool as it is listed; names of dimensions are a closed set."""

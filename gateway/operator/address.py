@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.http.address import Address
+from gateway.http.address import NOTHING, SLICED, WHOLE, Address
 from gateway.http.confirming import SAFE_METHODS
 from gateway.http.key_carriage import CSRF, SESSION
 
@@ -15,10 +15,9 @@ from gateway.http.key_carriage import CSRF, SESSION
 OPENED: web.AppKey[Callable[[], Mapping[str, tuple[str, ...]]]] = web.AppKey("OPENED")  # operations by scope
 ALL_ROWS: web.AppKey[Callable[[], Sequence[OperatorAddress]]] = web.AppKey("ALL_ROWS")  # of the operator API
 
+__all__ = ["NOTHING", "SLICED", "WHOLE"]
+
 SIGNED_IN = ""  # needed: nothing but to be signed in
-# What a call shows of the calls to models, and what is made of them: all, what the person may see, or
-# nothing.
-WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
 
 _NOTES = {
     WHOLE: "Closed to people who may see some calls alone.",

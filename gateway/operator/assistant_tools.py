@@ -12,7 +12,6 @@ from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.errors import NotThere
 from spool.record import moment
-from spool.registry.permission_sets import USE_ASSISTANTS, WORK_ON_INSIGHTS
 
 
 class ToolChange(RequestBody):
@@ -28,6 +27,7 @@ class AssistantTool:
     writes: bool
     enabled: bool
     needs: str
+    shows: str
     last_updated: float | None = None
     updated_by: str | None = None
 
@@ -39,6 +39,7 @@ def shown_tool(tool: AssistantTool) -> dict[str, object]:
         "writes": tool.writes,
         "enabled": tool.enabled,
         "needs": tool.needs,
+        "shows": tool.shows,
         "last_updated": moment(tool.last_updated),
         "updated_by": tool.updated_by,
     }
@@ -80,7 +81,8 @@ def _tool(services: OperatorServices, name: str) -> AssistantTool:
         title=tool.title,
         writes=tool.writes,
         enabled=is_enabled(services, name),
-        needs=WORK_ON_INSIGHTS if tool.writes else USE_ASSISTANTS,
+        needs=tool.needs,
+        shows=tool.shows,
         last_updated=None if decided is None else decided.last_updated,
         updated_by=None if decided is None else decided.updated_by,
     )

@@ -12,7 +12,6 @@ from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
-from spool.registry.permission_sets import WORK_ON_INSIGHTS
 
 
 class McpLine(RequestBody):
@@ -30,7 +29,8 @@ async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Resu
     asking = Asking(
         services=request.services,
         actor=request.actor,
-        may_write=WORK_ON_INSIGHTS in request.rights.permission_sets,
+        rights=request.rights,
+        principal=f"person {request.actor.name}",
         count=lambda: None,
         charge=lambda: None,
         told=lambda *_: None,

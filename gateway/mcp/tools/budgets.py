@@ -10,6 +10,7 @@ import msgspec
 from gateway.api.measures import CURRENCY_UNIT
 from gateway.budgets.expansion import expanded
 from gateway.budgets.figures import BudgetFigures
+from gateway.http.address import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
@@ -67,7 +68,8 @@ class BudgetStates(ToolOutput):
 async def run(asked: BudgetsQuestion, asking: Asking) -> ToolAnswer:
     services = asking.services
     registry, books = services.installation.require_registry(), services.money.require_budgets().books()
-    known = registry.budgets.all()
+    sees = await asking.sees()
+    known = [each for each in registry.budgets.all() if sees.budget(each)]
     chosen = known if asked.name is None else [_named(known, asked.name)]
     lines = []
     for budget in chosen[: asked.limit]:
@@ -158,4 +160,5 @@ TOOL = Tool(
     takes=BudgetsQuestion,
     gives=BudgetStates,
     run=run,
+    shows=SLICED,
 )

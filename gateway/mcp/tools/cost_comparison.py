@@ -18,6 +18,7 @@ from gateway.comparison.comparing import Comparison, compare
 from gateway.comparison.old_prices import list_prices
 from gateway.comparison.sentence import sentence
 from gateway.comparison.split import PARTS, Driver, Spending, together
+from gateway.http.address import SLICED
 from gateway.mcp.links import costs_page, first_day, last_day
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
 from gateway.mcp.questions import Filters, Question, question
@@ -102,7 +103,7 @@ async def run(asked: ComparisonQuestion, asking: Asking) -> ToolAnswer:
         since, until = bounds(asked.baseline, now)
         baseline = replace(posed.query, since=since, until=until)
     estimate = await list_prices(services.money.prices)
-    found = await compare(services.money.ledger, posed.query, baseline, top=asked.limit, estimate=estimate)
+    found = await compare(asking.ledger, posed.query, baseline, top=asked.limit, estimate=estimate)
     days = f"{first_day(baseline.since)}..{last_day(baseline.until)}"
     against = {"against": _PREVIOUS if asked.baseline is None else days}
     answer = _Answer(
@@ -111,7 +112,7 @@ async def run(asked: ComparisonQuestion, asking: Asking) -> ToolAnswer:
         baseline=baseline,
         found=found,
         now=now,
-        whole=await services.money.ledger.whole_since(),
+        whole=await asking.ledger.whole_since(),
         link=costs_page(asking, posed, asked.group_by, against),
     )
     return await asyncio.to_thread(fitting, answer.written, min(asked.limit, len(found.drivers)))
@@ -232,4 +233,5 @@ TOOL = Tool(
     takes=ComparisonQuestion,
     gives=CostComparison,
     run=run,
+    shows=SLICED,
 )

@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.api.costs import check_span
 from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
+from gateway.http.address import SLICED
 from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.positions import opened, sealed
@@ -109,8 +110,8 @@ async def run(asked: CostQuestion, asking: Asking) -> ToolAnswer:
     )
     check_span(posed.query, most=MAX_PERIODS)
     first = opened(asking, NAME, asked, asked.cursor)
-    rows = await asking.services.money.ledger.costs(posed.query)
-    whole = await asking.services.money.ledger.whole_since()
+    rows = await asking.ledger.costs(posed.query)
+    whole = await asking.ledger.whole_since()
     shows = {"measure": asked.measure, "bin": "" if asked.granularity == TOTAL else asked.granularity}
     page = _Page(
         asked=asked,
@@ -272,4 +273,5 @@ TOOL = Tool(
     takes=CostQuestion,
     gives=CostData,
     run=run,
+    shows=SLICED,
 )

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT, estimated
+from gateway.http.address import SLICED
 from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.questions import question
@@ -51,7 +52,7 @@ class DimensionValues(ToolOutput):
 
 async def run(asked: ValuesQuestion, asking: Asking) -> ToolAnswer:
     posed = await question(asking, asked.date_range, filters={}, group_by=[asked.dimension])
-    rows = await asking.services.money.ledger.costs(posed.query)
+    rows = await asking.ledger.costs(posed.query)
     found = await asyncio.to_thread(_found, rows, (asked.match or "").casefold())
     hint = ""
     if asked.match and not found:
@@ -117,4 +118,5 @@ TOOL = Tool(
     takes=ValuesQuestion,
     gives=DimensionValues,
     run=run,
+    shows=SLICED,
 )

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.http.address import SLICED
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import cell, cut, suggestion, table
-from spool.ledger.ledger import MOST_VALUES, Ledger
+from spool.ledger.ledger import MOST_VALUES
 from spool.ledger.queries import TAG
 
 _MEANINGS = {
@@ -59,7 +60,7 @@ class DimensionsKnown(ToolOutput):
 
 
 async def run(asked: DimensionsQuestion, asking: Asking) -> ToolAnswer:
-    everything = meanings(asking.services.money.ledger)
+    everything = await meanings(asking)
     wanted = (asked.filter or "").casefold()
     names = [name for name, meaning in everything.items() if wanted in f"{name}\n{meaning}".casefold()]
     found = await known(asking, names[: asked.limit])
@@ -89,23 +90,23 @@ def _count(each: KnownDimension) -> str:
     return f"{each.value_count}{'+' * each.is_bound}"
 
 
-def meanings(ledger: Ledger) -> Mapping[str, str]:
+async def meanings(asking: Asking) -> Mapping[str, str]:
     """What each dimension is; names that people and senders chose are cut."""
     own = {
         name: _MEANINGS.get(name, f"the tag {cut(name.removeprefix(TAG), MAX_TAG)} of calls")
-        for name in ledger.own_dimensions()
+        for name in asking.ledger.own_dimensions()
     }
     derived = {
-        each.name: f"{cut(each.label, MAX_TAG)}, as the organization defines it" for each in ledger.derived()
+        each.name: f"{cut(each.label, MAX_TAG)}, as the organization defines it"
+        for each in await asking.derived()
     }
     return {**own, **derived}
 
 
 async def known(asking: Asking, names: Iterable[str] | None = None) -> list[KnownDimension]:
     """These dimensions, by default all, with the number of their values so far."""
-    ledger = asking.services.money.ledger
-    found = meanings(ledger)
-    counts = {name: len(await ledger.values(name)) for name in (found if names is None else names)}
+    found = await meanings(asking)
+    counts = {name: len(await asking.ledger.values(name)) for name in (found if names is None else names)}
     return [
         KnownDimension(
             name=name,
@@ -127,4 +128,5 @@ TOOL = Tool(
     takes=DimensionsQuestion,
     gives=DimensionsKnown,
     run=run,
+    shows=SLICED,
 )

@@ -9,6 +9,7 @@ import msgspec
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.writing import cell, clean, clean_text
 from spool.registry.insights import MAX_CATEGORY, MAX_TEXT, MAX_TITLE, Draft
+from spool.registry.permission_sets import WORK_ON_INSIGHTS
 
 
 class InsightWords(ToolInput):
@@ -54,4 +55,5 @@ TOOL = Tool(
     gives=LoggedInsight,
     run=run,
     writes=True,
+    needs=WORK_ON_INSIGHTS,
 )

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
+from gateway.http.address import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
@@ -64,6 +65,7 @@ class InsightLines(ToolOutput):
 
 async def run(asked: InsightsQuestion, asking: Asking) -> ToolAnswer:
     registry = asking.services.installation.require_registry()
+    sees = await asking.sees()
     found: list[InsightLine] = []
     if asked.kind != "recommendation":
         query = ListQuery(
@@ -74,13 +76,15 @@ async def run(asked: InsightsQuestion, asking: Asking) -> ToolAnswer:
             filters={"status": tuple(asked.status)},
         )
         rows = (await registry.insights.page(query)).rows
-        found += [_of_insight(each, opened_row(asking, "/insights", each.id)) for each in rows]
+        found += [
+            _of_insight(each, opened_row(asking, "/insights", each.id)) for each in rows if sees.insight(each)
+        ]
     if asked.kind != "insight":
         kept = await registry.recommendations.all()
         found += [
             _of_recommendation(each, opened_row(asking, "/recommendations", each.id))
             for each in kept
-            if each.is_open and each.status in asked.status
+            if each.is_open and each.status in asked.status and sees.recommendation(each)
         ]
     categories = sorted({each.category for each in found})
     chosen = [each for each in found if asked.category in (None, each.category)]
@@ -170,4 +174,5 @@ TOOL = Tool(
     takes=InsightsQuestion,
     gives=InsightLines,
     run=run,
+    shows=SLICED,
 )

@@ -48,11 +48,16 @@ def listed(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
 
 
 def offered(asking: Asking) -> Mapping[str, Tool[Any]]:
-    """The tools for who asks: those that are enabled, and that write only for who may write."""
+    """
+    The tools for who asks: those that are enabled, and that the rights open.
+
+    What writes is among them for a credential that is good for reading alone, too: a client asks for more
+    only when it is told so at the call.
+    """
     return {
         name: tool
         for name, tool in TOOLS.items()
-        if is_enabled(asking.services, name) and (asking.may_write or not tool.writes)
+        if is_enabled(asking.services, name) and tool.is_for(asking.rights)
     }
 
 

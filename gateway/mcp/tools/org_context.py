@@ -10,6 +10,7 @@ from functools import partial
 from heapq import nsmallest
 
 from gateway.api.measures import CURRENCY_UNIT, estimated
+from gateway.http.address import SLICED
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE, bounds
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
@@ -17,7 +18,7 @@ from gateway.mcp.tools.dimensions import known
 from gateway.mcp.writing import UNKNOWN, cell, clean, clean_text, money_text, percent_of, shown
 from spool.ledger import money
 from spool.ledger.costs import combined
-from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
 from spool.record import moment
 from spool.registry.registry import Registry
 
@@ -73,16 +74,19 @@ class ContextAnswer(ToolOutput):
 async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
     services = asking.services
     ledger, registry = services.money.ledger, services.installation.registry
+    sees = await asking.sees()
     now = services.installation.clock.now()
     since, until = bounds("month_to_date", now)
     month = {
-        name: await ledger.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=[name]))
+        name: await asking.ledger.costs(
+            CostQuery(since=since, until=until, granularity=TOTAL, group_by=[name])
+        )
         for name in _TOPS
     }
     total = await asyncio.to_thread(partial(combined, month["team"], start=since, group=()))
-    known_days = await ledger.known_span()
-    views = [] if registry is None else [view.name for view in registry.views.all()]
-    budgets = [] if registry is None else [budget.name for budget in registry.budgets.all()]
+    known_days = await _known_days(asking)
+    views = [] if registry is None else [view.name for view in registry.views.all() if sees.view(view)]
+    budgets = [] if registry is None else [each.name for each in registry.budgets.all() if sees.budget(each)]
     is_complete = await ledger.is_complete()
     notes = [] if is_complete else ["the sums are being counted anew: they lack calls until that is done"]
     if registry is None:
@@ -106,10 +110,23 @@ async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
         budget_count=len(budgets),
         price_book=services.money.prices().version,
         is_complete=is_complete,
-        org_context=None if registry is None else await _notes(registry),
+        org_context=await _notes(registry) if registry is not None and asking.ledger.is_whole else None,
         notes=notes,
     )
     return ToolAnswer(text=_text(content), content=content, link=page(asking, "/"))
+
+
+async def _known_days(asking: Asking) -> tuple[datetime, datetime] | None:
+    """The first and the last day with calls; of who may see some calls alone, those of these calls."""
+    span = await asking.services.money.ledger.known_span()
+    if span is None or asking.ledger.is_whole:
+        return span
+    until = end_of_hour(max(asking.services.installation.clock.now(), span[1].timestamp()))
+    rows = await asking.ledger.costs(
+        CostQuery(since=span[0], until=until, granularity="daily", measures=("calls",))
+    )
+    days = [row.start for row in rows if row.calls]
+    return (min(days), max(days)) if days else None
 
 
 async def _notes(registry: Registry) -> OrgNotes | None:
@@ -177,4 +194,5 @@ TOOL = Tool(
     takes=ContextQuestion,
     gives=ContextAnswer,
     run=run,
+    shows=SLICED,
 )

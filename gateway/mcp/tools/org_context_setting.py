@@ -9,6 +9,7 @@ import msgspec
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.writing import clean_text
 from spool.registry.org_context import MAX_TEXT
+from spool.registry.permission_sets import WORK_ON_INSIGHTS
 
 
 class NewOrgContext(ToolInput):
@@ -53,5 +54,6 @@ TOOL = Tool(
     gives=OrgContextSet,
     run=run,
     writes=True,
+    needs=WORK_ON_INSIGHTS,
     replaces=True,
 )

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
+from gateway.http.address import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
@@ -97,7 +98,10 @@ class Recommendations(ToolOutput):
 
 async def run(asked: RecommendationsQuestion, asking: Asking) -> ToolAnswer:
     kept = await asking.services.installation.require_registry().recommendations.all()
-    found = [each for each in kept if each.is_open and each.status in asked.status]
+    sees = await asking.sees()
+    found = [
+        each for each in kept if each.is_open and each.status in asked.status and sees.recommendation(each)
+    ]
     await _check(asked.filters, asking, found)
     types = sorted({each.saving.type for each in found})
     chosen = [
@@ -130,7 +134,7 @@ async def _check(
     Invalid for a dimension that recommendations do not have, or a value that neither they nor the ledger
     know.
     """
-    ledger = asking.services.money.ledger
+    ledger = asking.ledger
     known = concerned(ledger.own_dimensions())
     for name, values in filters.items():
         if name not in known:
@@ -233,4 +237,5 @@ TOOL = Tool(
     takes=RecommendationsQuestion,
     gives=Recommendations,
     run=run,
+    shows=SLICED,
 )

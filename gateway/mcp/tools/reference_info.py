@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT, REFUSED
+from gateway.http.address import SLICED
 from gateway.mcp.periods import ZONE, RangeWord, bounds, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import meanings
@@ -57,9 +58,11 @@ class Reference(ToolOutput):
 
 
 async def run(asked: ReferenceQuestion, asking: Asking) -> ToolAnswer:
-    words = [
-        Explained(name=name, meaning=what) for name, what in _WORDS[asked.reference_type](asking).items()
-    ]
+    if asked.reference_type == "dimensions":
+        meant = await meanings(asking)
+    else:
+        meant = _WORDS[asked.reference_type](asking)
+    words = [Explained(name=name, meaning=what) for name, what in meant.items()]
     text = table([asked.reference_type, "meaning"], [[cell(each.name), each.meaning] for each in words])
     return ToolAnswer(text=text, content=Reference(reference_type=asked.reference_type, words=words))
 
@@ -67,10 +70,6 @@ async def run(asked: ReferenceQuestion, asking: Asking) -> ToolAnswer:
 def _ranges(asking: Asking) -> Mapping[str, str]:
     now = asking.services.installation.clock.now()
     return {word: f"now {days_text(*bounds(word, now))} ({ZONE})" for word in get_args(RangeWord)}
-
-
-def _dimensions(asking: Asking) -> Mapping[str, str]:
-    return meanings(asking.services.money.ledger)
 
 
 def _types(_: Asking) -> Mapping[str, str]:
@@ -84,7 +83,6 @@ _WORDS: Mapping[str, Callable[[Asking], Mapping[str, str]]] = {
     },
     "measures": lambda _: _MEASURES,
     "date_ranges": _ranges,
-    "dimensions": _dimensions,
     "recommendation_types": _types,
     "changes": lambda _: _CHANGES,
 }
@@ -100,4 +98,5 @@ TOOL = Tool(
     takes=ReferenceQuestion,
     gives=Reference,
     run=run,
+    shows=SLICED,
 )

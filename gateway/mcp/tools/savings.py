@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated
 
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
+from gateway.http.address import SLICED
 from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
@@ -55,7 +57,12 @@ class RealizedSavings(ToolOutput):
 
 async def run(asked: SavingsQuestion, asking: Asking) -> ToolAnswer:
     kept = await asking.services.installation.require_registry().recommendations.all()
-    addressed = [each for each in kept if each.status == ADDRESSED]
+    sees = await asking.sees()
+    addressed = [
+        each if sees.realized(each) else replace(each, realized=None)
+        for each in kept
+        if each.status == ADDRESSED and sees.recommendation(each)
+    ]
     types = sorted({each.saving.type for each in addressed})
     lines = [_line(each) for each in addressed if asked.type in (None, each.saving.type)]
     lines.sort(key=lambda line: (-Decimal(line.realized or 0), line.id))
@@ -128,4 +135,5 @@ TOOL = Tool(
     takes=SavingsQuestion,
     gives=RealizedSavings,
     run=run,
+    shows=SLICED,
 )

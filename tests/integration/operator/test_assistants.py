@@ -44,7 +44,8 @@ async def test_writing_takes_the_role_operator(tmp_path: Path, role: str, may_wr
         listed = await answered(server, line("tools/list"), headers)
         assert may_write == ("set_org_context" in {tool["name"] for tool in listed["result"]["tools"]})
         found = await answered(server, NOTES, headers)
-        assert may_write == ("result" in found), found
+        assert may_write == (not found["result"]["isError"]), found
+        assert may_write == ("permission set Work on Insights" not in json.dumps(found))
         kept = await server.registry.org_context.get()
         assert (ADA if may_write else None) == (None if kept is None else kept.set_by)
         rows = [row for row in await audit_rows(server.registry) if row.action == "org_context.set"]

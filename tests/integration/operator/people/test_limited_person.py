@@ -252,6 +252,9 @@ BODIES: Mapping[str, Any] = {
     "edit_view": {"range": "ytd"},
     "add_budget": {"name": "another", "view": {"id": "{views}"}, "default_amount": "5"},
     "edit_budget": {"default_amount": "2"},
+    "relay_mcp": {
+        "line": '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_org_context"}}'
+    },
     "set_insight": {"status": "in_progress"},
     "comment_insight": {"message": "seen"},
     "change_recommendations": {"ids": ["{recommendations}"], "status": "on_hold"},
