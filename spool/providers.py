@@ -27,6 +27,7 @@ class Provider(NamedTuple):
     standard: bool = True
 
 
+CURSOR = "cursor"
 PROVIDERS = (
     Provider("anthropic", "anthropic", "Anthropic", ("claude",)),
     Provider("aws.bedrock", "aws", "Amazon Web Services", (
@@ -57,6 +58,7 @@ PROVIDERS = (
     Provider("x_ai", "x-ai", "xAI", ("grok", "xai")),
     # OpenTelemetry has no names for these.
     Provider("cloudflare", "cloudflare", spellings=("workers-ai",), standard=False),
+    Provider(CURSOR, "cursor", "Cursor", standard=False),
     Provider("fireworks", "fireworks", spellings=("fireworks-ai",), standard=False),
     Provider("github", "github-copilot", spellings=("copilot", "github-copilot"), standard=False),
     Provider("meta", "meta", spellings=("meta-llama",), standard=False),
@@ -78,6 +80,9 @@ _SELF_HOSTED = frozenset({
     "localai", "mlx", "ollama", "ollama-chat", "oobabooga", "sglang", "tgi", "transformers", "triton", "vllm",
     "xinference",
 })  # fmt: skip
+
+# Sources of telemetry that send the bill for the calls they tell, whoever made the model.
+BILLED_BY_SOURCE = {"cursor": CURSOR}
 
 _SEPARATORS = str.maketrans("_. ", "---")
 _BY_SPELLING = {

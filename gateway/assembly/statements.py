@@ -17,9 +17,9 @@ from gateway.statements.puller import PullFailed, StatementPuller
 from spool.clock import Clock
 from spool.statements.protocols import Statements
 
-FORBIDDEN, NOT_FOUND = 403, 404
+FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 403, 404, 429
 WAIT_S = 5.0  # where the provider tells no time
-LIMIT_WAIT_S = 60.0  # what GitHub asks for where it tells none
+LIMIT_WAIT_S = 60.0  # where it limits requests, mostly by the minute, and tells no time
 
 
 def statement_puller(
@@ -35,7 +35,10 @@ def statement_puller(
     stack.push_async_callback(client.close)
 
     async def fetch(
-        pull: StatementPullSettings, url: str, headers: Callable[[str], Mapping[str, str]]
+        pull: StatementPullSettings,
+        url: str,
+        headers: Callable[[str], Mapping[str, str]],
+        body: bytes | None,
     ) -> bytes:
         settings = config().reconciliation
         try:
@@ -46,12 +49,12 @@ def statement_puller(
             async with asyncio.timeout(settings.pull_timeout):
                 answer = await client.send(
                     url,
-                    b"",
-                    method="GET",
+                    body or b"",
+                    method="GET" if body is None else "POST",
                     content_type="application/json",
                     headers=headers(key),
                     max_answer_bytes=settings.max_page_bytes + 1,
-                    secrets=(key,),
+                    secrets=_written(key, headers(key)),
                 )
         except TimeoutError as error:
             words = f"no answer within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
@@ -72,10 +75,16 @@ def statement_puller(
     return StatementPuller(table, clock, lambda: config().reconciliation, fetch, sleep=sleep)
 
 
+def _written(key: str, headers: Mapping[str, str]) -> list[str]:
+    """The key, and how the request writes it: a provider may repeat either in its answer."""
+    return [key, headers.get("Authorization", "").partition(" ")[2] or key]
+
+
 def _waits_s(error: SendError) -> float | None:
     """Return the seconds after which the same page may come; None if it would be refused again."""
     if isinstance(error, Retryable):
-        return error.retry_after_s or WAIT_S
+        unsaid_s = LIMIT_WAIT_S if error.status == TOO_MANY_REQUESTS else WAIT_S
+        return error.retry_after_s or unsaid_s
     # A key that is refused stays refused. GitHub answers so, mostly with a time, where there were too many
     # requests.
     if isinstance(error, Misconfigured) and error.status == FORBIDDEN:

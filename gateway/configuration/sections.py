@@ -34,7 +34,7 @@ from spool.settings import (
 PULLED_SOURCES = (
     "openai_usage", "openai_usage_embeddings", "openai_costs", "anthropic_usage", "anthropic_costs",
     "anthropic_analytics_usage", "anthropic_analytics_costs", "openrouter_activity", "github_copilot",
-    "litellm_spend_logs",
+    "cursor_usage_events", "litellm_spend_logs",
 )  # fmt: skip
 FINAL_COST_SELLERS = ("openrouter", "vercel_ai_gateway")
 PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")

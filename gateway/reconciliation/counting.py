@@ -85,18 +85,25 @@ def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[Cou
     """Sums of the ledger by the provider that sold them, "" if unknown."""
     found: dict[str, list[CountedUse]] = {}
     for each in sums:
-        found.setdefault(seller(each.dimensions.provider, each.dimensions.model), []).append(
-            _counted(each, prices)
-        )
+        of = each.dimensions
+        found.setdefault(seller(of.source, of.provider, of.model), []).append(_counted(each, prices))
     return found
 
 
-def seller(provider: str | None, model: str | None) -> str:
+def seller(source: str | None, provider: str | None, model: str | None) -> str:
     """Who billed it. A counter names no provider: its model's maker stands for it."""
+    if source in providers.BILLED_BY_SOURCE:
+        return providers.BILLED_BY_SOURCE[source]
     if provider:
         return providers.canonical(provider)
     maker = models.maker((model or "").lower())
     return providers.canonical(maker) if maker else ""
+
+
+def calls_of(seller: str) -> Mapping[str, tuple[str, ...]]:
+    """Which calls of the ledger are a seller's, as a filter of costs."""
+    sources = tuple(source for source, sold_by in providers.BILLED_BY_SOURCE.items() if sold_by == seller)
+    return {"source": sources} if sources else {"provider": (seller,)}
 
 
 def _counted(each: UsageSum, prices: TokenPrices) -> CountedUse:

@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.intake.prices import PriceBook
 from gateway.reconciliation.comparing import BothSides, Tolerance
-from gateway.reconciliation.counting import TokenPrices, counted
+from gateway.reconciliation.counting import TokenPrices, calls_of, counted
 from gateway.reconciliation.matching import Owner
 from gateway.reconciliation.sides import DAY_S, CountedUse
+from spool import providers
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.log.protocols import Log
@@ -146,8 +147,10 @@ async def _hours(ledger: Ledger, provider: str, month: CalendarMonth, now: float
     until = datetime.fromtimestamp(min(month.end + DAY_S, int(now) // 3600 * 3600 + 3600), UTC)
     if until <= since:
         return {}
+    include = calls_of(provider)
+    exclude = {} if "source" in include else {"source": (*providers.BILLED_BY_SOURCE,)}
     query = CostQuery(
-        since=since, until=until, granularity="hourly", include={"provider": (provider,)}, measures=_TOKENS
+        since=since, until=until, granularity="hourly", include=include, exclude=exclude, measures=_TOKENS
     )
     found = {}
     for row in await ledger.costs(query):

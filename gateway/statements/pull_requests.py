@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from spool.errors import Invalid
 MOST_DAYS = 31  # of one request
 OPENROUTER_DAYS = 30  # that an answer of OpenRouter has, whatever is asked
 ANALYTICS_ROWS = 1000  # of a page
+CURSOR_ROWS = 500  # of a page
 LITELLM_ROWS = 100  # of a page; versions differ in what they allow at most, and all allow this
 
 Query = Sequence[tuple[str, str]]
@@ -21,6 +23,8 @@ Query = Sequence[tuple[str, str]]
 class PullRequest:
     """
     `query` is asked for a span of whole days that have passed (epoch seconds), `span_days` of them at most.
+
+    With `posts` it is the JSON body of a POST, its values as numbers.
 
     `whole_pages`: each page holds whole buckets and is kept by itself. Otherwise a day's rows may be in
     several pages: all pages of a span are one report, which is kept when the last page is there.
@@ -37,12 +41,18 @@ class PullRequest:
     rows_in: str = "data"  # the list that every page has
     days: int | None = None
     span_days: int = MOST_DAYS
+    posts: bool = False
     whole_pages: bool = False
     tells_nothing_used: bool = True
 
 
 def _bearer(key: str) -> Mapping[str, str]:
     return {"Authorization": f"Bearer {key}"}
+
+
+def _basic(key: str) -> Mapping[str, str]:
+    """The key as the name of a user without a password."""
+    return {"Authorization": f"Basic {b64encode(f'{key}:'.encode()).decode()}"}
 
 
 def _anthropic(key: str) -> Mapping[str, str]:
@@ -70,6 +80,20 @@ def _next_number(page: Mapping[str, Any]) -> str | None:
     if not isinstance(rows, list) or len(rows) < most:
         return None
     return str((number if isinstance(number, int) else 1) + 1)
+
+
+def _next_current(page: Mapping[str, Any]) -> str | None:
+    """Cursor numbers its pages from 1. Invalid if it does not tell whether there is one more."""
+    pages = page.get("pagination")
+    has_more = pages.get("hasNextPage") if isinstance(pages, dict) else None
+    if not isinstance(has_more, bool):
+        raise Invalid("the answer is no page of the report: its hasNextPage is neither true nor false")
+    number = pages.get("currentPage") if isinstance(pages, dict) else None
+    if has_more and (not isinstance(number, int) or isinstance(number, bool)):
+        raise Invalid(
+            "the answer is no page of the report: there are more pages, and currentPage is no number"
+        )
+    return f"{number + 1}" if has_more and number is not None else None
 
 
 def _no_page(page: Mapping[str, Any]) -> str | None:
@@ -134,6 +158,11 @@ def _litellm_day(start: int, end: int) -> Query:
     return [*span, ("page_size", str(LITELLM_ROWS)), ("sort_by", "startTime"), ("sort_order", "asc")]
 
 
+def _cursor_day(start: int, end: int) -> Query:
+    span = ("startDate", start * 1000), ("endDate", end * 1000), ("pageSize", CURSOR_ROWS)
+    return [(name, str(number)) for name, number in span]
+
+
 _USAGE = ("project_id", "api_key_id", "model", "batch", "service_tier")
 _ANTHROPIC = ("api_key_id", "workspace_id", "model", "service_tier", "inference_geo")
 _COPILOT = "/organizations/{account}/settings/billing"
@@ -168,6 +197,16 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         next_page=_no_page,
         rows_in="usageItems",
         span_days=1,
+    ),
+    "cursor_usage_events": PullRequest(
+        base_url="https://api.cursor.com",
+        paths=("/teams/filtered-usage-events",),
+        headers=_basic,
+        query=_cursor_day,
+        next_page=_next_current,
+        rows_in="usageEvents",
+        span_days=1,
+        posts=True,
     ),
     "litellm_spend_logs": PullRequest(
         base_url="",

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 
 from gateway.configuration.sections import ReconciliationSettings, StatementPullSettings
 from gateway.statements.importing import ReportFile, ReportReader, open_document
-from gateway.statements.pull_requests import PULL_REQUESTS, PullRequest
+from gateway.statements.pull_requests import PULL_REQUESTS, PullRequest, Query
 from gateway.statements.source import Document
 from gateway.statements.sources.list import SOURCES
 from spool.clock import Clock
@@ -55,10 +55,17 @@ class PullFailed(Exception):
 
 
 class Fetch(Protocol):
-    """Asks for a page with the key of a pull. PullFailed without one; no message holds the key."""
+    """
+    Asks for a page with the key of a pull, by a POST if there is a `body`. PullFailed without a page; no
+    message holds the key.
+    """
 
     async def __call__(
-        self, pull: StatementPullSettings, url: str, headers: Callable[[str], Mapping[str, str]]
+        self,
+        pull: StatementPullSettings,
+        url: str,
+        headers: Callable[[str], Mapping[str, str]],
+        body: bytes | None,
     ) -> bytes: ...
 
 
@@ -232,7 +239,7 @@ class StatementPuller:
         (url, span), most = asked, self._settings().max_pages
         for _ in range(most):
             query = [*request.query(*span), *([("page", cursor)] if cursor else [])]
-            content = await self._fetch_patiently(pull, f"{url}?{urlencode(query)}", request)
+            content = await self._fetch_patiently(pull, url, query, request)
             file = ReportFile(name=f"pull {pull.name}", content=content, read_at=self._clock.now())
             page = await asyncio.to_thread(_opened, file, request)
             following = request.next_page(page.document.page())
@@ -251,11 +258,18 @@ class StatementPuller:
             retry_after_s=None,
         )
 
-    async def _fetch_patiently(self, pull: StatementPullSettings, url: str, request: PullRequest) -> bytes:
+    async def _fetch_patiently(
+        self, pull: StatementPullSettings, url: str, query: Query, request: PullRequest
+    ) -> bytes:
         """A page; asked for again after the time that the provider names."""
+        body: bytes | None = None
+        if request.posts:
+            body = json.dumps({name: int(number) for name, number in query}).encode()
+        else:
+            url = f"{url}?{urlencode(query)}"
         for attempt in range(MOST_RETRIES):
             try:
-                return await self._fetch(pull, url, request.headers)
+                return await self._fetch(pull, url, request.headers, body)
             except PullFailed as error:
                 waiting = error.retry_after_s
                 if waiting is None or waiting > LONGEST_WAIT_S or attempt + 1 == MOST_RETRIES:

@@ -19,6 +19,7 @@ from gateway.reconciliation.cells import PARTS
 from gateway.reconciliation.choices import DAY, FORMATS, LEVELS
 from gateway.reconciliation.claims import Claim
 from gateway.reconciliation.comparing import Line, Reconciliation, together
+from gateway.reconciliation.counting import calls_of
 from gateway.reconciliation.gathering import CalendarMonth
 from gateway.reconciliation.wording import day_text
 from spool import providers
@@ -91,6 +92,7 @@ def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
     lists += [*found.only_billed.values(), *found.only_counted.values()]
     return {
         "provider": found.provider,
+        "calls_where": calls_of(found.provider),
         "sources": list(found.sources),
         "set_aside": list(found.set_aside),
         "other_currencies": dict(found.foreign),

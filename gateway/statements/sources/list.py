@@ -9,6 +9,7 @@ from gateway.statements.sources.anthropic_analytics import (
 )
 from gateway.statements.sources.aws import AWS_COST_EXPLORER, AWS_CUR
 from gateway.statements.sources.azure import AZURE_COSTS
+from gateway.statements.sources.cursor import CURSOR_USAGE_EVENTS
 from gateway.statements.sources.focus import FOCUS
 from gateway.statements.sources.github_copilot import GITHUB_COPILOT
 from gateway.statements.sources.google import GOOGLE_BILLING
@@ -23,6 +24,6 @@ SOURCES = {
         OPENAI_USAGE, OPENAI_USAGE_EMBEDDINGS, OPENAI_COSTS, ANTHROPIC_USAGE, ANTHROPIC_COSTS,
         ANTHROPIC_ANALYTICS_USAGE,
         ANTHROPIC_ANALYTICS_COSTS, AWS_CUR, AWS_COST_EXPLORER, AZURE_COSTS, GOOGLE_BILLING, OPENROUTER, GITHUB_COPILOT,
-        LITELLM, FOCUS,
+        CURSOR_USAGE_EVENTS, LITELLM, FOCUS,
     )
 }  # fmt: skip

@@ -220,8 +220,8 @@ def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
 # Whose rows have an id, or are the only one of their bucket and group; others may honestly be equal.
 COUNTED_ONCE = frozenset({
     "anthropic_analytics_costs", "anthropic_analytics_usage", "anthropic_costs", "anthropic_usage", "aws_cost_explorer",
-    "github_copilot", "litellm_spend_logs", "openai_costs", "openai_usage", "openai_usage_embeddings",
-    "openrouter_activity",
+    "cursor_usage_events", "github_copilot", "litellm_spend_logs", "openai_costs", "openai_usage",
+    "openai_usage_embeddings", "openrouter_activity",
 })  # fmt: skip
 
 

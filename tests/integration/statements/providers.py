@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -51,6 +52,7 @@ class Provider:
     unit: ClassVar[str]
     paths: ClassVar[Sequence[str]]
     settle_s: ClassVar[int]
+    method: ClassVar[str] = "GET"
     requests_a_day: ClassVar[int] = 0  # where days are asked one by one
     answers_days: ClassVar[int] = 0  # as many, whatever is asked
 
@@ -67,13 +69,13 @@ class Provider:
     def application(self) -> web.Application:
         app = web.Application()
         for path in self.paths:
-            app.router.add_get(path, self.answer)
+            app.router.add_route(self.method, path, self.answer)
         return app
 
     async def answer(self, request: web.Request) -> web.Response:
         if self.authorised(request.headers) != KEY:
             return web.json_response({"error": {"message": "no such key"}}, status=401)
-        self.asked.append(request.path_qs)
+        self.asked.append(request.path_qs + await request.text())
         number = len(self.asked)
         self._asked_more.set()
         if self.is_silent or number == self.hang_at:
@@ -83,7 +85,7 @@ class Provider:
             return self.faults[number]
         try:
             return web.Response(
-                text=json.dumps(self.page(request), default=str), content_type="application/json"
+                text=json.dumps(await self.read(request), default=str), content_type="application/json"
             )
         except Refused as error:
             return web.json_response({"error": {"message": str(error)}}, status=400)
@@ -100,6 +102,10 @@ class Provider:
     def authorised(self, headers: Mapping[str, str]) -> str:
         """The key that came along."""
         return headers.get("Authorization", "").removeprefix("Bearer ")
+
+    async def read(self, request: web.Request) -> Mapping[str, Any]:
+        """The page that a request asks for."""
+        return self.page(request)
 
     def page(self, request: web.Request) -> Mapping[str, Any]:
         raise NotImplementedError
@@ -328,6 +334,53 @@ class GitHubCopilot(Provider):
         return {"timePeriod": period, "organization": ACCOUNT, "usageItems": items}
 
 
+class CursorEvents(Provider):
+    """
+    Events in pages of two, the newest first, the end of the time counted in; the key is a user without a
+    password. What is charged holds the token fee; what is included, or was not charged, costs nothing.
+    """
+
+    source, unit, paths = "cursor_usage_events", USD, ("/teams/filtered-usage-events",)
+    method, settle_s, requests_a_day = "POST", 2 * DAY_S, 3
+
+    def authorised(self, headers: Mapping[str, str]) -> str:
+        scheme, _, credential = headers.get("Authorization", "").partition(" ")
+        name, _, password = b64decode(credential).decode().partition(":")
+        return name if (scheme, password) == ("Basic", "") else ""
+
+    async def read(self, request: web.Request) -> Mapping[str, Any]:
+        asked = await request.json()
+        numbers = [asked[name] for name in ("startDate", "endDate", "pageSize")]
+        needs(all(type(number) is int for number in (*numbers, asked.get("page", 1))), "all are numbers")
+        since, until, size = numbers
+        needs(until - since <= 30 * DAY_S * 1000 and 1 <= size <= 500, "30 days, 500 events")
+        events = [
+            event for day in range(since // 1000, until // 1000 + 1, DAY_S) for event in self.events(day)
+            if since <= int(event["timestamp"]) <= until
+        ][::-1]  # fmt: skip
+        page = asked.get("page", 1)
+        pages = {"currentPage": page, "pageSize": 2, "hasNextPage": 2 * page < len(events)}
+        return {"totalUsageEventsCount": len(events), "pagination": pages,
+                "usageEvents": events[2 * page - 2 : 2 * page]}  # fmt: skip
+
+    def events(self, day: int) -> list[dict[str, Any]]:
+        if not self.value(day):
+            return []
+        of_day = {"model": "claude-4.5-sonnet", "userEmail": "ada@example.com", "maxMode": False}
+        tokens = {"inputTokens": 10, "outputTokens": 5, "cacheWriteTokens": 2, "cacheReadTokens": 40}
+        kinds: list[tuple[int, dict[str, Any]]] = [
+            (0, {"kind": "Usage-based", "isChargeable": True, "chargedCents": 100 * self.value(day) - 2050.5,
+                 "cursorTokenFee": 7.25, "tokenUsage": {**tokens, "totalCents": 99.9}}),
+            (60_000, {"kind": "Included in Business", "isChargeable": False, "chargedCents": 5,
+                      "tokenUsage": {**tokens, "totalCents": 5}}),
+            (120_000, {"kind": "Usage-based", "isChargeable": True, "chargedCents": 2050.5,
+                       "requestsCosts": 1.4}),
+            (DAY_S * 1000 - 1, {"kind": "USAGE_EVENT_KIND_ABORTED_NOT_CHARGED",
+                                "tokenUsage": {**tokens, "totalCents": 3}}),
+        ]  # fmt: skip
+        return [{"timestamp": str(day * 1000 + at), **of_day, **said} for at, said in kinds]
+
+
 class LiteLLM(Provider):
     """
     Calls in pages of two. The end of the time that is asked is counted in; a call that its own cache answered
@@ -377,7 +430,7 @@ class LiteLLM(Provider):
 PROVIDERS: Mapping[str, type[Provider]] = {
     each.source: each
     for each in (OpenAIUsage, OpenAIEmbeddings, OpenAICosts, AnthropicUsage, AnthropicCosts, AnalyticsUsage,
-                 AnalyticsCosts, OpenRouter, GitHubCopilot, LiteLLM)
+                 AnalyticsCosts, OpenRouter, GitHubCopilot, CursorEvents, LiteLLM)
 }  # fmt: skip
 
 

@@ -232,6 +232,7 @@ async def test_days_come_late_and_settle(house: House) -> None:
     assert max(settled) + DAY_S <= house.clock.now() - provider.settle_s
 
 
+EMPTY: dict[str, list[object]] = {"data": [], "usageItems": [], "usageEvents": []}
 FAULTS = {
     "refused key": (
         401,
@@ -241,8 +242,12 @@ FAULTS = {
     "no page": (200, "[]", "no page"),
     "no JSON": (200, "<html>", "no JSON"),
     "no rows": (200, "{}", "it has no list"),
-    "no report": (200, '{"data": [5], "usageItems": [5]}', "no report"),
-    "too large": (200, json.dumps({"data": [], "usageItems": [], "more": "x" * 70_000}), "max_page_bytes"),
+    "no report": (
+        200,
+        '{"data": [5], "usageItems": [5], "usageEvents": [5], "pagination": {"hasNextPage": false}}',
+        "no report",
+    ),
+    "too large": (200, json.dumps({**EMPTY, "more": "x" * 70_000}), "max_page_bytes"),
     "an ended cursor": (400, "the cursor belongs to another query", "another query"),
 }
 
@@ -398,6 +403,36 @@ async def test_an_error_of_our_own_costs_no_other_pull(house: House) -> None:
     assert ("failed", "done") == (bad.state, good.state)
     assert "an error in Tollhouse, which its log has: ValueError" == bad.reason
     assert (bad.next_at or 0) > house.clock.now()
+
+
+@pytest.mark.parametrize("house", PROVIDERS, indirect=True)
+async def test_a_key_that_an_answer_repeats_is_not_told(house: House) -> None:
+    """As the request had written it."""
+    request = PULL_REQUESTS[house.provider.source]
+    for written in {KEY, *request.headers(KEY).values()} - {"2023-06-01"}:
+        house.provider.faults = {
+            len(house.provider.asked) + 1: web.Response(status=400, text=f"no: {written}")
+        }
+        reason = (await house.pull()).reason
+        credential = written.rpartition(" ")[2]
+        assert ("no: " in reason, credential in reason) == (True, credential == "application/vnd.github+json")
+
+
+async def test_a_limit_that_names_no_time_is_one_of_a_minute(house: House) -> None:
+    """Cursor takes 20 requests a minute, and does not say when the next one may come."""
+    house.provider.faults = {1: web.Response(status=429)}
+    await house.pull()
+    assert ([LIMIT_WAIT_S], house.expected()) == (house.slept, await house.kept())
+
+
+@pytest.mark.parametrize(
+    "page",
+    [{}, {"pagination": {}}, {"pagination": {"hasNextPage": 1}}, {"pagination": {"hasNextPage": True}}],
+)
+async def test_a_page_of_cursor_that_does_not_tell_whether_it_is_the_last(page: Mapping[str, object]) -> None:
+    """To take it for the last one would make the figures of a day whole that are not."""
+    with pytest.raises(Invalid):
+        PULL_REQUESTS["cursor_usage_events"].next_page(page)
 
 
 @ONE

@@ -30,13 +30,13 @@ function months(now = new Date()) {
 const isOurs = (by, row) => row.name !== null && row.name !== "total" && (by === "day" || Object.keys(row.where).length > 0);
 
 /** The calls that a provider answered and that are behind a row, as far as records are kept. */
-const calls = (date, provider, where) => to("/calls", {view: null, date, provider, status: ["ok", "error"], ...where});
+const calls = (date, found, where) => to("/calls", {view: null, date, ...found.calls_where, status: ["ok", "error"], ...where});
 
 /** What the same calls cost, which is kept longer. */
-function costs(by, provider, {from, to: until}, row) {
+function costs(by, found, {from, to: until}, row) {
   const last = new Date(new Date(until) - 1).toISOString().slice(0, 10);
   const span = by === "day" ? {from: row.name, to: row.name} : {from: from.slice(0, 10), to: last};
-  return to("/costs", {view: null, ...span, by: by === "model" ? "api_key" : "model", provider, ...row.where});
+  return to("/costs", {view: null, ...span, by: by === "model" ? "api_key" : "model", ...found.calls_where, ...row.where});
 }
 
 const first = (by) => ({title: by[0].toUpperCase() + by.slice(1), value: (row) => row.name ?? "not told"});
@@ -54,7 +54,7 @@ const CAUSES = [
 function Provider({found, asked}) {
   const {total} = found;
   const {by, month} = asked;
-  const link = {title: "Costs", value: (row) => isOurs(by, row) && html`<a href=${costs(by, found.provider, asked, row)}
+  const link = {title: "Costs", value: (row) => isOurs(by, row) && html`<a href=${costs(by, found, asked, row)}
     aria-label=${`Costs of ${found.provider}, ${row.name}`}>costs</a>`};
   const columns = [first(by), ...(by === "day" ? [state] : []), ...MONEY, ...TOKENS, link];
   return html`<section aria-label=${found.provider}><h2>${found.provider}</h2>
@@ -68,12 +68,12 @@ function Provider({found, asked}) {
     ${found.set_aside.length > 0 && html`<p class="faint">Not added, because they tell of the same days: ${found.set_aside.join(", ")}.</p>`}
     ${found.causes.length > 0 && html`<h3>Causes</h3><${Table} caption=${`Causes of ${found.provider}`} rows=${found.causes} columns=${CAUSES}
       identity=${(row) => `${row.cause} ${row.evidence}`}
-      href=${(row) => (Object.keys(row.where).length ? calls(row.days.length === 1 ? row.days[0] : month, found.provider, row.where) : undefined)} />`}
+      href=${(row) => (Object.keys(row.where).length ? calls(row.days.length === 1 ? row.days[0] : month, found, row.where) : undefined)} />`}
     <h3>By ${by}</h3>
     ${found.rows.length < found.row_count && html`<${Cut} shown=${found.rows.length - 1} of=${found.row_count} />`}
     ${found.rows.length ? html`<${Table} caption=${`${found.provider} by ${by}`} rows=${found.rows} columns=${columns} foot=${{...total, name: "total"}}
       identity=${(row) => String(row.name)}
-      href=${(row) => (isOurs(by, row) ? calls(by === "day" ? row.name : month, found.provider, row.where) : undefined)} />`
+      href=${(row) => (isOurs(by, row) ? calls(by === "day" ? row.name : month, found, row.where) : undefined)} />`
     : html`<p class="faint">The statement does not tell ${by}s that the ledger knows: it is compared by ${found.finest}.</p>`}
     ${found.suggestions.length > 0 && html`<h3>For the configuration</h3><p>Nothing is changed unless you put it there.</p>`}
     ${found.suggestions.map((each) => html`<${Copy} key=${each.toml} text=${each.toml} label=${`${each.kind} for ${each.model ?? each.billed}`} />`)}
