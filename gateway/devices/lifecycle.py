@@ -24,7 +24,7 @@ from gateway.errors import Refusal
 from gateway.normalise.reading.emails import Emails
 from spool.clock import Clock
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device, DeviceChange, is_device_id, of_known
-from spool.devices.rows import TooManyDevices
+from spool.devices.device_rows import TooManyDevices
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation

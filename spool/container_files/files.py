@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from spool.clock import Clock
-from spool.container_files import books, rows
+from spool.container_files import books, container_rows
+from spool.container_files.container_rows import ContainerContents, ContainerRows
 from spool.container_files.head import head_of
 from spool.container_files.kept import KeptFiles
-from spool.container_files.rows import ContainerContents, ContainerRows
 from spool.container_files.sums import ContainerSums
 from spool.container_files.take_up import take_up
 from spool.container_files.upload import ContainerUpload, RepeatedUpload, check_same
@@ -212,7 +212,7 @@ class ContainerFiles:
 
     async def missing(self, identity: ClusterIdentity, *, key: str, limit: int) -> Sequence[ContainerFile]:
         """Files of a key that are wanted again, and whose bytes are not here."""
-        return await self.rows.select(rows.MISSING, identity=identity, key=key, limit=limit)
+        return await self.rows.select(container_rows.MISSING, identity=identity, key=key, limit=limit)
 
     async def ask(self, identity: ClusterIdentity, references: Iterable[str], by: ContainerSender) -> None:
         """The upstream wants files again; it will hear that those are abandoned which are unknown here."""
@@ -237,7 +237,7 @@ class ContainerFiles:
     async def due(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
         """Return the files that are to be sent now. SpoolUnavailable if their states may be lost again."""
         return await self._confirmed(
-            await self.rows.select(rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
+            await self.rows.select(container_rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
         )
 
     async def untold(self, *, limit: int) -> Sequence[ContainerFile]:
@@ -245,7 +245,7 @@ class ContainerFiles:
         Return the files whose state the upstream does not know yet. SpoolUnavailable if their states may be
         lost again.
         """
-        return await self._confirmed(await self.rows.select(rows.UNTOLD, limit=limit))
+        return await self._confirmed(await self.rows.select(container_rows.UNTOLD, limit=limit))
 
     async def _confirmed(self, found: Sequence[ContainerFile]) -> Sequence[ContainerFile]:
         if found:

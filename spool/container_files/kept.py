@@ -14,8 +14,8 @@ from math import inf
 from typing import Any
 
 from spool.clock import Clock
-from spool.container_files import books, rows
-from spool.container_files.rows import ContainerContents, ContainerRows
+from spool.container_files import books, container_rows
+from spool.container_files.container_rows import ContainerContents, ContainerRows
 from spool.container_files.sums import MAX_BYTES, MAX_CLUSTER_BYTES, ContainerSums, Place
 from spool.container_files.values import (
     DELIVERED,
@@ -81,7 +81,7 @@ class KeptFiles:
                 "the files that wait leave no room (container.max_files)", retry_after_s=RETRY_AFTER_S
             )
         while self.sums.known + n > most:
-            done = await self.rows.select(rows.FORGETTABLE, limit=max(MANY, n))
+            done = await self.rows.select(container_rows.FORGETTABLE, limit=max(MANY, n))
             if not done:
                 raise SpoolFull(
                     "all files that are known wait (container.max_files)", retry_after_s=RETRY_AFTER_S
@@ -93,9 +93,11 @@ class KeptFiles:
         async with self.lock:
             while over := self.sums.over(place):
                 identity, key = place if over == MAX_CLUSTER_BYTES else (None, self.sums.fullest_spent())
-                spent = await self.rows.select(rows.SPENT, now=inf, identity=identity, key=key, limit=1)
+                spent = await self.rows.select(
+                    container_rows.SPENT, now=inf, identity=identity, key=key, limit=1
+                )
                 if not spent and identity is None:  # another process removed what this one still sums up
-                    spent = await self.rows.select(rows.SPENT, now=inf, limit=1)
+                    spent = await self.rows.select(container_rows.SPENT, now=inf, limit=1)
                 if not spent:
                     return
                 await self._remove(spent, DELIVERED)
@@ -153,11 +155,11 @@ class KeptFiles:
         """Take away what has had its time."""
         now = self._clock.now()
         before = now - self.settings.retention
-        while files := await self.rows.select(rows.OVERDUE, now=now, limit=MANY):
+        while files := await self.rows.select(container_rows.OVERDUE, now=now, limit=MANY):
             await self.change(files, lambda file: replace(file, state=UNUSED, done_at=now))
-        await self._remove_all(rows.SPENT, before, DELIVERED)
+        await self._remove_all(container_rows.SPENT, before, DELIVERED)
         if not has_upstream:
-            await self._remove_all(rows.UNSENT, before, EXPIRED)
+            await self._remove_all(container_rows.UNSENT, before, EXPIRED)
 
     async def changes(self) -> None:
         """Wait until something is written since the last call; for one reader."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from spool.container_files import books
-from spool.container_files.rows import ContainerRows
+from spool.container_files.container_rows import ContainerRows
 from spool.container_files.values import (
     OPEN_STATES,
     BookChange,

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from spool.clock import Clock
+from spool.container_files.container_rows import ContainerFileMoved
 from spool.container_files.head import file_of
 from spool.container_files.kept import KeptFiles
-from spool.container_files.rows import ContainerFileMoved
 from spool.container_files.values import REMOTE_WRITE, UPLOADED
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
-from spool.container_files.rows import ContentDraft
+from spool.container_files.container_rows import ContentDraft
 from spool.container_files.sums import Place
 from spool.container_files.values import ContainerFile
 from spool.errors import Invalid, SpoolError

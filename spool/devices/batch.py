@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from itertools import compress
 
 from spool.devices.device import Device, DeviceChange
-from spool.devices.rows import NO_EXPECTATIONS, DevicesRefused, Expectations, TooManyDevices, WriteConditions
+from spool.devices.device_rows import (
+    NO_EXPECTATIONS,
+    DevicesRefused,
+    Expectations,
+    TooManyDevices,
+    WriteConditions,
+)
 from spool.errors import KeyEnded
 from spool.registry.audit import AuditedChange
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from spool.devices.batch import DeviceBatch, DeviceUpdate, conditions_of
 from spool.devices.device import Device, DeviceChange, Unenrolled, of_known
-from spool.devices.rows import DeviceRows, DevicesRefused, DeviceWrite, Expectations, TooManyDevices
+from spool.devices.device_rows import DeviceRows, DevicesRefused, DeviceWrite, Expectations, TooManyDevices
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.log.partial_reports import Expectation
 from spool.registry.audit import AuditedChange, Auditor

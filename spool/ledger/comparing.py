@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from spool.ledger.counting import WIDTHS, period, state_of
-from spool.ledger.rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import HOUR_S, HourlySums, hour_of
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry

@@ -9,10 +9,10 @@ from typing import Any
 
 from spool.ledger import kept, money
 from spool.ledger.counting import state_of
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
 from spool.ledger.periods import beginning, following
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, Group, check_dimension
-from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Measures
 from spool.turns.ordering import ordered
 from spool.turns.ordering import sums as column_sums

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from secrets import randbits
 from typing import Any
 
-from spool.ledger.rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import AHEAD_S, DAY_S, HOUR_S, OTHER, Dimensions, HourlySums, Measures
 
 WIDTHS = (HOUR_S, DAY_S)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spool.errors import NotKept
-from spool.ledger.rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import border
 

@@ -18,10 +18,10 @@ from spool.ledger.counting import Missed, Placement, state_of
 from spool.ledger.days.tokens import DaySum, sums_of_day
 from spool.ledger.days.usage import UsageSum, usage_of_day
 from spool.ledger.derived import Derived, DerivedDimensions
+from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, CostRow, check_dimension
 from spool.ledger.repricing import Pricer, Repriced, reprice
-from spool.ledger.rows import LedgerRows, LedgerStore
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, HourlySums
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry

@@ -19,7 +19,7 @@ from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.ledger.comparing import AT_ONCE, MOST_TOLD, STEP, LedgerComparison, PeriodDifference, Place
 from spool.ledger.counting import Placement, lower_missed, period, state_of
-from spool.ledger.rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S, HourlySums
 from spool.log.protocols import ReadableLog
 from spool.record import AI_TELEMETRY

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from spool.ledger import money
 from spool.ledger.counting import WIDTHS, Placement, sum_up_again
-from spool.ledger.rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, sized
 from spool.record import NS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from spool.devices.device import Device, Unenrolled
-from spool.devices.rows import NO_EXPECTATIONS, DeviceWrite, Expectations
+from spool.devices.device_rows import NO_EXPECTATIONS, DeviceWrite, Expectations
 
 
 class MemoryDevices:

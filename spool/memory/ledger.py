@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from spool.ledger.rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows
 from spool.memory.tables import MemoryTables
-from spool.sqlite.ledger.rows import SqliteLedgerRows, prepare
+from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows, prepare
 
 T = TypeVar("T")
 
 
 class MemoryLedger:
-    """See `spool.ledger.rows.LedgerStore`."""
+    """See `spool.ledger.ledger_rows.LedgerStore`."""
 
     shares_log = False
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from spool.memory.tables import MemoryTables
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.following import NO_NEWS, RegistryNews
 from spool.sql.registry import SqlRegistryRows
 from spool.sqlite.registry.store import prepare
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class MemoryRegistry:
-    """See `spool.registry.rows.RegistryStore`."""
+    """See `spool.registry.registry_rows.RegistryStore`."""
 
     is_shared = ends_keys = False
 

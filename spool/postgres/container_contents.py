@@ -12,7 +12,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 
-from spool.container_files.rows import ContainerFileMoved
+from spool.container_files.container_rows import ContainerFileMoved
 from spool.postgres.database import Connection, Database, UniqueViolation
 
 PIECE = 256 * 1024
@@ -37,7 +37,7 @@ _HEADS = "SELECT id, head FROM {schema}.container_contents WHERE id IS NOT NULL"
 
 
 class PostgresContents:
-    """See `spool.container_files.rows.ContainerContents`."""
+    """See `spool.container_files.container_rows.ContainerContents`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -82,7 +82,7 @@ class PostgresContents:
 
 
 class PostgresDraft:
-    """See `spool.container_files.rows.ContentDraft`."""
+    """See `spool.container_files.container_rows.ContentDraft`."""
 
     def __init__(self, database: Database, id: str, draft: str) -> None:
         self._database = database

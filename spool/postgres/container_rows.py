@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from spool.container_files.books import ROW_TERMS
-from spool.container_files.rows import ContainerFileMoved, TooManyFiles
+from spool.container_files.container_rows import ContainerFileMoved, TooManyFiles
 from spool.container_files.values import BookChange, ContainerFile
 from spool.log.partial_reports import Expectation
 from spool.postgres.database import Connection, Database, UniqueViolation
@@ -21,7 +21,7 @@ _KNOWN = """
 
 
 class PostgresContainerRows(SqlContainerRows):
-    """See `spool.container_files.rows.ContainerRows`."""
+    """See `spool.container_files.container_rows.ContainerRows`."""
 
     # The index has hashes: a reference may be as long as an address.
     by_reference = (

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from spool.devices.device import Device, Unenrolled
-from spool.devices.rows import DevicesRefused, DeviceWrite, Expectations, WriteConditions
+from spool.devices.device_rows import DevicesRefused, DeviceWrite, Expectations, WriteConditions
 from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import Expectation
 from spool.postgres.database import CommitUnknown, Connection, Database
@@ -56,7 +56,7 @@ Versions = dict[str, int]
 
 
 class PostgresDevices:
-    """See `spool.devices.rows.DeviceRows`."""
+    """See `spool.devices.device_rows.DeviceRows`."""
 
     is_shared = True
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from spool.clock import Clock
 from spool.errors import SpoolUnavailable
 from spool.installation import derived
-from spool.registry.rows import RegistryRows, RegistryStore
+from spool.registry.registry_rows import RegistryRows, RegistryStore
 from spool.registry.shared.following import RegistryNews, Subject
 
 T = TypeVar("T")

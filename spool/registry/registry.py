@@ -11,7 +11,7 @@ from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditedChange, AuditRow
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows, RegistryStore
+from spool.registry.registry_rows import RegistryRows, RegistryStore
 from spool.registry.shared import makers
 from spool.registry.shared.following import RegistryNews
 from spool.registry.tables.allocation import AllocationTable

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
-from spool.container_files import rows
+from spool.container_files import container_rows
 from spool.container_files.values import (
     BookChange,
     ClusterFiles,
@@ -49,21 +49,21 @@ _HELD = f"""
 
 _OF_CLUSTER = " AND ".join(f"{name} = CAST(:{name} AS text)" for name in ("account", "region", "cluster"))
 _WHERE: Mapping[str, str] = {
-    rows.DUE: f"kind = :kind AND {_DUE} AND not_before <= :now ORDER BY uploaded_at NULLS FIRST, id",
-    rows.UNTOLD: "untold ORDER BY announced_at, id",
-    rows.MISSING: f"{_OF_CLUSTER} AND key = :key AND asked AND NOT kept ORDER BY announced_at, id",
-    rows.OVERDUE: "state = 'announced' AND expires_at < :now ORDER BY announced_at, id",
-    rows.UNSENT: "state = 'uploaded' AND uploaded_at < :now ORDER BY announced_at, id",
-    rows.SPENT: "state = 'delivered' AND kept AND NOT asked AND done_at < :now"
+    container_rows.DUE: f"kind = :kind AND {_DUE} AND not_before <= :now ORDER BY uploaded_at NULLS FIRST, id",
+    container_rows.UNTOLD: "untold ORDER BY announced_at, id",
+    container_rows.MISSING: f"{_OF_CLUSTER} AND key = :key AND asked AND NOT kept ORDER BY announced_at, id",
+    container_rows.OVERDUE: "state = 'announced' AND expires_at < :now ORDER BY announced_at, id",
+    container_rows.UNSENT: "state = 'uploaded' AND uploaded_at < :now ORDER BY announced_at, id",
+    container_rows.SPENT: "state = 'delivered' AND kept AND NOT asked AND done_at < :now"
     f" AND (CAST(:account AS text) IS NULL OR ({_OF_CLUSTER}))"
     " AND CAST(:key AS text) IN ('', key) ORDER BY announced_at, id",
-    rows.FORGETTABLE: "state NOT IN ('announced', 'uploaded') AND NOT kept AND NOT asked AND NOT untold"
+    container_rows.FORGETTABLE: "state NOT IN ('announced', 'uploaded') AND NOT kept AND NOT asked AND NOT untold"
     " ORDER BY announced_at, id",
 }
 
 
 class SqlContainerRows:
-    """See `spool.container_files.rows.ContainerRows`, where one process writes."""
+    """See `spool.container_files.container_rows.ContainerRows`, where one process writes."""
 
     by_reference: ClassVar = "reference IN :references"
 

@@ -18,7 +18,7 @@ _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first 
 
 class SqlLedgerRows(ABC):
     """
-    Most of `spool.ledger.rows.LedgerRows`.
+    Most of `spool.ledger.ledger_rows.LedgerRows`.
 
     `prefix` begins the names of an engine's tables. `columns` are those of a sum's measures. `shown` are the
     expressions that read them from `h`; `_measures` makes measures of what these give.

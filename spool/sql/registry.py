@@ -69,7 +69,7 @@ _ADD_AUDIT = """
 
 class SqlRegistryRows:
     """
-    See `spool.registry.rows.RegistryRows`.
+    See `spool.registry.registry_rows.RegistryRows`.
 
     An engine that several processes share overrides `_tell`, `_lock_key`, `_check_actor` and `_wrote`, which
     do nothing here, and `_new_id` where a table does not number its rows by itself.

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from spool.devices.device import Device, Unenrolled
-from spool.devices.rows import NO_EXPECTATIONS, DeviceWrite, Expectations
+from spool.devices.device_rows import NO_EXPECTATIONS, DeviceWrite, Expectations
 from spool.errors import SpoolUnavailable
 from spool.sqlite.database import Database
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spool.ledger.ledger import Ledger
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.money import UNIT
-from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import COUNTS, HOUR_S, LATENCY, Dimensions
 
 

@@ -10,16 +10,16 @@ import pytest
 from spool.billing.drops import BillingDrops, DropRows
 from spool.billing.hours import BillingHours
 from spool.clusters import ClusterRows
-from spool.container_files.rows import ContainerContents, ContainerRows, ContentDraft
+from spool.container_files.container_rows import ContainerContents, ContainerRows, ContentDraft
 from spool.deliveries.protocols import Deliveries
-from spool.devices.rows import DeviceRows
+from spool.devices.device_rows import DeviceRows
 from spool.leases import Leases
-from spool.ledger.rows import LedgerRows, LedgerStore
+from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.log.heard import Heard
 from spool.log.partial_reports import PartialReports
 from spool.log.planning.plan import PlanReader
 from spool.log.protocols import Log
-from spool.registry.rows import RegistryRows, RegistryStore
+from spool.registry.registry_rows import RegistryRows, RegistryStore
 from spool.sql.billing_drops import SqlBillingDrops, SqlDropRows
 from spool.sql.billing_hours import SqlBillingHours
 from spool.sql.clusters import SqlClusters

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spool.ledger.counting import period, state_of
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.repricing import TokenSum, token_sum
-from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import COUNTS, DAY_S, MONEY, Dimensions, Measures
 from spool.turns.ordering import ordered
 

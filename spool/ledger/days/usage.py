@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from spool.ledger.days.tokens import cost_of, width_of_day
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.repricing import TokenSum, token_sum
-from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, Dimensions, Measures, sized
 
 _NOBODY = {"user": None, "device": None, "tags": ""}  # whom a provider does not know

@@ -20,7 +20,7 @@ from spool.deliveries.stored import RouteChange, StoredDelivery, StoredRoute
 from spool.log.commits.following import by_topic
 from spool.postgres.database import Connection
 from spool.postgres.deliveries import queries
-from spool.postgres.deliveries.rows import DeliveryRows, ReadDelivery
+from spool.postgres.deliveries.delivery_rows import DeliveryRows, ReadDelivery
 from spool.postgres.log import queries as log_queries
 
 

@@ -43,10 +43,10 @@ from spool.leases import lease_of
 from spool.log.books import topic_of
 from spool.postgres.connections.standby import NO_STANDBY
 from spool.postgres.database import Connection, Database, JoinedTransaction
-from spool.postgres.deliveries import queries, rows
+from spool.postgres.deliveries import delivery_rows, queries
 from spool.postgres.deliveries.choosing import DeliveryChoice, due, fresh_single, suspect
+from spool.postgres.deliveries.delivery_rows import DeliveryRows
 from spool.postgres.deliveries.routes import PostgresRoutes
-from spool.postgres.deliveries.rows import DeliveryRows
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.log.entries import accepted, code, oldest
 from spool.postgres.log.log import PostgresLog
@@ -180,7 +180,7 @@ class PostgresDeliveries(SentDeliveries):
             for row in (
                 session.execute(connection, queries.EVERY_ROUTE).fetchall() if hold_back is not None else ()
             ):
-                route = rows.route(row)
+                route = delivery_rows.route(row)
                 highest = accepted(self._database, connection, route.topic)
                 change = transitions.hold_rest(route, accepted=highest, reason=hold_back or "")
                 self._require(session.write(connection, change, cut_from=route))
@@ -226,7 +226,9 @@ class PostgresDeliveries(SentDeliveries):
         session = self._session()
 
         def read(connection: Connection) -> list[UnsettledDelivery]:
-            return [rows.unsettled(row) for row in session.execute(connection, queries.EVERY_UNSETTLED)]
+            return [
+                delivery_rows.unsettled(row) for row in session.execute(connection, queries.EVERY_UNSETTLED)
+            ]
 
         return await self._database.read(read)
 
@@ -302,7 +304,9 @@ class PostgresDeliveries(SentDeliveries):
         session = self._session()
 
         def read(connection: Connection) -> list[PartialRefusal]:
-            return rows.partial_refusals(session.execute(connection, queries.REFUSALS, {"route": route}))
+            return delivery_rows.partial_refusals(
+                session.execute(connection, queries.REFUSALS, {"route": route})
+            )
 
         return await self._database.read(read)
 
@@ -311,7 +315,8 @@ class PostgresDeliveries(SentDeliveries):
 
         def read(connection: Connection) -> list[StoredDeadLetter]:
             return [
-                rows.dead_letter(row) for row in session.execute(connection, queries.DEAD, {"route": route})
+                delivery_rows.dead_letter(row)
+                for row in session.execute(connection, queries.DEAD, {"route": route})
             ]
 
         return await self._database.read(read)
@@ -462,7 +467,7 @@ class PostgresDeliveries(SentDeliveries):
 
         def work(connection: Connection) -> list[RouteChange]:
             found = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
-            letters = [rows.dead_letter(row) for row in found]
+            letters = [delivery_rows.dead_letter(row) for row in found]
             letters.sort(key=attrgetter("route"))  # routes are locked in the order of their names
             changes = [change(letter, session.find_route(connection, letter.route)) for letter in letters]
             for each in changes:

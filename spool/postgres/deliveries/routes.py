@@ -16,8 +16,8 @@ from spool.deliveries.stored import StoredRoute
 from spool.deliveries.values import RouteState
 from spool.errors import SpoolUnavailable
 from spool.postgres.database import Connection, Database
-from spool.postgres.deliveries import queries, rows
-from spool.postgres.deliveries.rows import DeliveryRows
+from spool.postgres.deliveries import delivery_rows, queries
+from spool.postgres.deliveries.delivery_rows import DeliveryRows
 from spool.postgres.log.entries import accepted, committed_at
 
 NOBODY = UUID(int=0)
@@ -79,7 +79,7 @@ class PostgresRoutes:
         totals = dict.fromkeys(numbers, 0)
         for topic, number in numbers.items():
             for row in self._session.execute(connection, queries.OPTIONAL, {"topic": topic}).fetchall():
-                totals[topic] += self._skip(connection, rows.route(row), number, locked)
+                totals[topic] += self._skip(connection, delivery_rows.route(row), number, locked)
         return totals
 
     def _skip(self, connection: Connection, route: StoredRoute, number: int, locked: set[int]) -> int:
@@ -96,4 +96,4 @@ class PostgresRoutes:
     def _with_backlog(self, connection: Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
         width = len(queries.ROUTE_COLUMNS)
         for row in self._session.execute(connection, queries.ROUTES).fetchall():
-            yield rows.route(row[:width]), Backlog(*row[width:])
+            yield delivery_rows.route(row[:width]), Backlog(*row[width:])

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from spool.ledger.rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows
 from spool.postgres.database import Connection, Database
-from spool.postgres.ledger.rows import PostgresLedgerRows, lock
+from spool.postgres.ledger.ledger_rows import PostgresLedgerRows, lock
 
 T = TypeVar("T")
 
 
 class PostgresLedger:
-    """See `spool.ledger.rows.LedgerStore`. The database stays open: others use it too."""
+    """See `spool.ledger.ledger_rows.LedgerStore`. The database stays open: others use it too."""
 
     shares_log = True
 

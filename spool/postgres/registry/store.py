@@ -12,8 +12,8 @@ from spool.errors import NotAllowed, NotThere, RegistryDamaged
 from spool.postgres.connections.barrier import Barrier
 from spool.postgres.database import Connection, Database
 from spool.postgres.registry.bearers import outlast_commits
-from spool.postgres.registry.rows import PostgresRegistryRows
-from spool.registry.rows import RegistryRows
+from spool.postgres.registry.registry_rows import PostgresRegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.following import RegistryNews
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class _Changed(Generic[T]):
 
 
 class PostgresRegistry:
-    """See `spool.registry.rows.RegistryStore`."""
+    """See `spool.registry.registry_rows.RegistryStore`."""
 
     is_shared = True
 

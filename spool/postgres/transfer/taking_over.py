@@ -37,8 +37,8 @@ from spool.postgres.migrations import found_version, migrate
 from spool.postgres.sessions import LIVE
 from spool.postgres.transfer import schema, unfinished
 from spool.postgres.transfer.confirming import check_standby, tell_while_it_waits
+from spool.postgres.transfer.copied_rows import FIRST, MAKERS, column_value, commit_row
 from spool.postgres.transfer.newest_ids import NewestIds
-from spool.postgres.transfer.rows import FIRST, MAKERS, column_value, commit_row
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.settings import StorageSettings
 from spool.storage import StorageOptions

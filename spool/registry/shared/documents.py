@@ -28,7 +28,7 @@ Row = TypeVar("Row", bound=Identified)
 
 
 class DocumentRows(Protocol):
-    """What an engine owes for them, in a transaction of `spool.registry.rows.RegistryRows`."""
+    """What an engine owes for them, in a transaction of `spool.registry.registry_rows.RegistryRows`."""
 
     def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
         """The JSON objects of one kind by id, in the order of the ids."""

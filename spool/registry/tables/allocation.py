@@ -41,7 +41,7 @@ from spool.registry.allocation import (
 )
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
 from spool.registry.shared.edits import edited
 from spool.registry.shared.following import Subject

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.following import DOCUMENTS
 
 KIND = "assistant_tool"

@@ -19,7 +19,7 @@ from spool.registry.budgets import BUDGETS, RULES, BudgetDraft, SpendBudget
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
 from spool.registry.tables.documents import DocumentTable, stated
 from spool.registry.tables.insights import merge_findings

@@ -17,7 +17,7 @@ from spool.registry.connections import (
     new_connection_id,
 )
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
 from spool.registry.shared.following import CONNECTIONS, Subject
 from spool.registry.tables.documents import DocumentTable, check_name, stated

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from spool.errors import AlreadyThere, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.documents import Identified, stored
 from spool.registry.shared.edits import check_version, edited, version_of
 from spool.registry.shared.following import Subject

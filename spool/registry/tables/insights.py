@@ -35,7 +35,7 @@ from spool.registry.insights import (
 )
 from spool.registry.notices import InsightSubscription
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.edits import edited
 from spool.registry.shared.makers import INSIGHTS, check_comments, check_made, forget_maker, note_maker
 from spool.registry.tables.notices import NoticeTable, add_anomaly_notices, add_insight_notices

@@ -39,7 +39,7 @@ from spool.registry.keys import (
     stored_file_key,
 )
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.bearers import key_is_good, number_is_good
 from spool.registry.shared.edits import check_version, edited
 from spool.registry.shared.following import DOCUMENTS, KEYS

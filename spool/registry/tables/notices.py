@@ -33,7 +33,7 @@ from spool.registry.notices import (
     read_notification,
 )
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 
 _WAITING = "notification"
 _OVER = "notification_over"

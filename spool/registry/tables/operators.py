@@ -28,7 +28,7 @@ from spool.registry.operators import (
     matches,
     status,
 )
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.edits import edited
 from spool.registry.shared.named_turns import NamedTurns
 from spool.registry.tables.roles import check_organizer_remains, roles_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.org_context import ID, KIND, OrgContext, checked_context, restored, stored
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 
 
 class OrgContextTable:

@@ -32,7 +32,7 @@ from spool.registry.recommendations import (
     checked_least_savings,
     checked_least_share,
 )
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.edits import edited
 from spool.registry.shared.makers import check_comments
 

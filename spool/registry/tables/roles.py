@@ -13,8 +13,8 @@ from spool.errors import NotAllowed
 from spool.registry import roles
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.roles import BUILTIN, ROLES, Holder, Rights, Role, RoleDraft, RoleLimits, Roles
-from spool.registry.rows import RegistryRows
 from spool.registry.shared import makers
 from spool.registry.tables.documents import Check, NamedTable, check_name, stated
 from spool.registry.texts import check_dimensions

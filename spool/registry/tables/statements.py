@@ -18,7 +18,7 @@ import msgspec
 from spool.errors import NotAllowed, NotThere, RegistryDamaged
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.statements import rules
 from spool.statements.values import (
     DAY_S,

@@ -12,7 +12,7 @@ from spool.errors import NotAllowed
 from spool.registry import views
 from spool.registry.budgets import BUDGETS
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
 from spool.registry.tables.documents import NamedTable, check_name, stated
 from spool.registry.texts import check_dimensions

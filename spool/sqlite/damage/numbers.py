@@ -20,8 +20,8 @@ from spool.deliveries.values import RouteSpec
 from spool.log import books
 from spool.record import TOPICS
 from spool.sqlite.damage.notes import Note
+from spool.sqlite.deliveries import delivery_rows
 from spool.sqlite.deliveries import queries as delivery_queries
-from spool.sqlite.deliveries import rows
 from spool.sqlite.deliveries.routes import route_terms
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted, oldest
@@ -90,13 +90,15 @@ def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
         if topic not in TOPICS:
             continue
         progress = min(noted, accepted(connection, topic) + 1)
-        if rows.find_route(connection, name) is None:
-            rows.add_route(connection, routes.begin(RouteSpec(name=name, topic=topic), accepted=0, oldest=1))
+        if delivery_rows.find_route(connection, name) is None:
+            delivery_rows.add_route(
+                connection, routes.begin(RouteSpec(name=name, topic=topic), accepted=0, oldest=1)
+            )
             highest = "SELECT coalesce(max(last), 0) + 1 FROM deliveries WHERE route = ? AND NOT replay"
             connection.execute(f"UPDATE routes SET next = ({highest}) WHERE name = ?", (name, name))
         connection.execute(delivery_queries.REMOVE_BELOW, (name, progress))
         connection.execute("UPDATE routes SET next = max(next, ?) WHERE name = ?", (progress, name))
-        settled = sum(rows.read_route(connection, name).counts[term] for term in TERMS)
+        settled = sum(delivery_rows.read_route(connection, name).counts[term] for term in TERMS)
         behind = max(0, progress - 1 - settled)
         connection.execute("UPDATE routes SET delivered = delivered + ? WHERE name = ?", (behind, name))
 

@@ -34,7 +34,7 @@ from spool.errors import NotThere, SpoolUnavailable
 from spool.log.books import topic_of
 from spool.record import Record
 from spool.sqlite.database import Database
-from spool.sqlite.deliveries import queries, rows
+from spool.sqlite.deliveries import delivery_rows, queries
 from spool.sqlite.deliveries.routes import route_states, route_terms
 from spool.sqlite.log.entries import accepted, oldest
 from spool.sqlite.log.log import SqliteLog
@@ -65,12 +65,12 @@ class SqliteDeliveries(SentDeliveries):
                     connection.execute(queries.REDECLARE, (spec.required, spec.name))
                 else:
                     highest, lowest = accepted(connection, spec.topic), oldest(connection, spec.topic)
-                    rows.add_route(connection, routes.begin(spec, accepted=highest, oldest=lowest))
+                    delivery_rows.add_route(connection, routes.begin(spec, accepted=highest, oldest=lowest))
             orphaned = known - {spec.name for spec in specs}
             connection.executemany(queries.ORPHAN, [(name,) for name in orphaned])
             if at_start:
-                for delivery in list(rows.read_deliveries(connection, queries.INTERRUPTED)):
-                    rows.write(connection, transitions.interrupted(delivery))
+                for delivery in list(delivery_rows.read_deliveries(connection, queries.INTERRUPTED)):
+                    delivery_rows.write(connection, transitions.interrupted(delivery))
                 connection.execute(queries.TRY_AT_ONCE)
 
         await self._write(work)
@@ -96,8 +96,8 @@ class SqliteDeliveries(SentDeliveries):
                 next_at = None
                 if delivery is None:
                     where = _where(route, in_hand, now=now)
-                    delivery = rows.take(
-                        connection, rows.read_delivery(connection, queries.DUE_REPLAY, where)
+                    delivery = delivery_rows.take(
+                        connection, delivery_rows.read_delivery(connection, queries.DUE_REPLAY, where)
                     )
                     next_at = None if delivery else _next_due_at(connection, where)
                 return delivery, next_at
@@ -117,7 +117,9 @@ class SqliteDeliveries(SentDeliveries):
             def work(connection: sqlite3.Connection) -> StoredDelivery | None:
                 (suspects,) = connection.execute(queries.SUSPECTS, (route,)).fetchone()
                 fresh = _fresh_single(connection, where, in_hand, closed) if suspects < max_suspects else None
-                return fresh or rows.take(connection, rows.read_delivery(connection, queries.SUSPECT, where))
+                return fresh or delivery_rows.take(
+                    connection, delivery_rows.read_delivery(connection, queries.SUSPECT, where)
+                )
 
             return self._take(await self._change(work))  # it may have split a delivery
 
@@ -139,26 +141,28 @@ class SqliteDeliveries(SentDeliveries):
 
     async def restored(self, *, hold_back: str | None) -> None:
         def work(connection: sqlite3.Connection) -> None:
-            for delivery in list(rows.read_deliveries(connection, queries.EVERY_OPEN)):
-                rows.write(connection, transitions.restored(delivery, hold_back=hold_back))
+            for delivery in list(delivery_rows.read_deliveries(connection, queries.EVERY_OPEN)):
+                delivery_rows.write(connection, transitions.restored(delivery, hold_back=hold_back))
             for row in connection.execute(queries.EVERY_ROUTE).fetchall() if hold_back is not None else ():
-                route = rows.route(row)
+                route = delivery_rows.route(row)
                 highest = accepted(connection, route.topic)
-                rows.write(connection, transitions.hold_rest(route, accepted=highest, reason=hold_back or ""))
+                delivery_rows.write(
+                    connection, transitions.hold_rest(route, accepted=highest, reason=hold_back or "")
+                )
 
         await self._change(work)
 
     async def set_apart(self, route: str, *, reason: str, ambiguous: bool) -> Sequence[UnknownDelivery]:
         def work(connection: sqlite3.Connection) -> list[StoredDelivery]:
-            known = rows.read_route(connection, route)
-            for delivery in list(rows.read_deliveries(connection, queries.EVERY_OPEN)):
+            known = delivery_rows.read_route(connection, route)
+            for delivery in list(delivery_rows.read_deliveries(connection, queries.EVERY_OPEN)):
                 if delivery.route == route and delivery.id not in self._in_hand[route]:
                     change = transitions.set_apart(delivery, reason=reason, ambiguous=ambiguous)
                     if change is not None:
-                        rows.write(connection, change)
+                        delivery_rows.write(connection, change)
             closed = self._closed_below(route) - 1
-            rows.write(connection, transitions.hold_rest(known, accepted=closed, reason=reason))
-            found = rows.read_deliveries(connection, queries.UNKNOWNS)
+            delivery_rows.write(connection, transitions.hold_rest(known, accepted=closed, reason=reason))
+            found = delivery_rows.read_deliveries(connection, queries.UNKNOWNS)
             return [each for each in found if each.route == route and each.last_error == reason]
 
         async with self._choosing[route]:  # nothing is taken meanwhile
@@ -167,25 +171,25 @@ class SqliteDeliveries(SentDeliveries):
 
     async def hand_over(self, id: int, *, damaged: int) -> None:
         def work(connection: sqlite3.Connection) -> None:
-            found = rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
+            found = delivery_rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
             if found is not None:
-                rows.write(connection, transitions.hand_over(found, damaged=damaged))
+                delivery_rows.write(connection, transitions.hand_over(found, damaged=damaged))
 
         await self._change(work)
 
     async def unknowns(self) -> Sequence[UnknownDelivery]:
         def read(connection: sqlite3.Connection) -> list[StoredDelivery]:
-            return list(rows.read_deliveries(connection, queries.UNKNOWNS))
+            return list(delivery_rows.read_deliveries(connection, queries.UNKNOWNS))
 
         found = await self._read(read)
         return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery in found]
 
     async def resolve(self, id: int, *, sent: bool) -> UnknownDelivery:
         def work(connection: sqlite3.Connection) -> StoredDelivery:
-            found = rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
+            found = delivery_rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
             if found is None:
                 raise NotThere("there is no delivery with this id that waits to be settled by hand")
-            rows.write(connection, transitions.resolve(found, sent=sent))
+            delivery_rows.write(connection, transitions.resolve(found, sent=sent))
             return found
 
         found = await self._change(work)
@@ -193,7 +197,7 @@ class SqliteDeliveries(SentDeliveries):
 
     async def unsettled(self) -> Sequence[UnsettledDelivery]:
         def read(connection: sqlite3.Connection) -> list[UnsettledDelivery]:
-            return [rows.unsettled(row) for row in connection.execute(queries.EVERY_UNSETTLED)]
+            return [delivery_rows.unsettled(row) for row in connection.execute(queries.EVERY_UNSETTLED)]
 
         return await self._read(read)
 
@@ -208,7 +212,7 @@ class SqliteDeliveries(SentDeliveries):
 
     async def drop(self, route: str) -> int:
         def work(connection: sqlite3.Connection) -> int:
-            routes.check_drop(rows.read_route(connection, route))
+            routes.check_drop(delivery_rows.read_route(connection, route))
             queued = route_terms(connection)[route]["queued"]
             for statement in queries.FORGET:
                 connection.execute(statement, (route,))
@@ -218,14 +222,14 @@ class SqliteDeliveries(SentDeliveries):
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
         def work(connection: sqlite3.Connection) -> int:
-            known = rows.read_route(connection, route)
+            known = delivery_rows.read_route(connection, route)
             change = transitions.replay(
                 known,
                 committed=connection.execute(queries.COMMITTED, (known.topic, since, until)),
                 unsettled=connection.execute(queries.UNSETTLED, {"route": route}),
             )
             if not dry_run:
-                rows.write(connection, change)
+                delivery_rows.write(connection, change)
             return sum(ranges.count(delivery.span) for delivery in change.added)
 
         return await self._change(work)
@@ -234,13 +238,15 @@ class SqliteDeliveries(SentDeliveries):
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         def read(connection: sqlite3.Connection) -> list[PartialRefusal]:
-            return [rows.partial_refusal(row) for row in connection.execute(queries.REFUSALS, (route,))]
+            return [
+                delivery_rows.partial_refusal(row) for row in connection.execute(queries.REFUSALS, (route,))
+            ]
 
         return await self._read(read)
 
     async def dead(self, *, route: str | None = None) -> Sequence[DeadLetter]:
         def read(connection: sqlite3.Connection) -> list[StoredDeadLetter]:
-            return [rows.dead_letter(row) for row in connection.execute(queries.DEAD, (route,))]
+            return [delivery_rows.dead_letter(row) for row in connection.execute(queries.DEAD, (route,))]
 
         return await self._read(read)
 
@@ -248,8 +254,8 @@ class SqliteDeliveries(SentDeliveries):
         def work(connection: sqlite3.Connection) -> int:
             letters = _dead_letters(connection, ids)
             for letter in letters:
-                known = rows.find_route(connection, letter.route)
-                rows.write(connection, transitions.retry_dead(letter, known))
+                known = delivery_rows.find_route(connection, letter.route)
+                delivery_rows.write(connection, transitions.retry_dead(letter, known))
             return len(letters)
 
         retried = await self._change(work)
@@ -259,7 +265,9 @@ class SqliteDeliveries(SentDeliveries):
     async def dead_edit(self, id: int, record: Record) -> None:
         def work(connection: sqlite3.Connection) -> None:
             letter = transitions.edit_dead(_dead_letters(connection, [id]), record)
-            rows.write(connection, transitions.retry_dead(letter, rows.find_route(connection, letter.route)))
+            delivery_rows.write(
+                connection, transitions.retry_dead(letter, delivery_rows.find_route(connection, letter.route))
+            )
 
         await self._change(work)
         self.dead_version += 1
@@ -268,7 +276,7 @@ class SqliteDeliveries(SentDeliveries):
         def work(connection: sqlite3.Connection) -> int:
             letters = _dead_letters(connection, ids)
             for letter in letters:
-                rows.write(connection, transitions.discard_dead(letter))
+                delivery_rows.write(connection, transitions.discard_dead(letter))
             return len(letters)
 
         discarded = await self._write(work)
@@ -305,11 +313,11 @@ class SqliteDeliveries(SentDeliveries):
 
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         def work(connection: sqlite3.Connection) -> bool:
-            stored = rows.read_delivery(connection, queries.ONE, (delivery.id, OPEN))
+            stored = delivery_rows.read_delivery(connection, queries.ONE, (delivery.id, OPEN))
             if stored is not None and stored.fence != delivery.fence:
                 return False
             if stored is not None:
-                rows.write(connection, transition(stored))
+                delivery_rows.write(connection, transition(stored))
             return True
 
         in_hand = self._in_hand[delivery.route]
@@ -354,28 +362,30 @@ def _due_or_cut(
         if id in in_hand:
             continue
         if not_before <= now:
-            return rows.take(connection, rows.read_delivery(connection, queries.ONE, (id, OPEN)))
+            return delivery_rows.take(
+                connection, delivery_rows.read_delivery(connection, queries.ONE, (id, OPEN))
+            )
         waiting += not is_apart
-    route = rows.read_route(connection, name)
+    route = delivery_rows.read_route(connection, name)
     change = transitions.cut(route, waiting=waiting, closed_below=closed, max_records=max_records)
-    return None if change is None else rows.write(connection, change)[0]
+    return None if change is None else delivery_rows.write(connection, change)[0]
 
 
 def _fresh_single(
     connection: sqlite3.Connection, where: dict[str, Any], in_hand: Set[int], closed: int
 ) -> StoredDelivery | None:
     """A single record that was never refused alone, made of a batch or of the log if need be; it is taken."""
-    single = rows.read_delivery(connection, queries.FRESH_SINGLE, where)
+    single = delivery_rows.read_delivery(connection, queries.FRESH_SINGLE, where)
     if single is not None:
-        return rows.take(connection, single)
-    batch = rows.read_delivery(connection, queries.NEWEST_BATCH, where)
+        return delivery_rows.take(connection, single)
+    batch = delivery_rows.read_delivery(connection, queries.NEWEST_BATCH, where)
     if batch is None:
         return _due_or_cut(connection, where["route"], in_hand, now=-inf, closed=closed, max_records=1)
-    _, single = rows.write(connection, transitions.split(batch, batch.last, reason=batch.last_error))
-    return rows.take(connection, single)
+    _, single = delivery_rows.write(connection, transitions.split(batch, batch.last, reason=batch.last_error))
+    return delivery_rows.take(connection, single)
 
 
 def _dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:
     """Read the dead letters that exist, each once."""
     found = [connection.execute(queries.DEAD_LETTER, (id,)).fetchone() for id in dict.fromkeys(ids)]
-    return [rows.dead_letter(row) for row in found if row is not None]
+    return [delivery_rows.dead_letter(row) for row in found if row is not None]

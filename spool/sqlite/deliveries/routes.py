@@ -14,7 +14,7 @@ from spool.deliveries import routes, rules, transitions
 from spool.deliveries.routes import Backlog
 from spool.deliveries.stored import StoredRoute
 from spool.deliveries.values import RouteState
-from spool.sqlite.deliveries import queries, rows
+from spool.sqlite.deliveries import delivery_rows, queries
 from spool.sqlite.log.entries import accepted
 
 
@@ -66,10 +66,10 @@ def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
     """
     total = 0
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():
-        route = rows.route(row)
-        below = list(rows.read_deliveries(connection, queries.BELOW, (route.name, number)))
+        route = delivery_rows.route(row)
+        below = list(delivery_rows.read_deliveries(connection, queries.BELOW, (route.name, number)))
         change = transitions.skip(route, below, number)
-        rows.write(connection, change)
+        delivery_rows.write(connection, change)
         total += change.counts["skipped"]
     return total
 
@@ -77,7 +77,7 @@ def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
 def _with_backlog(connection: sqlite3.Connection) -> Iterator[tuple[StoredRoute, Backlog]]:
     width = len(queries.ROUTE_COLUMNS)
     for row in connection.execute(queries.ROUTES).fetchall():
-        yield rows.route(row[:width]), Backlog(*row[width:])
+        yield delivery_rows.route(row[:width]), Backlog(*row[width:])
 
 
 def _committed_at(connection: sqlite3.Connection, topic: str, number: int) -> float | None:

@@ -12,9 +12,9 @@ from typing import TypeVar
 from spool.clock import Clock
 from spool.errors import LedgerLost, SpoolUnavailable
 from spool.ledger.ledger import CHUNK, Ledger
-from spool.ledger.rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows
 from spool.sqlite.database import Database, Watch, damage, is_corrupt, passes_quick_check
-from spool.sqlite.ledger.rows import SqliteLedgerRows, prepare
+from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows, prepare
 
 T = TypeVar("T")
 FILE = "ledger.sqlite"
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteLedger:
-    """See `spool.ledger.rows.LedgerStore`."""
+    """See `spool.ledger.ledger_rows.LedgerStore`."""
 
     shares_log = False
 

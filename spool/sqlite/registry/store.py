@@ -11,7 +11,7 @@ from typing import TypeVar
 from spool.clock import Clock
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.following import NO_NEWS, RegistryNews
 from spool.sql.registry import SqlRegistryRows
 from spool.sqlite.database import Database, Watch, is_corrupt
@@ -29,7 +29,7 @@ BEGIN_ANEW = (
 
 
 class SqliteRegistry:
-    """See `spool.registry.rows.RegistryStore`."""
+    """See `spool.registry.registry_rows.RegistryStore`."""
 
     is_shared = ends_keys = False
 

@@ -25,7 +25,7 @@ from spool.settings import SpoolSettings
 from spool.sqlite.container_contents import DIRECTORY
 from spool.sqlite.database import Database
 from spool.sqlite.directory import lock_directory
-from spool.sqlite.ledger.rows import prepare as prepare_ledger
+from spool.sqlite.ledger.ledger_rows import prepare as prepare_ledger
 from spool.sqlite.log.queries import RECOUNT_ENTRIES
 from spool.sqlite.recovery import migrate_spool
 from spool.sqlite.registry.store import prepare as prepare_registry

@@ -17,7 +17,7 @@ from spool.registry.budgets import BudgetDraft, SpendBudget
 from spool.registry.notices import Notification
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.views import View, ViewDraft
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from gateway.budgets.expansion import expanded
 from gateway.resources.budgets import EXPANSIONS
-from spool.ledger.rows import LedgerRows, LedgerStore
+from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from tests.gateway.budgets.house import House
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers
 from tests.spool.ledger_log import HOUR

@@ -27,7 +27,7 @@ from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.spool import PostgresSpool
 from spool.postgres.spool import open_spool as open_postgres
 from spool.registry.registry import Registry
-from spool.registry.rows import RegistryStore
+from spool.registry.registry_rows import RegistryStore
 from spool.settings import LOCAL, SpoolSettings, StorageSettings
 from spool.sqlite.registry.store import SqliteRegistry
 from spool.storage import StorageOptions

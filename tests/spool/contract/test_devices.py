@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from spool.devices.device import Device, Unenrolled, is_device_id, of_known
-from spool.devices.rows import DeviceRows, DeviceWrite, Expectations, TooManyDevices
+from spool.devices.device_rows import DeviceRows, DeviceWrite, Expectations, TooManyDevices
 from spool.devices.table import MAX_UNENROLLED, DeviceTable
 from spool.errors import NotThere, SpoolUnavailable
 from spool.memory.devices import MemoryDevices

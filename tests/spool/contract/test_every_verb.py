@@ -10,7 +10,7 @@ import pytest
 
 from spool.billing.drops import BillingDrops
 from spool.billing.hours import BillingHours
-from spool.container_files.rows import ContainerRows
+from spool.container_files.container_rows import ContainerRows
 from spool.deliveries.protocols import Deliveries
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log

@@ -10,7 +10,7 @@ import pytest
 
 from spool.clock import Clock
 from spool.ledger.ledger import Ledger
-from spool.ledger.rows import LedgerStore
+from spool.ledger.ledger_rows import LedgerStore
 from spool.memory.ledger import MemoryLedger
 from spool.postgres.database import Connection, Database
 from spool.postgres.ledger.store import PostgresLedger

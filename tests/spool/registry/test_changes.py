@@ -11,7 +11,7 @@ import pytest
 
 from spool.errors import SpoolUnavailable
 from spool.registry.changes import Changes
-from spool.registry.rows import RegistryRows, RegistryStore
+from spool.registry.registry_rows import RegistryRows, RegistryStore
 from tests.moved_clock import MovedClock
 
 pytestmark = pytest.mark.asyncio

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from spool.container_files import rows
+from spool.container_files import container_rows
 from spool.container_files.files import ContainerFiles
 from spool.container_files.sums import ContainerSums
 from spool.container_files.upload import FileTooLarge
@@ -437,10 +437,10 @@ async def test_what_did_not_leave_waits(files: ContainerFiles, clock: MovedClock
 @pytest.mark.asyncio
 async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> None:
     """Rows are counted, and the running numbers are held against them."""
-    container_rows = files.rows
+    stored = files.rows
     await put(files, "one.parquet", b"metrics")
-    await container_rows.write([], [], [BookChange(kind=FILE, term=UPLOADED, n=1)])
-    assert {(FILE, UPLOADED): (2, 0)}.items() <= (await container_rows.books()).items()
+    await stored.write([], [], [BookChange(kind=FILE, term=UPLOADED, n=1)])
+    assert {(FILE, UPLOADED): (2, 0)}.items() <= (await stored.books()).items()
     [imbalance] = (await files.verify()).imbalances
     assert "file: uploaded is 2 in the books, and 1 are counted" == imbalance
 
@@ -448,32 +448,33 @@ async def test_a_wrong_number_in_the_books_is_found(files: ContainerFiles) -> No
 @pytest.mark.asyncio
 async def test_rows_are_found_by_everything_that_is_asked_of_them(files: ContainerFiles) -> None:
     """Both engines answer the same."""
-    container_rows = files.rows
+    stored = files.rows
     id = await put(files, "one.parquet", b"metrics")
-    file = await container_rows.find(id)
-    await container_rows.confirm()  # what was written is there for good
-    assert {"one.parquet": file} == await container_rows.named(FILE, CLUSTER, ["one.parquet", "other"])
+    file = await stored.find(id)
+    await stored.confirm()  # what was written is there for good
+    assert {"one.parquet": file} == await stored.named(FILE, CLUSTER, ["one.parquet", "other"])
     found = {
-        which: await container_rows.select(which, kind=FILE, now=1e12, limit=9) for which in rows.SELECTIONS
+        which: await stored.select(which, kind=FILE, now=1e12, limit=9) for which in container_rows.SELECTIONS
     }
-    assert {rows.DUE: [file], rows.UNSENT: [file]} == {
+    assert {container_rows.DUE: [file], container_rows.UNSENT: [file]} == {
         which: list(rows) for which, rows in found.items() if rows
     }
-    assert {(FILE, UPLOADED): 1} == await container_rows.count()
+    assert {(FILE, UPLOADED): 1} == await stored.count()
     held = HeldFiles(identity=CLUSTER, key="agent", open=1, bytes=7, waiting_bytes=7)
-    assert [held] == await container_rows.held()
+    assert [held] == await stored.held()
     assert file is not None
     waiting = WaitingFiles(files=1, bytes=7, oldest=file.uploaded_at)
-    assert waiting == await container_rows.waiting() == await files.waiting()
-    [cluster] = await container_rows.clusters()
+    assert waiting == await stored.waiting() == await files.waiting()
+    [cluster] = await stored.clusters()
     assert (CLUSTER, 1, 7) == (cluster.identity, cluster.waiting, cluster.bytes)
     assert [cluster] == list(await files.stats())
     query = ListQuery(sort=SortField("announced_at"), order=ASCENDING, identity="id", limit=5)
-    assert [file] == (await container_rows.page(query)).rows == (await files.page(query)).rows
+    assert [file] == (await stored.page(query)).rows == (await files.page(query)).rows
     await files.settle([file])
-    assert [replace(held, open=0, waiting_bytes=0)] == await container_rows.held()
+    assert [replace(held, open=0, waiting_bytes=0)] == await stored.held()
     spent = {
-        key: await container_rows.select(rows.SPENT, now=1e12, key=key, limit=9) for key in ("", "agent", "x")
+        key: await stored.select(container_rows.SPENT, now=1e12, key=key, limit=9)
+        for key in ("", "agent", "x")
     }
     assert {"": 1, "agent": 1, "x": 0} == {key: len(found) for key, found in spent.items()}
 

@@ -13,7 +13,7 @@ from spool.errors import AlreadyThere, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.tables.documents import DocumentTable, NamedTable, check_name, stated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from tests.spool.contract.conftest import RegistryOpener
 
 pytestmark = pytest.mark.asyncio

@@ -25,7 +25,7 @@ from spool.registry.notices import (
     insight_severity,
 )
 from spool.registry.operators import Actor
-from spool.registry.rows import RegistryRows
+from spool.registry.registry_rows import RegistryRows
 from spool.registry.tables.notices import add_notices
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener

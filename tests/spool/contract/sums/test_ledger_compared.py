@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from spool.ledger.ledger import Ledger
-from spool.ledger.rows import LedgerRows
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import HOUR_S, WIDTH
 from spool.record import NS
 from tests.spool.ledger.engines import Ledgers

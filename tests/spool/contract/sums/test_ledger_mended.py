@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 import pytest
 
 from spool.ledger.ledger import Ledger
+from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.mending import LedgerMender
 from spool.ledger.queries import CostQuery, CostRow
-from spool.ledger.rows import LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S, WIDTH
 from spool.record import NS
 from tests.spool.ledger.engines import Ledgers

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from spool.clock import SystemClock
-from spool.container_files.rows import ContainerFileMoved
+from spool.container_files.container_rows import ContainerFileMoved
 from spool.engines import POSTGRES, open_storage
 from spool.errors import SpoolError
 from spool.ledger.queries import CostQuery

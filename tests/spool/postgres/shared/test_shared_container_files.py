@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
+from spool.container_files.container_rows import ContainerFileMoved, TooManyFiles
 from spool.container_files.files import ContainerFiles
-from spool.container_files.rows import ContainerFileMoved, TooManyFiles
 from spool.container_files.upload import ContainerUpload
 from spool.container_files.values import (
     UPLOADED,

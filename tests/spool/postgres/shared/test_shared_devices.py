@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from spool.devices.device import Device, DeviceChange, of_known
-from spool.devices.rows import TooManyDevices
+from spool.devices.device_rows import TooManyDevices
 from spool.devices.table import DeviceTable
 from spool.errors import KeyEnded, NotAllowed, NotThere, SpoolUnavailable
 from spool.postgres.database import CommitUnknown

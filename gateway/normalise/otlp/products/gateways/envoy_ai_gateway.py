@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.normalise.formats import envoy_ai_gateway
+from gateway.normalise.otlp.format_rows import take_row
 from gateway.normalise.otlp.product import Product
-from gateway.normalise.otlp.rows import take_row
 
 PRODUCT = Product(
     source="envoy_ai_gateway",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.normalise.formats import portkey
+from gateway.normalise.otlp.format_rows import take_row
 from gateway.normalise.otlp.product import Product
-from gateway.normalise.otlp.rows import take_row
 
 PRODUCT = Product(
     source="portkey",

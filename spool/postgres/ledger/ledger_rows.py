@@ -9,8 +9,8 @@ from typing import Any
 
 from spool.ledger import money
 from spool.ledger.derived import Derived
+from spool.ledger.ledger_rows import GroupSum
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, needed_sums
-from spool.ledger.rows import GroupSum
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measures
 from spool.postgres.database import Connection, Database
 from spool.postgres.transactions import PostgresConnection
@@ -49,7 +49,7 @@ def lock(connection: Connection, database: Database) -> None:
 
 
 class PostgresLedgerRows(SqlLedgerRows):
-    """See `spool.ledger.rows.LedgerRows`."""
+    """See `spool.ledger.ledger_rows.LedgerRows`."""
 
     prefix = "ledger_"
     columns = _COLUMNS

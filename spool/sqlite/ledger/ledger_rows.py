@@ -9,8 +9,8 @@ from typing import Any
 
 from spool.ledger import money
 from spool.ledger.derived import Derived, DerivedDimensions
+from spool.ledger.ledger_rows import GroupSum
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, needed_sums
-from spool.ledger.rows import GroupSum
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures
 from spool.sql.ledger import TABLES, SqlLedgerRows
 from spool.sqlite.migrations import migrate
@@ -65,7 +65,7 @@ def prepare(connection: sqlite3.Connection) -> None:
 
 
 class SqliteLedgerRows(SqlLedgerRows):
-    """See `spool.ledger.rows.LedgerRows`."""
+    """See `spool.ledger.ledger_rows.LedgerRows`."""
 
     columns = COLUMNS
     shown = tuple(f"h.{name}" for name in COLUMNS)

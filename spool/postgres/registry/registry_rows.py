@@ -17,7 +17,7 @@ _NEXT = "UPDATE {{schema}}.registry_head SET newest_{kind} = newest_{kind} + 1 R
 
 class PostgresRegistryRows(SqlRegistryRows):
     """
-    See `spool.registry.rows.RegistryRows`. `sql` fills in the schema's name.
+    See `spool.registry.registry_rows.RegistryRows`. `sql` fills in the schema's name.
 
     `changed` is what the other nodes must hear of: (kind, id) of `spool.registry.shared.following`.
     `ends_keys`: a secret may open no more, so that a commit that began before must be waited for.
