@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -79,6 +80,9 @@ class SlicedLedger:
 
     async def whole_since(self) -> int:
         return await self._ledger.whole_since()
+
+    async def since_hours(self, since: datetime) -> datetime:
+        return await self._ledger.since_hours(since)
 
     def derived(self) -> Sequence[Derived]:
         return self._ledger.derived()

@@ -124,7 +124,7 @@ def test_every_measure_is_drawn(console: Console) -> None:
         title = menu.locator("option:checked").inner_text()
         heading = console.page.locator("figcaption h2")
         expect(heading).to_contain_text(title)
-        expect(console.page.locator("thead th").nth(2)).to_contain_text(title)
+        expect(console.page.locator("thead th").get_by_text(title, exact=True)).to_have_count(1)
         adds = not title.startswith(("Cost of", "Latency"))
         assert adds == (console.page.locator("thead th", has_text="Share").count() == 1), title
         expect(
@@ -135,10 +135,10 @@ def test_every_measure_is_drawn(console: Console) -> None:
 def test_a_chart_has_no_thousands_of_bars(console: Console) -> None:
     """Hours of a long span are not offered, and an address that asks for them is drawn by days."""
     console.open("/costs?from=now-60d&bin=hourly")
-    expect(console.page.locator("figcaption h2")).to_have_text("Cost by model, daily")
-    bars = console.page.get_by_role("combobox", name="bars")
+    expect(console.page.locator("figcaption h2")).to_have_text("Cost by model, per day")
+    bars = console.page.get_by_role("combobox", name="per", exact=True)
     expect(bars).to_have_value("daily")
-    assert ["daily", "weekly", "monthly"] == bars.locator("option").all_inner_texts()
+    assert ["day", "week", "month"] == bars.locator("option").all_inner_texts()
 
 
 def test_the_same_data_elsewhere(console: Console) -> None:
@@ -281,7 +281,7 @@ def test_costs_by_a_published_dimension(console: Console) -> None:
     page = console.page
     total = page.locator("tfoot td").first
     spent = total.get_attribute("title")
-    page.locator("label", has_text="by ").locator("select").first.select_option(label="Cost centre")
+    page.get_by_label("Group by").select_option(label="Cost centre")
     expect(page.locator("thead th").first).to_have_text("Cost centre")
     expect(page.locator("tbody th").first).to_be_visible()
     expect(total).to_have_attribute("title", str(spent))
@@ -333,3 +333,75 @@ def test_changes_are_two_columns_and_bounds_have_none(console: Console) -> None:
     console.open("/costs?from=now-7d&by=team&measure=latency_p95_ms")
     expect(heads.get_by_text("Latency (p95)")).to_have_count(1)
     expect(heads.filter(has_text="Change")).to_have_count(0)
+
+
+def test_a_series_is_hidden_by_its_square(console: Console) -> None:
+    """
+    Its square hides it and its name filters; the address keeps it, and picture, total and table say what is hidden.
+    """
+    console.open("/costs?from=last-week&by=team")
+    page = console.page
+    heights = page.locator("figure svg[role=img] rect[data-group]")
+    name = page.locator("tbody th").first.inner_text()
+    spent = page.locator("tfoot td[title]").first.get_attribute("title")
+    drawn = heights.count()
+    page.get_by_role("button", name=f"Hide {name}", exact=True).click()
+    expect(page.get_by_text(f"Not in the picture: {name}")).to_be_visible()
+    assert f"hide={name}" in page.url
+    assert 0 < heights.count() < drawn
+    expect(page.locator(f"rect[data-group='{name}']")).to_have_count(0)
+    expect(page.get_by_role("rowheader", name=f"{name} (hidden)")).to_be_visible()
+    expect(page.locator("tfoot th")).to_contain_text("with 1 hidden")
+    expect(page.locator("tfoot td[title]").first).to_have_attribute("title", str(spent))
+    assert [] == console.audit(("minor", "moderate", "serious", "critical"))
+    page.get_by_role("button", name="Show as table").click()
+    expect(page.locator("figure thead th").last).to_have_text(f"Total without {name}")
+    page.get_by_role("button", name="Show as table").click()
+    page.get_by_role("button", name="Show all").click()
+    expect(heights).to_have_count(drawn)
+    page.locator(".legend").get_by_role("link", name=name, exact=True).click()
+    expect(page.get_by_role("link", name=f"team: {name}")).to_be_visible()
+
+
+def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
+    """By click and by the keyboard, and the tooltip at the bar names what is pointed at and the period before."""
+    console.open("/costs?from=last-week&by=team")
+    page = console.page
+    name = page.locator("tbody th").first.inner_text()
+    segment = page.locator(f"rect[data-group='{name}']").nth(2)
+    segment.hover()
+    tip = page.locator(".tip")
+    expect(tip.locator(".pointed")).to_contain_text(name)
+    expect(tip).to_contain_text("the period before")
+    day = tip.locator("strong").inner_text()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d (Mon|Tue|Wed|Thu|Fri|Sat|Sun)", day)
+    segment.click()
+    expect(page.get_by_role("link", name=f"team: {name}")).to_be_visible()
+    assert {f"from={day[:10]}", f"to={day[:10]}"} < set(page.url.partition("?")[2].split("&"))
+    page.go_back()
+    page.mouse.move(0, 0)
+    expect(tip).to_have_count(0)
+    chart = page.locator("figure svg[role=img]")
+    chart.focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator("figcaption [role=status]")).to_contain_text(f": {name} $")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name=f"team: {name}")).to_be_visible()
+
+
+def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> None:
+    """The forecast is that of the operator API; the bars behind add up to what the total's row says of before."""
+    console.open("/costs?from=mtd&by=team")
+    page = console.page
+    told = console.ask("/forecast")["forecast"]
+    if told["total"] is not None:
+        expect(page.get_by_text("Forecast: $")).to_contain_text("by the end of ")
+        expect(page.locator("figure path.forecast")).to_have_count(1)
+    before = page.locator(".legend li", has_text="the period before").locator("span.faint").inner_text()
+    assert before in page.locator("tfoot td").all_inner_texts()
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert 0 == console.overhang()
+    assert [] == console.audit(("minor", "moderate", "serious", "critical"))
+    page.get_by_role("button", name="Hide the period before").click()
+    expect(page.locator("figure rect.ghost")).to_have_count(1)  # that of the legend

@@ -1,11 +1,11 @@
-"""The ledger, reports and comparisons."""
+"""The ledger, reports, comparisons and forecasts."""
 
 from __future__ import annotations
 
 from gateway.addresses.operator_call import call
 from gateway.http.answers import JSON
 from gateway.operator.address import SLICED
-from gateway.operator.money import comparison, ledger, report
+from gateway.operator.money import comparison, forecast, ledger, report
 from gateway.schemas import OBJECT, TEXT
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 
@@ -15,6 +15,8 @@ ROWS = (
          repeated=report.REPEATED, gives={JSON: OBJECT, "text/csv": TEXT}, shows=SLICED, in_turn=True),
     call("GET", "/comparison", VIEW_COSTS, comparison.comparison, "What changed the costs", optional=comparison.ONCE,
          repeated=comparison.REPEATED, shows=SLICED, in_turn=True),
+    call("GET", "/forecast", VIEW_COSTS, forecast.forecast, "What a running period will cost", optional=forecast.ONCE,
+         repeated=forecast.REPEATED, shows=SLICED, in_turn=True),
     call("POST", "/ledger/rebuild", MODIFY_BILLING, ledger.rebuild, "Count anew what is kept",
          takes=ledger.Rebuild),
     call("POST", "/ledger/reprice", MODIFY_BILLING, ledger.reprice, "Price estimates again", takes=ledger.Reprice),

@@ -66,6 +66,7 @@ CALLS = {
     GET /ledger
     GET /report
     GET /comparison
+    GET /forecast
     POST /allocation/diff
     POST /allocation/validate
     GET /allocation/versions

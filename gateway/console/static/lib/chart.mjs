@@ -1,11 +1,12 @@
-/** Bars and lines over time as SVG, each with a table of the same figures. */
+/** Bars and lines over time, each with a legend, a tooltip and a table of the same figures. */
 import {html, useState} from "./html.mjs";
 import {money, shortMoney, sum} from "./format.mjs";
 import {Table} from "./parts.mjs";
+import {Plot, named} from "./plot.mjs";
 
 export const OTHER = "(other)"; // what a report calls the groups beyond the largest
 export const UNKNOWN = "unknown";
-const HEIGHT = 1000; // of the drawing, which is stretched to its place
+export const BEFORE = "(before)"; // what the bars of the period before are called where they are hidden
 /** For light and dark; distinct for the colour-blind, at least 3:1 against the page. */
 const COLOURS = {
   light: ["#1990f3", "#e57422", "#3b5eb1", "#61012c", "#8a523e", "#391173"],
@@ -51,105 +52,111 @@ export function arranged(bins, cells, adds) {
   return {groups, values};
 }
 
+/** The largest `most` groups of cells that add up; all others are OTHER, the unknown one stays. */
+export function folded(cells, most) {
+  const {groups} = arranged([...new Set(cells.map(({bin}) => bin))], cells, true);
+  const kept = new Set([UNKNOWN, ...groups.filter((group) => ![UNKNOWN, OTHER].includes(group)).slice(0, most)]);
+  return cells.map((cell) => (kept.has(cell.group) ? cell : {...cell, group: OTHER}));
+}
+
 /**
- * Stacked bars. `bins` are texts in the order of time. `field`: what the groups are. `isOpen`: the last bin goes on. `href(group)` and `toBin(bin)`: where a group and a bar lead.
+ * Stacked bars. `bins` are texts in the order of time. `field`: what the groups are. `isOpen`: the last bin goes on. `isDaily`: bins are days, so
+ * they are named with their weekday. `href(group)`, `toBin(bin)` and `toSegment(bin, group)`: where a name, a bar and a part of it lead.
+ * `hidden`: groups that are not drawn; `hide(groups)` makes others so. `before`: cells of the period before, by the bins of this one.
+ * `ahead`: {bin, amount, low, high} of what is expected, the bin that goes on first; those after it are the last of `bins`.
  */
 export const StackedBars = ({cells, ...rest}) => html`<${Chart} ...${arranged(rest.bins, cells, true)} isStacked=${true} ...${rest} />`;
 
 /** Lines of what cannot be added, such as averages; a null is a gap. */
 export const Lines = ({cells, ...rest}) => html`<${Chart} ...${arranged(rest.bins, cells, false)} isStacked=${false} ...${rest} />`;
 
-function Chart({title, bins, groups, values, isStacked, isDark, field, isOpen, href, toBin, zone, format = money, short = shortMoney}) {
+function Chart({title, bins, groups, values, before, ahead = [], hidden = [], hide, isStacked, isDaily, isDark, field, isOpen, href, toBin, toSegment, zone,
+  format = money, short = shortMoney}) {
   const [asTable, setAsTable] = useState(false);
   const [at, setAt] = useState(null);
-  const paint = colours(field, groups, isDark);
-  const moved = (event) => {
-    if (event.key === "Enter" && toBin && shown !== null) toBin(bins[shown]);
-    const by = {ArrowLeft: -1, ArrowRight: 1}[event.key];
-    if (!by) return;
-    event.preventDefault();
-    setAt(Math.max(0, Math.min(bins.length - 1, (at ?? (by > 0 ? -1 : bins.length)) + by)));
-  };
+  const [part, setPart] = useState(null); // the group whose segment is pointed at
+  const paint = Object.fromEntries(colours(field, groups, isDark).map((colour, rank) => [groups[rank], colour]));
+  const drawn = groups.filter((group) => !hidden.includes(group));
+  const absent = groups.filter((group) => hidden.includes(group));
+  const ghost = before && !hidden.includes(BEFORE) ? added(bins, before.filter(({group}) => !hidden.includes(group))) : null;
   const shown = at !== null && at < bins.length ? at : null;
+  const totals = isStacked && bins.map((_, bin) => sum(["0", ...drawn.map((group) => values[group][bin])]));
+  const begun = bins.length - Math.max(0, ahead.length - 1); // bins that are not to come
+  const follow = () => (part && toSegment && part !== OTHER ? toSegment(bins[shown], part) : toBin?.(bins[shown]));
+  const moved = (event) => {
+    if (event.key === "Enter" && shown !== null) follow();
+    const [by, up] = [{ArrowLeft: -1, ArrowRight: 1}[event.key], {ArrowUp: 1, ArrowDown: -1}[event.key]];
+    if (!by && !(up && isStacked && shown !== null)) return;
+    event.preventDefault();
+    if (by) setAt(Math.max(0, Math.min(bins.length - 1, (at ?? (by > 0 ? -1 : begun)) + by)));
+    else setPart(drawn[drawn.indexOf(part) + up] ?? null);
+  };
   const figure = (group) => (shown === null ? isStacked && format(sum(values[group])) : format(values[group][shown]));
-  const said = shown === null ? isOpen && `The last ${isStacked ? "bar" : "point"} is not complete.`
-    : `${bins[shown]}${isStacked ? `: ${format(sum(groups.map((group) => values[group][shown])))}` : ""}`;
+  const inBin = shown !== null && `${named(bins[shown], isDaily)}${isStacked ? `: ${part ? `${part} ${format(values[part][shown])} of ` : ""}${format(totals[shown])}` : ""}`;
+  const said = inBin || (isOpen && `The last ${isStacked ? "bar" : "point"} is not complete.`);
+  const toggle = (name) => hide(hidden.includes(name) ? hidden.filter((each) => each !== name) : [...hidden, name]);
+  const tip = shown !== null && [
+    ...(isStacked ? [["", "Total", format(totals[shown])]] : []),
+    ...[...drawn].reverse().filter((group) => Number(values[group][shown])).map((group) => [paint[group], group, format(values[group][shown]), group === part]),
+    ...(ghost ? [["", "the period before", format(ghost[shown])]] : []),
+    ...ahead.filter(({bin}) => bin === bins[shown]).map(({amount, low, high}) => ["", "forecast", `${format(amount)} (${format(low)} to ${format(high)})`]),
+  ];
   return html`<figure class="chart">
     <figcaption><h2>${title}</h2>
       <span class="faint" role="status">${!asTable && said}</span>
       <button type="button" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>Show as table</button>
     </figcaption>
-    ${asTable ? html`<${Twin} ...${{title, bins, groups, values, format, isStacked, zone}} />` : html`
-      <${Plot} ...${{summary: isStacked ? summed(title, bins, groups, values, format) : title, bins, groups, values, isStacked, isOpen, paint, short, toBin, shown, setAt, moved}} />
-      <ul class="legend">${groups.map((group, rank) => html`<li key=${group}>
-        <svg width="12" height="12" aria-hidden="true"><rect width="12" height="12" rx="2" fill=${paint[rank]} /></svg>
-        ${href?.(group) ? html`<a href=${href(group)}>${group}</a>` : html`<span>${group}</span>`}
-        <span class="faint">${figure(group)}</span></li>`)}</ul>`}
+    ${asTable ? html`<${Twin} ...${{title, bins: bins.slice(0, begun), groups: drawn, values, ghost, totals, format, isDaily, zone, absent}} />` : html`
+      <${Plot} ...${{summary: isStacked ? summed(title, bins.slice(0, begun), totals.slice(0, begun), format) : title, bins, groups: drawn, values, ghost, ahead, isStacked, isDaily, isOpen, paint, short, tip,
+        shown, part, setAt, setPart, moved, follow: toBin && (() => shown !== null && follow())}} />
+      <ul class="legend">${groups.map((group) => html`<${Entry} key=${group} ...${{group, colour: paint[group], isHidden: hidden.includes(group), href, figure: figure(group)}}
+        toggle=${hide && toggle} />`)}
+        ${before && html`<${Entry} group=${BEFORE} title="the period before" isHidden=${hidden.includes(BEFORE)} toggle=${hide && toggle}
+          figure=${ghost && format(shown === null ? sum(ghost) : ghost[shown])} />`}</ul>`}
+    ${absent.length > 0 && html`<p class="faint">Not in the picture: ${absent.join(", ")}${isStacked && ` (${format(sum(absent.flatMap((group) => values[group])))})`}.
+      ${" "}<button type="button" onClick=${() => hide(hidden.filter((each) => each === BEFORE))}>Show all</button></p>`}
   </figure>`;
 }
 
-function Plot({summary, bins, groups, values, isStacked, isOpen, paint, short, toBin, shown, setAt, moved}) {
-  const numbers = groups.map((group) => values[group].map((value) => (value === null ? null : Number(value))));
-  const heights = isStacked ? bins.map((_, bin) => numbers.reduce((all, row) => all + row[bin], 0)) : numbers.flat();
-  const [step, steps] = scale(Math.max(0, ...heights));
-  const y = (value) => HEIGHT - (HEIGHT * value) / (step * steps);
-  const over = (event) => {
-    const box = event.currentTarget.getBoundingClientRect();
-    setAt(Math.max(0, Math.min(bins.length - 1, Math.floor(((event.clientX - box.left) / box.width) * bins.length))));
-  };
-  const every = Math.ceil(bins.length / 5);
-  const isOneDay = bins[0]?.slice(0, 10) === bins.at(-1)?.slice(0, 10);
-  const marks = bins.map((_, bin) => bin).filter((bin) => (bins.length - 1 - bin) % every === 0);
-  const drawn = isStacked ? bins.map((_, bin) => {
-    let below = 0;
-    return groups.map((group, rank) => {
-      const [from, value] = [below, numbers[rank][bin]];
-      below += value;
-      return value > 0 && html`<rect x=${bin + 0.15} width="0.7" y=${y(from + value)} height=${y(from) - y(from + value)} fill=${paint[rank]}
-        fill-opacity=${isOpen && bin === bins.length - 1 ? 0.55 : 1} />`;
-    });
-  }) : groups.map((group, rank) => html`<path d=${line(numbers[rank], y)} stroke=${paint[rank]} />`);
-  return html`<div class="plot">
-    <div class="axis" aria-hidden="true">${Array.from({length: steps + 1}, (_, place) => html`<span>${short(step * (steps - place))}</span>`)}</div>
-    <svg role="img" aria-label=${summary} tabindex="0" viewBox=${`0 0 ${bins.length} ${HEIGHT}`} preserveAspectRatio="none"
-      class=${toBin && "leads"} onKeyDown=${moved} onPointerMove=${over} onPointerLeave=${() => setAt(null)} onBlur=${() => setAt(null)}
-      onClick=${toBin && (() => shown !== null && toBin(bins[shown]))}>
-      ${Array.from({length: steps + 1}, (_, place) => html`<path class="grid" d=${`M0 ${y(step * place)}H${bins.length}`} />`)}
-      ${shown !== null && html`<rect class="at" x=${shown} width="1" height=${HEIGHT} />`}${drawn}</svg>
-    <svg class="days" aria-hidden="true">${marks.map((bin) => html`<text y="14" x=${`${(100 * (bin + 0.5)) / bins.length}%`}
-      text-anchor="middle">${bins[bin].slice(...(isOneDay ? [-5] : [5, 10]))}</text>`)}</svg>
-  </div>`;
+/** One series of the legend: its square hides it, its name leads on. */
+function Entry({group, title = group, colour, isHidden, href, figure, toggle}) {
+  const square = html`<svg width="12" height="12" aria-hidden="true"><rect width="12" height="12" rx="2" class=${colour ? undefined : "ghost"} fill=${colour}
+    fill-opacity=${isHidden ? 0.15 : 1} /></svg>`;
+  return html`<li class=${isHidden ? "hidden" : undefined}>
+    ${toggle ? html`<button type="button" class="square" aria-pressed=${isHidden} aria-label=${`Hide ${title}`} title=${isHidden ? "Show" : "Hide"}
+      onClick=${() => toggle(group)}>${square}</button>` : square}
+    ${href?.(group) ? html`<a href=${href(group)}>${title}</a>` : html`<span>${title}</span>`}
+    <span class="faint">${figure}</span></li>`;
+}
+
+/** What cells come to in each bin. */
+function added(bins, cells) {
+  const found = new Map(bins.map((bin) => [bin, ["0"]]));
+  for (const {bin, amount} of cells) found.get(bin)?.push(amount);
+  return bins.map((bin) => sum(found.get(bin)));
 }
 
 /** What the picture shows, in a sentence. */
-function summed(title, bins, groups, values, format) {
-  const all = bins.map((_, bin) => sum(["0", ...groups.map((group) => values[group][bin])]));
-  const most = all.reduce((best, value, bin) => (Number(value) > Number(all[best]) ? bin : best), 0);
-  return `${title}: ${format(sum(["0", ...all]))} from ${bins[0]} to ${bins.at(-1)}, most on ${bins[most]} with ${format(all[most])}`;
+function summed(title, bins, totals, format) {
+  const most = totals.reduce((best, value, bin) => (Number(value) > Number(totals[best]) ? bin : best), 0);
+  return `${title}: ${format(sum(["0", ...totals]))} from ${bins[0]} to ${bins.at(-1)}, most on ${bins[most]} with ${format(totals[most])}`;
 }
 
-/** A step of 1, 2 or 5 times a power of ten, and how many of them reach over `most`. */
-function scale(most) {
-  if (!(most > 0)) return [1, 1];
-  const power = 10 ** Math.floor(Math.log10(most / 4));
-  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each * 5 >= most);
-  return [step, Math.ceil(most / step)];
-}
-
-/** Through the middle of each bin; broken where there is no value, and a dot's width where its neighbours have none. */
-function line(values, y) {
-  return values.map((value, bin) => {
-    if (value === null) return "";
-    return (values[bin - 1] ?? null) === null ? `M${bin + 0.45} ${y(value)}L${bin + 0.5} ${y(value)}` : `L${bin + 0.5} ${y(value)}`;
-  }).join("");
-}
-
-function Twin({title, bins, groups, values, format, isStacked, zone = "UTC"}) {
+function Twin({title, bins, groups, values, ghost, totals, format, isDaily, zone = "UTC", absent}) {
   const columns = [
-    {title: `Time (${zone})`, value: (row) => row.bin, kind: "text"},
+    {title: `Time (${zone})`, value: (row) => named(row.bin, isDaily), kind: "text"},
     ...groups.map((group) => ({title: group, kind: "number", value: (row) => format(values[group][row.index])})),
-    isStacked && {title: "Total", kind: "number", value: (row) => format(sum(groups.map((group) => values[group][row.index])))},
+    ghost && {title: "The period before", kind: "number", value: (row) => format(ghost[row.index])},
+    totals && {title: absent.length ? `Total without ${absent.join(", ")}` : "Total", kind: "number", value: (row) => format(totals[row.index])},
   ].filter(Boolean);
   const rows = bins.map((bin, index) => ({bin, index})).reverse();
   return html`<${Table} caption=${title} columns=${columns} rows=${rows} identity=${(row) => row.bin} />`;
+}
+
+/** The course of a row, as a line without axes. `values` are numbers. */
+export function Spark({values, title}) {
+  const most = Math.max(0, ...values);
+  const y = (value) => (most ? 19 - (18 * value) / most : 19);
+  const line = values.map((value, place) => `${place ? "L" : "M"}${place} ${y(value)}`).join("");
+  return html`<svg class="spark" role="img" aria-label=${title} viewBox=${`0 0 ${Math.max(1, values.length - 1)} 20`} preserveAspectRatio="none"><path d=${line} /></svg>`;
 }

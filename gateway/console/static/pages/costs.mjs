@@ -2,9 +2,9 @@
 import {html, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
-import {Lines, OTHER, StackedBars, UNKNOWN, nameOf} from "../lib/chart.mjs";
+import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf} from "../lib/chart.mjs";
 import {titleOf} from "../lib/dimensions.mjs";
-import {change, percent} from "../lib/format.mjs";
+import {change, percent, sum} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
 import {MEASURES, needed, valueOf} from "../lib/measures.mjs";
 import {Confirm, Cut, Problem, Table, may} from "../lib/parts.mjs";
@@ -15,9 +15,11 @@ import {AgainstPicker, WhatChanged, Why} from "../lib/what_changed.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
-const [IN_CHART, IN_TABLE] = [5, 200]; // the largest groups; the others are one
+const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 20, 200]; // the largest groups; the others are one
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and the days for which one can be drawn
-const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against"];
+const BIN_COURSES = {hourly: "By hour", daily: "By day", weekly: "By week", monthly: "By month"};
+const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
+const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "hide"];
 const DRILL = ["model", "team", "user", "api_key", "source", "sender"]; // what a row is divided by next
 const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
 
@@ -35,7 +37,7 @@ function asked(query) {
     bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault,
     measure: query.get("measure") in MEASURES ? query.get("measure") : "cost",
     span: {from: range.from, to: range.to, tz: query.get("tz") ? zoneOf(query) : undefined, view: query.get("view")},
-    where,
+    where, hidden: query.getAll("hide"),
   };
 }
 
@@ -56,8 +58,13 @@ async function draft({by, bin, filters, range, span: {view}}) {
 function questions({by, bin, measure, span: when, where}) {
   const largest = MEASURES[measure].adds && !MEASURES[measure].parts ? {top_by: measure} : {};
   const table = {...when, where, by, show: needed([measure, ...ALONGSIDE]), compare: "previous"};
-  return [{...table, ...largest, top: IN_TABLE}, {...when, where, by: by[0], per: bin, show: needed([measure, "cost"]), ...largest, top: IN_CHART}, table];
+  const bars = {...when, where, by: by[0], per: bin, show: needed([measure, "cost"]), ...(MEASURES[measure].adds && {compare: "previous"}), ...largest,
+    top: hasCourses(measure) ? WITH_COURSE : IN_CHART};
+  return [{...table, ...largest, top: IN_TABLE}, bars, table];
 }
+
+/** Whether each row has its course beside it: sums can be folded for the picture, averages cannot. */
+const hasCourses = (measure) => MEASURES[measure].adds && !MEASURES[measure].parts;
 
 async function load(at) {
   const [table, bars] = await Promise.all(questions(at).slice(0, 2).map((each) => get("/report", each)));
@@ -88,10 +95,10 @@ export function Page({query, isDark, session}) {
   return html`
     <div class="bar">
       <${RangePicker} query=${query} />
-      ${pick("by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean)}))}
-      ${pick("then", "by", second ?? "", [["", "nothing"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
-      ${pick("show", "measure", at.measure, Object.entries(MEASURES).map(([name, {title}]) => [name, title]))}
-      ${pick("bars", "bin", at.bin, at.bins)}
+      ${pick("Group by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean), hide: ""}))}
+      ${pick("then by", "by", second ?? "", [["", "(none)"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
+      ${pick("show", "measure", at.measure, Object.entries(MEASURES).map(([name, {title}]) => [name, title]), (chosen) => ({measure: chosen, hide: ""}))}
+      ${pick("per", "bin", at.bin, at.bins.map((each) => [each, BIN_TITLES[each]]))}
       <${AgainstPicker} query=${query} />
     </div>
     <div class="bar"><${Filters} ...${{available, chose, filters: at.filters, at: here}} />
@@ -123,15 +130,21 @@ function Answer({table, bars, at, isDark, query}) {
   };
   const column = (each) => ({title: MEASURES[each].title, kind: "number", sort: each, of: (row) => valueOf(each, row),
     value: (row) => MEASURES[each].format(valueOf(each, row), row), exact: (row) => MEASURES[each].exact?.(valueOf(each, row))});
+  const isHidden = (row) => !measure.parts && at.hidden.includes(nameOf(row[by[0]]));
+  const hidden = table.rows.filter(isHidden).length;
+  const totalOf = `Total of ${table.rows.length}${hidden ? `, with ${hidden} hidden` : ""}`;
+  const course = hasCourses(name) && by.length === 1 ? courses(bars, by[0], name) : null;
   const columns = [
     ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]),
-      value: (row) => (row.of ? !place && `Total of ${row.of}` : nameOf(row[field]))})),
+      value: (row) => (row.of ? !place && totalOf : `${nameOf(row[field])}${!place && isHidden(row) ? " (hidden)" : ""}`)})),
     column(name),
     measure.adds && {title: "Share", kind: "number", value: (row) => percent(now(row), now(whole))},
     {title: "Before", kind: "number", sort: "before", of: before, value: (row) => (before(row) === null ? "–" : measure.format(before(row)))},
     !isBound && {title: "Change", kind: "number", sort: "change", value: amountOf, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
     !isBound && {title: "Change in %", kind: "number", value: (row) => change(now(row), before(row), measure.format).percent},
-    {title: "Calls that cost most", kind: "text", value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
+    course && {title: BIN_COURSES[at.bin], kind: "text", value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
+      values=${course.get(nameOf(row[by[0]]))} title=${`${BIN_COURSES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
+    {title: "Dearest", kind: "short", value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
       href=${topCalls(row, at, query)} aria-label=${`Top calls${row.of ? "" : ` of ${by.map((field) => nameOf(row[field])).join(", ")}`}`}>Top calls</a>`},
     ...ALONGSIDE.filter((each) => each !== name).map(column),
   ].filter(Boolean);
@@ -151,6 +164,18 @@ function Answer({table, bars, at, isDark, query}) {
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
 }
 
+/** The values of each group by bin, as numbers. */
+function courses({rows}, field, measure) {
+  const periods = [...new Set(rows.map(({period}) => period))].sort();
+  const found = new Map();
+  for (const row of rows) {
+    const group = nameOf(row[field]);
+    if (!found.has(group)) found.set(group, periods.map(() => 0));
+    found.get(group)[periods.indexOf(row.period)] = Number(valueOf(measure, row) ?? 0);
+  }
+  return found;
+}
+
 const calls = (filters) => to("/calls", grouped(filters));
 
 /** The calls behind a row that cost most, or took most where that is shown. */
@@ -161,12 +186,12 @@ function topCalls(row, {by, filters, measure}, query) {
 }
 
 /** A row's own filters, divided by what comes next; its calls where nothing is left to divide by; none of what is folded. */
-function deeper(row, at) {
+function deeper(row, at, when = {}) {
   const filters = at.by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
   if (filters.some(([, value]) => value === OTHER)) return null;
   const set = [...at.filters, ...filters].map(([name]) => name);
   const next = DRILL.find((field) => !set.includes(field));
-  return next ? here({...Object.fromEntries(filters), by: next, sort: "", order: ""}) : calls([...at.filters, ...filters]);
+  return next ? here({...Object.fromEntries(filters), ...when, by: next, sort: "", order: "", hide: ""}) : calls([...at.filters, ...filters]);
 }
 
 function sorted(rows, {of}, order) {
@@ -185,17 +210,44 @@ function Rows({rows, ...table}) {
 function Picture({bars, at, isDark}) {
   const [field, measure] = [at.by[0], MEASURES[at.measure]];
   const labelled = (period) => period.slice(0, at.bin === "hourly" ? 16 : 10).replace("T", " ");
-  const bins = allBins(bars, at.bin, labelled);
   const shown = measure.parts ? "category" : titleOf(bars.report.names, field);
-  const title = `${measure.title} by ${shown}, ${at.bin}`;
-  const cells = bars.rows.flatMap((row) => {
+  const ahead = useForecast(at); // of all groups
+  const bins = [...new Set([...allBins(bars, at.bin, labelled), ...ahead.map(({bin}) => bin)])];
+  const cellsOf = (row) => {
     const parts = measure.parts ? Object.entries(measure.parts).map(([part, of]) => [part, String(of(row))]) : [[nameOf(row[field]), valueOf(at.measure, row)]];
     return parts.map(([group, amount]) => ({bin: labelled(row.period), group, amount, weight: row.cost}));
-  });
-  return html`<${measure.adds ? StackedBars : Lines} ...${{title, bins, cells, isDark, format: measure.format, short: measure.short, zone: at.zone}}
-    field=${measure.parts ? "category" : field} isOpen=${!at.range.to}
-    href=${measure.parts ? null : (group) => deeper({[field]: group}, at)}
-    toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))} />`;
+  };
+  const cells = bars.rows.flatMap(cellsOf);
+  const before = measure.adds && bars.rows.flatMap((row) => cellsOf({...row, ...row.previous}));
+  const isFolded = hasCourses(at.measure);
+  const few = isFolded ? folded(cells, IN_CHART) : cells;
+  const names = new Set(few.map(({group}) => group));
+  const past = before && before.map((cell) => (names.has(cell.group) ? cell : {...cell, group: OTHER}));
+  const lead = measure.parts ? null : (group, when) => deeper({[field]: group}, at, when);
+  const end = ahead.at(-1);
+  return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, cells: few, isDark, ahead, format: measure.format,
+    short: measure.short, zone: at.zone, isDaily: at.bin === "daily", hidden: at.hidden, hide: (hide) => go(here({hide}))}}
+    before=${past} field=${measure.parts ? "category" : field} isOpen=${!at.range.to} href=${lead}
+    toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))}
+    toSegment=${lead && at.bin !== "hourly" && ((bin, group) => go(lead(group, within(bin, at.bin))))} />
+    ${end && html`<p class="faint">Forecast: ${measure.format(end.total)} by the end of ${end.name}, between ${measure.format(end.least)} and ${measure.format(end.most)}.
+      ${" "}It is made as those of budgets are.</p>`}`;
+}
+
+const MONTH = {month: "long", timeZone: "UTC"};
+const WITH_FORECAST = {"now-30d": "monthly", mtd: "monthly", "this-quarter": "quarterly"};
+
+/** The days to come of the running month or quarter, today first: {bin, amount, low, high}, the last with what they come to. None where days are not drawn. */
+function useForecast({range, bin, measure, span: {view, tz}, where, hidden}) {
+  const per = measure === "cost" && bin === "daily" && hidden.every((group) => group === BEFORE) ? WITH_FORECAST[range.asked] : undefined;
+  const asked = {view, tz, where, per};
+  const {data} = useQuery(() => (per ? get("/forecast", asked) : Promise.resolve(null)), [JSON.stringify(asked)], ["ledger"]);
+  if (!per || !data?.forecast.total || data.forecast.per !== per) return [];
+  const {days, from, total, low, high} = data.forecast;
+  const middle = new Date(Date.parse(from) + 15 * 86400000); // whatever the zone
+  const name = per === "monthly" ? middle.toLocaleString("en", MONTH) : `the ${["first", "second", "third", "fourth"][Math.floor(middle.getUTCMonth() / 3)]} quarter`;
+  const shown = days.map(({day: first, ...bounds}) => ({bin: first, ...bounds}));
+  return [...shown.slice(0, -1), {...shown.at(-1), total, least: low, most: high, name}];
 }
 
 /** Every bin of the span, those without a call too. */

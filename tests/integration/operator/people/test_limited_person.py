@@ -234,6 +234,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     + ["format=csv&by=team,user", f"where=team={FOREIGN}&by=user", f"where=team!={OWN}&by=user",
        "per=daily&compare=previous"],
     "comparison": [f"by={name}&range=last_7d" for name in FIELDS],
+    "forecast": ["", f"where=team={FOREIGN}"],
     "list_records": [f"team={FOREIGN}", "date=2026-09-21", "date=2026-09&topic=usage-events",
                      f"model={FOREIGN}-model", "topic=usage-events", "state=open",
                      f"date={datetime.now(UTC):%Y-%m}"],
@@ -364,6 +365,7 @@ async def test_the_answers_are_those_of_the_own_calls(tmp_path: Path) -> None:
         asked += [
             "/report?by=user,status&per=daily&range=last_7d&top=1",
             "/report?show=calls,cost_per_call,latency_p95_ms&by=model",
+            "/forecast?per=monthly",
         ]
         for path in asked:
             status, own = await there.send("GET", path, None, there.eva)

@@ -1,0 +1,96 @@
+/** The drawing of a chart as SVG: bars or lines over time, what was before behind them, what is expected after them. */
+import {html} from "./html.mjs";
+
+const HEIGHT = 1000; // of the drawing, which is stretched to its place
+const MARKS = 6; // at most so many names under the axis
+const WEEK = 7;
+
+/** How a bin is called: a day with its weekday. */
+export const named = (bin, isDaily) => (isDaily ? `${bin} ${weekday(bin)}` : bin);
+
+const weekday = (bin) => new Date(`${bin.slice(0, 10)}T00:00Z`).toLocaleString("en", {weekday: "short", timeZone: "UTC"});
+
+export function Plot({summary, bins, groups, values, ghost, ahead, isStacked, isDaily, isOpen, paint, short, tip, shown, part, setAt, setPart, moved, follow}) {
+  const numbers = groups.map((group) => values[group].map((value) => (value === null ? null : Number(value))));
+  const heights = isStacked ? bins.map((_, bin) => numbers.reduce((all, row) => all + row[bin], 0)) : numbers.flat();
+  const before = (ghost ?? []).map(Number);
+  const [step, steps] = scale(Math.max(0, ...heights, ...before, ...ahead.map(({high}) => Number(high))));
+  const y = (value) => HEIGHT - (HEIGHT * value) / (step * steps);
+  const open = isOpen ? bins.length - Math.max(1, ahead.length) : null; // the bin that goes on; those after it are to come
+  const over = (event) => {
+    const box = event.currentTarget.getBoundingClientRect();
+    setAt(Math.max(0, Math.min(bins.length - 1, Math.floor(((event.clientX - box.left) / box.width) * bins.length))));
+    setPart(event.target.getAttribute("data-group"));
+  };
+  const out = () => {
+    setAt(null);
+    setPart(null);
+  };
+  const bars = (bin) => {
+    let below = 0;
+    return groups.map((group, rank) => {
+      const [from, value] = [below, numbers[rank][bin]];
+      below += value;
+      return value > 0 && html`<rect data-group=${group} x=${bin + 0.15} width="0.7" y=${y(from + value)} height=${y(from) - y(from + value)} fill=${paint[group]}
+        fill-opacity=${bin === open ? 0.55 : 1} class=${shown === bin && part === group ? "pointed" : undefined} />`;
+    });
+  };
+  const drawn = isStacked ? bins.map((_, bin) => bars(bin)) : groups.map((group, rank) => html`<path d=${line(numbers[rank], y)} stroke=${paint[group]} />`);
+  const marks = marked(bins, isDaily);
+  const isOneDay = bins[0]?.slice(0, 10) === bins.at(-1)?.slice(0, 10);
+  const left = shown === null ? 0 : (100 * (shown + 0.5)) / bins.length;
+  return html`<div class="plot">
+    <div class="axis" aria-hidden="true">${Array.from({length: steps + 1}, (_, place) => html`<span>${short(step * (steps - place))}</span>`)}</div>
+    <div class="drawing"><svg role="img" aria-label=${summary} tabindex="0" viewBox=${`0 0 ${bins.length} ${HEIGHT}`} preserveAspectRatio="none"
+      class=${follow && "leads"} onKeyDown=${moved} onPointerMove=${over} onPointerLeave=${out} onBlur=${out} onClick=${follow}>
+      ${Array.from({length: steps + 1}, (_, place) => html`<path class="grid" d=${`M0 ${y(step * place)}H${bins.length}`} />`)}
+      ${shown !== null && html`<rect class="at" x=${shown} width="1" height=${HEIGHT} />`}
+      ${before.map((value, bin) => value > 0 && html`<rect class="ghost" x=${bin + 0.04} width="0.92" y=${y(value)} height=${HEIGHT - y(value)} />`)}
+      ${drawn}
+      ${ahead.length > 0 && html`<${Forecast} ...${{ahead, first: open, y}} />`}</svg>
+      ${tip && html`<div class="tip" aria-hidden="true" style=${left > 50 ? {right: `${100 - left}%`} : {left: `${left}%`}}>
+        <strong>${named(bins[shown], isDaily)}</strong>
+        ${tip.map(([colour, name, figure, isPart]) => html`<div key=${name} class=${isPart ? "pointed" : undefined}>
+          <svg width="10" height="10">${colour && html`<rect width="10" height="10" rx="2" fill=${colour} />`}</svg> <span>${name}</span> <span class="number">${figure}</span></div>`)}</div>`}
+    </div>
+    <svg class="days" aria-hidden="true">${marks.map((bin) => html`<text key=${bin} y="14" x=${`${(100 * (bin + 0.5)) / bins.length}%`}
+      text-anchor=${bin === bins.length - 1 && bins.length > 12 ? "end" : "middle"}>${isDaily ? `${weekday(bins[bin])} ` : ""}${bins[bin].slice(...(isOneDay ? [-5] : [5, 10]))}</text>`)}</svg>
+  </div>`;
+}
+
+/** What is expected, as a line through the bins to come, and between which bounds. */
+function Forecast({ahead, first, y}) {
+  const place = (index) => first + index + 0.5;
+  const upper = ahead.map(({high}, index) => `${index ? "L" : "M"}${place(index)} ${y(Number(high))}`).join("");
+  const lower = ahead.map(({low}, index) => `L${place(index)} ${y(Number(low))}`).reverse().join("");
+  return html`<path class="band" d=${`${upper}${lower}Z`} /><path class="forecast" d=${line(ahead.map(({amount}) => Number(amount)), y, first)} />`;
+}
+
+/** The bins that are named under the axis: Mondays where there are some weeks of days, else every so many, the last always. */
+function marked(bins, isDaily) {
+  const all = bins.map((_, bin) => bin);
+  if (isDaily && bins.length > 2 * WEEK) {
+    const mondays = all.filter((bin) => weekday(bins[bin]) === "Mon");
+    const every = Math.ceil(mondays.length / MARKS);
+    return mondays.filter((_, place) => place % every === 0);
+  }
+  const every = Math.ceil(bins.length / (isDaily ? WEEK : MARKS - 1));
+  return all.filter((bin) => (bins.length - 1 - bin) % every === 0);
+}
+
+/** A step of 1, 2 or 5 times a power of ten, and how many of them reach over `most`. */
+function scale(most) {
+  if (!(most > 0)) return [1, 1];
+  const power = 10 ** Math.floor(Math.log10(most / 4));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each * 5 >= most);
+  return [step, Math.ceil(most / step)];
+}
+
+/** Through the middle of each bin from `first` on; broken where there is no value, and a dot's width where its neighbours have none. */
+function line(values, y, first = 0) {
+  return values.map((value, place) => {
+    const bin = first + place;
+    if (value === null) return "";
+    return (values[place - 1] ?? null) === null ? `M${bin + 0.45} ${y(value)}L${bin + 0.5} ${y(value)}` : `L${bin + 0.5} ${y(value)}`;
+  }).join("");
+}

@@ -1,0 +1,53 @@
+"""The call of the operator API for what a running period will cost, by the method of budgets."""
+
+from __future__ import annotations
+
+from gateway.budgets.expansion import rounded
+from gateway.budgets.forecast import TooEarly
+from gateway.budgets.outlook import outlook
+from gateway.http.holders.money import MoneyServices
+from gateway.http.requests import Result
+from gateway.operator.money.report import query_of
+from gateway.operator.money.visible import known_dimensions
+from gateway.operator.requests import OperatorRequest
+from spool.registry.budgets import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
+from spool.registry.texts import check_one_of
+
+REPEATED = ("where",)
+ONCE = ("view", "tz", "per")
+PERIODS = (WEEKLY, MONTHLY, QUARTERLY, YEARLY)
+
+
+async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    The running week, month, quarter or year, up to everything closed by now: the ledger catches up first.
+
+    `total` is null with a `reason` while there is too little history. Of the `days` that are not over the first
+    has what is spent of it already.
+    """
+    given, ledger = request.http.query, request.ledger
+    await ledger.catch_up(request.services.log)
+    per = given.get("per", MONTHLY)
+    check_one_of("per", per, PERIODS)
+    query = await query_of(request, await known_dimensions(request))
+    found = await outlook(ledger, query, per, request.shared.clock.now())
+
+    def shown(units: int) -> str:
+        return rounded(COST, units)
+
+    made, period = found.made, found.period
+    bounds: dict[str, str | None] = dict.fromkeys(("total", "low", "high"))
+    if not isinstance(made, TooEarly):
+        bounds = {"total": shown(made.total), "low": shown(made.low), "high": shown(made.high)}
+    return {
+        "forecast": {
+            "per": per, "from": period.start.isoformat(), "to": period.end.isoformat(),
+            "actual": shown(found.actual),
+            **bounds,
+            "reason": made.reason if isinstance(made, TooEarly) else None,
+            "days": [
+                {"day": day.first_day, "amount": shown(day.amount), "low": shown(day.low), "high": shown(day.high)}
+                for day in found.days
+            ],
+        }
+    }  # fmt: skip
