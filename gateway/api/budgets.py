@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec import UNSET
 
-from gateway.api.costs import moment
 from gateway.api.lists.budgets import (
     ALERTS,
     BUDGETS,
@@ -23,6 +22,7 @@ from gateway.api.lists.budgets import (
     with_state,
 )
 from gateway.api.managed import Answer, Asker, ManagedResource
+from gateway.api.times import parse_moment
 from gateway.budgets.expansion import expanded
 from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
@@ -177,7 +177,7 @@ def _silence(silence: Silence | None) -> dict[str, Any]:
     if silence is None:
         return {"silent_until": 0.0, "silent_reason": ""}
     return {
-        "silent_until": moment("silence.until", silence.until).timestamp(),
+        "silent_until": parse_moment("silence.until", silence.until).timestamp(),
         "silent_reason": silence.reason,
     }
 

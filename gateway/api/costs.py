@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from gateway.api.measures import ANSWERED, REFUSED, USAGE, USAGE_AMOUNT, amount, needed, units
+from gateway.api.times import parse_moment
 from gateway.api.views import within_view
 from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
@@ -196,8 +197,8 @@ class _Rows:
             include |= more
         end = asked.get("end_date")
         query = CostQuery(
-            since=moment("start_date", asked["start_date"][0]),
-            until=moment("end_date", end[0], end=True) if end else end_of_hour(self._money.clock.now()),
+            since=parse_moment("start_date", asked["start_date"][0]),
+            until=parse_moment("end_date", end[0], end=True) if end else end_of_hour(self._money.clock.now()),
             granularity=asked.get("granularity", ("daily",))[0],
             group_by=asked.get("group_by", ()),
             include=include,
@@ -205,19 +206,6 @@ class _Rows:
         )
         check_span(query)
         return within_view(self._money, query, asked["view"][0]) if "view" in asked else query
-
-
-def moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False) -> datetime:
-    """A day or a time, of `zone` unless it names another. A day that ends something is part of it."""
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise _wrong(f"{name} must be a day such as 2026-11-01, or an RFC 3339 time") from None
-    if not 2000 <= when.year < 2200:
-        raise _wrong(f"{name} must lie between the years 2000 and 2200")
-    if end and len(text) <= len("2026-11-01"):
-        when += timedelta(days=1)
-    return when if when.tzinfo else when.replace(tzinfo=zone)
 
 
 def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.api.lists.insights import seconds
 from gateway.api.managed import Answer, Asker, ManagedResource
+from gateway.api.times import seconds
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import KeyRequest, Result

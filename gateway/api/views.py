@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from gateway.api.lists.insights import seconds
 from gateway.api.managed import Answer, Asker, ManagedResource
+from gateway.api.times import seconds
 from gateway.api.visible import EVERYTHING, Visible
 from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.configuration.sections import Config, RoleSettings
-from gateway.http.services import ReceiverServices
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.monitoring.limits import Limit
 from spool.container_files.files import ContainerFiles
 from spool.deliveries.values import RouteState

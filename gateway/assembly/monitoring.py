@@ -13,7 +13,7 @@ from gateway.assembly.parts import Assembler
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.budgets.gauges import gauges
 from gateway.first_use import Once
-from gateway.http.services import ReceiverServices
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.monitoring.health import Health
 from gateway.monitoring.limits import Limit
 from gateway.monitoring.metrics import Exposition, Metrics

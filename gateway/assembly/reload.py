@@ -24,8 +24,9 @@ from gateway.configuration.problems import problems as problems_of
 from gateway.configuration.secret_file import SecretFile, signing_secret
 from gateway.configuration.sections import Config, ConfigError
 from gateway.http.holders.installation import Reloaded
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.listening.tls import Certificate
-from gateway.http.services import OperatorServices, ReceiverServices
+from gateway.http.services import OperatorServices
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 from typing import Protocol
 
-from gateway.api.costs import check_span, moment
+from gateway.api.costs import check_span
 from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
 from gateway.api.report_words import DEFAULT_TOP, PREVIOUS, SAME_WEEKDAYS
+from gateway.api.times import parse_moment
 from gateway.comparison.old_prices import KINDS, MEASURES, Estimate, Row, at_old_prices, by_group
 from gateway.comparison.split import Driver, Group, Spending, added, split, together
 from spool.errors import Invalid
@@ -79,7 +80,7 @@ def _given(against: str, zone: tzinfo) -> tuple[datetime, datetime]:
     if not dots:
         words = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
         raise Invalid(f"against must be one of {words}, or two days such as 2026-10-01..2026-10-31")
-    return moment("against", first, zone=zone), moment("against", last, zone=zone, end=True)
+    return parse_moment("against", first, zone=zone), parse_moment("against", last, zone=zone, end=True)
 
 
 def _comparison(

@@ -14,6 +14,7 @@ from exporters.own_telemetry import settings as own_telemetry
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from exporters.service import upstream_settings
 from gateway.configuration import assistants
+from gateway.configuration.listening_addresses import is_loopback, split_address
 from gateway.configuration.sections import (
     FINAL_COST_SELLERS,
     PULLED_SOURCES,
@@ -22,8 +23,6 @@ from gateway.configuration.sections import (
     Match,
     OidcSettings,
     ServerSettings,
-    is_loopback,
-    split_address,
 )
 from gateway.normalise.reading.content import may_hold_content
 from spool import engines

@@ -8,7 +8,6 @@ there and taken here.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
 from decimal import Decimal
@@ -777,20 +776,3 @@ def _types(section: type) -> Mapping[str, Any]:
 def names_some(pattern: str) -> bool:
     """True if a pattern matches some names, and not all."""
     return bool(pattern.strip("*?"))
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """HOST:PORT as its parts; an IPv6 host loses its brackets."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """
-    True if a host is this machine alone. A name other than localhost may mean anything, so it counts as
-    public.
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

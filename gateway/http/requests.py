@@ -11,9 +11,10 @@ from aiohttp import web
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http.answers import JSON, Pieces
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.lists import List, Rows, envelope
-from gateway.http.services import ReceiverServices, Services
+from gateway.http.services import Services
 from spool.registry.operators import Actor
 
 Body = TypeVar("Body")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.authentication.hosts import authority, host_name, is_own_name
-from gateway.configuration.sections import is_loopback
+from gateway.configuration.listening_addresses import is_loopback
 from gateway.errors import Refusal
 from gateway.http.services import Services
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.api.costs import moment
+from gateway.api.times import parse_moment
 from spool.errors import Invalid
 from spool.ledger.queries import end_of_hour
 from spool.ledger.ranges import Span, span
@@ -52,8 +52,8 @@ DateRange = Annotated[
 def bounds(given: RangeWord | Days, now: float) -> Span:
     """From when until before when. Invalid for days that are none or end before they begin."""
     if isinstance(given, Days):
-        since = moment("date_range.start", given.start)
-        until = end_of_hour(now) if given.end is None else moment("date_range.end", given.end, end=True)
+        since = parse_moment("date_range.start", given.start)
+        until = end_of_hour(now) if given.end is None else parse_moment("date_range.end", given.end, end=True)
     elif given in RANGES_OF_WORDS:
         since, until = span(RANGES_OF_WORDS[given], now)
     else:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
-from gateway.http.services import ReceiverServices
 from gateway.http.turns import LARGE, drive, drive_aside
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.workers.jobs import SentBody

@@ -19,18 +19,18 @@ from urllib.parse import unquote
 import grpc
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.sections import split_address
+from gateway.configuration.listening_addresses import split_address
 from gateway.error_table import refusal_of
 from gateway.errors import BadPayload, Refusal, reason_of
 from gateway.first_use import imported
 from gateway.http import answers
 from gateway.http.admission import DEVICE_ID, name_device
 from gateway.http.bodies import end, inflate_message
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.listening.fair_requests import address_party, begin_work, key_party
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.tls import Certificate
-from gateway.http.services import ReceiverServices
 from gateway.monitoring.traces import SERVER
 from spool.registry.scopes import INGEST
 

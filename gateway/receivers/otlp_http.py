@@ -8,9 +8,9 @@ from aiohttp import web
 
 from gateway.errors import BadPayload, Refusal
 from gateway.http import answers
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.requests import KeyRequest
-from gateway.http.services import ReceiverServices
 from gateway.normalise.otlp import Signal
 from gateway.normalise.outcome import MALFORMED, Outcome
 from gateway.receivers.decoding import decoded

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gateway.api.lists.insights import seconds
+from gateway.api.times import seconds
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.budgets.expansion import forecast_text, percent_of
 from gateway.budgets.figures import BudgetFigures, Spent, problem_of

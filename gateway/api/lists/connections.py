@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from gateway.api.lists.insights import seconds
+from gateway.api.times import seconds
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
 from gateway.intake.billing_connections import STATES, BillingConnections, ShownConnection
 from gateway.resources.connections import ConnectionItem

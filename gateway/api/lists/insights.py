@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gateway.api.times import seconds
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.schemas import TEXT, closed
 from spool.listing import ListPage, SortField
@@ -50,11 +51,6 @@ def shown_comment(comment: Comment) -> dict[str, object]:
         "created": seconds(comment.created),
         "last_updated": seconds(comment.last_updated),
     }
-
-
-def seconds(at: float) -> str:
-    """Epoch seconds as text, as the service writes the times of an insight."""
-    return f"{at:.3f}".rstrip("0").rstrip(".")
 
 
 INSIGHTS: List[Insight] = List(

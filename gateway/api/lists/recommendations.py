@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import partial
 
-from gateway.api.lists.insights import seconds
+from gateway.api.times import seconds
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.recommendations.facts import RecommendationType, concerned
 from gateway.recommendations.list import TYPES

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from gateway.api.costs import moment as moment_of
 from gateway.api.kept.records import KeptRecord, shown_place, shown_record
+from gateway.api.times import parse_moment
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.intake.reasons import price_lines, reasons
@@ -50,7 +50,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         raise Invalid("a record's id is 32 hexadecimal digits")
     since = request.shared.clock.now() - LOOK_BACK_S
     if "since" in request.http.query:
-        since = moment_of("since", request.http.query["since"]).timestamp()
+        since = parse_moment("since", request.http.query["since"]).timestamp()
     id = bytes.fromhex(word)
     found = await _known(services.spool.log, id) or await _found(services.spool.log, id, since, inf)
     found = None if found is None else next(seen(request, [found]), None)

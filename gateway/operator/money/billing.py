@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
-from gateway.api import costs
+from gateway.api.times import parse_moment
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -51,8 +51,8 @@ async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
 
 
 def _span(first: str, last: str) -> tuple[datetime, datetime]:
-    since = costs.moment("from", first).astimezone(UTC)
-    until = costs.moment("to", last, end=True).astimezone(UTC)
+    since = parse_moment("from", first).astimezone(UTC)
+    until = parse_moment("to", last, end=True).astimezone(UTC)
     since, until = (moment.replace(minute=0, second=0, microsecond=0) for moment in (since, until))
     if since >= until:
         raise Invalid("from must be an hour or more before to")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from gateway.api import costs
+from gateway.api.times import parse_moment
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
@@ -59,7 +59,7 @@ async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
 async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     given = request.body
     services, ledger = request.services, request.services.ledger
-    since = costs.moment("since", given.since)
+    since = parse_moment("since", given.since)
     try:
         book = services.prices()
     except CardUnreadable as error:

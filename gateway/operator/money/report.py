@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 from gateway.api import costs
 from gateway.api.measures import billed_tokens, per
 from gateway.api.report_words import LATENCY, MAX_TOP, MEASURES, PERCENTILES, PREVIOUS, SUMS, columns
+from gateway.api.times import parse_moment
 from gateway.http.answers import CSV, UNCACHED, Pieces
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
@@ -210,9 +211,9 @@ def times(
     check_one_of("range", named, RANGES)
     since, until = span(named, now, zone)
     if "from" in given:
-        since = costs.moment("from", given["from"], zone=zone)
+        since = parse_moment("from", given["from"], zone=zone)
     if "to" in given:
-        until = costs.moment("to", given["to"], zone=zone, end=True)
+        until = parse_moment("to", given["to"], zone=zone, end=True)
     return since, until, zone
 
 

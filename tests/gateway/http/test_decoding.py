@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import InflightBytes
-from gateway.http.services import ReceiverServices
 from gateway.http.turns import LARGE
 from gateway.normalise.formats.engine.declaration import Normalised
 from gateway.normalise.options import Options

@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 
 from gateway.errors import Refusal
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import InflightBytes, busy
-from gateway.http.services import ReceiverServices
 from gateway.http.turns import LARGE, aside, drive_aside
 from gateway.monitoring.metrics import Metrics
 from gateway.normalise import any_format, otlp

@@ -1,0 +1,35 @@
+"""Times in requests and answers: days and times of parameters, and epoch seconds as text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from gateway.errors import Refusal
+
+
+def parse_moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False) -> datetime:
+    """
+    Read a day or a time, of `zone` unless it names another. A day that ends something is part of it.
+
+    Refusal 400 for any other text.
+    """
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise Refusal(
+            400, "invalid_parameter", f"{name} must be a day such as 2026-11-01, or an RFC 3339 time"
+        ) from None
+    if not 2000 <= when.year < 2200:
+        raise _wrong(f"{name} must lie between the years 2000 and 2200")
+    if end and len(text) <= len("2026-11-01"):
+        when += timedelta(days=1)
+    return when if when.tzinfo else when.replace(tzinfo=zone)
+
+
+def seconds(at: float) -> str:
+    """Write epoch seconds as text, as the service writes the times of an insight."""
+    return f"{at:.3f}".rstrip("0").rstrip(".")
+
+
+def _wrong(message: str) -> Refusal:
+    return Refusal(400, "invalid_parameter", message)

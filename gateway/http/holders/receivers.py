@@ -1,0 +1,52 @@
+"""What receivers over HTTP and gRPC work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.http.cors import Cors
+from gateway.http.in_hand import RequestsInHand
+from gateway.http.listening.forwarded import TrustedProxies
+from gateway.http.receiving import ReceivingSlots
+from gateway.normalise.options import Options
+from spool.turns.fair_turns import FairTurns
+
+if TYPE_CHECKING:
+    from gateway.authentication.access import Access
+    from gateway.configuration.secret_file import SecretFile
+    from gateway.http.inflight_bytes import InflightBytes
+    from gateway.http.listening.connections import Connections
+    from gateway.intake.merge_window import MergeWindow
+    from gateway.intake.shared_merge_window import SharedMergeWindow
+    from gateway.monitoring.metrics import Metrics
+    from gateway.monitoring.traces import Traces
+    from gateway.workers.pool import WorkerPool
+    from spool.clock import Clock
+
+
+@dataclass(kw_only=True)
+class ReceiverServices:
+    """
+    What every address for key holders needs, over HTTP and gRPC: admission, body limits and the intake.
+
+    A reload exchanges `min_upload_rate`, `options` and `signing_secret`.
+    """
+
+    access: Access
+    intake: MergeWindow | SharedMergeWindow
+    metrics: Metrics
+    clock: Clock
+    traces: Traces
+    inflight: InflightBytes
+    max_body_bytes: int
+    connections: Connections  # of the listener for senders
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
+    min_upload_rate: int = 0  # bytes a second of a large body, 0 for any
+    options: Options = field(default_factory=Options)
+    cors: Cors = field(default_factory=Cors)
+    receiving: ReceivingSlots = field(default_factory=ReceivingSlots)
+    in_hand: RequestsInHand = field(default_factory=RequestsInHand)
+    signing_secret: SecretFile | None = None  # of Helicone's webhooks
+    workers: WorkerPool | None = None  # None: this process decodes
+    turns: FairTurns = field(default_factory=FairTurns)
