@@ -14,15 +14,23 @@ SAFE_METHODS = ("GET", "HEAD")
 _OF_WHAT_IS_THERE = (404, 409)
 
 
-async def confirmed(work: Awaitable[T], registry: Registry | None, *, asks_change: bool) -> T:
+def confirmed(work: Awaitable[T], registry: Registry | None, *, asks_change: bool) -> Awaitable[T]:
     """
     Return what the work returns. A change that is refused because of what is there, or is not, is refused
     when that is with a standby: before, it is NotCertain, because a take-over may undo it.
+
+    Nobody else changes a registry that is not shared: there the work alone is awaited.
     """
+    if not asks_change or registry is None or not registry.is_shared:
+        return work
+    return _confirmed(work, registry)
+
+
+async def _confirmed(work: Awaitable[T], registry: Registry) -> T:
     try:
         return await work
     except (NotThere, NotAllowed, Refusal) as error:
-        if asks_change and registry is not None and _is_of_what_is_there(error):
+        if _is_of_what_is_there(error):
             await registry.confirm()
         raise
 

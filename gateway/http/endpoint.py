@@ -45,27 +45,25 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
     receivers.metrics.expect(name, 200)
 
     async def enter(request: web.Request) -> web.StreamResponse:
-        try:
-            with receivers.in_hand:
-                if guard is not None:
-                    guard(request, services)
-                bodies.check_encoding(request, passed)
-                row = row_of.get(request.method)
-                if row is None:
-                    return other_method(request)
-                response = await _handle(row, request, services)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the request boundary
-            response = refuse(request, refusal_of(error, endpoint=name))
-        count(name, response.status)
-        if receivers.in_hand.leaving:
-            response.force_close()
-        return response
-
-    async def traced(request: web.Request) -> web.StreamResponse:
+        response: web.StreamResponse
         with receivers.traces.trace(name, SERVER) as step:
-            response = await enter(request)
+            try:
+                with receivers.in_hand:
+                    if guard is not None:
+                        guard(request, services)
+                    bodies.check_encoding(request, passed)
+                    row = row_of.get(request.method)
+                    if row is None:
+                        response = other_method(request)
+                    else:
+                        response = await _handle(row, request, services)
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the request boundary
+                response = refuse(request, refusal_of(error, endpoint=name))
+            count(name, response.status)
+            if receivers.in_hand.leaving:
+                response.force_close()
             if step is not None:
                 step.attributes["http.response.status_code"] = response.status
         return response
@@ -77,7 +75,6 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
         error = Refusal(405, "method_not_allowed", f"This address takes {allowed}.")
         response = refuse(request, error)
         response.headers["Allow"] = allowed
-        count(name, response.status)
         return response
 
     def refuse(request: web.Request, error: Refusal) -> web.Response:
@@ -95,7 +92,7 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
         )
         return error_form(request, error, receivers.clock.now())
 
-    return traced
+    return enter
 
 
 def unguarded(row: Address, services: Services) -> Handler:
@@ -151,13 +148,16 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
             del body  # the handler decides how long it is held
         if row.takes_turn(admitted.body):
             return await _answer_in_turn(row, admitted)
-        return await answers.give(request, await _handled(row, admitted), status=row.status)
+        answer = await _handled(row, admitted)
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        return await answers.give(request, answer, status=row.status)
 
 
-async def _handled(row: Address, admitted: KeyRequest[Any]) -> Result:
+def _handled(row: Address, admitted: KeyRequest[Any]) -> Awaitable[Result]:
     asks_change = admitted.bearer is not NOBODY and admitted.http.method not in SAFE_METHODS
     registry = admitted.services.operators.installation.registry
-    return await confirmed(row.handler(admitted), registry, asks_change=asks_change)
+    return confirmed(row.handler(admitted), registry, asks_change=asks_change)
 
 
 async def _answer_in_turn(row: Address, admitted: KeyRequest[Any]) -> web.StreamResponse:

@@ -19,7 +19,8 @@ def in_turns(turns: FairTurns, handle: Handle) -> Handle:
     async def enter(request: web.Request) -> web.StreamResponse:
         with turns.request(address_party(request.remote or "")) as work:
             response = await work.run(handle(request))
-            await work.end_in_turn()
+            if work.party is None or turns.are_shared:
+                await work.end_in_turn()
             return response
 
     return enter

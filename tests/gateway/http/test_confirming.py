@@ -15,7 +15,9 @@ pytestmark = pytest.mark.asyncio
 
 
 class Unconfirmed:
-    """A registry whose rows are on one machine alone."""
+    """A registry of several gateways, whose rows are on one machine alone."""
+
+    is_shared = True
 
     async def confirm(self) -> None:
         raise NotCertain("the standby is away")
