@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spool.billing.drops import BillingDrops
-from spool.billing.hours import BillingHours
 from spool.clock import Clock
 from spool.clusters import ClusterTable
 from spool.container_files.files import ContainerFiles
@@ -29,6 +27,7 @@ from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
 from spool.streams import StreamBook, StreamReader
 
 if TYPE_CHECKING:
+    from spool.sql.small import SmallTables
     from spool.transfer.tables import MadeCopy, OpenTables, Progress
 
 
@@ -127,9 +126,8 @@ class Storage:
     clusters: ClusterTable
     streams: StreamReader
     book: StreamBook
-    billing_hours: BillingHours
+    small: SmallTables
     container_files: ContainerFiles
-    billing_drops: BillingDrops
     ledger: Ledger
     registry: Registry | None
     registry_problem: str

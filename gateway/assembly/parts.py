@@ -96,7 +96,7 @@ class Assembler:
         self.email_secret = derived(storage.secret, "e-mails")
         self.billing_connections = BillingConnections(
             storage.registry,
-            storage.billing_drops,
+            storage.small.billing_drops,
             clock,
             config.billing,
             configured=config.upstream.connection_id,
@@ -292,7 +292,7 @@ class Assembler:
         storage = self.storage
         settings = config.upstream
         client = client_of(settings, clock=self.clock)
-        hours, is_open = storage.billing_hours, self.billing_connections.is_open
+        hours, is_open = storage.small.billing_hours, self.billing_connections.is_open
         billing = BillingSync(
             storage.ledger, hours, client, settings, self._locks, clock=self.clock, is_open=is_open
         )

@@ -37,7 +37,6 @@ from spool.memory.tables import MemoryTables
 from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
 from spool.settings import SpoolSettings
 from spool.sql import billing_drops
-from spool.sql.billing_drops import SqlBillingDrops
 from spool.sql.connection import SqlConnection
 from spool.sql.streams import SqlStreamRows, SqlStreams, trim
 
@@ -104,7 +103,6 @@ class MemoryLog:
         self._closing = False
         self._tables = tables
         self.streams = SqlStreams(tables)
-        self.billing_drops = SqlBillingDrops(tables)
         self.partial_reports = MemoryPartialReports()
         self.heard = MemoryHeard()
         self._streams_since = clock.now()

@@ -12,9 +12,9 @@ from spool.memory.container_contents import MemoryContents
 from spool.memory.ledger import MemoryLedger
 from spool.memory.registry import MemoryRegistry
 from spool.registry.registry import Registry
-from spool.sql.billing_hours import SqlBillingHours
 from spool.sql.clusters import SqlClusters
 from spool.sql.container_rows import SqlContainerRows
+from spool.sql.small import small_tables
 from spool.storage import Engine, Storage, StorageOptions
 from spool.streams import StreamBook
 
@@ -35,11 +35,10 @@ async def open_storage(options: StorageOptions) -> Storage:
         clusters=await ClusterTable.open(SqlClusters(spool.tables), clock=options.clock),
         streams=spool.streams,
         book=StreamBook([]),
-        billing_hours=SqlBillingHours(spool.tables),
+        small=small_tables(lambda _: spool.tables),
         container_files=await ContainerFiles.open(
             SqlContainerRows(spool.tables), MemoryContents(), options.container, options.clock
         ),
-        billing_drops=spool.log.billing_drops,
         ledger=ledger,
         registry=registry,
         registry_problem="",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 import weakref
 from collections.abc import Callable
+from contextlib import closing
+from functools import cache
 from typing import TypeVar
 
 from spool.sql.connection import SqlConnection
@@ -15,12 +17,16 @@ T = TypeVar("T")
 
 
 class MemoryTables:
-    """See `spool.sql.connection.SqlTransactions`. What `prepare` makes goes with this object."""
+    """
+    See `spool.sql.connection.SqlTransactions`. What `prepare` makes goes with this object.
+
+    Each `prepare` runs once in a process: it makes the same tables for all.
+    """
 
     def __init__(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self.connection = _connected()
         weakref.finalize(self, self.connection.close)
-        prepare(self.connection)
+        self.connection.deserialize(_prepared(prepare))
 
     async def read(self, work: Callable[[SqlConnection], T]) -> T:
         return work(SqliteConnection(self.connection))
@@ -43,6 +49,21 @@ class MemoryTables:
         return result
 
 
+def _connected() -> sqlite3.Connection:
+    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+
+
+@cache
+def _prepared(prepare: Callable[[sqlite3.Connection], None]) -> bytes:
+    with closing(_connected()) as connection:
+        prepare(connection)
+        return connection.serialize()
+
+
 def spool_tables() -> MemoryTables:
     """The small tables that stand beside the log."""
-    return MemoryTables(lambda connection: migrate(connection, spool_scripts()))
+    return MemoryTables(_migrate_spool)
+
+
+def _migrate_spool(connection: sqlite3.Connection) -> None:
+    migrate(connection, spool_scripts())

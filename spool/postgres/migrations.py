@@ -10,34 +10,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
+from itertools import zip_longest
 
 from spool.errors import BeingMigrated, NotAllowed, SpoolFromTheFuture
 from spool.postgres.database import ALREADY_THERE, Connection, Database, LockWaited
 from spool.postgres.sessions import LIVE
+from spool.settings import POSTGRES
+from spool.sql.versions import files_by_version, text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Migration:
     """
-    Brings the schema to the next version: files of schema/, in the order in which they are carried out.
+    Brings the schema to the next version: files of schema/, in the order in which they are carried out, then
+    `shared` ones of spool/sql/schema.
 
     `narrows`: nodes of earlier versions cannot work with the schema any more.
     """
 
     files: Sequence[str] = ()
+    shared: Sequence[str] = ()
     narrows: bool = False
 
     def statements(self) -> str:
-        return "\n".join(map(script, self.files))
+        return "\n".join([*map(script, self.files), *map(_shared, self.shared)])
 
 
-# What was released stays as it is: a change of the schema is a new one at the end.
-VERSIONS: Sequence[Migration] = (
+# The first versions, and those that narrow. A file of spool/sql/schema needs no line here: its name has the version.
+_LISTED: Sequence[Migration] = (
     Migration(
         files=(  # one for each part of the storage
             "log.sql",
@@ -54,7 +60,25 @@ VERSIONS: Sequence[Migration] = (
     ),
     Migration(files=("ledger_sender.sql",)),
 )
+LISTED = len(_LISTED)
+
+
+def all_versions() -> Sequence[Migration]:
+    """The listed ones with the files of spool/sql/schema, and those that consist of such files alone."""
+    versions = zip_longest(_LISTED, files_by_version(POSTGRES))
+    return tuple(replace(listed or Migration(), shared=names or ()) for listed, names in versions)
+
+
+# What was released stays as it is: a change of the schema is a new version at the end.
+VERSIONS = all_versions()
 VERSION = len(VERSIONS)
+
+# What a file of spool/sql/schema calls otherwise. Texts are compared byte by byte, as SQLite does.
+_WORDS = {
+    "TEXT": 'text COLLATE "C"', "INTEGER": "bigint", "REAL": "float8", "BLOB": "bytea", "BOOLEAN": "boolean",
+    " STRICT, WITHOUT ROWID": "", " STRICT": "",
+}  # fmt: skip
+_SQLITE_WORDS = re.compile("|".join(rf"{word}\b" for word in _WORDS))
 
 # Other processes may be at it, and that takes as long as it takes: this is one wait for them, after which the
 # log says what is waited for. Whoever is at it is not cut off as soon as its machine is slow.
@@ -95,6 +119,11 @@ _log = logging.getLogger(__name__)
 def script(name: str) -> str:
     """The text of an SQL file in schema/."""
     return files(__package__).joinpath("schema", name).read_text("utf-8")
+
+
+def _shared(name: str) -> str:
+    """A file of spool/sql/schema as PostgreSQL takes it."""
+    return _SQLITE_WORDS.sub(lambda found: _WORDS[found[0]], text(name))
 
 
 async def found_version(database: Database) -> int:

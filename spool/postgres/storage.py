@@ -27,8 +27,7 @@ from spool.postgres.transfer.tables import tables
 from spool.postgres.transfer.taking_over import take_over
 from spool.postgres.transfer.unfinished import check_finished
 from spool.registry.registry import Registry
-from spool.sql.billing_drops import SqlBillingDrops
-from spool.sql.billing_hours import SqlBillingHours
+from spool.sql.small import small_tables
 from spool.storage import Engine, Storage, StorageOptions
 
 
@@ -105,9 +104,8 @@ async def open_storage(options: StorageOptions) -> Storage:
             clusters=spool.clusters,
             streams=spool.streams,
             book=spool.book,
-            billing_hours=SqlBillingHours(PostgresTransactions(database)),
+            small=small_tables(lambda _: PostgresTransactions(database)),
             container_files=spool.container_files,
-            billing_drops=SqlBillingDrops(PostgresTransactions(database)),
             ledger=ledger,
             registry=registry,
             registry_problem="",

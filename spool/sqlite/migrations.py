@@ -1,19 +1,24 @@
 """
 Versions of a database file: each migration is one transaction that also moves `user_version`.
 
-A process killed in the middle of one finds the file at the version before it, and runs it again.
+A process killed in the middle of one finds the file at the version before it, and runs it again. A new file is
+brought to the newest version in one.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
+from itertools import zip_longest
 
 from spool.errors import SpoolFromTheFuture
+from spool.settings import SQLITE
+from spool.sql.versions import files_by_version, text
 from spool.sqlite.database import damage
 
-# The files of each version of spool.sqlite.
+# The files of each of the first versions of spool.sqlite; a further file is in spool/sql/schema.
 SCRIPTS = (
     ("schema.sql", "deliveries/deliveries.sql"), ("devices.sql",), ("streams.sql",), ("pending.sql",),
     ("log/event_types.sql",), ("stream_sizes.sql",), ("deliveries/ambiguous.sql",),
@@ -30,9 +35,16 @@ def script(name: str) -> str:
     return files(__package__).joinpath(name).read_text("utf-8")
 
 
-def spool_scripts() -> list[str]:
+@cache
+def spool_scripts() -> Sequence[str]:
     """The statements of each version of spool.sqlite."""
-    return ["\n".join(map(script, names)) for names in SCRIPTS]
+    versions = zip_longest(SCRIPTS, files_by_version(SQLITE), fillvalue=())
+    return tuple("\n".join([*map(script, own), *map(_shared, names)]) for own, names in versions)
+
+
+def _shared(name: str) -> str:
+    """A file of spool/sql/schema as SQLite takes it."""
+    return text(name).replace("{schema}.", "").replace("BOOLEAN", "INTEGER")
 
 
 def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
@@ -52,7 +64,7 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
             f"the data was written by a newer Tollhouse (version {found}, this one knows {len(versions)}): "
             "upgrade, or restore a backup from before the upgrade"
         )
-    for number, statements in enumerate(versions[found:], start=found + 1):
+    for number, statements in _steps(found, versions):
         # executescript would commit an open transaction first, so the transaction is part of the script.
         try:
             numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {MARK + number};"
@@ -67,6 +79,13 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
             raise
     if not mark and found == len(versions):  # brought here before the number stood in two places
         connection.execute(f"PRAGMA application_id = {MARK + found}")
+
+
+def _steps(found: int, versions: Sequence[str]) -> list[tuple[int, str]]:
+    """The versions that the file does not have, each with its number: a new file gets them all at once."""
+    if not found and versions:
+        return [(len(versions), ";\n".join(versions))]
+    return list(enumerate(versions[found:], start=found + 1))
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:

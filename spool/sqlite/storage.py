@@ -12,8 +12,7 @@ from pathlib import Path
 
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
-from spool.sql.billing_drops import SqlBillingDrops
-from spool.sql.billing_hours import SqlBillingHours
+from spool.sql.small import small_tables
 from spool.sqlite import FILE, SqliteSpool, open_spool
 from spool.sqlite.copies import copy_files
 from spool.sqlite.ledger.store import open_ledger
@@ -73,9 +72,8 @@ async def _open(options: StorageOptions) -> Storage:
             clusters=spool.clusters,
             streams=spool.streams,
             book=spool.book,
-            billing_hours=SqlBillingHours(SqliteTransactions(spool.database, "billing hours")),
+            small=small_tables(partial(SqliteTransactions, spool.database)),
             container_files=spool.container_files,
-            billing_drops=SqlBillingDrops(SqliteTransactions(spool.database, "billing drops")),
             ledger=ledger,
             registry=registry,
             registry_problem=problem,

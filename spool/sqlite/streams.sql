@@ -21,14 +21,3 @@ CREATE TABLE stream_totals (
     PRIMARY KEY (stream, key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX stream_totals_by_time ON stream_totals (stream, start_time);
-
--- Hours of AI cost as they were last sent to a billing connection: whether one has changed is a comparison of hashes.
-CREATE TABLE billing_hours (
-    connection TEXT    NOT NULL,
-    start      INTEGER NOT NULL,
-    hash       BLOB    NOT NULL,
-    rows       INTEGER NOT NULL,
-    bytes      INTEGER NOT NULL,
-    sent_at    REAL    NOT NULL,
-    PRIMARY KEY (connection, start)
-) STRICT, WITHOUT ROWID;

@@ -1,14 +1,3 @@
--- Hours of AI cost as they were last sent to a billing connection: whether one has changed is a comparison of hashes.
-CREATE TABLE {schema}.billing_hours (
-    connection text COLLATE "C" NOT NULL,
-    start      bigint NOT NULL,
-    hash       bytea NOT NULL,
-    rows       bigint NOT NULL,
-    bytes      bigint NOT NULL,
-    sent_at    float8 NOT NULL,
-    PRIMARY KEY (connection, start)
-);
-
 -- Billing drops that were taken, their rows by the hour (compressed JSON), and what each month of a connection holds.
 CREATE TABLE {schema}.billing_drops (
     number     bigint PRIMARY KEY, -- in the log: the order in which the drops came

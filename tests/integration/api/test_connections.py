@@ -400,7 +400,7 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
         await site.make_connection(there)
     serving.app.services.operators.spool.wake("upstream/billing-data")
     async with asyncio.timeout(60):
-        while set(await site.app.services.storage.billing_drops.newest()) != {"there-1", "there-2"}:  # noqa: ASYNC110
+        while set(await site.app.services.storage.small.billing_drops.newest()) != {"there-1", "there-2"}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

@@ -158,14 +158,14 @@ async def operator_server(
             log=storage.log,
             billing=BillingSync(
                 storage.ledger,
-                storage.billing_hours,
+                storage.small.billing_hours,
                 client_of(UpstreamSettings(), clock=clock),
                 UpstreamSettings(),
                 ConnectionLocks(),
                 clock=clock,
             ),
             billing_connections=BillingConnections(
-                storage.registry, storage.billing_drops, clock, BillingSettings()
+                storage.registry, storage.small.billing_drops, clock, BillingSettings()
             ),
             budgets=BudgetEvaluator(
                 storage.registry,

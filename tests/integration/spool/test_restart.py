@@ -301,6 +301,21 @@ async def test_a_migration_that_is_interrupted_runs_again(tmp_path: Path) -> Non
     connection.close()
 
 
+async def test_a_new_file_has_all_versions_or_none(tmp_path: Path) -> None:
+    """They are one transaction: what is interrupted begins anew, on an empty file."""
+    connection = sqlite3.connect(tmp_path / "file.sqlite", isolation_level=None)
+    versions = [
+        "CREATE TABLE one (n INTEGER)",
+        "CREATE TABLE two (n INTEGER); INSERT INTO nowhere VALUES (1)",
+    ]
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(connection, versions)
+    assert [(0,)] == connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    migrate(connection, ["CREATE TABLE one (n INTEGER)", "CREATE TABLE two (n INTEGER)"])
+    assert [(2,)] == connection.execute("PRAGMA user_version").fetchall()
+    connection.close()
+
+
 async def test_a_kill_at_any_moment_keeps_what_was_acknowledged(start: Starter, tmp_path: Path) -> None:
     """
     Copies of the directory taken while submissions run hold every acknowledged record, once, and balanced

@@ -186,7 +186,7 @@ class Places:
             storage, UsageEvent(id=record_id(4), source="app", event_type="sale", data={"amount": 2.5})
         )
         hour = SentHour(start=3600, hash=b"\x00hash", rows=3, bytes=99, sent_at=at)
-        await storage.billing_hours.keep("bill", [hour])
+        await storage.small.billing_hours.keep("bill", [hour])
         await storage.clusters.report(WHOLE)
 
     async def _fill_registry(self, registry: Registry) -> None:
@@ -245,8 +245,8 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "totals": await storage.streams.totals("calls"),
         "sizes": await storage.streams.sizes(),
         "clusters": storage.clusters.all(),
-        "sent hours": await storage.billing_hours.sent("bill", 0, 10**6),
-        "billing drops": await storage.billing_drops.month("bill", "2026-11"),
+        "sent hours": await storage.small.billing_hours.sent("bill", 0, 10**6),
+        "billing drops": await storage.small.billing_drops.month("bill", "2026-11"),
         "costs": await storage.ledger.costs(ALL),
         "keys": registry.keys.all(),
         "audit": audit.rows,
