@@ -77,8 +77,8 @@ GATEWAY = (
     "errors", "first_use", "mounts", "schemas", "resources", "attempts", "monitoring", "agent", "normalise", "workers",
     "rate_cards", "allocation", "configuration", "authentication", "devices", "intake", "final_costs", "statements",
     "reconciliation", "insights", "budgets", "recommendations", "error_table", "http", "console", "receivers", "api",
-    "comparison", "mcp", "operator", "addresses", "assembly", "offline", "handover", "refusing", "listeners", "app",
-    "demo", "cli", "__main__",
+    "comparison", "scheduled_reports", "mcp", "operator", "addresses", "assembly", "offline", "handover", "refusing",
+    "listeners", "app", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

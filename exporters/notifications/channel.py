@@ -37,6 +37,11 @@ class Message:
         ids = "\n".join(notice.id for notice in self.notices)
         return "group-" + hashlib.blake2b(ids.encode(), digest_size=16).hexdigest()
 
+    @property
+    def people(self) -> tuple[str, ...]:
+        """Who alone is written to, where that is stated."""
+        return tuple(dict.fromkeys(notice.to for notice in self.notices if notice.to))
+
 
 class ReachedSome(Retryable):
     """Some recipients have it, others may have it later. `reached` names all that have it."""
@@ -72,12 +77,13 @@ class Channel(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelType:
-    """`groups`: a message may hold several notices, because people read it."""
+    """`groups`: a message may hold several notices, because people read it. `takes_reports`: not only alerts."""
 
     name: str
     build: Callable[[NotifySettings, Clock], Channel]
     problems: Callable[[str, NotifySettings], Iterator[str]]
     groups: bool
+    takes_reports: bool = True
 
 
 class SecretAddress:

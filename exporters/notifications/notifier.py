@@ -112,6 +112,10 @@ class Notifier:
             for each in settings
         ]
         self._table.channels = tuple(each.name for each in settings)
+        self._table.report_channels = frozenset(
+            each.name for each in settings if TYPES[each.type].takes_reports
+        )
+        self._table.mail_channels = frozenset(each.name for each in settings if each.type == "email")
         self._table.subscriptions = tuple(
             InsightSubscription(channel=each.name, severity=each.insights, categories=each.categories)
             for each in settings

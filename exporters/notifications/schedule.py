@@ -2,7 +2,7 @@
 When a channel may send which notices: pure, from its settings and what waits.
 
 Times of day are wall-clock times of the channel's zone, so a quiet night is an hour shorter or longer when
-clocks are changed. Critical and test notices wait for neither quiet hours nor the digest.
+clocks are changed. Critical notices, reports and tests wait for neither quiet hours nor the digest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from exporters.settings import NotifySettings
-from spool.registry.notices import CRITICAL, INFO, TEST, Notification
+from spool.registry.notices import ALONE, CRITICAL, INFO, Notification
 
 MAX_GROUP = 20  # notices of one message
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
@@ -34,7 +34,7 @@ class Schedule:
     def held_until(self, notification: Notification, now: float) -> float:
         """When it may leave for all that these settings say; 0 for at once."""
         notice = notification.notice
-        if notice.severity == CRITICAL or notice.kind == TEST:
+        if notice.severity == CRITICAL or notice.kind in ALONE:
             return 0.0
         digest = 0.0
         if self.digest is not None and notice.severity == INFO:
@@ -103,12 +103,12 @@ def next_message(
     if not free:
         return (), min((schedule.held_until(each, now) for each in waiting), default=float("inf"))
     first_free = free[0]
-    if schedule.group_wait_s is None or first_free.notice.kind == TEST:
+    if schedule.group_wait_s is None or first_free.notice.kind in ALONE:
         return [first_free], 0.0
     at = first_free.notice.at
     # One from the future comes of a clock that was set back: it waits for no company.
     leaves = at + schedule.group_wait_s if at <= now else 0.0
-    alike = [each for each in free if each.notice.kind != TEST and each.reached == first_free.reached]
+    alike = [each for each in free if each.notice.kind not in ALONE and each.reached == first_free.reached]
     return alike[:MAX_GROUP], leaves
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from spool.registry.notices import Notice
+from spool.registry.notices import REPORT, Notice
 
 _MARKS = str.maketrans({
     "@": "@\u200b",  # a name must not call people: @channel, @everyone
@@ -27,7 +27,8 @@ def subject(notices: Sequence[Notice]) -> str:
 
 def plain(notice: Notice) -> str:
     """Without the title: the text, the fields on lines of their own, and the link."""
-    fields = "\n".join(f"{name}: {value}" for name, value in notice.fields.items())
+    named = {} if notice.kind == REPORT else notice.fields  # its text has them, in better words
+    fields = "\n".join(f"{name}: {value}" for name, value in named.items())
     return "\n\n".join(part for part in (notice.text, fields, notice.link) if part)
 
 

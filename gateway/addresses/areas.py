@@ -124,7 +124,8 @@ OPERATOR_AREAS = (
     _operator("insights", "/insights"),
     _operator("recommendations", "/recommendations", "/recommendation-types", "/recommendation-dimensions",
               "/recommendation-check"),
-    _operator("notifications", "/notifications", "/notification-channels"),
+    _operator("notifications", "/notifications", "/notification-channels", "/channel-names"),
+    _operator("scheduled_reports", "/scheduled-reports"),
     _operator("people", "/operators", "/roles", "/permission-sets", "/audit"),
 )  # fmt: skip
 

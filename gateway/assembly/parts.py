@@ -18,9 +18,6 @@ from exporters.notifications.notifier import Notifier
 from exporters.own_telemetry.traced_exporter import TracedExporter
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
-from exporters.service.billing_validation import BillingValidation
-from exporters.service.container_metrics import ContainerSync
-from exporters.service.device_sync import DeviceSync
 from exporters.service.events import amount_of as event_amount
 from exporters.service.upstream_client import UpstreamClient, client_of
 from gateway.assembly.limits import shares
@@ -303,6 +300,8 @@ class Assembler:
         """Return the function that asks the upstream about a drop; None without an upstream."""
         if not config.upstream.base_url:
             return None
+        from exporters.service.billing_validation import BillingValidation
+
         validation = BillingValidation(UpstreamClient.of(config.upstream, clock=self.clock))
         self.stack.push_async_callback(validation.close)
         return validation.errors
@@ -311,6 +310,9 @@ class Assembler:
         upstream = config.upstream
         if not upstream.base_url:
             return []
+        from exporters.service.container_metrics import ContainerSync
+        from exporters.service.device_sync import DeviceSync
+
         client = UpstreamClient.of(upstream, clock=self.clock)
         devices = DeviceSync(
             self.storage.devices,

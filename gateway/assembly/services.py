@@ -172,6 +172,7 @@ async def _assemble(
                 operators.money.final_costs,
                 lambda: bool(assembler.config.final_costs.seller),
             )
+        alone["scheduled reports"] = lambda: _report(operators)
         alone["recommendations"] = lambda: _advise(operators)
         if assembler.notifier is not None:
             alone["notifications"] = assembler.notifier.run
@@ -245,6 +246,13 @@ async def _inspect(operators: OperatorServices) -> None:
     await asyncio.sleep(FIRST_INSPECTION_S)
     insights = await imported("gateway.operator.insights")
     await insights.inspector(operators).run()
+
+
+async def _report(operators: OperatorServices) -> None:
+    """Send scheduled reports, once there is one."""
+    await _until(lambda: bool(operators.money.require_registry().scheduled_reports.count()))
+    reports = await imported("gateway.operator.money.scheduled_reports")
+    await reports.sender(operators).run()
 
 
 async def _advise(operators: OperatorServices) -> None:

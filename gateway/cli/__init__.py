@@ -60,6 +60,7 @@ COMMANDS = {
     "insights": "gateway.cli.operator.insights",
     "recommendations": "gateway.cli.operator.money.recommendations",
     "notifications": "gateway.cli.operator.money.notifications",
+    "scheduled-reports": "gateway.cli.operator.money.scheduled_reports",
     "demo": "gateway.cli.demo",
     "operators": "gateway.cli.operator.operators",
     "roles": "gateway.cli.operator.roles",
@@ -117,7 +118,9 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         gc.set_threshold(NEW_OBJECTS)
-        command: click.Command = getattr(importlib.import_module(COMMANDS[cmd_name]), cmd_name)
+        command: click.Command = getattr(
+            importlib.import_module(COMMANDS[cmd_name]), cmd_name.replace("-", "_")
+        )
         return command
 
 

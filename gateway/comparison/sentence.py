@@ -28,16 +28,16 @@ def sentence(found: Comparison) -> str:
     if not named:
         return "Nothing changed."
     least = abs(named[0].parts.change) // _LITTLE
-    told = [_told(each) for each in named[:MOST] if abs(each.parts.change) >= least]
+    told = [driver_words(each) for each in named[:MOST] if abs(each.parts.change) >= least]
     if not change:
         return f"The sum did not change: {'; '.join(told)}."
-    return f"{_dollars(abs(change))} {'more' if change > 0 else 'less'}: {'; '.join(told)}."
+    return f"{dollars(abs(change))} {'more' if change > 0 else 'less'}: {'; '.join(told)}."
 
 
-def _told(driver: Driver) -> str:
+def driver_words(driver: Driver) -> str:
     change = driver.parts.change
     name = " ".join(value or "unknown" for value in driver.group) or "all calls"
-    return f"{name} {'+' if change > 0 else '-'}{_dollars(abs(change))}, {because(driver)}"
+    return f"{name} {'+' if change > 0 else '-'}{dollars(abs(change))}, {because(driver)}"
 
 
 def because(driver: Driver) -> str:
@@ -80,6 +80,6 @@ _WHY: Mapping[str, Callable[[Driver], str]] = {
 }
 
 
-def _dollars(units: int) -> str:
+def dollars(units: int) -> str:
     amount = Decimal(money.text(units))
-    return f"${amount:,.2f}" if amount >= Decimal("0.1") else f"${amount:,.4f}"
+    return f"${amount:,.2f}" if amount >= Decimal("0.1") or not amount else f"${amount:,.4f}"

@@ -429,6 +429,13 @@ class BudgetSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScheduledReportSettings:
+    """Reports of views by mail or chat, each week or month: [scheduled reports](scheduled-reports.md)."""
+
+    max: int = setting(200, "scheduled reports", edge="one more: 409; delete one", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AllocationSettings:
     """Dimensions of the organization's own, by definitions of rules: [allocation](allocation.md)."""
 
@@ -733,6 +740,7 @@ class Config:
     views: ViewSettings = setting(ViewSettings(), "")
     roles: RoleSettings = setting(RoleSettings(), "")
     budgets: BudgetSettings = setting(BudgetSettings(), "")
+    scheduled_reports: ScheduledReportSettings = setting(ScheduledReportSettings(), "")
     allocation: AllocationSettings = setting(AllocationSettings(), "")
     reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")
     final_costs: FinalCostSettings = setting(FinalCostSettings(), "")

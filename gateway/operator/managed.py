@@ -12,7 +12,9 @@ from gateway.operator.money.visible import known_dimensions, visible_to
 from gateway.operator.requests import OperatorRequest
 
 
-def asking_person(request: OperatorRequest[MoneyServices, Any]) -> Asker:
+def asking_person(request: OperatorRequest[Any, Any], money: MoneyServices | None = None) -> Asker:
+    """`money` is given where the handler works with more than that holder."""
+
     async def known() -> Collection[str]:
         return await known_dimensions(request)
 
@@ -20,7 +22,7 @@ def asking_person(request: OperatorRequest[MoneyServices, Any]) -> Asker:
         return await visible_to(request)
 
     return Asker(
-        services=request.services,
+        services=money or request.services,
         shared=request.shared,
         actor=request.actor,
         http=request.http,

@@ -21,6 +21,8 @@ SEVERITIES = (INFO, WARNING, CRITICAL)
 TEST = "test"  # the kind of a notice that only shows that a channel works
 INSIGHT_OPENED = "insight.opened"
 VIEW_ANOMALY = "view.anomaly"
+REPORT = "report.view"  # of costs, on a schedule of its own
+ALONE = (TEST, REPORT)  # kinds that leave at once, and with no other notice
 
 WAITING, SENT, FAILED, DISCARDED = "waiting", "sent", "failed", "discarded"
 STATES = (WAITING, SENT, FAILED, DISCARDED)
@@ -54,7 +56,8 @@ class Notice:
     One thing to tell. `id` is the same whenever the same thing is told again, and reaches the receiver.
 
     `kind` is such as `budget.threshold_crossed`. Notices with one `thread` belong together: an e-mail program
-    shows them as one conversation. `at` is epoch seconds.
+    shows them as one conversation. `at` is epoch seconds. `to` is a person: a channel of e-mail writes to this
+    address in place of its own.
     """
 
     id: str
@@ -66,6 +69,7 @@ class Notice:
     severity: str = WARNING
     link: str = ""
     thread: str = ""
+    to: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +166,7 @@ def checked_notice(notice: Notice) -> Notice:
         severity=notice.severity,
         link=web_link(notice.link),
         thread=_line(notice.thread, MAX_THREAD),
+        to=notice.to,
     )
 
 

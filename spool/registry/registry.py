@@ -26,6 +26,7 @@ from spool.registry.tables.operators import OperatorTable
 from spool.registry.tables.org_context import OrgContextTable
 from spool.registry.tables.recommendations import RecommendationTable
 from spool.registry.tables.roles import RoleTable
+from spool.registry.tables.scheduled_reports import ScheduledReportTable
 from spool.registry.tables.statements import StatementTable
 from spool.registry.tables.views import ViewTable
 from spool.statements.protocols import Statements
@@ -44,13 +45,15 @@ class Registry:
         self.connections = ConnectionTable(changes)
         self.views = ViewTable(changes)
         self.budgets = BudgetTable(changes)
+        self.scheduled_reports = ScheduledReportTable(changes)
         self.org_context = OrgContextTable(changes)
         self.assistant_tools = AssistantToolTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
         self.allocation = AllocationTable(changes)
         self._documents: tuple[DocumentTable[Any], ...] = (
-            self.roles, self.connections, self.views, self.budgets, self.allocation,
+            self.roles, self.connections, self.views, self.budgets, self.scheduled_reports,
+            self.allocation,
         )  # fmt: skip
 
     @classmethod

@@ -100,4 +100,6 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     yield from headers(f"{shown}.headers", settings.headers)
 
 
-TYPE = ChannelType(name="alertmanager", build=AlertmanagerChannel, problems=problems, groups=False)
+TYPE = ChannelType(
+    name="alertmanager", build=AlertmanagerChannel, problems=problems, groups=False, takes_reports=False
+)

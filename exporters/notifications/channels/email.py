@@ -44,7 +44,8 @@ class EmailChannel:
 
     async def send(self, message: Message) -> str:
         mail = written(message, self._settings, now=self._clock.now())
-        left = [address for address in self._settings.to if address not in message.reached]
+        recipients = message.people or self._settings.to
+        left = [address for address in recipients if address not in message.reached]
         refused = await self._talk(lambda smtp: _deliver(smtp, mail, self._settings.sender, left))
         words = "; ".join(f"{address}: {code} {_text(text)}" for address, (code, text) in refused.items())
         reached = (*message.reached, *(address for address in left if address not in refused))
@@ -103,7 +104,7 @@ class EmailChannel:
 def written(message: Message, settings: NotifySettings, *, now: float) -> EmailMessage:
     mail = EmailMessage()
     mail["From"] = settings.sender
-    mail["To"] = ", ".join(settings.to)
+    mail["To"] = ", ".join(message.people or settings.to)
     mail["Subject"] = f"[Tollhouse] {subject(message.notices)}"
     mail["Date"] = formatdate(now)
     mail["Message-ID"] = _message_id(message.id, settings)

@@ -97,4 +97,6 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     yield from url(f"{shown}.url", settings.url)
 
 
-TYPE = ChannelType(name="pagerduty", build=PagerDutyChannel, problems=problems, groups=False)
+TYPE = ChannelType(
+    name="pagerduty", build=PagerDutyChannel, problems=problems, groups=False, takes_reports=False
+)

@@ -18,7 +18,7 @@ from exporters.notifications.words import letter_by_letter
 from exporters.probe import Probe, failed, try_connection
 from exporters.settings import NotifySettings
 from spool.clock import Clock
-from spool.registry.notices import CRITICAL, INFO, WARNING, Notice
+from spool.registry.notices import CRITICAL, INFO, REPORT, WARNING, Notice
 
 MAX_BYTES = 24_000  # of the card's blocks
 _COLORS = {INFO: "Default", WARNING: "Warning", CRITICAL: "Attention"}
@@ -82,7 +82,7 @@ def _blocks(notice: Notice) -> Iterator[dict[str, object]]:
     }
     for line in notice.text.splitlines():
         yield _line(line) if line else _line("\N{NO-BREAK SPACE}")
-    if notice.fields:
+    if notice.fields and notice.kind != REPORT:
         facts = [
             {"title": letter_by_letter(name), "value": letter_by_letter(value)}
             for name, value in notice.fields.items()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gateway.addresses.operator_call import call
+from gateway.operator.address import NOTHING
 from gateway.operator.money import notifications
-from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION
+from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_COSTS, VIEW_OPERATION
 
 ROWS = (
     call("GET", "/notifications", VIEW_OPERATION, notifications.list_notifications, "List notifications",
@@ -16,6 +17,8 @@ ROWS = (
          takes=notifications.ChosenNotifications),
     call("GET", "/notification-channels", VIEW_OPERATION, notifications.list_channels,
          "List the channels that send notifications", lists=notifications.CHANNELS),
+    call("GET", "/channel-names", VIEW_COSTS, notifications.list_channel_names, "List the names of the channels",
+         shows=NOTHING),
     call("POST", "/notification-channels/{name}/test", OPERATE_SPOOL, notifications.test_channel,
          "Send a notice that shows whether a channel works", takes=notifications.ChannelTest, status=201),
 )  # fmt: skip

@@ -126,6 +126,21 @@ async def list_channels(request: OperatorRequest[InstallationServices, None]) ->
     return await request.list(CHANNELS, MemoryRows(await request.services.channels()))
 
 
+async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
+    """What budgets, views and reports may name: for who may change those and may not see how channels fare."""
+    table = request.registry.notices
+    return {
+        "channel_names": [
+            {
+                "name": name,
+                "takes_reports": name in table.report_channels,
+                "takes_people": name in table.mail_channels,
+            }
+            for name in table.channels
+        ]
+    }
+
+
 async def test_channel(request: OperatorRequest[InstallationServices, ChannelTest]) -> Result:
     """Send a notice to one channel that only shows whether it arrives."""
     table, name = request.registry.notices, request.word("name")

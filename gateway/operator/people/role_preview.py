@@ -15,6 +15,7 @@ from gateway.operator.admission import is_open
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest, is_default
 from gateway.resources.roles import NewRole
+from gateway.scheduled_reports.readers import groups_of
 from spool.errors import Invalid, NotThere
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery
@@ -32,7 +33,6 @@ from spool.registry.roles import (
     RoleDraft,
     checked_role_draft,
     dimensions,
-    holder_of,
 )
 from spool.registry.texts import check_dimensions
 
@@ -88,7 +88,7 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
 async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Holder:
     given = request.body
     person = "" if given.person is None else checked_email(given.person)
-    groups = await _groups(request, person) if given.groups is None else given.groups
+    groups = await groups_of(request.registry, person) if given.groups is None else given.groups
     if given.account_role is not None:
         return Holder(person=person, groups=groups, base=checked_role(given.account_role))
     try:
@@ -97,17 +97,6 @@ async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> 
         return Holder(person=person, groups=groups, base=NO_ROLE)
     has_default_role = is_default(request.services.people, account.issuer, groups)
     return Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
-
-
-async def _groups(request: OperatorRequest[OperatorServices, RoleToPreview], person: str) -> tuple[str, ...]:
-    """
-    Return the person's groups of the OpenID provider, as of the newest sign-in; none if that session has
-    ended.
-    """
-    sessions = await request.registry.operators.sessions()
-    own = [each for each in sessions if person and each.operator and each.account == person]
-    newest = max(own, key=lambda each: each.created_at, default=None)
-    return () if newest is None else holder_of(newest).groups
 
 
 def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: Holder) -> Rights:

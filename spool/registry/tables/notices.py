@@ -90,6 +90,8 @@ class NoticeTable:
         # Set by whoever read the configuration: the names of its channels, and which are told of insights.
         self.channels: tuple[str, ...] = ()
         self.subscriptions: tuple[InsightSubscription, ...] = ()
+        self.report_channels: frozenset[str] = frozenset()  # those that take more than alerts
+        self.mail_channels: frozenset[str] = frozenset()  # those that write to a person's address
 
     def check_channels(self, field: str, names: Iterable[str]) -> None:
         """Invalid for a name that no channel of the configuration has."""
@@ -97,6 +99,16 @@ class NoticeTable:
             if name not in self.channels:
                 known = ", ".join(self.channels) or "none"
                 raise Invalid(f"{field}: {name[:60]!r} is no channel of [[notify]]; there are: {known}")
+
+    def check_report_channels(self, field: str, names: Iterable[str]) -> None:
+        """Invalid for a name that no channel has, or one that takes alerts alone."""
+        names = tuple(names)
+        self.check_channels(field, names)
+        for name in names:
+            if name not in self.report_channels:
+                raise Invalid(
+                    f"{field}: {name} takes alerts alone; name a channel of mail or chat, or a webhook"
+                )
 
     @property
     def version(self) -> int:

@@ -71,7 +71,7 @@ def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_consol
         console.page.locator("main tbody tr"),
     )
     console.open("/notifications")
-    expect(page.get_by_role("heading", name="Nothing was told yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="No notifications sent yet")).to_be_visible()
     receiver.status = 422
     for _ in range(2):
         console.open("/notifications?tab=channels")

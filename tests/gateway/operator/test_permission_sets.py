@@ -82,6 +82,9 @@ CALLS = {
     GET /insights
     GET /insights/{id}
     GET /insights/{id}/comments
+    GET /scheduled-reports
+    GET /scheduled-reports/{id}
+    GET /scheduled-reports/{id}/preview
     GET /recommendations
     GET /recommendations/{id}
     GET /recommendations/{id}/comments
@@ -92,6 +95,7 @@ CALLS = {
     GET /notifications
     GET /notifications/{id}
     GET /notification-channels
+    GET /channel-names
     """,
     OPERATOR: """
     POST /devices
@@ -115,6 +119,10 @@ CALLS = {
     POST /views
     PATCH /views/{id}
     DELETE /views/{id}
+    POST /scheduled-reports
+    PATCH /scheduled-reports/{id}
+    DELETE /scheduled-reports/{id}
+    POST /scheduled-reports/{id}/send
     POST /budgets
     POST /budgets/evaluate
     PATCH /budgets/{id}

@@ -12,6 +12,7 @@ export const PAGES = [
   {path: "/allocation", title: "Allocation", shortcut: "a", group: "Money", needs: "view_costs", isWhole: true, load: () => import("./allocation.mjs")},
   {path: "/budgets", title: "Budgets", shortcut: "u", group: "Money", needs: "view_costs", load: () => import("./budgets.mjs")},
   {path: "/recommendations", title: "Recommendations", shortcut: "r", group: "Money", needs: "view_recommendations", load: () => import("./recommendations.mjs")},
+  {path: "/reports", title: "Scheduled reports", shortcut: "m", group: "Money", needs: "view_costs", load: () => import("./reports.mjs")},
   {path: "/notifications", title: "Notifications", shortcut: "n", group: "Money", needs: "view_operation", isWhole: true, load: () => import("./notifications.mjs")},
   {path: "/billing", title: "Billing", shortcut: "b", group: "Money", needs: "view_costs", isWhole: true, load: () => import("./billing.mjs")},
   {path: "/reconciliation", title: "Reconciliation", shortcut: "w", group: "Money", needs: "view_costs", isWhole: true, load: () => import("./reconciliation.mjs")},

@@ -45,7 +45,7 @@ const OUTBOX = {
     {title: "Discard", needs, danger: true, when: (row) => ["waiting", "failed"].includes(row.state), run: (row) => ids("discard", row),
       text: () => "Nobody is told. It can be sent again while it is kept."},
   ],
-  empty: html`<h2>Nothing was told yet</h2><p>Budgets, insights and views tell people and programs through channels, which stand in the
+  empty: html`<h2>No notifications sent yet</h2><p>Budgets, insights and views tell people and programs through channels, which stand in the
     configuration.</p>`,
 };
 

@@ -1,0 +1,34 @@
+/** What is stated of a scheduled report: the fields of a dialog, and what was typed as the API takes it. */
+import {html} from "./html.mjs";
+
+export const WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+const MONTHLY = "month";
+const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
+const DAYS = [...WEEKDAYS.map((name, place) => [`week ${place + 1}`, `every ${name}`]),
+  ...[1, 2, 3, 5, 10, 15].map((day) => [`${MONTHLY} ${day}`, `every month, on day ${day}`])];
+
+/** Boxes to check, one for each channel. */
+export function ChannelBoxes({name, label, value, options}) {
+  return html`<fieldset><legend>${label}</legend>${options.length ? options.map((each) => html`<label key=${each} class="check">
+    <input type="checkbox" name=${name} value=${each} defaultChecked=${value.includes(each)} /> ${each}</label>`)
+    : html`<p class="faint">There is no channel yet: see the tab Channels.</p>`}</fieldset>`;
+}
+
+/** The fields of a scheduled report, or of a new one; `channels` are names, `zone` the browser's. */
+export function reportFields(row, views, channels, zone) {
+  const when = row.every ? `${row.every} ${row.day}` : DAYS[0][0];
+  return [
+    {name: "name", label: "Name", value: row.name, required: true},
+    {name: "view", label: "Costs of the view", type: "select", options: views.map((each) => [each.id, each.name]), value: row.view ?? views[0]?.id},
+    {name: "when", label: "When", type: "select", options: DAYS.some(([each]) => each === when) ? DAYS : [...DAYS, [when, when]], value: when},
+    {name: "at", label: "Time of day", type: "time", value: row.at ?? "08:00", required: true},
+    {name: "time_zone", label: "Time zone", value: row.time_zone ?? zone, required: true},
+    {name: "channels", label: "Send to", type: ChannelBoxes, value: row.channels ?? channels.slice(0, 1), options: channels},
+    {name: "people", label: "People", value: (row.people ?? []).join(", "), note: "accounts, with commas (optional): each gets a mail with the calls that this person may see"},
+  ];
+}
+
+export function typedReport({name, view, when, at, time_zone, channels, people}) {
+  const [every, day] = when.split(" ");
+  return {name, view, every, day: Number(day), at, time_zone, channels, people: words(people)};
+}

@@ -1,0 +1,49 @@
+"""What the person whom a report is for may see at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from spool.errors import NotThere
+from spool.registry.operators import Session
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.registry import Registry
+from spool.registry.roles import EVERYTHING, Holder, Rights, holder_of
+
+IsDefault = Callable[
+    [str, Collection[str]], bool
+]  # of an issuer and groups: the role of the account is the default one
+
+
+class NotReadable(Exception):
+    """Why a person gets no report."""
+
+
+async def groups_of(registry: Registry, person: str) -> tuple[str, ...]:
+    """
+    Return the person's groups of the OpenID provider, as of the newest sign-in; none if that session has ended.
+    """
+    sessions = await registry.operators.sessions()
+    own: list[Session] = [each for each in sessions if person and each.operator and each.account == person]
+    newest = max(own, key=lambda each: each.created_at, default=None)
+    return () if newest is None else holder_of(newest).groups
+
+
+async def rights_of(registry: Registry, person: str, is_default: IsDefault) -> Rights:
+    """The rights of a reader, "" for everything. NotReadable for who has no account or may see no costs."""
+    if not person:
+        return EVERYTHING
+    try:
+        account = await registry.operators.get(person)
+    except NotThere:
+        raise NotReadable(f"{person} has no account") from None
+    if account.disabled:
+        raise NotReadable(f"the account of {person} is disabled")
+    groups = await groups_of(registry, person)
+    has_default_role = is_default(account.issuer, groups)
+    rights = registry.roles.rights(
+        Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
+    )
+    if VIEW_COSTS not in rights.permission_sets:
+        raise NotReadable(f"{person} may see no costs")
+    return rights

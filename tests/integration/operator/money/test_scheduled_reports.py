@@ -1,0 +1,229 @@
+"""Reports of views by mail and chat: each moment of the schedule once, and each reader's own slice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+
+from exporters.notifications.notifier import Notifier
+from gateway.cli import main
+from gateway.operator.money.scheduled_reports import sender
+from spool.engines import SQLITE
+from spool.registry.notices import SENT
+from spool.registry.operators import VIEWER, Actor
+from spool.registry.registry import Registry
+from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.sqlite.registry.store import SqliteRegistry
+from tests.exporters.notifications.examples import SECRET, settings
+from tests.exporters.upstream import FakeUpstream, Reply
+from tests.integration.exporters.notifications.receivers import Mailbox, mail_server
+from tests.integration.operator.people.test_sign_in import PASSWORD, cheap_passwords, signed_in
+from tests.integration.operator.server import ADA, OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+__all__ = ["cheap_passwords"]
+
+pytestmark = pytest.mark.asyncio
+
+FRIDAY = datetime(2026, 9, 18, 12, tzinfo=UTC).timestamp()
+MONDAY = datetime(2026, 9, 21, 6, 30, tzinfo=UTC).timestamp()  # half past eight in Berlin
+ROOT = Actor("root@example.com", "local")
+LEAD = "lead@example.com"
+SETS = ("view_costs", "modify_views_and_budgets")
+# Team, day, model, cost.
+SPENT = (
+    ("search", "2026-09-08", "gpt", "10"),
+    ("search", "2026-09-15", "gpt", "10"),
+    ("search", "2026-09-17", "o3", "30"),
+    ("checkout", "2026-09-16", "gpt", "2"),
+)
+
+
+class Reporting:
+    """An operator side with channels that send to a mailbox, a chat and a webhook."""
+
+    def __init__(self, server: OperatorServer, mailbox: Mailbox, chat: FakeUpstream, directory: Path) -> None:
+        self.server, self.mailbox, self.chat = server, mailbox, chat
+        (directory / "secret").write_text(SECRET)
+        channels = (
+            settings("email", name="mail", server=f"127.0.0.1:{mailbox.port}", tls="none",
+                     sender="tollhouse@example.com", to=("finance@example.com",), quiet_hours="00:00-23:59"),
+            settings("teams", name="chat", url=chat.url),
+            settings("alertmanager", name="alerts", url=chat.url),
+        )  # fmt: skip
+        self.notifier = Notifier(server.registry.notices, channels, server.clock)
+        self.sender = sender(server.services)
+
+    async def create(self, **fields: Any) -> Any:
+        body = {"name": "weekly", "view": "all", "channels": ["mail"], "time_zone": "Europe/Berlin", **fields}
+        answer = await self.server.ask("POST", "/scheduled-reports", body)
+        return answer.payload["scheduled_report"] if answer.status == 201 else answer.error
+
+    async def mails(self) -> dict[str, str]:
+        """By recipient what arrived."""
+        await self.notifier.send_due()
+        return {", ".join(to): f"{mail['Subject']}\n{mail.get_content()}" for to, mail in self.mailbox.mails}
+
+
+@pytest_asyncio.fixture
+async def reporting(tmp_path: Path) -> AsyncIterator[Reporting]:
+    clock = MovedClock(FRIDAY)
+    async with (
+        FakeUpstream() as chat,
+        mail_server(Mailbox()) as mailbox,
+        operator_server(tmp_path, engine=SQLITE, clock=clock) as server,
+    ):
+        chat.judge = lambda request: Reply(202)
+        records = [
+            call(number, at=datetime.fromisoformat(f"{day}T12:00+00:00").timestamp(), request_model=model, team=team,
+                 cost=cost, cost_source="reported")
+            for number, (team, day, model, cost) in enumerate(SPENT)
+        ]  # fmt: skip
+        await add(server.services.spool.log, *records)
+        view = {"name": "all", "filter": {}, "principal_dimension": "team"}
+        assert 201 == (await server.ask("POST", "/views", view)).status
+        made = Reporting(server, mailbox, chat, tmp_path)
+        yield made
+        await made.notifier.close()
+
+
+async def test_a_week_is_told_once_over_restarts_and_two_gateways(
+    reporting: Reporting, tmp_path: Path
+) -> None:
+    """Nothing before its time; two senders at once, one that was started later, and quiet hours change nothing."""
+    server = reporting.server
+    made = await reporting.create(channels=["mail", "chat"])
+    assert ("2026-09-21T06:00:00.000Z", None) == (made["next"], made["last"])
+    assert 0 == await reporting.sender.send_due()
+    server.clock.move(MONDAY - FRIDAY)
+    twins = [sender(server.services) for _ in range(2)]
+    assert 1 == sum(await asyncio.gather(*(each.send_due() for each in twins)))
+    store = await SqliteRegistry.open(tmp_path)  # as another gateway, which holds what it read before
+    other = await Registry.open(store, secret=b"i" * 32, clock=server.clock)
+    [kept] = other.scheduled_reports.all()
+    assert not await other.scheduled_reports.keep_sent(kept, kept.due(MONDAY), [], "")
+    await other.close()
+    mails = await reporting.mails()
+    assert ["finance@example.com"] == list(mails)
+    assert 1 == len(reporting.mailbox.mails) == len(reporting.chat.accepted)
+    assert 0 == await reporting.sender.send_due()
+    assert (
+        "[Tollhouse] AI costs of all, 14 to 20 September 2026: $42.00 (+320 %)\n"
+        "AI costs of all, 14 to 20 September 2026: $42.00 (+320 %)\n\n"
+        "Compared with the period before: $32.00 more: search +$30.00, because it used other models or kinds of tokens;"
+        " checkout +$2.00, which is new.\n\n"
+        "Mon 14 Sep  $0.00\nTue 15 Sep  ███████ $10.00\nWed 16 Sep  ██ $2.00\nThu 17 Sep  ████████████████████ $30.00\n"
+        "Fri 18 Sep  $0.00\nSat 19 Sep  $0.00\nSun 20 Sep  $0.00\n\n"
+        "Top 2 by team\n- search: $40.00 (95 %)\n- checkout: $2.00 (5 %)\n\n"
+        "Largest changes\n- search +$30.00, because it used other models or kinds of tokens\n"
+        "- checkout +$2.00, which is new\n"
+    ) in mails["finance@example.com"]
+    shown = (await server.ask("GET", "/scheduled-reports/weekly")).payload["scheduled_report"]
+    assert ("2026-09-28T06:00:00.000Z", "2026-09-21T06:00:00.000Z") == (shown["next"], shown["last"])
+    assert {SENT} == {each.state for each in await server.registry.notices.over()}
+
+
+async def test_each_person_gets_the_calls_that_he_may_see(reporting: Reporting) -> None:
+    """Also after the role was changed; who lost the account gets nothing, and the report says so."""
+    server = reporting.server
+    operators, roles = server.registry.operators, server.registry.roles
+    for email, role in ((LEAD, "none"), ("cfo@example.com", VIEWER), ("gone@example.com", VIEWER)):
+        await operators.add(email, role=role, password=PASSWORD, actor=ROOT)
+    limited = RoleFilter(dimension="team", values=("checkout",), mode=IS)
+    await roles.create(
+        RoleDraft(name="lead", data_access=LIMITED, filters=(limited,), permission_sets=SETS[:1], members=(LEAD,)),
+        known=server.services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT,
+    )  # fmt: skip
+    await reporting.create(people=[LEAD, "cfo@example.com", "gone@example.com"])
+    await operators.remove("gone@example.com", actor=ROOT)
+    server.clock.move(MONDAY - FRIDAY)
+    await reporting.sender.send_due()
+    mails = await reporting.mails()
+    assert {LEAD, "cfo@example.com"} == set(mails)
+    assert "$2.00" in mails[LEAD] and "search" not in mails[LEAD] and "$42.00" not in mails[LEAD]
+    assert "$42.00 (+320 %)" in mails["cfo@example.com"]
+    [report] = server.registry.scheduled_reports.all()
+    assert "not sent: gone@example.com has no account" == report.problem
+
+
+async def test_a_limited_person_makes_his_own_and_sees_no_other(reporting: Reporting) -> None:
+    """He looks at it with his own slice, and has nothing sent to others."""
+    server = reporting.server
+    await reporting.create()
+    server.clock.move(MONDAY - FRIDAY)
+    limited = RoleFilter(dimension="team", values=("checkout",), mode=IS)
+    await server.registry.roles.create(
+        RoleDraft(name="lead", data_access=LIMITED, filters=(limited,), permission_sets=SETS, members=(LEAD,)),
+        known=server.services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT,
+    )  # fmt: skip
+    view = {"name": "mine", "filter": {"team": ["checkout"]}, "principal_dimension": "team"}
+    assert 201 == (await server.ask("POST", "/views", view)).status
+    headers = await signed_in(server, "none", LEAD)
+    seen = await server.over_http("GET", "/scheduled-reports", headers=headers)
+    assert [] == seen.payload["scheduled_reports"]
+    body = {"name": "own", "view": "mine", "channels": ["mail"], "people": [LEAD]}
+    for wrong in ({**body, "view": "all"}, {**body, "people": [ADA]}):
+        assert (
+            400 <= (await server.over_http("POST", "/scheduled-reports", wrong, headers=headers)).status < 404
+        )
+    made = await server.over_http("POST", "/scheduled-reports", body, headers=headers)
+    assert (201, LEAD) == (made.status, made.payload["scheduled_report"]["owner"])
+    preview = await server.over_http("GET", "/scheduled-reports/own/preview", headers=headers)
+    assert "AI costs of mine, 14 to 20 September 2026: $2.00" == preview.payload["preview"]["title"]
+    foreign = await server.over_http("GET", "/scheduled-reports/weekly/preview", headers=headers)
+    assert 404 == foreign.status
+
+
+async def test_what_cannot_be_sent_is_refused(reporting: Reporting) -> None:
+    """The message names the field and says what to do."""
+
+    async def refused(**fields: Any) -> str:
+        status, _, message = await reporting.create(**fields)
+        assert status in (400, 409)
+        return str(message)
+
+    assert "channels: alerts takes alerts alone; name a channel of mail or chat, or a webhook" == (
+        await refused(channels=["alerts"])
+    )
+    assert "there are: mail, chat, alerts" in await refused(channels=["nowhere"])
+    assert "view: there is no view with this id or name" == await refused(view="none")
+    assert "day is 1 to 7 for every week (1 is Monday)" == await refused(day=8)
+    assert "day is 1 to 28 for every month" == await refused(every="month", day=29)
+    assert 'at is a time of day such as "08:00"' == await refused(at="8")
+    assert "time_zone is the name of a time zone, such as Europe/Berlin" == await refused(time_zone="Mars")
+    assert "people are written to by a channel of type email: name one in channels" == (
+        await refused(channels=["chat"], people=[ADA])
+    )
+    assert f"people: {ADA} has no account, so that nobody knows what it may see" == await refused(
+        people=[ADA]
+    )
+
+
+async def test_one_is_sent_now_by_command(reporting: Reporting, tmp_path: Path) -> None:
+    """Without waiting for Monday; the schedule stays as it is, and the month before is named by its name."""
+
+    async def run(*words: str) -> str:
+        data = ["--data", str(tmp_path)]
+        result = await asyncio.to_thread(CliRunner().invoke, main, ["scheduled-reports", *words, *data])
+        assert 0 == result.exit_code, result.output
+        return result.output
+
+    await run(
+        "create", "--name", "monthly", "--view", "all", "--channel", "chat", "--every", "month", "--day", "2"
+    )
+    assert "AI costs of all, August 2026: $0.00\n" in await run("preview", "monthly")
+    assert "on its way: tollhouse notifications show chat:report-" in await run("send", "monthly")
+    await reporting.notifier.send_due()
+    assert "August 2026" in json.dumps(json.loads(reporting.chat.accepted[0].raw))
+    assert "2026-10-02T08:00:00.000Z" in await run("show", "monthly", "--json")
+    await run("delete", "monthly")
+    assert "monthly" not in await run("list")
