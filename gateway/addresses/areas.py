@@ -119,7 +119,7 @@ OPERATOR_AREAS = (
               "/reconciliation"),
     _operator("assistants", "/mcp", "/assistant-tools"),
     _operator("budgets", "/views", "/budgets"),
-    _operator("costs", "/ledger", "/report", "/comparison", "/forecast"),
+    _operator("costs", "/ledger", "/report", "/comparison", "/forecast", "/overview"),
     _operator("allocation", "/allocation"),
     _operator("insights", "/insights"),
     _operator("recommendations", "/recommendations", "/recommendation-types", "/recommendation-dimensions",

@@ -1,10 +1,11 @@
 """
-The console's files: read once, without comments and indentation, and served under a path that changes with
-their content.
+The console's files: read once, without comments and indentation, also packed, and served under a path that changes
+with their content.
 """
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,11 +29,16 @@ _INDENTATION = re.compile(
 )  # no text of several lines depends on it: templates drop it, too
 _INDEX = "index.html"
 _VERSION = "{version}"  # where the page names the folder of its files
+_PRELOAD = "{preload}"  # where it names what every page needs, so that a browser asks for all of it at once
+_SHARED = ("lib/", "vendor/")
 
 
 @dataclass(frozen=True)
 class Asset:
+    """`packed` is the body as gzip; the same bytes in every process."""
+
     body: bytes
+    packed: bytes
     media: str
 
 
@@ -56,7 +62,13 @@ def console() -> Console:
     for path, asset in sorted(assets.items()):
         digest.update(path.encode() + b"\0" + asset.body)
     version = digest.hexdigest()
-    return Console(index.replace(_VERSION.encode(), version.encode()), version, assets)
+    links = "".join(
+        f'<link rel="modulepreload" href="files/{_VERSION}/{path}">'
+        for path in sorted(assets)
+        if path.startswith(_SHARED) and path.endswith(".mjs")
+    )
+    page = index.decode().replace(_PRELOAD, links).replace(_VERSION, version)
+    return Console(page.encode(), version, assets)
 
 
 def _found(folder: Path) -> Iterator[tuple[str, Asset]]:
@@ -66,4 +78,4 @@ def _found(folder: Path) -> Iterator[tuple[str, Asset]]:
             if path.suffix in _OWN and path.parent.name != "vendor":
                 body = _COMMENT.sub(lambda found: b"\n" * found[0].count(b"\n"), body)
                 body = _INDENTATION.sub(b"", body)
-            yield path.relative_to(folder).as_posix(), Asset(body, media)
+            yield path.relative_to(folder).as_posix(), Asset(body, gzip.compress(body, mtime=0), media)

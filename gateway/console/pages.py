@@ -45,5 +45,8 @@ async def file(request: web.Request) -> web.Response:
     found = console().assets.get(request.match_info["path"])
     if found is None or request.match_info["version"] != console().version:
         return web.Response(status=404, text="no such file", headers=_HEADERS)
-    headers = {**_HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
-    return web.Response(body=found.body, content_type=found.media, charset="utf-8", headers=headers)
+    headers = {**_HEADERS, "Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+    body = found.body
+    if "gzip" in request.headers.get("Accept-Encoding", ""):
+        headers["Content-Encoding"], body = "gzip", found.packed
+    return web.Response(body=body, content_type=found.media, charset="utf-8", headers=headers)

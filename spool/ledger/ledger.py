@@ -386,10 +386,18 @@ class Ledger:
         Exact sums. ValueError for a dimension that does not exist, NotKept if a period divides a sum,
         AskedTooMuch beyond the limit of the question that this is asked for.
         """
-        derived = {**self._derived, **query.derived}
-        asked = replace(query, derived={name: derived[name] for name in query.named if name in derived})
+        [found] = await self.costs_of([query])
+        return found
+
+    async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
+        """The sums of several questions at one moment, as `costs` has those of one."""
+        asked = []
+        for query in queries:
+            derived = {**self._derived, **query.derived}
+            known = {name: derived[name] for name in query.named if name in derived}
+            asked.append(replace(query, derived=known))
         limit = limit_of_question()
-        return await self._read(lambda rows: costs(rows, asked, limit))
+        return await self._read(lambda rows: [costs(rows, each, limit) for each in asked])
 
     async def sums_of_day(self, day: int, *, most: int) -> Sequence[DaySum]:
         """The priceable sums of a day that begins at `day` (epoch seconds), the most costly first."""

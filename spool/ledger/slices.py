@@ -54,12 +54,20 @@ class SlicedLedger:
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         """Return costs as `Ledger.costs` does, of the calls in the slice alone."""
+        [found] = await self.costs_of([query])
+        return found
+
+    async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
+        """Return what `Ledger.costs_of` does, of the calls in the slice alone."""
+        return await self._ledger.costs_of(list(map(self._cut, queries)))
+
+    def _cut(self, query: CostQuery) -> CostQuery:
         if self.is_whole:
-            return await self._ledger.costs(query)
+            return query
         if _NAME in query.named:
             check_dimension(_NAME)
         cut = within(query, include={_NAME: (_YES,)}, exclude={})
-        return await self._ledger.costs(replace(cut, derived={**query.derived, _NAME: self._membership()}))
+        return replace(cut, derived={**query.derived, _NAME: self._membership()})
 
     async def values(self, dimension: str) -> Sequence[str]:
         """Return values as `Ledger.values` does, of the calls in the slice alone."""

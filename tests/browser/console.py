@@ -113,6 +113,7 @@ class Console:
         """Until the heading stands and nothing says that it is loading."""
         expect(self.page.get_by_role("heading", level=1)).to_be_visible()
         expect(self.page.get_by_text("Loading ...")).to_have_count(0)
+        expect(self.page.locator(".old")).to_have_count(0)
 
     def ask(self, path: str) -> Any:
         """What the operator API answers to the session of this page."""

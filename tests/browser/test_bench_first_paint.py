@@ -64,7 +64,7 @@ def test_first_paint(month: Tollhouse, many: Tollhouse, open_console: OpenConsol
         took, paint_of_many = figures(console)
         if took <= 3 * few + 0.5:
             break
-    answered = [each for each in console.requests if "/report" in each.url and each.failure is None]
+    answered = [each for each in console.requests if "/overview" in each.url and each.failure is None]
     largest = max(request.sizes()["responseBodySize"] for request in answered)
     print(
         f"\n{USERS * DAYS * 24} rows: figures after {took:.2f} s, first paint {paint_of_many:.2f} s; small "

@@ -9,7 +9,7 @@ from tests.browser.console import Console
 from tests.browser.test_pages import visited
 
 MOST_BYTES = 200_000
-SCRIPT_AND_STYLE = 150_000  # of one page and what stands around it
+OF_A_PAGE = 100_000  # what a page takes when nothing of it is kept yet, by the wire
 QUIET_MS = 6_000  # a page hears of a change within 5 s
 TRIES = 4  # a server that has just begun looks for insights, and says so to the page
 AHEAD_MS = 600_000  # by the clock of the page, for what asks again by itself
@@ -37,21 +37,34 @@ def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
 
 
 def test_no_answer_is_large(console: Console) -> None:
-    """
-    Each file and each answer of a page is under 200 KB, its script and style together under 150 KB,
-    uncompressed.
-    """
-    needed = {name: sum(map(script_and_style, console.page.evaluate(LOADED))) for name in visited(console)}
+    """Each answer is under 200 KB; the files that a page needs come packed, under 100 KB together."""
+    needed = {name: sum(map(packed_size, console.page.evaluate(LOADED))) for name in visited(console)}
     sizes = {}
     for request in console.requests:
         response = request.response() if not request.url.endswith(("/changes", "/tail?")) else None
         if response is not None:
-            assert "content-encoding" not in response.headers, request.url
+            is_packed = "gzip" == response.headers.get("content-encoding")
+            assert is_packed == ("/console/files/" in request.url), request.url
             sizes[request.url.partition("/console/")[2]] = request.sizes()["responseBodySize"]
     print(dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:5]))
     assert MOST_BYTES > max(sizes.values())
-    print(f"script and style by page: {needed}")
-    assert SCRIPT_AND_STYLE > max(needed.values())
+    print(f"files by page: {needed}")
+    assert OF_A_PAGE > max(needed.values())
+
+
+def test_the_overview_asks_once(console: Console) -> None:
+    """All of its figures come in one answer, and what it needs to be drawn is asked for at once, ahead of it."""
+    console.page.goto("about:blank")
+    console.requests.clear()
+    console.open("/")
+    console.page.get_by_text("Spend in").wait_for()
+    asked = [each.partition("/console/api")[2] for each in console.asked()]
+    assert {"/overview", "/session", "/changes", "/views?limit=1000"} == set(asked)
+    assert 1 == asked.count("/overview")
+    preloaded = console.page.locator("link[rel=modulepreload]").count()
+    assert preloaded == len(
+        [each for each in files().assets if each.startswith(("lib/", "vendor/")) and each.endswith(".mjs")]
+    )
 
 
 def test_a_page_is_loaded_when_it_is_opened(console: Console) -> None:
@@ -72,7 +85,7 @@ def pages(console: Console) -> list[str]:
     ]
 
 
-def script_and_style(url: str) -> int:
+def packed_size(url: str) -> int:
     """The bytes of a file of the console; 0 for all else."""
     asset = files().assets.get(url.partition(f"/{files().version}/")[2])
-    return len(asset.body) if asset and url.endswith((".mjs", ".css")) else 0
+    return len(asset.packed) if asset else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.addresses.operator_call import call
 from gateway.http.answers import JSON
+from gateway.operator import overview
 from gateway.operator.address import SLICED
 from gateway.operator.money import comparison, forecast, ledger, report
 from gateway.schemas import OBJECT, TEXT
@@ -11,6 +12,8 @@ from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 
 ROWS = (
     call("GET", "/ledger", VIEW_COSTS, ledger.state, "How far the ledger reaches", shows=SLICED),
+    call("GET", "/overview", VIEW_COSTS, overview.overview, "All figures of the console's first page",
+         optional=overview.ONCE, shows=SLICED, in_turn=True),
     call("GET", "/report", VIEW_COSTS, report.report, "Costs by dimensions", optional=report.ONCE,
          repeated=report.REPEATED, gives={JSON: OBJECT, "text/csv": TEXT}, shows=SLICED, in_turn=True),
     call("GET", "/comparison", VIEW_COSTS, comparison.comparison, "What changed the costs", optional=comparison.ONCE,

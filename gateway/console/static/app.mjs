@@ -1,11 +1,13 @@
 /** The console: signs in, and shows the page that the address names. */
 import {html, render, useEffect, useState} from "./lib/html.mjs";
+import {read} from "./lib/address.mjs";
 import {get, send, useToken} from "./lib/api.mjs";
 import {Frame} from "./lib/frame.mjs";
 import {SignIn, secretInAddress} from "./lib/sign_in.mjs";
 import {PAGES} from "./pages/list.mjs";
 
 const link = secretInAddress();
+PAGES.find(({path}) => path === read().path)?.load().catch(() => {}); // what is wrong with it is said where it is shown
 
 function App() {
   const [found, setFound] = useState(undefined);

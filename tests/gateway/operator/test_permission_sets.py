@@ -67,6 +67,7 @@ CALLS = {
     GET /report
     GET /comparison
     GET /forecast
+    GET /overview
     POST /allocation/diff
     POST /allocation/validate
     GET /allocation/versions

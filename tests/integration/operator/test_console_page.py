@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 
@@ -52,7 +53,9 @@ async def test_every_file_that_is_loaded_is_there(serve: Serve) -> None:
         seen.add(path)
         if path.endswith(".mjs"):
             folder = path.rpartition("/")[0]
-            found = {normal(f"{folder}/{name}") for name in linked(answer.body.decode())}
+            assert "gzip" == answer.headers["Content-Encoding"]
+            text = gzip.decompress(answer.body).decode()
+            found = {normal(f"{folder}/{name}") for name in linked(text)}
             waiting += sorted(found - seen - set(waiting))
     assert {f"{CONSOLE}/files/{console().version}/{path}" for path in console().assets} == seen
 
@@ -156,7 +159,7 @@ def test_comments_stay_at_home(path: Path) -> None:
 
 def test_the_console_is_small() -> None:
     """
-    All its files together are under 250 KB; tests/browser/test_traffic.py measures what one page needs of
+    All its files together are packed under 120 KB; tests/browser/test_traffic.py measures what one page needs of
     them.
     """
-    assert sum(len(asset.body) for asset in console().assets.values()) < 250_000
+    assert sum(len(asset.packed) for asset in console().assets.values()) < 120_000

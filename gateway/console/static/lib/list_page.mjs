@@ -69,8 +69,9 @@ export function ListPage({list, session, query}) {
     ${data && rows.length === 0 && (filters.length || view
       ? html`<p>No ${list.caption} match. <a href=${to(list.at, {tab: query.get("tab"), view: null})}>Remove the filters</a></p>`
       : html`<section>${list.empty ?? html`<p>There are no ${list.caption}.</p>`}</section>`)}
-    ${rows.length > 0 && html`<${Table} caption=${list.caption} columns=${list.columns} rows=${rows} identity=${list.identity}
-      href=${(row) => here({open: list.identity(row)})} sort=${sort} />`}
+    ${!data && !found.error && html`<div class="skeleton table" aria-hidden="true"></div>`}
+    <div class=${found.isOld ? "old" : undefined}>${rows.length > 0 && html`<${Table} caption=${list.caption} columns=${list.columns} rows=${rows} identity=${list.identity}
+      href=${(row) => here({open: list.identity(row)})} sort=${sort} />`}</div>
     ${cursor?.has_next && html`<button type="button" onClick=${next}>More</button>`}
     ${rows.length > 0 && html`<${Elsewhere} path=${list.path} parameters=${parameters} csv=${() => asCsv(rows)} name=${list.root} />`}
     ${id !== null && !action && html`<${Opened} key=${id} id=${id} list=${list} rows=${rows} session=${session} query=${query}

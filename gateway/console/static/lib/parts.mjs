@@ -14,6 +14,16 @@ export function Problem({error, at, retry}) {
   </div>`;
 }
 
+/**
+ * What a query brought. Until it is there, `blocks` stand in its place, about as high: "tiles", "line", "chart" or "table". The answer to
+ * the question before stays, greyed, while a new one comes.
+ */
+export function Loading({of, blocks = ["table"], children}) {
+  if (of.data) return html`<div class=${of.isOld ? "old" : undefined} aria-busy=${of.isOld ? "true" : undefined}>${children}</div>`;
+  return !of.error && html`<div role="status"><span class="unseen">Loading ...</span>
+    ${blocks.map((each, place) => html`<div key=${place} class=${`skeleton ${each}`} aria-hidden="true"></div>`)}</div>`;
+}
+
 /** Says that an answer was cut to its largest rows, and what became of the others. */
 export const Cut = ({shown, of}) => html`<p role="note">The largest ${exactCount(shown)} of ${exactCount(of)} rows are shown; (other) holds the rest, so sums are exact. CSV has every row.</p>`;
 

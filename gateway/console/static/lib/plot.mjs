@@ -48,7 +48,7 @@ export function Plot({summary, bins, groups, values, ghost, ahead, isStacked, is
       ${before.map((value, bin) => value > 0 && html`<rect class="ghost" x=${bin + 0.04} width="0.92" y=${y(value)} height=${HEIGHT - y(value)} />`)}
       ${drawn}
       ${ahead.length > 0 && html`<${Forecast} ...${{ahead, first: open, y}} />`}</svg>
-      ${tip && html`<div class="tip" aria-hidden="true" style=${left > 50 ? {right: `${100 - left}%`} : {left: `${left}%`}}>
+      ${tip && html`<div class="tip" aria-hidden="true" ref=${beside(left)}>
         <strong>${named(bins[shown], isDaily)}</strong>
         ${tip.map(([colour, name, figure, isPart]) => html`<div key=${name} class=${isPart ? "pointed" : undefined}>
           <svg width="10" height="10">${colour && html`<rect width="10" height="10" rx="2" fill=${colour} />`}</svg> <span>${name}</span> <span class="number">${figure}</span></div>`)}</div>`}
@@ -57,6 +57,13 @@ export function Plot({summary, bins, groups, values, ghost, ahead, isStacked, is
       text-anchor=${bin === bins.length - 1 && bins.length > 12 ? "end" : "middle"}>${isDaily ? `${weekday(bins[bin])} ` : ""}${bins[bin].slice(...(isOneDay ? [-5] : [5, 10]))}</text>`)}</svg>
   </div>`;
 }
+
+/** Puts an element beside a place of the drawing, in percent of its width: on the side that has more room. */
+const beside = (left) => (box) => {
+  if (!box) return;
+  box.style.left = left > 50 ? "" : `${left}%`;
+  box.style.right = left > 50 ? `${100 - left}%` : "";
+};
 
 /** What is expected, as a line through the bins to come, and between which bounds. */
 function Forecast({ahead, first, y}) {

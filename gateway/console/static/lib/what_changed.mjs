@@ -4,7 +4,7 @@ import {addressOf, get} from "./api.mjs";
 import {OTHER, nameOf} from "./chart.mjs";
 import {count, money, percent} from "./format.mjs";
 import {html, useState} from "./html.mjs";
-import {Problem, Table} from "./parts.mjs";
+import {Loading, Problem, Table} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
 
 const PARTS = {
@@ -61,9 +61,8 @@ export function WhatChanged({parameters, against, href}) {
   const found = useQuery(() => get("/comparison", asked), [JSON.stringify(asked)], ["ledger"]);
   return html`<section aria-label="What changed"><h2>What changed</h2>
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
-    ${!found.data && !found.error && html`<p role="status">Loading ...</p>`}
-    ${found.data && html`<${Change} ...${found.data} href=${href} />
-      <p class="bar"><span class="faint">The same data:</span> <a href=${addressOf("/comparison", asked)}>JSON of the change</a></p>`}</section>`;
+    <${Loading} of=${found} blocks=${["tiles", "table"]}>${found.data && html`<${Change} ...${found.data} href=${href} />
+      <p class="bar"><span class="faint">The same data:</span> <a href=${addressOf("/comparison", asked)}>JSON of the change</a></p>`}<//></section>`;
 }
 
 function Change({comparison, rows, total, href}) {

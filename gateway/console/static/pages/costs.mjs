@@ -7,7 +7,7 @@ import {titleOf} from "../lib/dimensions.mjs";
 import {change, percent, sum} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
 import {MEASURES, needed, valueOf} from "../lib/measures.mjs";
-import {Confirm, Cut, Problem, Table, may} from "../lib/parts.mjs";
+import {Confirm, Cut, Loading, Problem, Table, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
 import {rangeOf, typedView, viewFields} from "../lib/view_fields.mjs";
@@ -15,7 +15,7 @@ import {AgainstPicker, WhatChanged, Why} from "../lib/what_changed.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
-const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 20, 200]; // the largest groups; the others are one
+const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 12, 200]; // the largest groups; the others are one
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and the days for which one can be drawn
 const BIN_COURSES = {hourly: "By hour", daily: "By day", weekly: "By week", monthly: "By month"};
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
@@ -107,9 +107,8 @@ export function Page({query, isDark, session}) {
       run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
         view: (await send("POST", "/views", typedView({}, given))).view.id}))} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
-    ${!data && !found.error && html`<p role="status">Loading ...</p>`}
     ${data && at.measure === "cost" && !query.get("against") && data.table.rows.length > 0 && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} />`}
-    ${data && html`<${Answer} ...${{...data, isDark, query}} />`}
+    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, isDark, query}} />`}<//>
     ${query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 

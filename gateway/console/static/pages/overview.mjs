@@ -1,62 +1,45 @@
 /** What is spent, on what, by whom, and whether Tollhouse itself is well. Every figure leads to what it is made of. */
 import {html} from "../lib/html.mjs";
-import {go, to} from "../lib/address.mjs";
+import {go, here, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
 import {ago, change, count, exactCount, minus, money, per, percent} from "../lib/format.mjs";
 import {useLive} from "../lib/live.mjs";
-import {Copy, Problem, isOpen} from "../lib/parts.mjs";
+import {Copy, Loading, Problem} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
 
 const DAYS = 30;
-const LISTED = 5;
 const LISTS = [["model", "Models", "team"], ["team", "Teams", "model"], ["user", "Users", "model"]];
-const TOP = {status: ["new", "in_progress"], limit: LISTED, sort_key: "cost_impact", sort_order: "desc"};
-const all = () => to("/insights", {status: TOP.status, sort: "cost_impact", order: "desc"});
-const NONE = {pagination: {total_count: 0}};
+const OPEN = ["new", "in_progress"];
+const all = () => to("/insights", {status: OPEN, sort: "cost_impact", order: "desc"});
 
-const MONTH = ["cost", "reported", "calls", "errors", "unpriced", "cost_per_call"];
-
-async function load(view, isAllSeen) {
-  const now = new Date();
-  const [year, month] = [now.getUTCFullYear(), now.getUTCMonth()];
-  const from = day(new Date(Date.UTC(year, month, 1)));
-  const [today, whole, daily, status, ledger, dead, quiet, insights, ...lists] = await Promise.all([
-    get("/report", {view, from: day(now), show: ["cost", "calls"], compare: "previous"}),
-    get("/report", {view, from, show: MONTH, compare: "previous"}),
-    get("/report", {view, from: day(daysBefore(now, DAYS - 1)), by: "model", per: "daily", show: "cost", top: LISTED}),
-    isAllSeen && get("/status"),
-    isAllSeen && get("/ledger"),
-    isAllSeen && get("/dead", {limit: 1}),
-    isAllSeen && get("/devices", {state: ["silent", "mute"], limit: 1}).catch(() => NONE),
-    get("/insights", TOP).catch(() => null),
-    ...LISTS.map(([name]) => get("/report", {view, from, by: name, show: "cost", top: LISTED})),
-  ]);
+async function load(view) {
+  const {overview} = await get("/overview", {view});
+  const now = new Date(overview.now);
+  const length = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 0)).getUTCDate();
   const bins = Array.from({length: DAYS}, (_, index) => day(daysBefore(now, DAYS - 1 - index)));
-  const length = new Date(Date.UTC(year, month + 1, 0)).getUTCDate();
-  return {now, length, today: today.total, month: whole.total, daily, status, ledger: ledger && ledger.ledger, dead, quiet, insights, lists, bins};
+  return {...overview, now, length, bins};
 }
 
-export function Page({isDark, telemetry, query: at, session}) {
+export function Page({isDark, telemetry, query: at}) {
   const view = at.get("view");
-  const isAllSeen = isOpen(session, {needs: "view_operation", isWhole: true});
-  const query = useQuery(() => load(view, isAllSeen), [view]);
+  const query = useQuery(() => load(view), [view]);
   const {data} = query;
-  const isEmpty = data && isAllSeen && !data.status.topics.some((topic) => topic.accepted > 0);
+  const isEmpty = data?.operation && !data.operation.status.topics.some((topic) => topic.accepted > 0);
   useLive(isEmpty ? ["records"] : ["ledger", "routes", "dead", "insights", "devices"], query.reload);
   return html`
     <${Problem} error=${query.error} at=${query.at} retry=${query.reload} />
-    ${!data && !query.error && html`<p role="status">Loading ...</p>`}
-    ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />` : html`<${Figures} ...${data} isDark=${isDark} />`)}`;
+    <${Loading} of=${query} blocks=${["tiles", "line", "chart", "chart"]}>
+      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />` : html`<${Figures} ...${data} isDark=${isDark} hidden=${at.getAll("hide")} />`)}<//>`;
 }
 
 const costs = (parameters) => to("/costs", parameters);
 
-function Figures({isDark, now, length, today, month, daily, status, ledger, dead, quiet, insights, lists, bins}) {
+function Figures({isDark, hidden, now, length, today, month, days, operation, insights, lists, bins}) {
   const changed = change(month.cost, month.previous.cost);
   const [date, name] = [now.getUTCDate(), now.toLocaleString("en", {month: "long", timeZone: "UTC"})];
-  const cells = daily.rows.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row.model), amount: row.cost}));
+  const cells = days.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row.model), amount: row.cost}));
   return html`
     <dl class="numbers">
       <${Tile} term=${`Spend in ${name}`} value=${money(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "mtd", by: "model"})}
@@ -68,19 +51,20 @@ function Figures({isDark, now, length, today, month, daily, status, ledger, dead
         href=${costs({from: "mtd", by: "model", measure: "calls"})} note=${`${percent(month.errors, month.calls)} failed`} />
       <${Tile} term="Cost of a call" value=${month.calls ? money(month.cost_per_call) : "–"}
         href=${costs({from: "mtd", by: "model", measure: "cost_per_call"})} note="average, this month" />
-      <${Tile} term="Estimated share" value=${percent(minus(month.cost, month.reported), month.cost)}
-        href=${costs({from: "mtd", by: "cost_source"})} note="of spend, from the rate card" />
+      <${Tile} term="Estimated from list prices" value=${percent(minus(month.cost, month.reported), month.cost)}
+        href=${costs({from: "mtd", by: "cost_source"})} note="of spend; sources reported the rest" />
       <${Tile} term="Calls without a price" value=${count(month.unpriced)} exact=${exactCount(month.unpriced)}
         href=${costs({from: "mtd", by: "model", cost_source: "none", measure: "calls"})}
-        note=${month.unpriced ? "they count as $0.00" : "every call has one"} />
+        note=${month.unpriced ? "missing from the total" : "every call has one"} />
     </dl>
-    ${status && html`<${Health} ...${{status, ledger, dead, quiet}} />`}
-    <${StackedBars} title=${`What the models cost, the last ${DAYS} days`} ...${{isDark, bins, cells}} field="model" isOpen=${true}
+    ${operation && html`<${Health} ...${operation} />`}
+    <${StackedBars} title=${`What the models cost, the last ${DAYS} days`} ...${{isDark, bins, cells}} field="model" isOpen=${true} isDaily=${true} hidden=${hidden} hide=${(hide) => go(here({hide}))}
       href=${(model) => model !== OTHER && costs({model, by: "team"})}
-      toBin=${(bin) => go(costs({from: bin, to: bin, by: "model", bin: "hourly"}))} />
-    <div class="lists">${LISTS.map(([field, title, next], place) => html`
-      <${Shares} key=${field} ...${{title, field, next}} rows=${lists[place].rows} whole=${month.cost} />`)}
-      ${insights && html`<${Insights} rows=${insights.insights} more=${insights.pagination.total_count} />`}</div>`;
+      toBin=${(bin) => go(costs({from: bin, to: bin, by: "model", bin: "hourly"}))}
+      toSegment=${(bin, model) => go(costs({from: bin, to: bin, model, by: "team"}))} />
+    <div class="lists">${LISTS.map(([field, title, next]) => html`
+      <${Shares} key=${field} ...${{title, field, next}} rows=${lists[field]} whole=${month.cost} />`)}
+      ${insights && html`<${Insights} rows=${insights.rows} more=${insights.total_count} />`}</div>`;
 }
 
 function Tile({term, value, exact, href, note, more}) {
@@ -102,12 +86,11 @@ function Shares({title, field, next, rows, whole}) {
 const barWidth = (part, whole) => (Number(whole) > 0 ? Math.max(0, Math.min(100, (100 * Number(part)) / Number(whole))) : 0);
 
 /** Whether records are taken, counted and delivered; a word with every colour. */
-function Health({status, ledger, dead, quiet}) {
+function Health({status, ledger, dead: letters, silent_devices: devices}) {
   const {space, routes} = status;
   const troubled = routes.filter((route) => route.state !== "running");
   const unknown = routes.reduce((all, route) => all + route.unknown, 0);
   const lacking = ledger.missed + ledger.damaged + ledger.absurd;
-  const [letters, devices] = [dead, quiet].map((answer) => answer.pagination.total_count);
   const fine = routes.length - troubled.length;
   const gateways = status.nodes.filter((node) => node.live).map((node) => node.name);
   return html`<ul class="health" aria-label="How Tollhouse is">
@@ -119,12 +102,18 @@ function Health({status, ledger, dead, quiet}) {
     ${routes.length === 0 && html`<${Fact} good=${true} href=${to("/delivery")} text="no upstream: records are kept and shown here" />`}
     ${fine > 0 && html`<${Fact} good=${true} href=${to("/delivery")} text=${`${fine} ${fine === 1 ? "route" : "routes"} running`} />`}
     ${troubled.map((route) => html`<${Fact} key=${route.route} good=${false} href=${to("/delivery", {open: route.route})}
-      text=${`${route.route} is ${route.state}${route.reason ? `: ${route.reason}` : ""}`} />`)}
+      text=${troubleOf(route)} />`)}
     <${Fact} good=${!letters} href=${to("/delivery", {tab: "dead"})} text=${letters ? `${count(letters)} dead letters` : "no dead letters"} />
-    ${unknown > 0 && html`<${Fact} good=${false} href=${to("/streams", {tab: "unknown"})} text=${`${count(unknown)} records of unknown fate`} />`}
-    ${devices > 0 && html`<${Fact} good=${false} href=${to("/devices", {state: ["silent", "mute"]})} text=${`${count(devices)} devices silent or mute`} />`}
+    ${unknown > 0 && html`<${Fact} good=${false} href=${to("/streams", {tab: "unknown"})} text=${`${count(unknown)} deliveries unconfirmed`} />`}
+    ${devices > 0 && html`<${Fact} good=${false} href=${to("/devices", {state: ["silent", "mute"]})} text=${`${count(devices)} laptops stopped reporting`} />`}
     <${Fact} good=${space.bytes < 0.9 * space.max_bytes} href=${to("/settings")} text=${`spool ${percent(space.bytes, space.max_bytes)} full`} />
   </ul>`;
+}
+
+/** Why a route stands still, and that nothing is lost by it. */
+function troubleOf({route, state, reason}) {
+  const why = reason ? `: ${reason}` : "";
+  return state === "parked" ? `${route} is parked${why}. Nothing is lost` : `${route} is ${state}${why}`;
 }
 
 const Fact = ({good, text, href}) => html`<li class=${good ? "good" : "bad"}><span aria-hidden="true">${good ? "✓" : "!"}</span> ${" "}

@@ -234,6 +234,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     + ["format=csv&by=team,user", f"where=team={FOREIGN}&by=user", f"where=team!={OWN}&by=user",
        "per=daily&compare=previous"],
     "comparison": [f"by={name}&range=last_7d" for name in FIELDS],
+    "overview": [""],
     "forecast": ["", f"where=team={FOREIGN}"],
     "list_records": [f"team={FOREIGN}", "date=2026-09-21", "date=2026-09&topic=usage-events",
                      f"model={FOREIGN}-model", "topic=usage-events", "state=open",

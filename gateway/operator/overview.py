@@ -1,0 +1,134 @@
+"""The call of the operator API behind the console's first page: all of its figures in one answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from gateway.api.lists.insights import INSIGHTS, shown_to_people
+from gateway.api.measures import per
+from gateway.devices.states import MUTE, SILENT
+from gateway.errors import Refusal
+from gateway.http.requests import Result
+from gateway.http.services import OperatorServices
+from gateway.operator import spool
+from gateway.operator.money import ledger
+from gateway.operator.money.kept_groups import largest
+from gateway.operator.money.visible import usable_view_of, visible_to
+from gateway.operator.requests import OperatorRequest
+from spool.ledger.costs import combined
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
+from spool.ledger.ranges import preceding
+from spool.listing import ListQuery
+from spool.record import moment
+from spool.registry.insights import IN_PROGRESS, NEW, Insight
+from spool.registry.permission_sets import VIEW_OPERATION
+
+ONCE = ("view",)
+DAYS = 30
+LISTED = 5
+LISTS = ("model", "team", "user")
+_OF_MONTH = ("cost", "reported", "calls", "errors", "unpriced")
+_OF_DAY = ("cost", "calls")
+_OPEN = (NEW, IN_PROGRESS)
+
+
+async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
+    """
+    Everything closed by now: the ledger catches up first, and all sums are read in one transaction of it.
+
+    `operation` is null for people without that permission set and for those who see some calls alone, `insights`
+    while what keeps them is damaged.
+    """
+    services = request.services
+    await request.ledger.catch_up(services.money.log)
+    now = datetime.fromtimestamp(request.shared.clock.now(), UTC)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    first, since = midnight.replace(day=1), midnight - timedelta(days=DAYS - 1)
+    base = CostQuery(since=first, until=end_of_hour(now.timestamp()), granularity=TOTAL, measures=_OF_MONTH)
+    if "view" in request.http.query:
+        view = usable_view_of(request, await visible_to(request), request.http.query["view"])
+        base = replace(base, include=view.include, exclude=view.exclude)
+    today = replace(base, since=midnight, measures=_OF_DAY)
+    daily = replace(base, since=since, granularity="daily", group_by=("model",), measures=("cost",))
+    lists = [replace(base, group_by=(name,), measures=("cost",)) for name in LISTS]
+    found = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
+    month, month_before, day, day_before, by_day, *by_list = found
+    whole = await request.ledger.whole_since()
+    return {
+        "overview": {
+            "now": moment(now.timestamp()),
+            "since": since.date().isoformat(),
+            "whole_since": moment(whole) if since.timestamp() < whole else None,
+            "month": _beside(first, month, month_before, _OF_MONTH),
+            "today": _beside(midnight, day, day_before, _OF_DAY),
+            "days": await asyncio.to_thread(_folded, daily, by_day),
+            "lists": {asked.group_by[0]: _folded(asked, rows) for asked, rows in zip(lists, by_list, strict=True)},
+            "operation": await _operation(request),
+            "insights": await _insights(request),
+        }
+    }  # fmt: skip
+
+
+def _beside(
+    start: datetime, now: Sequence[CostRow], before: Sequence[CostRow], names: Sequence[str]
+) -> dict[str, object]:
+    """The sums of a time with those of the one before it."""
+    rows = [combined(each, start=start, group=()) for each in (now, before)]
+    shown, was = ({name: getattr(row, name) for name in names} for row in rows)
+    each = {"cost_per_call": per(rows[0].cost, rows[0].calls)}
+    return {"from": start.date().isoformat(), **shown, **each, "previous": was}
+
+
+def _folded(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]:
+    """The largest groups in each period, all others as one."""
+    kept = largest(rows, LISTED, by="cost", dimensions=1)
+    [name], shown = query.group_by, replace(query, kept=kept).shown
+    groups: dict[tuple[datetime, str | None], list[CostRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.start, shown(row.group)[0]].append(row)
+    return [
+        {"period": start.date().isoformat(), name: value, "cost": combined(each, start=start, group=()).cost}
+        for (start, value), each in groups.items()
+    ]
+
+
+async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
+    """How Tollhouse is: its routes, how far it counts, what was refused and which laptops are silent."""
+    if request.is_limited or VIEW_OPERATION not in request.rights.permission_sets:
+        return None
+    services, asked = request.services, cast(OperatorRequest[Any, None], request)
+    devices = services.senders.devices
+    counts = devices.counts() if devices else {}
+    status = await spool.status(replace(asked, services=services.spool))
+    counted = await ledger.state(replace(asked, services=services.money))
+    return {
+        "status": status,
+        **cast(Mapping[str, object], counted),
+        "dead": len(await services.spool.deliveries.dead()),
+        "silent_devices": counts.get(SILENT, 0) + counts.get(MUTE, 0),
+    }
+
+
+async def _insights(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
+    """The open insights with the most money, and how many there are."""
+    try:
+        table = request.registry.insights
+    except Refusal:
+        return None
+    sort = INSIGHTS.sorts["cost_impact"].field
+    assert sort is not None
+    query = ListQuery(sort=sort, order="desc", identity="id", limit=LISTED, filters={"status": _OPEN})
+    if request.is_limited:
+        visible = await visible_to(request)
+        seen: list[Insight] = [
+            each for each in await table.found() if visible.insight(each) and each.status in _OPEN
+        ]
+        seen.sort(key=lambda each: (-float(each.cost_impact), each.id))
+        return {"rows": [shown_to_people(each) for each in seen[:LISTED]], "total_count": len(seen)}
+    page = await table.page(query)
+    return {"rows": [shown_to_people(each) for each in page.rows], "total_count": page.total}

@@ -1,0 +1,78 @@
+"""The figures of the console's first page in one answer: those of the reports that they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import pytest_asyncio
+
+from spool.engines import MEMORY, SQLITE
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+DAYS = ("2026-08-21", "2026-08-25", "2026-09-01", "2026-09-20", "2026-09-21")
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+        made = [
+            call(
+                number, at=datetime.fromisoformat(f"{DAYS[number % 5]}T12:00+00:00").timestamp(), cost=f"1.{number}",
+                cost_source="reported", request_model=f"model-{number % 8}", team=None if number % 3 else "search",
+            )
+            for number in range(40)
+        ]  # fmt: skip
+        await add(server.services.spool.log, *made)
+        yield server
+
+
+async def asked(server: OperatorServer, path: str, **query: str) -> Any:
+    answer = await server.ask("GET", f"{path}?{urlencode(query)}")
+    assert 200 == answer.status, answer.payload
+    return answer.payload
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_figures_are_those_of_reports(server: OperatorServer, inside: bool) -> None:
+    """This month and today beside the time before, thirty days by model, the largest of each list; in a view, too."""
+    query = {}
+    if inside:
+        view = {"name": "s", "filter": {"team": ["search"]}, "principal_dimension": "model"}
+        made = await server.ask("POST", "/views", view)
+        query = {"view": made.payload["view"]["id"]}
+    found = (await asked(server, "/overview", **query))["overview"]
+    month = await asked(server, "/report", compare="previous", **query)
+    for name in ("cost", "reported", "calls", "errors", "unpriced", "cost_per_call"):
+        assert month["total"][name] == found["month"][name], name
+    assert month["total"]["previous"]["cost"] == found["month"]["previous"]["cost"]
+    today = await asked(server, "/report", compare="previous", **{"from": "2026-09-21"}, **query)
+    assert (today["total"]["cost"], today["total"]["previous"]["cost"]) == (
+        found["today"]["cost"], found["today"]["previous"]["cost"],
+    )  # fmt: skip
+    days = await asked(
+        server, "/report", by="model", per="daily", top="5", show="cost", **{"from": "2026-08-23"}, **query
+    )
+    told = sorted((row["period"][:10], str(row["model"]), row["cost"]) for row in days["rows"])
+    assert told == sorted((row["period"], str(row["model"]), row["cost"]) for row in found["days"])
+    for name in ("model", "team", "user"):
+        rows = await asked(server, "/report", by=name, top="5", show="cost", **query)
+        shown = {row[name]: row["cost"] for row in found["lists"][name]}
+        assert {row[name]: row["cost"] for row in rows["rows"]} == shown
+        assert sum(map(Decimal, shown.values())) == Decimal(month["total"]["cost"])
+    assert found["operation"]["status"]["space"]["writable"]
+    assert 0 == found["operation"]["dead"]
+    assert {"rows": [], "total_count": 0} == found["insights"]
+
+
+async def test_an_unknown_view_is_refused(server: OperatorServer) -> None:
+    assert 400 == (await server.ask("GET", "/overview?view=none")).status
