@@ -47,7 +47,6 @@ from gateway.intake.merge_window import MergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.publisher import Publisher
 from gateway.intake.shadows import Shadows
-from gateway.intake.shared_merge_window import SharedMergeWindow
 from gateway.intake.stream_admission import StreamAdmission
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.intake.window_sessions import WindowSessions
@@ -69,6 +68,7 @@ from spool.storage import Storage
 if TYPE_CHECKING:
     from exporters.destinations.upstream import UpstreamContext
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
+    from gateway.intake.shared_merge_window import SharedMergeWindow
     from gateway.workers.pool import WorkerPool
 
 
@@ -217,6 +217,8 @@ class Assembler:
             clock=self.clock if isinstance(self.clock, SteadyClock) else None,
         )
         if reports.is_shared:
+            from gateway.intake.shared_merge_window import SharedMergeWindow
+
             shared = SharedMergeWindow(
                 reports,
                 log,

@@ -251,7 +251,7 @@ async def _inspect(operators: OperatorServices) -> None:
 async def _report(operators: OperatorServices) -> None:
     """Send scheduled reports, once there is one."""
     await _until(lambda: bool(operators.money.require_registry().scheduled_reports.count()))
-    reports = await imported("gateway.operator.money.scheduled_reports")
+    reports = await imported("gateway.operator.costs.scheduled_reports")
     await reports.sender(operators).run()
 
 

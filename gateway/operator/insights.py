@@ -24,8 +24,8 @@ from gateway.http.services import OperatorServices
 from gateway.insights.gathering import FactSources
 from gateway.insights.inspector import Inspector
 from gateway.operator.body import RequestBody
-from gateway.operator.money.visible import insight_of, visible_to
 from gateway.operator.requests import OperatorRequest
+from gateway.operator.visible import insight_of, visible_to
 from gateway.rate_cards.card import CardUnreadable
 from gateway.statements.arrivals import Arrival, arrivals
 from spool.errors import Invalid

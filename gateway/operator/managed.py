@@ -8,8 +8,8 @@ from typing import Any
 from gateway.api.managed import Asker
 from gateway.api.visible import Visible
 from gateway.http.holders.money import MoneyServices
-from gateway.operator.money.visible import known_dimensions, visible_to
 from gateway.operator.requests import OperatorRequest
+from gateway.operator.visible import known_dimensions, visible_to
 
 
 def asking_person(request: OperatorRequest[Any, Any], money: MoneyServices | None = None) -> Asker:

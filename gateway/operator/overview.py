@@ -16,10 +16,10 @@ from gateway.errors import Refusal
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.operator import spool
-from gateway.operator.money import ledger
-from gateway.operator.money.kept_groups import largest
-from gateway.operator.money.visible import usable_view_of, visible_to
+from gateway.operator.costs import ledger
+from gateway.operator.costs.kept_groups import largest
 from gateway.operator.requests import OperatorRequest
+from gateway.operator.visible import usable_view_of, visible_to
 from spool.ledger.costs import combined
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
 from spool.ledger.ranges import preceding

@@ -9,6 +9,7 @@ import sqlite3
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
@@ -21,10 +22,11 @@ from spool.sqlite.recovery import is_damage
 from spool.sqlite.registry.expected import check_expected, move_aside, remember_registry
 from spool.sqlite.registry.store import open_registry
 from spool.sqlite.transactions import SqliteTransactions
-from spool.sqlite.transfer.tables import tables
-from spool.sqlite.transfer.taking_over import take_over
 from spool.sqlite.transfer.unfinished import check_finished
 from spool.storage import Engine, Recovered, Storage, StorageOptions
+
+if TYPE_CHECKING:
+    from spool.transfer.tables import MadeCopy, OpenTables, Progress
 
 
 async def open_storage(options: StorageOptions) -> Storage:
@@ -110,6 +112,18 @@ async def _recover(options: StorageOptions, file: Path) -> Recovered:
     return await recover(options.directory, options.settings, options.clock, file)
 
 
+async def _tables(options: StorageOptions) -> OpenTables:
+    from spool.sqlite.transfer.tables import tables  # no start of a server needs it
+
+    return await tables(options)
+
+
+async def _take_over(options: StorageOptions, opened: OpenTables, progress: Progress) -> MadeCopy:
+    from spool.sqlite.transfer.taking_over import take_over
+
+    return await take_over(options, opened, progress)
+
+
 def _known_faults() -> list[str]:
     if sqlite3.sqlite_version_info >= (3, 51, 3):
         return []
@@ -126,6 +140,6 @@ ENGINE = Engine(
     version=lambda: f"sqlite {sqlite3.sqlite_version}",
     known_faults=_known_faults,
     recover=_recover,
-    tables=tables,
-    take_over=take_over,
+    tables=_tables,
+    take_over=_take_over,
 )

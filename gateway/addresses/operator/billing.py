@@ -8,14 +8,14 @@ from gateway.api.connections import CONNECTION
 from gateway.api.kept.drop_rows import MONTH_ROWS
 from gateway.api.lists import connections as connection_lists
 from gateway.http.answers import JSON
-from gateway.operator.money import billing, connections, reconciliation, statements
+from gateway.operator.billing import connections, hours, reconciliation, statements
 from gateway.schemas import OBJECT, TEXT
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 
 ROWS = (
-    call("GET", "/billing", VIEW_COSTS, billing.preview, "What hours come to as billing drops",
+    call("GET", "/billing", VIEW_COSTS, hours.preview, "What hours come to as billing drops",
          required=("from", "to"), in_turn=True),
-    call("POST", "/billing/push", MODIFY_BILLING, billing.push, "Send hours as billing drops", takes=billing.Push),
+    call("POST", "/billing/push", MODIFY_BILLING, hours.push, "Send hours as billing drops", takes=hours.Push),
     *managed_by_people(CONNECTION, "/connections", reads=VIEW_COSTS, changes=MODIFY_BILLING, is_confirmed=True,
                        names={LIST: "list_connections", CREATE: "create_connection", SHOW: "show_connection",
                              CHANGE: "edit_connection", DELETE: "delete_connection"},

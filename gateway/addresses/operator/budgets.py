@@ -8,7 +8,7 @@ from gateway.api.budgets import BUDGET
 from gateway.api.lists import budgets as budget_lists
 from gateway.api.views import VIEW
 from gateway.operator.address import SLICED
-from gateway.operator.money import budgets
+from gateway.operator.costs import budgets
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 ROWS = (

@@ -6,7 +6,7 @@ from gateway.addresses.operator_call import call
 from gateway.http.answers import JSON
 from gateway.operator import overview
 from gateway.operator.address import SLICED
-from gateway.operator.money import comparison, forecast, ledger, report
+from gateway.operator.costs import comparison, forecast, ledger, report
 from gateway.schemas import OBJECT, TEXT
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway.addresses.operator_call import call
+from gateway.operator import notifications
 from gateway.operator.address import NOTHING
-from gateway.operator.money import notifications
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_COSTS, VIEW_OPERATION
 
 ROWS = (

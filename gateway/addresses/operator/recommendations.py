@@ -5,8 +5,8 @@ from __future__ import annotations
 from gateway.addresses.operator_call import call
 from gateway.api.lists import recommendations as recommendation_lists
 from gateway.api.recommendations import NewComments, OneMessage, RecommendationChanges, TypeChanges
+from gateway.operator import recommendations
 from gateway.operator.address import NOTHING, SLICED
-from gateway.operator.money import recommendations
 from spool.ledger.queries import DIMENSIONS
 from spool.registry.permission_sets import VIEW_RECOMMENDATIONS, WORK_ON_INSIGHTS
 

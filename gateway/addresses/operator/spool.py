@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gateway.addresses.operator_call import call
-from gateway.operator import dead_letters, deliveries, findings, spool
+from gateway.operator import findings, spool
+from gateway.operator.delivery import dead_letters, deliveries
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION, VIEW_RECORDS
 
 ROWS = (

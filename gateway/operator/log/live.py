@@ -18,8 +18,8 @@ from gateway.operator.log.newest import (
     own_to,
     records_in_views,
 )
-from gateway.operator.money.visible import visible_to
 from gateway.operator.requests import OperatorRequest, holder
+from gateway.operator.visible import visible_to
 from spool.ledger.own_records import STEP, OwnRecord, own_of
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
 from spool.registry.permission_sets import (

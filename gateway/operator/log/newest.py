@@ -22,8 +22,8 @@ from gateway.http.requests import Result
 from gateway.operator.log import dates
 from gateway.operator.log.amounts import AMOUNTS, bound
 from gateway.operator.log.filters import DATE, FIELDS, MAX_LIMIT, OPEN_SETS, STATE, TOPIC, VIEW
-from gateway.operator.money.visible import known_dimensions, usable_view_of, visible_to
 from gateway.operator.requests import OperatorRequest
+from gateway.operator.visible import known_dimensions, usable_view_of, visible_to
 from spool.ledger.own_records import OwnRecord
 from spool.record import AI_TELEMETRY, TOPICS, Record
 

@@ -14,9 +14,9 @@ from gateway.api.kept import records
 from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import List, MemoryRows, PageQuery, passes
+from gateway.operator.costs.report import ONE_SPAN, times
 from gateway.operator.log import newest
 from gateway.operator.log.amounts import AMOUNTS
-from gateway.operator.money.report import ONE_SPAN, times
 from gateway.operator.requests import OperatorRequest
 from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S, hour_of

@@ -14,8 +14,8 @@ from gateway.api.times import parse_moment
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.intake.reasons import price_lines, reasons
-from gateway.operator.dead_letters import shown_dead
-from gateway.operator.deliveries import shown_delivery
+from gateway.operator.delivery.dead_letters import shown_dead
+from gateway.operator.delivery.deliveries import shown_delivery
 from gateway.operator.log.listing import STEP
 from gateway.operator.log.newest import seen
 from gateway.operator.requests import OperatorRequest

@@ -12,7 +12,7 @@ from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.services import OperatorServices
 from gateway.operator.address import OperatorAddress
-from gateway.operator.deliveries import list_deliveries
+from gateway.operator.delivery.deliveries import list_deliveries
 from gateway.operator.requests import OperatorRequest, named_holder
 from spool.ledger.ledger import Ledger
 from spool.memory import open_spool

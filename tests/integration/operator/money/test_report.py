@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.mounts import OPERATOR_API
-from gateway.operator.money.report import csv_rows
+from gateway.operator.costs.report import csv_rows
 from spool.csv_cells import csv_lines
 from spool.engines import MEMORY, SQLITE
 from tests.csv_reading import HOSTILE, assert_harmless

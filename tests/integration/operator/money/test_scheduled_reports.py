@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from exporters.notifications.notifier import Notifier
 from gateway.cli import main
-from gateway.operator.money.scheduled_reports import sender
+from gateway.operator.costs.scheduled_reports import sender
 from spool.engines import SQLITE
 from spool.registry.notices import SENT
 from spool.registry.operators import VIEWER, Actor

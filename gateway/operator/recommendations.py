@@ -33,8 +33,8 @@ from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
-from gateway.operator.money.visible import recommendation_of, visible_to
 from gateway.operator.requests import OperatorRequest
+from gateway.operator.visible import recommendation_of, visible_to
 from gateway.rate_cards.card import CardUnreadable
 from gateway.recommendations.facts import value_of
 from spool.errors import Invalid

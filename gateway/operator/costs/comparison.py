@@ -12,10 +12,10 @@ from gateway.comparison.sentence import sentence
 from gateway.comparison.split import PARTS, Driver, Spending
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
-from gateway.operator.money.report import query_of, top_of
-from gateway.operator.money.row_pages import PAGING, enveloped
-from gateway.operator.money.visible import known_dimensions, named_dimensions
+from gateway.operator.costs.report import query_of, top_of
+from gateway.operator.costs.row_pages import PAGING, enveloped
 from gateway.operator.requests import OperatorRequest
+from gateway.operator.visible import known_dimensions, named_dimensions
 from spool.ledger import money
 from spool.record import moment
 

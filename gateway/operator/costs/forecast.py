@@ -7,9 +7,9 @@ from gateway.budgets.forecast import TooEarly
 from gateway.budgets.outlook import outlook
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
-from gateway.operator.money.report import query_of
-from gateway.operator.money.visible import known_dimensions
+from gateway.operator.costs.report import query_of
 from gateway.operator.requests import OperatorRequest
+from gateway.operator.visible import known_dimensions
 from spool.registry.budgets import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
 from spool.registry.texts import check_one_of
 

@@ -8,8 +8,8 @@ from gateway.api.lists.budgets import ALERTS, OWNERS, alert_rows, alerts_of_now,
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
-from gateway.operator.money.visible import budget_of, visible_to
 from gateway.operator.requests import OperatorRequest
+from gateway.operator.visible import budget_of, visible_to
 
 
 class BudgetEvaluation(RequestBody):

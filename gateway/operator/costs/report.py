@@ -22,10 +22,10 @@ from gateway.http.answers import CSV, UNCACHED, Pieces
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
-from gateway.operator.money.kept_groups import fitting, largest
-from gateway.operator.money.row_pages import PAGING, enveloped
-from gateway.operator.money.visible import named_dimensions, usable_view_of, visible_to
+from gateway.operator.costs.kept_groups import fitting, largest
+from gateway.operator.costs.row_pages import PAGING, enveloped
 from gateway.operator.requests import OperatorRequest
+from gateway.operator.visible import named_dimensions, usable_view_of, visible_to
 from spool.csv_cells import csv_pieces
 from spool.errors import Invalid
 from spool.ledger.costs import combined, cut, own_start, periods

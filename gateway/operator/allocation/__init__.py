@@ -1,0 +1,1 @@
+"""The calls of the operator API on definitions of allocation."""
