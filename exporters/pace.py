@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from exporters.errors import Misconfigured, Retryable
 from spool.clock import Clock
 from spool.deliveries.values import Delivery
-from spool.token_bucket import TokenBucket
+from spool.turns.token_bucket import TokenBucket
 
 
 class Pace:

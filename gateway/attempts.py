@@ -8,7 +8,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 
 from spool.clock import Clock
-from spool.token_bucket import TokenBucket
+from spool.turns.token_bucket import TokenBucket
 
 WHOLE = 1.0  # token: less of one is no try
 

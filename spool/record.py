@@ -75,6 +75,9 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     sender_key: str | None = (
         None  # the name of the Tollhouse key that brought it first; stays in the installation
     )
+    # What it used beside plain text tokens, by the names of spool.meters: an integer, or decimal text where
+    # the unit has fractions.
+    meters: dict[str, int | str] = {}
 
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
@@ -268,6 +271,8 @@ def as_json(record: Record) -> dict[str, Any]:
         for name in _WHERE_TOLD:
             if row[name] is None:
                 del row[name]
+        if not record.meters:
+            del row["meters"]
         if record.counted_by is None:
             del row["counted_by"]
         else:

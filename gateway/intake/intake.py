@@ -23,6 +23,7 @@ from spool.identity import of_shadow
 from spool.log.partial_reports import PendingChange
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
+from spool.meters import keep_fitting
 from spool.record import AiRecord, Inference
 from spool.steady_clock import SteadyClock
 from spool.turns.fair_turns import current_work, pause_when_due
@@ -125,6 +126,7 @@ class Intake:
             expects=(*bearer.expects, *pending.expects),
             heard=digests_of(told),
             left_out=outcome.left_out,
+            meter_too_large=outcome.meter_too_large,
             unrecognised=outcome.unrecognised,
             before=before,
             price=self.prices.price,
@@ -160,6 +162,8 @@ class Intake:
             record.sender_key = sender
             self._attribution.apply(record, bearer.labels, device_labels)
             if isinstance(record, Inference):
+                if record.meters:
+                    outcome.meter_too_large += keep_fitting(record)
                 if not is_forwarded:
                     self.prices.price(record)
                 if record.shadow:

@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 
 from gateway.monitoring.snapshot import Snapshot, SnapshotCollector
 from spool.errors import SpoolUnavailable
-from spool.log.books import CONFLICT, LEFT_OUT
+from spool.log.books import CONFLICT, LEFT_OUT, METER_TOO_LARGE
 from spool.log.values import Commit
 from spool.record import TOPICS
 
@@ -87,6 +87,11 @@ class Metrics:
             "Tags that were not kept: over a bound, or under a name of content or of a secret",
             ["topic"],
         )
+        self._too_large = counter(
+            "tollhouse_meters_too_large",
+            "Meters that were not kept: more than what they are a part of, or than any call",
+            ["topic"],
+        )
         self._commit = histogram(
             "tollhouse_commit_seconds", "Group commits, flush included", buckets=_BUCKETS
         )
@@ -123,6 +128,7 @@ class Metrics:
         self._refused.labels("internal")
         for topic in TOPICS:  # a series that is there from the start has a rate when its first record comes
             self._left_out.labels(topic)
+            self._too_large.labels(topic)
             for term, (_, label, _) in _TERMS.items():
                 self._records[term].labels(*((topic, OTHER) if label else (topic,)))
 
@@ -161,6 +167,8 @@ class Metrics:
         for (topic, term, detail), n in commit.terms.items():
             if term == LEFT_OUT:
                 self._left_out.labels(topic).inc(n)
+            elif term == METER_TOO_LARGE:
+                self._too_large.labels(topic).inc(n)
             counter = self._records.get(term)
             if counter is not None and n > 0:
                 label = _TERMS[term][1]

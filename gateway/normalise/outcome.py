@@ -84,6 +84,7 @@ class Outcome(msgspec.Struct):
     packed: list[bytes] = []  # finished records and points, until `parts`
     count: int = 0  # of those that are in `packed`, or were taken out by `parts`
     is_last: bool = True  # of the parts of its payload
+    meter_too_large: int = 0  # meters that the intake left out, because they do not fit
     keep_tags: frozenset[str] = frozenset()  # Options.keep_tags, for those who read an item
 
     def add(

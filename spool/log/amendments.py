@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from spool import meters
+from spool.meters import METERS, millionths
 from spool.record import AMENDABLE, MAX_TAGS, Inference
 
 # A total and its parts. Where two reports contradict each other, a part of the one's total is none of the
@@ -28,7 +30,7 @@ TOKENS = tuple(dict.fromkeys(name for side in SIDES for name in side))
 PARTS = frozenset(part for _, *parts in SIDES for part in parts)
 # Fields that an estimate is worked out from: where a later report fills one, the estimate is worked out
 # again.
-PRICED_BY = frozenset({*TOKENS, "provider", "request_model", "response_model", "start_time"})
+PRICED_BY = frozenset({*TOKENS, "meters", "provider", "request_model", "response_model", "start_time"})
 SAME_COST = Decimal("0.000001")  # relative: sources round money differently
 
 
@@ -49,6 +51,8 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
         fields["status"] = later.status
     if fields:  # a repeat brings none
         _leave_out_what_does_not_fit(fields, first, later)
+    if later.meters and later.meters != first.meters and (filled := _filled(first, later, fields)):
+        fields["meters"] = filled
     room = max(0, MAX_TAGS - len(first.tags))
     more = [name for name in later.tags if name not in first.tags][:room]
     if more:
@@ -61,6 +65,39 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
     if "cost" in fields:
         fields["cost_source"] = "reported"
     return fields
+
+
+def _filled(first: Inference, later: Inference, fields: dict[str, Any]) -> dict[str, int | str] | None:
+    """
+    The meters of both reports; None if the later adds none. Where both tell one, the first holds, unless it
+    is a part of 0, which may be one that the report cannot tell.
+    """
+    known = first.meters
+    more = {
+        name: quantity
+        for name, quantity in later.meters.items()
+        if name not in known or (_is_zero_part(name, known[name]) and quantity != known[name])
+    }
+    if not more:
+        return None
+    kept = meters.fitting(amended(first, fields), known | more)
+    adds = any(name not in known or kept[name] != known[name] for name in kept)
+    return kept if adds and kept.keys() >= known.keys() else None
+
+
+def _is_zero_part(name: str, quantity: int | str) -> bool:
+    return not quantity and name in METERS and METERS[name].is_part
+
+
+def _meters_differ(first: Inference, later: Inference) -> bool:
+    """Whether both tell one meter, and not the same quantity."""
+    return any(
+        name in later.meters
+        and millionths(quantity) != millionths(later.meters[name])
+        and not _is_zero_part(name, quantity)
+        and not _is_zero_part(name, later.meters[name])
+        for name, quantity in first.meters.items()
+    )
 
 
 def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later: Inference) -> None:
@@ -118,21 +155,26 @@ def _counts_more(first: Inference, later: Inference) -> bool:
     True if the later report states every token count of the first and more: then its estimate is the better
     one.
     """
-    return _told(first) < _told(later) and not _contradict(first, later, TOKENS)
+    return (
+        _told(first) < _told(later)
+        and not _contradict(first, later, TOKENS)
+        and not _meters_differ(first, later)
+    )
 
 
 def _told(report: Inference) -> set[str]:
     """The counts that a report states; a part of 0 costs nothing, stated or not."""
-    return {
+    told = {
         name
         for name in TOKENS
         if (count := getattr(report, name)) is not None and (count or name not in PARTS)
     }
+    return told.union(report.meters) if report.meters else told
 
 
 def disagree(first: Inference, later: Inference) -> bool:
     """True if both state a token count or a cost, and not the same."""
-    if _contradict(first, later, TOKENS):
+    if _contradict(first, later, TOKENS) or (first.meters and _meters_differ(first, later)):
         return True
     for total, *parts in SIDES:
         is_hidden = any(_is_hidden(first, later, part) for part in parts)

@@ -49,6 +49,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         bytes
     ] = ()  # who told calls, for an engine that several processes share (see spool.log.heard)
     left_out: int = 0  # tags that were not kept: over a bound, or under a name of content or of a secret
+    meter_too_large: int = 0  # meters that were not kept: more than what they are a part of, or than any call
     unrecognised: Sequence[
         tuple[str, ...]
     ] = ()  # attribute names of items like AI calls that match no dialect

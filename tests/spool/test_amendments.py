@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from spool.log.amendments import amended, disagree, missing
@@ -207,3 +208,34 @@ def test_disagreement_is_about_tokens_and_cost(
 ) -> None:
     """Sources round money and name people differently; numbers that differ are a conflict."""
     assert expected == disagree(report(**first), report(**later))
+
+
+def test_meters_are_filled_by_name_where_they_fit() -> None:
+    """A later report adds what the first did not tell, a part of 0 gives way, and what does not fit is left out."""
+    first = report(input_tokens=1200, meters={"input_audio_tokens": 1000, "input_image_tokens": 0})
+    later = report(input_tokens=1200, meters={"input_image_tokens": 100, "web_searches": 2})
+    filled = {"input_audio_tokens": 1000, "input_image_tokens": 100, "web_searches": 2}
+    assert {"meters": filled} == missing(first, later)
+    assert filled == missing(later, first)["meters"]
+    assert {} == missing(first, report(meters={"input_video_tokens": 201}))  # more than the rest of the input
+    assert {} == missing(first, first)
+    assert not disagree(first, later)
+
+
+def test_two_quantities_of_one_meter_are_a_conflict() -> None:
+    """As of tokens; the first holds. The same quantity in two spellings is one."""
+    first, later = report(meters={"web_searches": 2}), report(meters={"web_searches": 3})
+    assert ({}, True) == (missing(first, later), disagree(first, later))
+    seconds = report(meters={"audio_seconds": "12.5"}), report(meters={"audio_seconds": "12.50"})
+    assert ({}, False) == (missing(*seconds), disagree(*seconds))
+    assert not disagree(first, report(meters={"storage_searches": 1}))
+
+
+def test_a_report_with_more_meters_has_the_better_estimate() -> None:
+    """Audio that the first report did not tell was charged as text."""
+    first = priced("0.001", input_tokens=1000, output_tokens=1)
+    later = msgspec.structs.replace(
+        priced("0.032", input_tokens=1000, output_tokens=1), meters={"input_audio_tokens": 900}
+    )
+    assert "0.032" == missing(first, later)["estimated_cost"]
+    assert "estimated_cost" not in missing(later, first)

@@ -51,12 +51,13 @@ def test_packing_keeps_everything(record: Inference | UsageMetric) -> None:
 
 def test_an_entry_of_an_older_version_stays_readable() -> None:
     """A shorter array reads with defaults for what came later."""
-    assert list(Inference.__struct_fields__)[-5:] == [
+    assert list(Inference.__struct_fields__)[-6:] == [
         "also",
         "cache_write_1h_tokens",
         "region",
         "counted_by",
         "sender_key",
+        "meters",
     ]  # in the order they came
     older = msgspec.msgpack.encode([[1, b"x" * 16, "otel", "request"]])
     assert [Inference(id=b"x" * 16, source="otel", request_id="request")] == unpack(older)

@@ -13,6 +13,7 @@ import msgspec
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, all_of
 from gateway.normalise.formats.engine.rules import count_tokens, fail, fail_by_status, known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
+from gateway.normalise.reading.meters import of_numbers
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.times import before, instant, nanoseconds
 from gateway.normalise.reading.tokens import Tokens
@@ -41,6 +42,7 @@ class AisixEvent(msgspec.Struct):
     reasoning_tokens: Any = None
     cache_creation_tokens: Any = None
     cache_read_tokens: Any = None
+    audio_duration_seconds: Any = None
     usage_estimated: Any = None
     upstream_latency_ms: Any = None
     downstream_latency_ms: Any = None
@@ -105,6 +107,7 @@ def _count(record: Inference, event: AisixEvent, *, is_cached: bool) -> None:
         read if beside else count(event.cached_prompt_tokens, "cached_prompt_tokens"),
         created,
         count(event.reasoning_tokens, "reasoning_tokens"),
+        meters=of_numbers({"audio_seconds": event.audio_duration_seconds}),
     )
     if is_cached and not tokens:
         tokens = Tokens(
@@ -144,6 +147,7 @@ FORMAT = ItemFormat(
         "cache_read_tokens": "cache_read_tokens, else cached_prompt_tokens",
         "cache_write_tokens": "cache_creation_tokens",
         "reasoning_tokens": "reasoning_tokens",
+        "meters": "audio_duration_seconds",
         "cost": "cost_usd",
         "status": "error_class, status_code, cache_status",
         "error_type": "error_class, else status_code",

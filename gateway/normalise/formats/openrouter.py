@@ -11,6 +11,7 @@ import msgspec
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, Members, any_inside
 from gateway.normalise.formats.engine.rules import count_tokens, fail
 from gateway.normalise.reading.metadata import Metadata
+from gateway.normalise.reading.meters import of_numbers
 from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.operations import CHAT
 from gateway.normalise.reading.regions import region_of
@@ -36,6 +37,7 @@ class OpenRouterStats(msgspec.Struct):
     native_tokens_completion: Any = None
     native_tokens_cached: Any = None
     native_tokens_reasoning: Any = None
+    native_tokens_completion_images: Any = None
     total_cost: Any = None
     upstream_inference_cost: Any = None
     is_byok: Any = None
@@ -78,6 +80,7 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
         count(stats.native_tokens_completion, "native_tokens_completion"),
         count(stats.native_tokens_cached, "native_tokens_cached"),
         reasoning=count(stats.native_tokens_reasoning, "native_tokens_reasoning"),
+        meters=of_numbers({"output_image_tokens": stats.native_tokens_completion_images}),
     ))  # fmt: skip
     if is_true(stats.cancelled):
         fail(record, "cancelled")
@@ -130,6 +133,7 @@ FORMAT = ItemFormat(
         "output_tokens": "native_tokens_completion",
         "cache_read_tokens": "native_tokens_cached",
         "reasoning_tokens": "native_tokens_reasoning",
+        "meters": "native_tokens_completion_images",
         "cost": "total_cost; with is_byok upstream_inference_cost",
         "status": "cancelled",
         "user": "external_user",

@@ -34,7 +34,9 @@ _TEXTS: dict[str, Callable[[str], dict[str, Any]]] = {
     name: read for product in PRODUCTS for name, read in product.texts.items()
 }
 # Token counts of prompts and completions are named like them.
-_FIGURES = frozenset({*FIELD_NAMES["input"], *FIELD_NAMES["output"], *FIELD_NAMES["total"]})
+_FIGURES = frozenset({
+    *FIELD_NAMES["input"], *FIELD_NAMES["output"], *FIELD_NAMES["total"], *semconv.METERS,
+})  # fmt: skip
 
 
 class _Rules(dict[str, str]):

@@ -12,6 +12,7 @@ from typing import Any
 
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.product import Fields
+from gateway.normalise.reading.meters import of_parts, parts_in
 
 _LONGEST = 4096
 _DEEPEST = 6
@@ -48,13 +49,14 @@ def openai_usage(usage: dict[str, Any]) -> Fields:
         "output": (f"{output_side}_tokens",),
         "total": ("total_tokens",),
     }
+    inputs = object_in(usage, f"{input_side}_tokens_details")
+    outputs = object_in(usage, f"{output_side}_tokens_details")
+    told = of_parts(parts_in(inputs), parts_in(outputs), whole_cache=inputs.get("cached_tokens"))
     return {
         **counts(usage, totals),
-        **counts(
-            object_in(usage, f"{input_side}_tokens_details"),
-            {"cache_read": ("cached_tokens",), "cache_write": ("cache_write_tokens",)},
-        ),
-        **counts(object_in(usage, f"{output_side}_tokens_details"), {"reasoning": ("reasoning_tokens",)}),
+        **counts(inputs, {"cache_read": ("cached_tokens",), "cache_write": ("cache_write_tokens",)}),
+        **counts(outputs, {"reasoning": ("reasoning_tokens",)}),
+        **({} if told is None else {"meters": told}),
     }
 
 

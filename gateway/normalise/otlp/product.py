@@ -54,6 +54,7 @@ class AttributeShape(Struct, frozen=True, gc=False):
     api_key: Names
     agent: Names
     containers: Names
+    meters: tuple[tuple[str, str], ...]  # the meter, and a name that tells it
     named_tags: tuple[tuple[str, Names], ...]  # the tag, and names that may give it
     metadata: tuple[tuple[str, str | None], ...]  # the name, and that of the tag where it is one tag
     # Whose they are.
@@ -89,8 +90,14 @@ class TokenNames:
 
     def counts(self, attributes: Attributes) -> Tokens:
         """The counts under these names; BadValue when one cannot be."""
-        fields = (self.input, self.output, self.cache_read, self.cache_write, self.reasoning)
-        return Tokens(*[semconv.first_count(attributes, names) for names in fields])
+        first_count = semconv.first_count
+        return Tokens(
+            first_count(attributes, self.input),
+            first_count(attributes, self.output),
+            first_count(attributes, self.cache_read),
+            first_count(attributes, self.cache_write),
+            first_count(attributes, self.reasoning),
+        )
 
 
 _STEPS = frozenset({

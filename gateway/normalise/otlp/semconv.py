@@ -20,6 +20,8 @@ from gateway.normalise.reading import models, regions, values
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.error_types import first_readable
 from gateway.normalise.reading.values import ABSENT, MAX_TEXT, MAX_TOKENS, BadValue, text
+from spool import meters
+from spool.meters import MODALITIES
 from spool.providers import FRAMEWORKS
 
 T = TypeVar("T")
@@ -55,6 +57,32 @@ REASONING = tuple(
     )
 )  # fmt: skip
 TOTAL = ("gen_ai.usage.total_tokens",)
+
+
+def _meter_names() -> dict[str, str]:
+    """The meter behind a name, strongest first."""
+    found: dict[str, str] = {}
+    for kind in MODALITIES:
+        found |= {
+            f"{_USAGE}{kind}.input_tokens": f"input_{kind}_tokens",
+            f"{_USAGE}{kind}.output_tokens": f"output_{kind}_tokens",
+            f"{_USAGE}{kind}.cache_read.input_tokens": f"cache_{kind}_read_tokens",
+            f"{_USAGE}prompt_tokens_details.{kind}_tokens": f"input_{kind}_tokens",
+            f"{_USAGE}completion_tokens_details.{kind}_tokens": f"output_{kind}_tokens",
+            # OpenInference
+            f"llm.token_count.prompt_details.{kind}": f"input_{kind}_tokens",
+            f"llm.token_count.completion_details.{kind}": f"output_{kind}_tokens",
+        }
+    found |= {f"{_USAGE}details.{name}": name for name in meters.METERS}  # pydantic-ai
+    found |= {
+        f"{_USAGE}web_search_requests": "web_searches",
+        f"{_USAGE}server_tool_use.web_search_requests": "web_searches",
+        "anthropic.usage.server_tool_use.web_search_requests": "web_searches",
+    }
+    return found
+
+
+METERS: dict[str, str] = _meter_names()
 
 # --- Other fields -------------------------------------------------------------------------------------------
 

@@ -56,6 +56,7 @@ def _shape(names: Names) -> AttributeShape:
     named_tags = [(tag, _present(table, present)) for tag, table in semconv.NAMED_TAGS.items()]
     return AttributeShape(
         **fields,
+        meters=tuple([(meter, name) for name, meter in semconv.METERS.items() if name in present]),
         named_tags=tuple([(tag, found) for tag, found in named_tags if found]),
         metadata=_metadata(names),
         product=next((product for product in PRODUCTS if _bears_mark(product, present, marked)), None),

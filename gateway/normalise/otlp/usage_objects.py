@@ -17,9 +17,11 @@ from msgspec import Struct
 from gateway.normalise.otlp.product import Fields
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.payload.literal import of_literal
-from gateway.normalise.reading import regions
+from gateway.normalise.reading import meters, regions
+from gateway.normalise.reading.meters import CachedParts
 from gateway.normalise.reading.tokens import (
     CacheWrites,
+    Details,
     Gemini,
     Tokens,
     Usage,
@@ -39,18 +41,45 @@ _JSON = ("{", "[")
 
 
 class LangChainParts(CacheWrites):
-    """`input_token_details` and `output_token_details`: the cache's writes may be told by their age alone."""
+    """
+    `input_token_details` and `output_token_details`: the cache's writes may be told by their age alone.
+
+    OpenAI's realtime answers have objects of these names, too, with words of their own.
+    """
 
     cache_read: Any = None
     cache_creation: Any = None
     reasoning: Any = None
+    audio: Any = None
+    image: Any = None
+    video: Any = None
+    text_tokens: Any = None
+    audio_tokens: Any = None
+    image_tokens: Any = None
+    cached_tokens: Any = None
+    cached_tokens_details: CachedParts | Other = None
+    reasoning_tokens: Any = None
+
+    @property
+    def is_openai(self) -> bool:
+        return not (self.text_tokens is None and self.audio_tokens is None and self.cached_tokens is None)
+
+    def details(self) -> Details:
+        """The same, of OpenAI's."""
+        return Details(
+            audio_tokens=self.audio_tokens,
+            image_tokens=self.image_tokens,
+            cached_tokens=self.cached_tokens,
+            cached_tokens_details=self.cached_tokens_details,
+            reasoning_tokens=self.reasoning_tokens,
+        )
 
 
 class UsageObject(Usage):
     """The shapes of the providers, LangChain's, and Gemini's with its names in both spellings."""
 
-    input_token_details: LangChainParts | Other = None
-    output_token_details: LangChainParts | Other = None
+    input_token_details: LangChainParts | Other = None  # type: ignore[assignment]
+    output_token_details: LangChainParts | Other = None  # type: ignore[assignment]
     totalTokens: Any = None
     promptTokenCount: Any = None
     candidatesTokenCount: Any = None
@@ -64,6 +93,15 @@ class UsageObject(Usage):
     tool_use_prompt_token_count: Any = None
     cached_content_token_count: Any = None
     total_token_count: Any = None
+    promptTokensDetails: Other = None
+    toolUsePromptTokensDetails: Other = None
+    candidatesTokensDetails: Other = None
+    responseTokensDetails: Other = None
+    cacheTokensDetails: Other = None
+    tool_use_prompt_tokens_details: Other = None
+    candidates_tokens_details: Other = None
+    response_tokens_details: Other = None
+    cache_tokens_details: Other = None
 
 
 def usage_in(written: str) -> dict[str, Any]:
@@ -127,10 +165,21 @@ def _tokens(usage: UsageObject) -> tuple[Tokens, int | None]:
     stated = usage.total_tokens if usage.total_tokens is not None else usage.totalTokens
     total = count(stated, "total_tokens")
     inputs, outputs = usage.input_token_details, usage.output_token_details
+    if isinstance(inputs, LangChainParts) and inputs.is_openai:
+        return _of_realtime(usage, inputs), total
     if isinstance(inputs, LangChainParts) or isinstance(outputs, LangChainParts):
         return _of_langchain(usage, total), total
     if usage.promptTokenCount is not None or usage.prompt_token_count is not None:
         gemini = Gemini(*[_either(*spellings) for spellings in _of_both_spellings(usage)])
+        gemini.promptTokensDetails = _either(usage.promptTokensDetails, usage.prompt_tokens_details)
+        gemini.toolUsePromptTokensDetails = _either(
+            usage.toolUsePromptTokensDetails, usage.tool_use_prompt_tokens_details
+        )
+        gemini.candidatesTokensDetails = _either(
+            usage.candidatesTokensDetails, usage.candidates_tokens_details
+        )
+        gemini.responseTokensDetails = _either(usage.responseTokensDetails, usage.response_tokens_details)
+        gemini.cacheTokensDetails = _either(usage.cacheTokensDetails, usage.cache_tokens_details)
         total = count(_either(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
         # thoughts that the total alone tells are known by the model's name
         if gemini.thoughtsTokenCount is not None:
@@ -153,6 +202,18 @@ def _either(one: Any, other: Any) -> Any:
     return other if one is None else one
 
 
+def _of_realtime(usage: UsageObject, inputs: LangChainParts) -> Tokens:
+    """The counts of OpenAI's realtime answers and transcriptions, in the shape of its other answers."""
+    plain = Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        total_tokens=usage.total_tokens,
+        input_tokens_details=inputs.details(),
+        output_tokens_details=nested(usage.output_token_details, LangChainParts).details(),
+    )
+    return of_usage(plain)
+
+
 def _of_langchain(usage: UsageObject, total: int | None) -> Tokens:
     inputs = nested(usage.input_token_details, LangChainParts)
     outputs = nested(usage.output_token_details, LangChainParts)
@@ -163,8 +224,20 @@ def _of_langchain(usage: UsageObject, total: int | None) -> Tokens:
         count(inputs.cache_creation, "cache_creation") or inputs.total(),
         count(outputs.reasoning, "reasoning"),
         inputs.one_hour(),
+        _langchain_parts(inputs, outputs),
     )
     return settle(stated, total=total)
+
+
+def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.Told:
+    sides = (("input", inputs), ("output", outputs))
+    told = {
+        f"{side}_{kind}_tokens": number
+        for side, parts in sides
+        for kind, number in (("audio", parts.audio), ("image", parts.image), ("video", parts.video))
+        if number is not None
+    }
+    return meters.of_numbers(told) if any(told.values()) else None
 
 
 # --- Answers ------------------------------------------------------------------------------------------------

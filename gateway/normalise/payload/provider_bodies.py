@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
+from gateway.normalise.reading import meters
 from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, of_gemini, of_usage
-from gateway.normalise.reading.values import Other, first, nested, text
+from gateway.normalise.reading.values import Other, first, nested, of_json, text
 from spool.identity import Identity, is_long, of_call
 from spool.record import Inference
+
+
+class SearchAction(msgspec.Struct):
+    type: Any = None
+
+
+class OutputItem(msgspec.Struct):
+    """One step of OpenAI's answer: of a search its kind alone."""
+
+    type: Any = None
+    action: SearchAction | Other = None
+
+
+class Grounding(msgspec.Struct):
+    webSearchQueries: Other = None
+
+
+class GeminiCandidate(msgspec.Struct):
+    groundingMetadata: Grounding | Other = None
 
 
 class ProviderBody(msgspec.Struct):
@@ -20,6 +41,8 @@ class ProviderBody(msgspec.Struct):
     modelVersion: Any = None
     usageMetadata: Gemini | Other = None
     service_tier: Any = None
+    output: Other = None
+    candidates: Other = None
 
     @property
     def tier(self) -> str | None:
@@ -39,10 +62,25 @@ class ProviderBody(msgspec.Struct):
     def tokens(self) -> Tokens:
         """Read the counts by the shape of the usage object; no counts if there is none."""
         if isinstance(self.usage, Usage):
-            return of_usage(self.usage)
+            return self._with_searches(of_usage(self.usage), _searches_in_output(self.output))
         if isinstance(self.usageMetadata, Gemini):
-            return of_gemini(self.usageMetadata)
+            return self._with_searches(of_gemini(self.usageMetadata), self._grounding())
         return Tokens()
+
+    def _with_searches(self, tokens: Tokens, told: meters.Told) -> Tokens:
+        """What the answer's steps tell; a number in its usage goes before."""
+        return tokens if told is None else tokens._replace(meters=meters.merged(tokens.meters, told))
+
+    def _grounding(self) -> meters.Told:
+        """
+        The searches of Gemini's candidates. Models before the third generation are charged for a prompt that
+        searched, later ones for each query.
+        """
+        run = sum(map(_queries_of, self.candidates)) if isinstance(self.candidates, list) else 0
+        if not run:
+            return None
+        is_by_prompt = _BY_PROMPT.match((text(self.modelVersion) or "").rpartition("/")[2]) is not None
+        return {"web_searches": 1 if is_by_prompt else run}
 
     def identity(self, record: Inference, *, own_id: str | None) -> Identity:
         """
@@ -52,3 +90,28 @@ class ProviderBody(msgspec.Struct):
         response_id = text(self.id) or text(self.responseId)
         is_unique = response_id is not None and is_long(response_id)
         return of_call(record, response_id=response_id if is_unique else None, own_id=own_id)
+
+
+_BY_PROMPT = re.compile(r"gemini-[12](?:\.|-)")
+_SEARCHES = {"web_search_call": "web_searches", "file_search_call": "storage_searches"}
+
+
+def _searches_in_output(output: Any) -> meters.Told:
+    """The searches among the steps of OpenAI's answer; opening a page that was found is none."""
+    found: dict[str, int | str] = {}
+    for raw in output if isinstance(output, list) else ():
+        if b"_search_call" not in bytes(raw):
+            continue
+        item = of_json(raw, OutputItem) or OutputItem()
+        name = _SEARCHES.get(item.type) if isinstance(item.type, str) else None
+        if name is not None and nested(item.action, SearchAction).type in (None, "search"):
+            found[name] = int(found.get(name, 0)) + 1
+    return found or None
+
+
+def _queries_of(raw: Any) -> int:
+    if b"webSearchQueries" not in bytes(raw):
+        return 0
+    candidate = of_json(raw, GeminiCandidate) or GeminiCandidate()
+    queries = nested(candidate.groundingMetadata, Grounding).webSearchQueries
+    return len(queries) if isinstance(queries, list) else 0

@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gateway.normalise.reading import meters
+from gateway.normalise.reading.meters import MediaDetails, ServerTools
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested, of_json
 from spool.record import Inference
 
@@ -30,6 +32,7 @@ class Tokens(NamedTuple):
     cache_write: int | None = None
     reasoning: int | None = None
     cache_write_1h: int | None = None  # of cache_write, those kept for an hour
+    meters: dict[str, int | str] | None = None  # what is no plain text (spool.meters); None: nothing is told
 
     def __bool__(self) -> bool:
         """Whether anything was counted: a call without a model is one only then."""
@@ -41,13 +44,16 @@ class Tokens(NamedTuple):
 
 
 PARTS: Final = ("cache_read", "cache_write", "reasoning", "cache_write_1h")  # of a sum
+NUMBERS: Final = ("input", "output", *PARTS)  # the fields that are token counts
 
 
 def set_counts(record: Inference, tokens: Tokens) -> None:
     """Write settled counts into a record."""
-    record.input_tokens, record.output_tokens, cache_read, cache_write, reasoning, one_hour = tokens
+    record.input_tokens, record.output_tokens, cache_read, cache_write, reasoning, one_hour, told = tokens
     record.cache_read_tokens, record.cache_write_tokens = cache_read, cache_write
     record.reasoning_tokens, record.cache_write_1h_tokens = reasoning, one_hour
+    if told:
+        record.meters = told
 
 
 class CacheWrites(msgspec.Struct):
@@ -73,7 +79,7 @@ class CacheDetail(msgspec.Struct):
     inputTokens: Any = None
 
 
-class Details(msgspec.Struct):
+class Details(MediaDetails):
     """`prompt_tokens_details`, `completion_tokens_details` and their newer names."""
 
     cached_tokens: Any = None
@@ -102,6 +108,12 @@ class Usage(msgspec.Struct):
     completion_tokens_details: Details | Other = None
     input_tokens_details: Details | Other = None
     output_tokens_details: Details | Other = None
+    input_token_details: Details | Other = None  # of OpenAI's realtime answers and transcriptions
+    output_token_details: Details | Other = None
+    server_tool_use: ServerTools | Other = None
+    num_search_queries: Any = None  # Perplexity's
+    type: Any = None  # of a transcription: tokens, or the duration of what was heard
+    seconds: Any = None
     cache_read_input_tokens: Any = None
     cache_creation_input_tokens: Any = None
     cache_creation: CacheWrites | Other = None
@@ -121,6 +133,11 @@ class Gemini(msgspec.Struct):
     toolUsePromptTokenCount: Any = None
     cachedContentTokenCount: Any = None
     totalTokenCount: Any = None
+    promptTokensDetails: Other = None  # lists by modality
+    toolUsePromptTokensDetails: Other = None
+    candidatesTokensDetails: Other = None
+    responseTokensDetails: Other = None  # of Live
+    cacheTokensDetails: Other = None
 
 
 def settle(
@@ -136,7 +153,7 @@ def settle(
     `without_...`: the source is known to leave them out. Else a reported total decides, and without a total
     the rule that a part cannot be larger than the whole.
     """
-    input_tokens, output_tokens, cache_read, cache_write, reasoning, one_hour = reported
+    input_tokens, output_tokens, cache_read, cache_write, reasoning, one_hour, told = reported
     cache, reasoning = (cache_read or 0) + (cache_write or 0), reasoning or 0
     if one_hour and one_hour > (cache_write or 0):  # it is no part of the writes that are counted
         one_hour, reported = None, reported._replace(cache_write_1h=None)
@@ -156,7 +173,7 @@ def settle(
         is_whole = False
     if is_whole:
         return reported
-    return Tokens(input_tokens, output_tokens, cache_read, cache_write, reported.reasoning, one_hour)
+    return Tokens(input_tokens, output_tokens, cache_read, cache_write, reported.reasoning, one_hour, told)
 
 
 def agreeing(
@@ -234,9 +251,16 @@ def of_gemini(usage: Gemini) -> Tokens:
     if thoughts is None and prompt is not None:
         thoughts = _beyond(total_of(usage.totalTokenCount), prompt, from_tools, candidates)
     total = total_of(usage.totalTokenCount)
+    told = meters.of_lists(
+        usage.promptTokensDetails,
+        usage.toolUsePromptTokensDetails,
+        usage.candidatesTokensDetails or usage.responseTokensDetails,
+        usage.cacheTokensDetails,
+    )
+    given = added(prompt, from_tools)
     if thoughts and total is not None and total == added(prompt, from_tools, candidates):
-        return settle(Tokens(added(prompt, from_tools), candidates, cached, reasoning=thoughts))
-    return settle(Tokens(added(prompt, from_tools), added(candidates, thoughts), cached, reasoning=thoughts))
+        return settle(Tokens(given, candidates, cached, reasoning=thoughts, meters=told))
+    return settle(Tokens(given, added(candidates, thoughts), cached, reasoning=thoughts, meters=told))
 
 
 def cache_write(usage: Usage) -> int | None:
@@ -271,8 +295,12 @@ def added(*parts: int | None) -> int | None:
 
 
 def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
-    input_details = nested(usage.prompt_tokens_details or usage.input_tokens_details, Details)
-    output_details = nested(usage.completion_tokens_details or usage.output_tokens_details, Details)
+    input_details = nested(
+        usage.prompt_tokens_details or usage.input_tokens_details or usage.input_token_details, Details
+    )
+    output_details = nested(
+        usage.completion_tokens_details or usage.output_tokens_details or usage.output_token_details, Details
+    )
     cache_read = _either(input_details.cached_tokens, usage.cache_read_input_tokens)
     kinds = _either(input_details.cache_creation_token_details, usage.cache_creation)
     reported = Tokens(
@@ -282,6 +310,13 @@ def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
         _openai_cache_write(usage, input_details),
         output_details.reasoning(),
         None if kinds is None else nested(kinds, CacheWrites).one_hour(),
+        meters.of_parts(
+            input_details,
+            output_details,
+            searches=usage.server_tool_use,
+            queries=usage.num_search_queries,
+            whole_cache=cache_read,
+        ),
     )
     return settle(reported, total=total_of(usage.total_tokens), without_cache=without_cache)
 
@@ -324,13 +359,30 @@ def _of_anthropic(usage: Usage) -> Tokens:
         cache_write(usage),
         nested(usage.output_tokens_details, Details).reasoning(),
         None if usage.cache_creation is None else nested(usage.cache_creation, CacheWrites).one_hour(),
+        _beside_tokens(usage),
     )
     return settle(reported, without_cache=True)
 
 
+def _beside_tokens(usage: Usage) -> meters.Told:
+    """Searches that Anthropic ran, or the seconds of a transcription that is charged by its duration."""
+    if usage.server_tool_use is None and usage.seconds is None:
+        return None
+    heard = usage.seconds if usage.type == "duration" else None
+    return meters.of_numbers({
+        "web_searches": meters.searches_of(usage.server_tool_use),
+        "input_audio_seconds": heard,
+    })  # fmt: skip
+
+
 def _is_openai(usage: Usage) -> bool:
     """Whether it has OpenAI's details; those of the output alone are Anthropic's, too."""
-    details = (usage.prompt_tokens_details, usage.input_tokens_details, usage.completion_tokens_details)
+    details = (
+        usage.prompt_tokens_details,
+        usage.input_tokens_details,
+        usage.completion_tokens_details,
+        usage.input_token_details,
+    )
     return any(isinstance(part, Details) for part in details)
 
 

@@ -149,6 +149,7 @@ class _Work:
             first=self._first + len(self._records),
             before=list(submission.before),
             left_out=submission.left_out,
+            meter_too_large=submission.meter_too_large,
         )
         self._known = KnownCalls(index, plan, reader, closed_below, submission, self._terms, amends=amends)
 
@@ -255,6 +256,8 @@ class _Work:
         observed[topic, books.RECEIVED, ""] += self._submission.received
         if self._submission.left_out:
             observed[topic, books.LEFT_OUT, ""] += self._submission.left_out
+        if self._submission.meter_too_large:
+            observed[topic, books.METER_TOO_LARGE, ""] += self._submission.meter_too_large
         sources = list(map(_source, kept))
         for source in set(sources):
             observed[topic, books.ACCEPTED, source] += sources.count(source)

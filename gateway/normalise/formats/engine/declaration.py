@@ -146,6 +146,9 @@ class BatchFormat(Format):
 def explained(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
     """Name the payload field behind each field that the record has."""
     why = {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
+    why.pop("meters", None)
+    if getattr(record, "meters", None):
+        why["meters"] = origins.get("meters", f"beside {origins.get('input_tokens', 'the counts')}, by kind")
     if getattr(record, "cache_write_1h_tokens", None) is not None:
         why.setdefault(
             "cache_write_1h_tokens", f"beside {origins['cache_write_tokens']}, by how long writes are kept"

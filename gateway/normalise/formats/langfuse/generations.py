@@ -131,6 +131,7 @@ def generation_of(record: Inference) -> Generation:
         record.cache_write_tokens,
         record.reasoning_tokens,
         record.cache_write_1h_tokens,
+        record.meters or None,
     )
     return Generation(
         id=record.request_id or "",

@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.normalise.outcome import MALFORMED
 from gateway.normalise.reading.buckets import is_bucket, sums
+from gateway.normalise.reading.meters import of_buckets
 from gateway.normalise.reading.tokens import Tokens, Usage, of_usage, settle
 from gateway.normalise.reading.values import BadValue, count, money, text
 
@@ -38,7 +39,7 @@ def of_details(details: Mapping[str, Any]) -> Tokens | None:
         return _if_reported(of_usage(_usage(details)))
     counts = {name: _bucket(name, value) for name, value in details.items()}
     buckets = {name: number for name, number in counts.items() if number is not None}
-    return _if_reported(settle(Tokens(*sums(buckets))))
+    return _if_reported(settle(sums(buckets)._replace(meters=of_buckets(details.items()))))
 
 
 def of_named(usage: NamedUsage) -> Tokens | None:

@@ -24,6 +24,7 @@ from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.senders import Senders
 from gateway.normalise.otlp.shapes import shape_of
 from gateway.normalise.otlp.sources import sender_of
+from gateway.normalise.otlp.spans.counts import meters_of
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import operations, times, values
 from gateway.normalise.reading.regions import region_of
@@ -173,6 +174,8 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
     )
     set_counts(call, tokens)
     shape = shape_of(attributes)
+    if shape.meters:
+        call.meters = meters_of(attributes, shape) or call.meters
     call.region = semconv.region_of(attributes, shape.region, shape.address, provider=provider, model=model)
     return call
 

@@ -4,14 +4,17 @@ Which counts of one call are its counts: several sets in one span, or those of t
 
 from __future__ import annotations
 
+from typing import Any
+
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, SpanDialect
 from gateway.normalise.otlp.span_rules import bedrock_scope
 from gateway.normalise.reading import values
-from gateway.normalise.reading.tokens import PARTS, Tokens, agreeing, of_whole, settle, with_thoughts
+from gateway.normalise.reading.meters import merged, of_numbers
+from gateway.normalise.reading.tokens import NUMBERS, PARTS, Tokens, agreeing, of_whole, settle, with_thoughts
 
-_FIELDS = frozenset(Tokens._fields)
+_FIELDS = frozenset(NUMBERS)
 
 
 def counts_of(
@@ -33,9 +36,12 @@ def counts_of(
             first_count(attributes, shape.cache_write) if shape.cache_write else None,
             first_count(attributes, shape.reasoning) if shape.reasoning else None,
             None,
+            None,
         ))  # fmt: skip
     else:
         stated = dialect.tokens.counts(attributes)
+    if shape.meters:
+        stated = stated._replace(meters=meters_of(attributes, shape))
     if more:
         whole = more.get("usage")
         if whole is not None and (found := of_whole(whole, stated)) is not None:
@@ -67,7 +73,7 @@ def counts_of(
 
 def _completed(stated: Tokens, more: Fields) -> Tokens:
     """The counts that attributes state by themselves; what they leave out, or say to be 0, by a container."""
-    found: dict[str, int] = {}
+    found: dict[str, Any] = {}
     for field, value in more.items():
         if field not in _FIELDS:
             continue
@@ -76,7 +82,16 @@ def _completed(stated: Tokens, more: Fields) -> Tokens:
             counted = semconv.count(value, field)
             if counted is not None:
                 found[field] = counted
+    told = more.get("meters")
+    if told:
+        stated = stated._replace(meters=merged(stated.meters, told))
     return stated._replace(**found) if found else stated
+
+
+def meters_of(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
+    """What attributes tell beside plain text; zeros alone are nothing."""
+    told = of_numbers({meter: attributes[name] for meter, name in reversed(shape.meters)})
+    return told if told and any(told.values()) else None
 
 
 def _total(attributes: Attributes, shape: AttributeShape, more: Fields) -> int | None:
@@ -97,6 +112,8 @@ def fuller(kept: Tokens, twin: Tokens) -> Tokens:
     first, second = (twin, kept) if _is_fuller(twin, kept) else (kept, twin)
     if (first.input, first.output) != (second.input, second.output):
         return first
+    if first.meters is None and second.meters is not None:
+        first = first._replace(meters=second.meters)
     missing = {part: getattr(second, part) for part in PARTS if not getattr(first, part)}
     return _fitting(first, {part: number for part, number in missing.items() if number is not None})
 
@@ -115,7 +132,7 @@ def _fullness(tokens: Tokens) -> tuple[int, int]:
     return sum(map(bool, tokens)), tokens.reported()
 
 
-def _fitting(tokens: Tokens, parts: dict[str, int]) -> Tokens:
+def _fitting(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
     """Add these parts to the counts, unless they are more than the whole."""
     found = tokens._replace(**parts) if parts else tokens
     cache = (found.cache_read or 0) + (found.cache_write or 0)

@@ -65,6 +65,8 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
     if call.record.provider is not None and "provider" not in why:
         why["provider"] = "the model's name" if dialect.provider is None else f"dialect {product.source}"
     record = call.record
+    if record.meters:
+        why["meters"] = ", ".join(dict.fromkeys(name for _, name in shape.meters)) or "its usage object"
     if record.region is not None and record.region == region_of(
         model=record.request_model or record.response_model
     ):

@@ -11,6 +11,7 @@ from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.buckets import is_bucket, sums
+from gateway.normalise.reading.meters import of_buckets
 
 _KIND = "langfuse.observation.type"
 _OPERATIONS = {"generation": operations.CHAT, "embedding": operations.EMBEDDINGS}
@@ -28,7 +29,12 @@ def _usage(value: Any) -> Fields:
         return openai_usage(buckets)
     tokens = {name: semconv.count(value, name) for name, value in buckets.items() if is_bucket(name)}
     known = {name: number for name, number in tokens.items() if number is not None}
-    return {field: number for field, number in sums(known)._asdict().items() if number is not None}
+    found: dict[str, Any] = {
+        field: number for field, number in sums(known)._asdict().items() if number is not None
+    }
+    if (told := of_buckets(buckets.items())) is not None:
+        found["meters"] = told
+    return found
 
 
 def _cost(value: Any) -> Fields:

@@ -1,0 +1,138 @@
+"""
+The closed table of meters: what a call used beside plain text tokens, in which unit, and of what it is a part.
+
+A meter is a part of a token count (audio in the input), or stands beside the tokens (searches, seconds). A
+part is never added to its whole. Names are those of the rate cards' source where it has one, so that a price,
+a quantity and a line of an estimate have one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+from spool.record import Inference, decimal_text
+
+Quantity = int | str  # whole, or decimal text where the unit has fractions
+
+TOKENS: Final = "tokens"
+SECONDS: Final = "seconds"
+MODALITIES: Final = ("audio", "image", "video")
+MOST: Final = 16  # meters of one record
+DECIMALS: Final = 6  # of a quantity
+SCALE: Final = 10**DECIMALS
+_MOST_TOKENS: Final = 10**9
+_MOST_UNITS: Final = 10**9  # the sums of a day stay within 64 bits, in millionths
+
+
+class Meter(NamedTuple):
+    """`wholes` are fields of a record and meters that it is a part of; `limit` is the most of one call."""
+
+    unit: str
+    wholes: tuple[str, ...] = ()
+    limit: int = _MOST_TOKENS
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is in the record's tokens already."""
+        return self.unit == TOKENS
+
+
+def _of_modalities() -> Iterator[tuple[str, Meter]]:
+    for kind in MODALITIES:
+        yield f"input_{kind}_tokens", Meter(TOKENS, ("input_tokens",))
+        yield f"output_{kind}_tokens", Meter(TOKENS, ("output_tokens",))
+        yield f"cache_{kind}_read_tokens", Meter(TOKENS, ("cache_read_tokens", f"input_{kind}_tokens"))
+
+
+def _beside(unit: str, *wholes: str) -> Meter:
+    return Meter(unit, wholes, _MOST_UNITS)
+
+
+METERS: Final[Mapping[str, Meter]] = {
+    **dict(_of_modalities()),
+    "input_tool_tokens": Meter(TOKENS, ("input_tokens",)),
+    "output_citation_tokens": Meter(TOKENS, ("output_tokens",)),
+    "cache_write_12h_tokens": Meter(TOKENS, ("cache_write_tokens",)),
+    "audio_seconds": _beside(SECONDS),
+    "input_audio_seconds": _beside(SECONDS, "audio_seconds"),
+    "output_audio_seconds": _beside(SECONDS, "audio_seconds"),
+    "input_video_seconds": _beside(SECONDS),
+    "output_video_seconds": _beside(SECONDS),
+    "input_images": _beside("images"),
+    "output_images": _beside("images"),
+    "input_pixels": Meter("pixels", (), 10**12),
+    "input_characters": _beside("characters"),
+    "input_document_pages": _beside("pages"),
+    "input_annotated_document_pages": _beside("pages", "input_document_pages"),
+    "web_searches": _beside("searches"),
+    "storage_searches": _beside("searches"),
+    "social_searches": _beside("searches"),
+    "rerank_searches": _beside("searches"),
+    "code_executions": _beside("executions"),
+}
+# Charged beside the tokens of the call. Other meters beside the tokens measure the same input or output again.
+FEES: Final = frozenset(name for name, meter in METERS.items() if meter.unit in ("searches", "executions"))
+# Parts of one whole that exclude one another: their sum is at most the whole.
+APART: Final[Mapping[str, tuple[str, ...]]] = {
+    "input_tokens": tuple(f"input_{kind}_tokens" for kind in MODALITIES),
+    "output_tokens": tuple(f"output_{kind}_tokens" for kind in MODALITIES),
+    "cache_read_tokens": tuple(f"cache_{kind}_read_tokens" for kind in MODALITIES),
+}
+_COVERS: Final = (*APART, "cache_write_tokens")
+
+
+def millionths(quantity: Quantity) -> int:
+    """A quantity as an integer of millionths of its unit."""
+    if isinstance(quantity, int):
+        return quantity * SCALE
+    whole, _, fraction = quantity.partition(".")
+    return int(whole + fraction[:DECIMALS].ljust(DECIMALS, "0"))
+
+
+def quantity_of(units: int) -> Quantity:
+    """Millionths as a record keeps them: an integer where nothing is left over."""
+    whole, rest = divmod(units, SCALE)
+    return whole if not rest else decimal_text(Decimal(units).scaleb(-DECIMALS))
+
+
+def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """
+    Of `meters` those that fit the record's counts: a part is at most its whole, and parts that exclude one
+    another are so together. Of a group that does not fit, none is kept.
+    """
+    kept = {name: meters[name] for name in METERS if name in meters and _is_within(name, meters[name])}
+    for whole in _COVERS:
+        parts = APART.get(whole) or ("cache_write_12h_tokens",)
+        told = [name for name in parts if name in kept]
+        if told and sum(millionths(kept[name]) for name in told) > _whole(record, kept, whole):
+            for name in told:
+                del kept[name]
+    for name in list(kept):
+        meter = METERS[name]
+        if any(
+            millionths(kept[name]) > _whole(record, kept, whole)
+            for whole in meter.wholes
+            if meter.is_part or whole in kept
+        ):
+            del kept[name]
+    if not any(kept.values()):  # zeros alone say nothing: most providers write them for every text
+        return {}
+    return dict(list(kept.items())[:MOST])
+
+
+def _whole(record: Inference, meters: Mapping[str, Quantity], name: str) -> int:
+    """A whole that nobody tells is not exceeded."""
+    count = meters.get(name) if name in METERS else getattr(record, name)
+    return 2**63 if count is None else millionths(count)
+
+
+def _is_within(name: str, quantity: Quantity) -> bool:
+    return 0 <= millionths(quantity) <= METERS[name].limit * SCALE
+
+
+def keep_fitting(record: Inference) -> int:
+    """Leave out the record's meters that do not fit; returns how many of them were not 0."""
+    told, record.meters = record.meters, fitting(record, record.meters)
+    return sum(1 for name, quantity in told.items() if name not in record.meters and millionths(quantity))

@@ -1,0 +1,72 @@
+"""The closed table of meters: what fits a record, and quantities with fractions."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool.meters import METERS, MOST, fitting, keep_fitting, millionths, quantity_of
+from spool.record import Inference, as_json, pack, unpack
+
+COUNTS = {"input_tokens": 1200, "output_tokens": 300, "cache_read_tokens": 700, "cache_write_tokens": 10}
+
+
+def call(**counts: int) -> Inference:
+    return Inference(id=b"1" * 16, source="otel", **counts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("told", "left_out"),
+    [
+        ({"input_audio_tokens": 1000, "cache_audio_read_tokens": 640, "output_audio_tokens": 300}, set()),
+        ({"input_audio_tokens": 1201}, {"input_audio_tokens"}),
+        ({"output_audio_tokens": 301, "web_searches": 1}, {"output_audio_tokens"}),
+        (  # together more than the input: which of the two is wrong is not known
+            {"input_audio_tokens": 800, "input_image_tokens": 500, "web_searches": 1},
+            {"input_audio_tokens", "input_image_tokens"},
+        ),
+        ({"input_audio_tokens": 600, "cache_audio_read_tokens": 640}, {"cache_audio_read_tokens"}),
+        ({"input_audio_tokens": 900, "cache_audio_read_tokens": 701}, {"cache_audio_read_tokens"}),
+        ({"cache_write_12h_tokens": 11, "web_searches": 1}, {"cache_write_12h_tokens"}),
+        (
+            {"input_document_pages": 2, "input_annotated_document_pages": 3},
+            {"input_annotated_document_pages"},
+        ),
+        ({"audio_seconds": "1000000000.5", "web_searches": 1}, {"audio_seconds"}),
+    ],
+)
+def test_a_part_is_at_most_its_whole(told: dict[str, int | str], left_out: set[str]) -> None:
+    """What does not fit is left out and counted, and the whole stays."""
+    record = call(**COUNTS)
+    record.meters = dict(told)
+    assert len(left_out) == keep_fitting(record)
+    assert {name: told[name] for name in told if name not in left_out} == record.meters
+
+
+def test_an_unknown_whole_is_not_exceeded() -> None:
+    """A report may tell the parts alone."""
+    assert {"input_audio_tokens": 5} == fitting(call(), {"input_audio_tokens": 5})
+
+
+def test_zeros_alone_and_unknown_names_are_not_kept() -> None:
+    """Providers write a 0 of audio for every text; a 0 beside another part says what is text."""
+    assert {} == fitting(call(**COUNTS), {"input_audio_tokens": 0, "invented_tokens": 5})
+    both = {"input_audio_tokens": 0, "output_audio_tokens": 7}
+    assert both == fitting(call(**COUNTS), both)
+    everything = dict.fromkeys(METERS, 1)
+    assert MOST == len(fitting(call(input_tokens=99, output_tokens=99), everything))
+
+
+@pytest.mark.parametrize(("quantity", "units"), [(3, 3_000_000), ("12.5", 12_500_000), ("0.000001", 1)])
+def test_quantities_are_exact(quantity: int | str, units: int) -> None:
+    """Millionths of a unit, and back."""
+    assert (units, quantity) == (millionths(quantity), quantity_of(units))
+
+
+def test_a_record_without_meters_is_as_it_was() -> None:
+    """One byte more when it is packed, nothing in the JSON; with meters it comes back whole."""
+    plain = call(**COUNTS)
+    assert "meters" not in as_json(plain)
+    assert pack([plain]).endswith(b"\x80")
+    heard = call(**COUNTS)
+    heard.meters = {"input_audio_tokens": 5, "audio_seconds": "1.5"}
+    assert ([heard], heard.meters) == (unpack(pack([heard])), as_json(heard)["meters"])
