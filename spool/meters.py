@@ -35,7 +35,7 @@ class Meter(NamedTuple):
 
     @property
     def is_part(self) -> bool:
-        """Whether it is in the record's tokens already."""
+        """True if it is in the record's tokens already."""
         return self.unit == TOKENS
 
 

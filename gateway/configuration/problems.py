@@ -28,6 +28,7 @@ from gateway.normalise.reading.content import may_hold_content
 from spool import engines
 from spool.devices.device import is_device_id
 from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
+from spool.meters import METERS
 from spool.registry.operators import ROLES, SESSION_LIFE_S, is_email
 from spool.settings import POSTGRES
 
@@ -76,8 +77,11 @@ def problems(config: Config) -> Iterator[str]:
     for place, override in enumerate(config.prices.override):
         if not override.model:
             yield f"prices.override[{place}].model is required"
-        if override.input is None and override.output is None:
-            yield f"prices.override[{place}] needs input or output, in dollars per million tokens"
+        if override.input is None and override.output is None and not override.meters:
+            yield f"prices.override[{place}] needs input or output, in dollars per million tokens, or meters"
+        for name in override.meters:
+            if name not in METERS:
+                yield f"prices.override[{place}].meters.{name} is no meter; docs/meters.md lists them"
         if override.since and not _is_day(override.since):
             yield f'prices.override[{place}].since must be a day such as "2026-11-20"'
     for name in ("tolerance_money", "tolerance_tokens"):

@@ -273,7 +273,8 @@ class PrivacySettings:
 @dataclass(frozen=True, kw_only=True)
 class PriceOverride:
     """
-    Prices in dollars per million tokens, from `model` and `input` or `output` on; others are the rate card's.
+    Prices in dollars per million tokens, of a `model`; what is left open is the rate card's. `meters` are prices
+    of units that are no text tokens: docs/meters.md says for how many of each.
 
     Of several that fit, the one with the latest `since` holds, then the last one.
     """
@@ -286,6 +287,9 @@ class PriceOverride:
     cache_read: Decimal | None = setting(None, "tokens read from a cache")
     cache_write: Decimal | None = setting(None, "tokens written to a cache")
     cache_write_1h: Decimal | None = setting(None, "tokens written to a cache for an hour")
+    meters: Mapping[str, Decimal] = setting(
+        {}, 'what is no text, by its meter, such as `web_searches = "8"` for a thousand searches'
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

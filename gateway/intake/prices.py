@@ -13,8 +13,9 @@ Exact integers throughout, nothing is rounded. A price that is not known gives N
   elsewhere;
 - cached tokens without a price of their own cost what other input costs, which is the rule of every
   provider but Anthropic: a Claude model without such a price has no estimate;
-- a batch or another way of processing that the card has no price for is not priced, nor is a model that
-  puts out sound or pictures, whose tokens have several prices and come as one number.
+- a batch or another way of processing that the card has no price for is not priced, nor is a call of a model
+  of sound or pictures that does not tell how many of its tokens are which;
+- what is no text, and what stands beside the tokens, is charged by `gateway.intake.leaves`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from dataclasses import astuple
 from decimal import Decimal
 from hashlib import blake2b
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.intake import leaves
+from gateway.intake.leaves import PartRate, Unpriced, rate_of
 from gateway.rate_cards import card as cards
 from gateway.rate_cards import lines, names
 from gateway.rate_cards.card import DAY_NS, Amounts, Card, Catalogue, Model, Price
@@ -62,19 +65,21 @@ class Quote(NamedTuple):
 
     low: int
     high: int
-    rate: Rate | None
+    rate: Rate | None  # of calls that tell nothing but text
     tiers: tuple[tuple[int, Rate], ...] = ()
+    parts: tuple[tuple[int, PartRate], ...] = ()  # of all calls, beyond which inputs, the largest first
 
 
 class PriceLine(NamedTuple):
     """
-    One kind of tokens of a call, or the call itself: how many, dollars per million (a call: each), dollars.
+    One unit of a call, or the call itself: how many, the price of so many (`per`) of them, dollars.
     """
 
     of: str
-    quantity: int
+    quantity: int | str
     price: str
     amount: str
+    per: str = "million"
 
 
 _NEVER = Quote(1, 0, None)
@@ -87,7 +92,7 @@ class PriceBook:
     def __init__(self, card: Card, overrides: Sequence[PriceOverride] = ()) -> None:
         self.version = card.version
         if overrides:
-            written = repr([astuple(override) for override in overrides]).encode()
+            written = repr([_written(override) for override in overrides]).encode()
             self.version += f"+overrides-{blake2b(written, digest_size=4).hexdigest()}"
         self._overrides = overrides
         self._providers = card.providers
@@ -117,9 +122,11 @@ class PriceBook:
         time = record.start_time
         if time is None:
             time = NO_TIME
-        low, high, rate, tiers = self._memo.get(key, _NEVER)
+        low, high, rate, tiers, parts = self._memo.get(key, _NEVER)
         if not low <= time < high:
-            low, high, rate, tiers = self._remember(key, time)
+            low, high, rate, tiers, parts = self._remember(key, time)
+        if record.meters:
+            return _sum_of_parts(parts, record)
         input_tokens = record.input_tokens
         if rate is None or input_tokens is None:
             return None
@@ -145,8 +152,20 @@ class PriceBook:
         time = NO_TIME if record.start_time is None else record.start_time
         quote = self._remember((record.provider, record.response_model, record.request_model, mode), time)
         given = record.input_tokens or 0
+        if record.meters:
+            return _part_lines(_fitting_rate(quote.parts, given), record)
         rate = next((dearer for above, dearer in quote.tiers if given > above), quote.rate)
         return [] if rate is None else list(_lines(rate, record))
+
+    def problem(self, record: Inference) -> str | None:
+        """Why there is no estimate, in words; None where that is all that is known."""
+        time = NO_TIME if record.start_time is None else record.start_time
+        key = (record.provider, record.response_model, record.request_model, mode_of(record.tags))
+        rate = _fitting_rate(self._remember(key, time).parts, record.input_tokens or 0)
+        if rate is None or (not record.meters and not rate.apart):
+            return None
+        found = leaves.leaves(rate, leaves.quantities_of(record))
+        return leaves.words_of(found) if isinstance(found, Unpriced) else None
 
     def estimate_sum(self, total: TokenSum) -> str | None:
         """The cost of calls that the ledger has summed, as if each had been priced alone (a `Pricer`)."""
@@ -204,7 +223,10 @@ class PriceBook:
         row = _row(found, time, mode)
         if found is None or row is None or found.media:
             return Quote(low, high, None)
-        return Quote(low, high, _rate(row, found.id), _tiers(row, found.id))
+        parts = _parts(row, found.id, found.apart)
+        if found.apart:  # of its tokens, those of a call that tells no parts may be anything
+            return Quote(low, high, None, (), parts)
+        return Quote(low, high, _rate(row, found.id), _tiers(row, found.id), parts)
 
     def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
         """The operator's prices for this model, each with its place in the configuration."""
@@ -217,14 +239,15 @@ class PriceBook:
         return found
 
     def _find(self, provider: str | None, name: str) -> Model | None:
-        """The model in the card of its first seller that has it; None also if it is not sold by tokens."""
+        """The model in the card of its first seller that has it; None also if the card has no price of it."""
         spellings = list(dict.fromkeys(names.spellings(name)))
         for seller in self._sellers(provider, spellings):
             catalogue = self._catalogues[seller]
             for spelling in spellings:
                 model = catalogue.find(spelling)
                 if model is not None:
-                    return model if any(row.input is not None for row in model.prices) else None
+                    priced = (row.input is not None or row.meters for row in model.prices)
+                    return model if any(priced) else None
         return None
 
     def _sellers(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
@@ -240,6 +263,41 @@ class PriceBook:
             for seller in (names.named_in(spelling), names.maker(spelling)):
                 if seller in self._providers and (not known or seller in names.CLOSED or seller == "aws"):
                     yield seller
+
+
+def _fitting_rate(parts: tuple[tuple[int, PartRate], ...], input_tokens: int) -> PartRate | None:
+    return next((rate for above, rate in parts if input_tokens > above), None)
+
+
+def _sum_of_parts(parts: tuple[tuple[int, PartRate], ...], record: Inference) -> str | None:
+    rate = _fitting_rate(parts, record.input_tokens or 0)
+    if rate is None:
+        return None
+    charged = leaves.leaves(rate, leaves.quantities_of(record))
+    return None if isinstance(charged, Unpriced) else leaves.amount_of(rate, charged)
+
+
+def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
+    charged = None if rate is None else leaves.leaves(rate, leaves.quantities_of(record))
+    if rate is None or charged is None or isinstance(charged, Unpriced):
+        return []
+    lines = [
+        PriceLine(
+            leaves.UNITS[leaf.unit].words,
+            leaves.shown_quantity(leaf),
+            rate.shown[leaf.unit],
+            leaves.shown_amount(rate, leaf),
+            leaves.UNITS[leaf.unit].per_words,
+        )
+        for leaf in charged
+    ]
+    return [*lines, *_request_line(rate.per_request, rate.digits)]
+
+
+def _request_line(per_request: int, digits: int) -> Iterator[PriceLine]:
+    if per_request:
+        each = decimal_text(Decimal(per_request).scaleb(-digits))
+        yield PriceLine("request", 1, each, each, "one")
 
 
 def _cost(
@@ -317,9 +375,7 @@ def _lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
             yield PriceLine(
                 of, quantity, decimal_text(Decimal(price).scaleb(6 - rate.digits)), decimal_text(amount)
             )
-    if rate.per_request:
-        each = decimal_text(Decimal(rate.per_request).scaleb(-rate.digits))
-        yield PriceLine("request", 1, each, each)
+    yield from _request_line(rate.per_request, rate.digits)
 
 
 def _rate(amounts: Amounts, model: str) -> Rate:
@@ -354,11 +410,28 @@ def _decimals(amount: Decimal | None) -> int:
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
+def _written(override: PriceOverride) -> tuple[Any, ...]:
+    """What names a book; without prices of meters it is what it was before there were any."""
+    *fields, meters = astuple(override)
+    return (*fields, meters) if meters else tuple(fields)
+
+
 def _tiers(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
     return tuple((tier.above, _rate(tier, model)) for tier in reversed(row.tiers))
 
 
-def _overridden(own: PriceOverride, row: Price | None) -> tuple[Rate, tuple[tuple[int, Rate], ...]]:
+def _parts(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int, PartRate], ...]:
+    """The largest input first; the row itself is last."""
+
+    def made(amounts: Amounts) -> PartRate:
+        return rate_of(amounts, apart=apart, charges_writes="claude" in model)
+
+    return (*((tier.above, made(tier)) for tier in reversed(row.tiers)), (-1, made(row)))
+
+
+def _overridden(
+    own: PriceOverride, row: Price | None
+) -> tuple[Rate, tuple[tuple[int, Rate], ...], tuple[tuple[int, PartRate], ...]]:
     """The operator's prices, flat whatever the size; what they leave open is taken from the card."""
     base = row or Price()
     amounts = Amounts(
@@ -369,8 +442,10 @@ def _overridden(own: PriceOverride, row: Price | None) -> tuple[Rate, tuple[tupl
         cache_write_1h=base.cache_write_1h if own.cache_write_1h is None else own.cache_write_1h,
         reasoning=base.reasoning if own.output is None else None,
         per_request=base.per_request,
+        meters={**base.meters, **own.meters},
     )
-    return _rate(amounts, own.model), ()
+    parts = rate_of(amounts, apart=(), charges_writes="claude" in own.model)
+    return _rate(amounts, own.model), (), ((-1, parts),)
 
 
 def _row(model: Model | None, time: int, mode: str) -> Price | None:

@@ -37,7 +37,7 @@ def reasons(record: Record, book: PriceBook) -> dict[str, str]:
 
 def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
     """
-    List the lines of an estimate: the kind of tokens, how many, dollars per million, dollars.
+    List the lines of an estimate: the unit, how many, the price of so many (`per`) of them, dollars.
 
     Empty where the book makes another sum than the record has: it was priced by another one.
     """
@@ -51,7 +51,10 @@ def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
     if record.cost is not None:
         why["cost"] = f"reported by {record.source}"
     if record.estimated_cost is not None:
-        why["estimated_cost"] = f"worked out from its tokens with the price book {record.price_book}"
+        counted = "its tokens" if not record.meters else "its tokens and meters"
+        why["estimated_cost"] = f"worked out from {counted} with the price book {record.price_book}"
+    elif (problem := book.problem(record)) is not None:
+        why["estimated_cost"] = problem
     elif record.input_tokens is None and record.output_tokens is None:
         why["estimated_cost"] = "unknown: it has no tokens"
     else:

@@ -3,7 +3,8 @@ A rate card: which models a provider sells, under which names, and what they cos
 
 The file is JSON with one model a line, so that the difference between two cards reads as a list of price
 changes. Amounts are decimal text in dollars per million tokens (`per_request`: dollars per call); an absent
-amount is unknown.
+amount is unknown. Prices of other units stand under the names of spool.meters, each for as many as providers
+charge at once: a million tokens or characters, a thousand searches or pages, an hour, an image.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import msgspec
 from spool.record import NS
 
 DAY_NS = 86400 * NS
-FORMAT = 1
+FORMAT = 2
+OLDER = (1,)  # these are read as well
 
 
 class CardUnreadable(Exception):
@@ -42,6 +44,8 @@ class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     cache_write_1h: Decimal | None = None
     reasoning: Decimal | None = None
     per_request: Decimal | None = None
+    # Of other units, by meter. None: it has a price of its own, and that is not known.
+    meters: dict[str, Decimal | None] = {}
 
 
 class Tier(Amounts, kw_only=True, omit_defaults=True, frozen=True):
@@ -100,14 +104,15 @@ class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
     A model as one provider sells it. The last active row of its prices counts.
 
-    `media`: it also puts out sound or pictures at a price of their own, and a record does not say how much
-    of which.
+    `apart`: directions (`input`, `output`) in which most of its tokens are no text and cost otherwise, so
+    that a call has a price only if it tells its parts. `media` says the same of both, in cards of format 1.
     """
 
     id: str
     match: Clause
     prices: tuple[Price, ...]
     media: bool = False
+    apart: tuple[str, ...] = ()
 
 
 class Seller(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -155,7 +160,7 @@ def read(path: Path) -> Card:
         raise CardUnreadable(f"{path}: {error.strerror}") from error
     except msgspec.DecodeError as error:
         raise CardUnreadable(f"{path}: {error}") from error
-    if card.format != FORMAT:
+    if card.format != FORMAT and card.format not in OLDER:
         raise CardUnreadable(f"{path}: format {card.format} is not {FORMAT}")
     return card
 

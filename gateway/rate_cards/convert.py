@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.rate_cards.card import FORMAT, Amounts, Card, Clause, Model, Price, Seller, Tier, write
+from spool.meters import METERS
 from spool.processing import MODES
 
 _AMOUNTS = {
@@ -27,9 +28,12 @@ _AMOUNTS = {
     "cache_write_1h_mtok": "cache_write_1h",
     "output_reasoning_mtok": "reasoning",
 }
-_MEDIA = ("output_audio_mtok", "output_image_mtok", "output_video_mtok")
+_MEDIA_OUT = ("output_audio_mtok", "output_image_mtok", "output_video_mtok")
+_MEDIA_IN = ("input_audio_mtok", "input_image_mtok", "input_video_mtok")
 # Names of models that speak or listen: most of their tokens are sound, whose price the data may not hold.
 _SOUND = ("transcribe", "-audio", "realtime")
+_SOUND_PRICES = ("input_audio_mtok", "output_audio_mtok", "audio_hours", "input_audio_hours")
+_NO_SOUND_PRICES: dict[str, Decimal | None] = {"input_audio_tokens": None, "output_audio_tokens": None}
 _CLAUSES = {
     "ClauseEquals": "equals",
     "ClauseStartsWith": "starts_with",
@@ -70,17 +74,32 @@ def _model(model: Any) -> Model:
     history = model.prices if isinstance(model.prices, list) else [_Always(model.prices)]
     standard = list(_standard(history))
     priced = {name for row in history for name, value in vars(row.prices).items() if value is not None}
+    is_sound = any(word in model.id for word in _SOUND)
+    unknown: dict[str, Decimal | None] = (
+        _NO_SOUND_PRICES if is_sound and priced.isdisjoint(_SOUND_PRICES) else {}
+    )
     return Model(
         id=model.id,
         match=_clause(model.match),
-        media=not priced.isdisjoint(_MEDIA) or any(word in model.id for word in _SOUND),
+        apart=_apart(priced, is_sound=is_sound),
         prices=tuple(
-            _price(amounts, since=since, hours=hours, mode=mode)
+            _price(amounts, unknown, since=since, hours=hours, mode=mode)
             for amounts, since, hours, mode in _known(
                 [*standard, *sorted(_variants(model, standard), key=_start)]
             )
         ),
     )
+
+
+def _apart(priced: set[str], *, is_sound: bool) -> tuple[str, ...]:
+    """The directions in which most tokens of a model are no text."""
+    puts_out, takes_in = not priced.isdisjoint(_MEDIA_OUT), not priced.isdisjoint(_MEDIA_IN)
+    is_dark = is_sound and not (puts_out or takes_in)  # which of its tokens are sound is not in the data
+    directions = {
+        "input": is_dark or (takes_in and (puts_out or is_sound)),
+        "output": is_dark or puts_out,
+    }
+    return tuple(name for name, holds in directions.items() if holds)
 
 
 class _Always:
@@ -152,14 +171,25 @@ def _mode(when: dict[str, str]) -> str:
     return tier if tier in MODES else ""
 
 
-def _price(amounts: dict[str, Any], *, since: str, hours: tuple[str, str] | None, mode: str) -> Price:
+def _price(
+    amounts: dict[str, Any],
+    unknown: dict[str, Decimal | None],
+    *,
+    since: str,
+    hours: tuple[str, str] | None,
+    mode: str,
+) -> Price:
     tiered = [value for value in amounts.values() if hasattr(value, "tiers")]
     starts = sorted({tier.start for value in tiered for tier in value.tiers})
     return Price(
         mode=mode,
         since=since,
         hours=hours,
-        tiers=tuple(Tier(above=start, **_amounts(amounts, start)) for start in starts),
+        tiers=tuple(
+            Tier(above=start, meters=_meters(amounts, start) | unknown, **_amounts(amounts, start))
+            for start in starts
+        ),
+        meters=_meters(amounts, 0) | unknown,
         **_amounts(amounts, 0),
     )
 
@@ -174,6 +204,16 @@ def _amounts(amounts: dict[str, Any], above: int) -> dict[str, Decimal]:
     if (per_thousand := amounts.get("requests_kcount")) is not None:
         known["per_request"] = _plain(_at(per_thousand, above) / 1000)
     assert set(known) <= set(Amounts.__struct_fields__)
+    return known
+
+
+def _meters(amounts: dict[str, Any], above: int) -> dict[str, Decimal | None]:
+    """The prices of other units; those that Tollhouse has no meter of are left out."""
+    known: dict[str, Decimal | None] = {}
+    for usage, unit in import_module("genai_prices.data_units").unit_data.items():
+        value = amounts.get(unit["price_key"])
+        if value is not None and usage in METERS:
+            known[usage] = _plain(_at(value, above))
     return known
 
 

@@ -90,7 +90,7 @@ def _is_zero_part(name: str, quantity: int | str) -> bool:
 
 
 def _meters_differ(first: Inference, later: Inference) -> bool:
-    """Whether both tell one meter, and not the same quantity."""
+    """True if both tell one meter, and not the same quantity."""
     return any(
         name in later.meters
         and millionths(quantity) != millionths(later.meters[name])

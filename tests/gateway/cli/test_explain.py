@@ -89,7 +89,8 @@ def test_every_number_and_every_twin_of_every_case_has_its_reason(case: Path) ->
         if record.get("estimated_cost") is not None:
             assert Decimal(record["estimated_cost"]) == sum(Decimal(line["amount"]) for line in lines)
             of = {line["of"]: line["quantity"] for line in lines}
-            assert record["cache_read_tokens"] in (None, of.get("cache read", 0))
+            cached = sum(of.get(name, 0) for name in ("cache read", "cache audio read", "cache image read"))
+            assert record["cache_read_tokens"] in (None, cached)
         assert not record["shadow"] or "never summed" in record["why"]["shadow"]
     assert all(row["why"] for row in result["ignored"])
     told = {row["reason"]: row["count"] for row in result["ignored"]}

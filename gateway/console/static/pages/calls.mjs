@@ -119,8 +119,9 @@ function Call({row: {record, why, price_lines, routes, not_stored, ...place}}) {
 
 const PRICES = [
   {title: "Of", value: (line) => line.of},
-  {title: "Quantity", kind: "number", value: (line) => exactCount(line.quantity)},
-  {title: "Dollars per million", kind: "number", value: (line) => line.price},
+  {title: "Quantity", kind: "number", value: (line) => typeof line.quantity === "number" ? exactCount(line.quantity) : line.quantity},
+  {title: "Dollars", kind: "number", value: (line) => line.price},
+  {title: "Per", value: (line) => line.per},
   {title: "Amount", kind: "number", value: (line) => money(line.amount), exact: (line) => `$${line.amount}`},
 ];
 

@@ -1,0 +1,316 @@
+"""
+The price of calls that used more than text: each unit is charged once, by the most special price that fits it.
+
+Over the units that a model has prices for, what a more special one takes is subtracted from the more general
+one: cached audio from audio and from the cache, audio from the input. A part without a price of its own costs
+what its whole costs. Exact integers throughout, and linear: a sum of calls costs what its calls cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import ROUND_HALF_EVEN, Decimal
+from itertools import combinations
+from typing import Final, NamedTuple
+
+from gateway.rate_cards.card import Amounts
+from spool.meters import DECIMALS, FEES, METERS, MODALITIES, millionths, quantity_of
+from spool.record import Inference, decimal_text
+
+# Why there is no estimate.
+OVERLAP_UNKNOWN: Final = "overlap_unknown"
+PARTS_UNKNOWN: Final = "parts_unknown"
+NO_PRICE: Final = "no_price"
+COUNT_UNKNOWN: Final = "count_unknown"
+CONTRADICTION: Final = "contradiction"
+
+_OF_AN_HOUR: Final = Decimal("1e-18")  # a second's price, worked out once from that of an hour
+
+Dimensions = frozenset[tuple[str, str]]
+
+
+class Unit(NamedTuple):
+    """What a quantity is of, and how many a price is for."""
+
+    words: str
+    dimensions: Dimensions
+    per: int
+    per_words: str
+    direction: str | None = None  # of tokens
+    is_tokens: bool = False
+
+
+def _tokens(words: str, direction: str, **more: str) -> Unit:
+    dimensions = {"family": "tokens", "direction": direction, **more}
+    return Unit(words, frozenset(dimensions.items()), 10**6, "million", direction, True)
+
+
+def _inputs() -> Iterator[tuple[str, Unit]]:
+    for kind in MODALITIES:
+        yield f"input_{kind}_tokens", _tokens(f"input {kind}", "input", modality=kind)
+        cached = _tokens(f"cache {kind} read", "input", modality=kind, type="cache_read")
+        yield f"cache_{kind}_read_tokens", cached
+
+
+def _outputs() -> Iterator[tuple[str, Unit]]:
+    for kind in MODALITIES:
+        yield f"output_{kind}_tokens", _tokens(f"output {kind}", "output", modality=kind)
+
+
+_PER: Final = {
+    "seconds": (3600, "hour"),
+    "images": (1, "one"),
+    "pixels": (10**9, "thousand million"),
+    "characters": (10**6, "million"),
+    "pages": (1000, "thousand"),
+    "searches": (1000, "thousand"),
+    "executions": (1000, "thousand"),
+}
+
+
+def _beside() -> Iterator[tuple[str, Unit]]:
+    for name, meter in METERS.items():
+        if not meter.is_part:
+            per, words = _PER[meter.unit]
+            dimensions = {(whole, "") for whole in meter.wholes} | {(name, "")}
+            yield name, Unit(name.replace("_", " "), frozenset(dimensions), per, words)
+
+
+# In the order in which lines are shown. What was thought is text.
+UNITS: Final[Mapping[str, Unit]] = {
+    "input_tokens": _tokens("input", "input"),
+    "cache_read_tokens": _tokens("cache read", "input", type="cache_read"),
+    "cache_write_tokens": _tokens("cache write", "input", type="cache_write"),
+    "cache_write_1h_tokens": _tokens("cache write for an hour", "input", type="cache_write", life="1h"),
+    "cache_write_12h_tokens": _tokens("cache write for 12 hours", "input", type="cache_write", life="12h"),
+    "input_tool_tokens": _tokens("answers of tools", "input", type="tool"),
+    **dict(_inputs()),
+    "output_tokens": _tokens("output", "output"),
+    "reasoning_tokens": _tokens("reasoning", "output", type="reasoning", modality="text"),
+    "output_citation_tokens": _tokens("citations", "output", type="citation", modality="text"),
+    **dict(_outputs()),
+    **dict(_beside()),
+}
+_BY_DIMENSIONS: Final = {unit.dimensions: name for name, unit in UNITS.items()}
+_FIELDS: Final = (
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens",
+    "reasoning_tokens",
+)  # fmt: skip
+AMOUNTS: Final = {
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cache_read_tokens": "cache_read",
+    "cache_write_tokens": "cache_write",
+    "cache_write_1h_tokens": "cache_write_1h",
+    "reasoning_tokens": "reasoning",
+}
+
+Quantities = Mapping[str, int | None]  # millionths by unit; None: not known
+
+
+class PartRate(NamedTuple):
+    """
+    Prices of one unit each, in 10 ** -digits dollars; None: it has a price of its own that is not known.
+
+    `apart` are directions whose parts have to be told: most of the model's tokens there are no text.
+    """
+
+    prices: Mapping[str, int | None]
+    shown: Mapping[str, str]  # as the card has them
+    per_request: int
+    digits: int
+    apart: tuple[str, ...] = ()
+    charges_writes: bool = False  # its cache has prices of its own, known or not
+
+    @property
+    def is_by_tokens(self) -> bool:
+        return self.prices.get("input_tokens") is not None or self.prices.get("output_tokens") is not None
+
+
+class Leaf(NamedTuple):
+    """A quantity in millionths that one price holds for."""
+
+    unit: str
+    quantity: int
+    amount: int  # in 10 ** -(digits + DECIMALS) dollars
+
+
+class Unpriced(NamedTuple):
+    """Why there is no estimate, and the unit that it is for."""
+
+    cause: str
+    unit: str = ""
+
+
+def rate_of(amounts: Amounts, *, apart: tuple[str, ...], charges_writes: bool) -> PartRate:
+    """Return the prices of a row of the card."""
+    stated: dict[str, Decimal | None] = {
+        unit: amount for unit, field in AMOUNTS.items() if (amount := getattr(amounts, field)) is not None
+    }
+    stated |= {name: amount for name, amount in amounts.meters.items() if name in UNITS}
+    each = {
+        name: None if amount is None else _each(amount, UNITS[name].per) for name, amount in stated.items()
+    }
+    per_request = amounts.per_request or Decimal(0)
+    digits = max([0, *(_decimals(amount) for amount in (per_request, *each.values()) if amount is not None)])
+    return PartRate(
+        prices={
+            name: None if amount is None else int(amount.scaleb(digits)) for name, amount in each.items()
+        },
+        shown={name: decimal_text(amount) for name, amount in stated.items() if amount is not None},
+        per_request=int(per_request.scaleb(digits)),
+        digits=digits,
+        apart=apart,
+        charges_writes=charges_writes,
+    )
+
+
+def quantities_of(record: Inference) -> dict[str, int | None]:
+    """Return all quantities of a call."""
+    found: dict[str, int | None] = {}
+    for name in _FIELDS:
+        count = getattr(record, name)
+        found[name] = None if count is None else count * 10**DECIMALS
+    for name, quantity in record.meters.items():
+        if name in UNITS:
+            found[name] = millionths(quantity)
+    return found
+
+
+def leaves(rate: PartRate, told: Quantities) -> list[Leaf] | Unpriced:
+    """List what is charged, in the order of UNITS; or say why that is not known."""
+    found = _with_wholes(told)
+    if (problem := _missing(rate, found, told)) is not None:
+        return problem
+    units = {"input_tokens", "output_tokens", *rate.prices}
+    for one, other in combinations([name for name in units if found.get(name)], 2):
+        if _may_overlap(rate, found, one, other):
+            return Unpriced(OVERLAP_UNKNOWN, _joined(one, other) or one)
+    rest: dict[str, int] = {}
+    for name in sorted(units, key=lambda name: -len(UNITS[name].dimensions)):
+        inner = [rest[other] for other in rest if UNITS[other].dimensions > UNITS[name].dimensions]
+        rest[name] = (found.get(name) or 0) - sum(inner)
+        if rest[name] < 0:
+            return Unpriced(CONTRADICTION, name)
+    charged: list[Leaf] = []
+    for name in UNITS:
+        quantity = rest.get(name)
+        if not quantity:
+            continue
+        price = rate.prices.get(name)
+        if price is None:
+            return Unpriced(NO_PRICE, name)
+        charged.append(Leaf(name, quantity, quantity * price))
+    return charged
+
+
+def amount_of(rate: PartRate, charged: list[Leaf], *, calls: int = 1) -> str:
+    """Return what they come to in dollars."""
+    total = sum(leaf.amount for leaf in charged) + rate.per_request * calls * 10**DECIMALS
+    return _text(total, rate.digits + DECIMALS)
+
+
+def shown_amount(rate: PartRate, leaf: Leaf) -> str:
+    return _text(leaf.amount, rate.digits + DECIMALS)
+
+
+def shown_quantity(leaf: Leaf) -> int | str:
+    return quantity_of(leaf.quantity)
+
+
+def words_of(problem: Unpriced) -> str:
+    """Say why there is no estimate, for people."""
+    unit = UNITS[problem.unit].words if problem.unit in UNITS else problem.unit
+    words = {
+        OVERLAP_UNKNOWN: f"how many of its tokens are {unit} is not told, and each part has another price",
+        PARTS_UNKNOWN: f"not all of its {unit} is text, and how many of these tokens are what is not told",
+        NO_PRICE: f"there is no price for its {unit}",
+        COUNT_UNKNOWN: f"its {unit} is not known",
+        CONTRADICTION: f"the parts of its {unit} are more than the whole",
+    }
+    return f"unknown ({problem.cause}): {words[problem.cause]}"
+
+
+def _missing(rate: PartRate, found: Quantities, told: Quantities) -> Unpriced | None:
+    """What has to be told and is not, or has no price."""
+    for side in ("input_tokens", "output_tokens"):
+        if found.get(side) is None and rate.prices.get(side) is not None:
+            return Unpriced(COUNT_UNKNOWN, side)
+    for direction in rate.apart:
+        side = f"{direction}_tokens"
+        if found.get(side) and not _tells_parts(direction, told):
+            return Unpriced(PARTS_UNKNOWN, side)
+    if rate.charges_writes:
+        for name in ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"):
+            if found.get(name) and rate.prices.get(name) is None:
+                return Unpriced(NO_PRICE, name)
+    has_tokens = bool(found.get("input_tokens") or found.get("output_tokens"))
+    for name, quantity in told.items():
+        unit = UNITS[name]
+        if unit.is_tokens or not quantity or _is_priced(rate, name):
+            continue
+        if name in FEES or not (has_tokens and rate.is_by_tokens):
+            return Unpriced(NO_PRICE, name)
+    return None
+
+
+def _tells_parts(direction: str, told: Quantities) -> bool:
+    return any(
+        name in METERS and (UNITS[name].direction == direction or METERS[name].unit == "seconds")
+        for name in told
+    )
+
+
+def _is_priced(rate: PartRate, name: str) -> bool:
+    dimensions = UNITS[name].dimensions
+    return any(UNITS[other].dimensions <= dimensions for other in rate.prices)
+
+
+def _with_wholes(told: Quantities) -> Quantities:
+    """With the wholes beside the tokens that only their parts tell."""
+    found = dict(told)
+    for name in told:
+        for whole in METERS[name].wholes if name in METERS else ():
+            if whole in METERS and not METERS[whole].is_part and whole not in told:
+                found[whole] = (found.get(whole) or 0) + (told[name] or 0)
+    return found
+
+
+def _may_overlap(rate: PartRate, found: Quantities, one: str, other: str) -> bool:
+    """True if tokens may be in both, where no price and count of these alone says how many."""
+    first, second = UNITS[one], UNITS[other]
+    if not (first.is_tokens and second.is_tokens) or first.dimensions <= second.dimensions:
+        return False
+    if second.dimensions <= first.dimensions:
+        return False
+    keys = dict(first.dimensions)
+    if any(keys.get(key, value) != value for key, value in second.dimensions):
+        return False
+    both = _joined(one, other)
+    if both is None or found.get(both) is None:
+        return True
+    return bool(found[both]) and both not in rate.prices
+
+
+def _joined(one: str, other: str) -> str | None:
+    return _BY_DIMENSIONS.get(UNITS[one].dimensions | UNITS[other].dimensions)
+
+
+def _each(amount: Decimal, per: int) -> Decimal:
+    if per == 3600:
+        return (amount / per).quantize(_OF_AN_HOUR, rounding=ROUND_HALF_EVEN)
+    return amount.scaleb(1 - len(str(per)))
+
+
+def _decimals(amount: Decimal) -> int:
+    exponent = amount.as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+def _text(units: int, digits: int) -> str:
+    if not units:
+        return "0"
+    text = str(units)
+    if len(text) <= digits:
+        return "0." + text.zfill(digits).rstrip("0")
+    return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")

@@ -1,0 +1,147 @@
+"""Prices of what is more than text: each unit charged once, and text as it always was."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.intake import leaves
+from gateway.intake.prices import PriceBook
+from gateway.rate_cards import card as cards
+from spool.meters import MODALITIES
+from spool.record import Inference
+from tests.rounds import examples
+
+BOOK = PriceBook.load()
+TEXT = [
+    (seller, model.id)
+    for seller, of in sorted(cards.packaged().providers.items())
+    for model in of.models
+    if seller in ("anthropic", "openai", "google") and not model.apart
+]
+
+
+def call(model: str, *, provider: str | None = "openai", **fields: Any) -> Inference:
+    return Inference(id=b"1" * 16, source="otel", provider=provider, request_model=model, **fields)
+
+
+def realtime(**meters: int) -> Inference:
+    return call("gpt-realtime", input_tokens=1200, output_tokens=300, cache_read_tokens=700, meters=meters)
+
+
+def test_the_published_example_to_the_last_digit() -> None:
+    """Six lines: cached audio is in neither the cache's line nor the audio's."""
+    record = realtime(input_audio_tokens=1000, cache_audio_read_tokens=640, output_audio_tokens=260)
+    assert "0.02964" == BOOK.estimate(record)
+    lines = BOOK.itemise(record)
+    assert lines is not None
+    assert [
+        ("input", 140, "4", "0.00056"),
+        ("cache read", 60, "0.4", "0.000024"),
+        ("input audio", 360, "32", "0.01152"),
+        ("cache audio read", 640, "0.4", "0.000256"),
+        ("output", 40, "16", "0.00064"),
+        ("output audio", 260, "64", "0.01664"),
+    ] == [line[:4] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("record", "cause"),
+    [
+        (realtime(input_audio_tokens=1000, output_audio_tokens=260), leaves.OVERLAP_UNKNOWN),
+        (call("gpt-realtime", input_tokens=12, output_tokens=3), leaves.PARTS_UNKNOWN),
+        (realtime(output_audio_tokens=260), leaves.PARTS_UNKNOWN),  # how much of the input is audio is not told
+        (call("gpt-4o-audio-preview", input_tokens=9, output_tokens=9,
+              meters={"input_audio_tokens": 0, "output_audio_tokens": 9}), leaves.NO_PRICE),
+        (call("claude-2", provider="anthropic", input_tokens=9, output_tokens=9, meters={"web_searches": 1}),
+         leaves.NO_PRICE),
+        (call("dall-e-3", meters={"output_images": 1}), None),  # not in the card
+    ],
+)  # fmt: skip
+def test_what_is_not_known_has_no_estimate_and_a_cause(record: Inference, cause: str | None) -> None:
+    """Never a guess, never the price of text."""
+    assert BOOK.estimate(record) is None
+    problem = BOOK.problem(record)
+    assert (cause is None) == (problem is None)
+    assert cause is None or f"({cause})" in str(problem)
+
+
+def test_a_part_without_a_price_costs_what_its_whole_costs() -> None:
+    """An image that a text model reads is input like any other; a count of images beside it charges nothing."""
+    plain = BOOK.estimate(call("gpt-4o-mini", input_tokens=1000, output_tokens=10))
+    meters = {"input_image_tokens": 700, "input_images": 2}
+    assert plain == BOOK.estimate(call("gpt-4o-mini", input_tokens=1000, output_tokens=10, meters=meters))
+
+
+def test_overlap_is_known_where_one_side_is_nothing() -> None:
+    """No cached token: no cached audio."""
+    record = call("gpt-realtime", input_tokens=1200, output_tokens=300, cache_read_tokens=0)
+    record.meters = {"input_audio_tokens": 1000, "output_audio_tokens": 260}
+    assert "0.05008" == BOOK.estimate(record)  # 200 * 4 + 1000 * 32 + 40 * 16 + 260 * 64 millionths
+
+
+def test_seconds_are_charged_by_the_hour() -> None:
+    """A price that no decimal holds is worked out once for a second, with 18 decimals; the sum is linear."""
+    assert "0.00125" == BOOK.estimate(call("whisper-1", meters={"input_audio_seconds": "12.5"}))
+    odd = PriceOverride(model="own", meters={"audio_seconds": Decimal("0.02")})
+    book = PriceBook.load(PriceSettings(override=(odd,)))
+    one, three = (call("own", meters={"audio_seconds": n}) for n in (1, 3))
+    assert ("0.000005555555555556", "0.000016666666666668") == (book.estimate(one), book.estimate(three))
+
+
+def test_an_override_may_price_a_meter() -> None:
+    """Over the card's, whose other prices stay; without it the book has the name that it always had."""
+    own = PriceOverride(model="claude-opus-5", meters={"web_searches": Decimal(8)})
+    book = PriceBook.load(PriceSettings(override=(own,)))
+    record = call("claude-opus-5", provider="anthropic", input_tokens=1000, output_tokens=100)
+    assert BOOK.estimate(record) == book.estimate(record)
+    record.meters = {"web_searches": 3}
+    assert ("0.0375", "0.0315") == (BOOK.estimate(record), book.estimate(record))
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.sampled_from(TEXT),
+    st.lists(st.integers(0, 10**6), min_size=6, max_size=6),
+    st.sampled_from(["", "batch"]),
+)
+def test_text_alone_costs_the_same_both_ways(model: tuple[str, str], counts: list[int], mode: str) -> None:
+    """The rule of leaves, over a call that tells no meters, is the rule that there was before."""
+    fresh, made, read, written, hour, thought = counts
+    hour = min(hour, written)
+    record = call(model[1], provider=model[0], input_tokens=fresh + read + written, output_tokens=made + thought,
+                  cache_read_tokens=read, cache_write_tokens=written, cache_write_1h_tokens=hour,
+                  reasoning_tokens=thought, tags={"processing": mode} if mode else {})  # fmt: skip
+    told = call(model[1], provider=model[0])
+    told = type(record)(**{name: getattr(record, name) for name in record.__struct_fields__})
+    told.meters = {"input_audio_tokens": 0}  # takes the way of leaves
+    assert BOOK.estimate(record) == BOOK.estimate(told)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.data())
+def test_lines_add_up_and_no_token_is_in_two(data: st.DataObject) -> None:
+    """Of random parts and wholes."""
+    meters: dict[str, int | str] = {}
+    input_tokens = output_tokens = cached = 0
+    for kind in MODALITIES[:2]:
+        heard, put_out, read = (data.draw(st.integers(0, 10**6)) for _ in range(3))
+        meters |= {f"input_{kind}_tokens": heard + read, f"cache_{kind}_read_tokens": read}
+        input_tokens, cached = input_tokens + heard + read, cached + read
+        if kind == "audio":
+            meters["output_audio_tokens"] = put_out
+            output_tokens += put_out
+    text_in, text_read, text_out = (data.draw(st.integers(0, 10**6)) for _ in range(3))
+    record = call("gpt-realtime", input_tokens=input_tokens + text_in + text_read, meters=meters,
+                  output_tokens=output_tokens + text_out, cache_read_tokens=cached + text_read)  # fmt: skip
+    lines = BOOK.itemise(record)
+    assert lines is not None
+    assert Decimal(BOOK.estimate(record) or "-1") == sum(Decimal(line.amount) for line in lines)
+    assert (record.input_tokens or 0) + (record.output_tokens or 0) == sum(
+        int(line.quantity) for line in lines
+    )

@@ -1,0 +1,44 @@
+"""Cases that tell more than text: what is kept of each, and the lines of its estimate, worked out by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cli.explain import explained
+from gateway.configuration.sections import Config
+
+ROOT = Path(__file__).parents[2] / "cases"
+CASES = [path for path in sorted(ROOT.rglob("*.expected.json")) if '"priced"' in path.read_text()]
+
+
+def _payload(expected: Path) -> Path:
+    stem = expected.name.removesuffix(".expected.json")
+    return next(
+        path for ending in (".json", ".ndjson") if (path := expected.with_name(stem + ending)).exists()
+    )
+
+
+def _lines(row: dict[str, Any]) -> list[list[Any]]:
+    return [[line["of"], line["quantity"], line["price"], line["amount"]] for line in row["price_lines"]]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda path: f"{path.parent.name}/{path.name[:-14]}")
+def test_each_unit_of_each_source_has_its_meter_and_its_line(case: Path) -> None:
+    """The meters that fit are kept, each is charged once, and the lines add up to the estimate."""
+    payload, expected = _payload(case), json.loads(case.read_text())
+    format = None if case.parent.parent.name == "otlp" else case.parent.name
+    result = asyncio.run(explained(payload.read_bytes(), format, Config(), why=True))
+    found = {row["request_id"] or row["trace_id"]: row for row in result["records"]}
+    for id, wanted in expected["priced"].items():
+        row = found[id]
+        assert (wanted["meters"], wanted["estimated_cost"]) == (row.get("meters"), row["estimated_cost"])
+        assert wanted["lines"] == _lines(row)
+        total = sum(Decimal(line["amount"]) for line in row["price_lines"])
+        assert Decimal(row["estimated_cost"]) == total
+    assert expected.get("meter_too_large") == result.get("meter_too_large")
