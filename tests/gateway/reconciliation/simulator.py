@@ -321,7 +321,7 @@ def _model(name: str, rates: Rates) -> Model:
         if rates.large is None:
             return ()
         given, made = (str(Decimal(each) * Decimal(share)) for each in rates.large)
-        return (Tier(above=LARGE, **amounts(given, made)),)
+        return (Tier(above=LARGE, **amounts(given, made)),)  # type: ignore[arg-type]
 
     return Model(
         id=name,
