@@ -11,15 +11,24 @@ class Refusal(Exception):
     """
     The sender's 4xx, or our 503. `type` is stable and machine-readable, `message` says what to do.
 
-    A message names a field and an offset, never a value.
+    A message names a field and an offset, never a value. `challenge` is the header WWW-Authenticate.
     """
 
-    def __init__(self, status: int, type: str, message: str, *, retry_after_s: int | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        type: str,
+        message: str,
+        *,
+        retry_after_s: int | None = None,
+        challenge: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.type = type
         self.message = message
         self.retry_after_s = retry_after_s
+        self.challenge = challenge
 
 
 class BadPayload(Refusal):

@@ -95,6 +95,10 @@ class NotAllowed(SpoolError):
     """The request breaks a rule that the message states (a name taken, a route that still has work)."""
 
 
+class TokenEnded(NotAllowed):
+    """A provider's token is good by its time, and what it came from has ended."""
+
+
 class Invalid(NotAllowed):
     """A value breaks the rule that the message states, whatever is kept."""
 

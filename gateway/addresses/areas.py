@@ -86,7 +86,11 @@ FOR_SENDERS = (
         endpoints=("allocation",),
     ),
     Area(module="gateway.addresses.optimize", paths=("/v2/optimize",), endpoints=("optimize",)),
-    Area(module="gateway.addresses.mcp", paths=("/mcp",), endpoints=("mcp",)),
+    Area(
+        module="gateway.addresses.mcp",
+        paths=("/mcp", "/.well-known/oauth-protected-resource"),
+        endpoints=("mcp", "mcp/metadata"),
+    ),
     Area(module="gateway.addresses.roles", paths=("/v2/access-control",), endpoints=("roles",)),
 )  # fmt: skip
 

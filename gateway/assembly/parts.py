@@ -67,6 +67,7 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from exporters.destinations.upstream import UpstreamContext
+    from gateway.authentication.oidc.assistants import AssistantSignIns
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
     from gateway.intake.shared_merge_window import SharedMergeWindow
     from gateway.workers.pool import WorkerPool
@@ -112,6 +113,7 @@ class Assembler:
         registry = storage.registry
         self.notifier = Notifier(registry.notices, config.notify, clock) if registry is not None else None
         self.sign_ins: ProviderSignIns | None = None
+        self.assistant_sign_ins: AssistantSignIns | None = None
         self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []  # what waits in the intake, by key
         self.workers: WorkerPool | None = None
 
@@ -160,7 +162,7 @@ class Assembler:
     async def _other_gateways(self) -> Sequence[str]:
         return [node.name for node in await self.storage.leases.nodes() if node.is_live and not node.is_this]
 
-    async def start_sign_ins(self) -> None:
+    async def start_sign_ins(self, metrics: Metrics) -> None:
         """
         Start sign-ins with the OpenID provider, if one is configured; sessions of another one end.
         ConfigError without its secret.
@@ -170,10 +172,18 @@ class Assembler:
             return
         if settings.issuer:
             # The libraries behind it are not loaded where nobody signs in that way.
+            from gateway.authentication.oidc.assistants import AssistantSignIns
             from gateway.authentication.oidc.sign_ins import ProviderSignIns
 
             self.sign_ins = ProviderSignIns(settings, registry, self.clock)
             self.stack.push_async_callback(self.sign_ins.close)
+            self.assistant_sign_ins = AssistantSignIns(
+                self.sign_ins,
+                registry,
+                self.clock,
+                settings=lambda: self.config.mcp.oauth,
+                told=metrics.token_seen,
+            )
         actor = Actor("configuration", "local")
         await registry.operators.end_sessions_where(
             lambda one: one.issuer not in ("", settings.issuer), actor=actor

@@ -125,7 +125,7 @@ async def _assemble(
     access = await assembler.start_access(local)
     if not is_agent:
         await assembler.billing_connections.establish()
-        await assembler.start_sign_ins()
+        await assembler.start_sign_ins(metrics)
     attribution = Attribution(config, secret=assembler.email_secret)
     intake, window, intake_tasks = await assembler.start_intake(attribution, metrics)
     assembler.tell_settings(intake.prices)

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from gateway.attempts import Buckets, neighbourhood
+from gateway.authentication.assistant_people import AssistantPerson
 from gateway.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from gateway.configuration.sections import ConfigError, ServerSettings, names_some
 from gateway.errors import Refusal
@@ -60,7 +61,8 @@ class Bearer:
     `may_chain`: its sender may be another Tollhouse, whose records are taken as they are. `is_gateway`: the
     configuration names this key as that of a Tollhouse, which may revoke and reset the devices that report to
     it. `expects`: what it brings is kept only while the key is good, where other gateways may end it.
-    `number` is that of the key in the list, None for one that is not in it.
+    `number` is that of the key in the list, None for one that is not in it. `person` is who asks with a token
+    of the provider in place of a key.
     """
 
     name: str
@@ -72,6 +74,12 @@ class Bearer:
     is_gateway: bool = False
     expects: tuple[Expectation, ...] = ()
     number: int | None = None
+    person: AssistantPerson | None = None
+
+    @property
+    def party(self) -> str:
+        """Whose turn a request takes: a person has one share here and in the console."""
+        return f"key {self.name}" if self.person is None else self.person.principal
 
     @property
     def sender(self) -> str | None:
@@ -236,6 +244,11 @@ class Access:
     def has_same_legacy(self, other: LegacyKey | None) -> bool:
         """True if the deployment's key has the secret of another, or neither is there."""
         return (self._legacy and self._legacy.digest) == (other and other.digest)
+
+    @property
+    def takes_prefix(self) -> bool:
+        """Whether a key may stand behind the word Bearer."""
+        return self._accept_bearer
 
     def has_legacy(self) -> bool:
         return self._legacy is not None

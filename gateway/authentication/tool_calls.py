@@ -1,4 +1,4 @@
-"""How often a key may call the tools of assistants, by the minute and by the day, and send other messages."""
+"""How often a key or a person may call the tools of assistants, by minute and day, and send other messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spool.clock import Clock
 
 DAY_S = 86_400
 MINUTE_S = 60
-# that a key may send for each call of a tool that it may make: lists, prompts and pings, too
+# that one may send for each call of a tool that it may make: lists, prompts and pings, too
 MESSAGES_A_CALL = 10
 
 
@@ -27,10 +27,10 @@ class ToolCalls:
         self._minute: Buckets | None = None
         self._messages: Buckets | None = None
         self._day = 0
-        self._calls: dict[str, int] = {}  # of the day, by key
+        self._calls: dict[str, int] = {}  # of the day, by key or person
 
     def charge(self, name: str) -> None:
-        """Count one call of a key. Refusal 429 names the setting that it would exceed."""
+        """Count one call. Refusal 429 names the setting that it would exceed."""
         settings = self._settings()
         self._configure(settings.calls_per_minute)
         minute = self._minute
@@ -50,7 +50,7 @@ class ToolCalls:
 
     def count(self, name: str) -> None:
         """
-        Count one message of a key, whatever it asks. Refusal 429 over MESSAGES_A_CALL times as many as calls.
+        Count one message, whatever it asks. Refusal 429 over MESSAGES_A_CALL times as many as calls.
         """
         self._configure(self._settings().calls_per_minute)
         if self._messages is None:
@@ -74,6 +74,4 @@ class ToolCalls:
 
 
 def _too_many(limit: str, wait_s: int) -> Refusal:
-    return Refusal(
-        429, "tool_limit", f"this key is over its limit of {limit}; repeat later", retry_after_s=wait_s
-    )
+    return Refusal(429, "tool_limit", f"over the limit of {limit}; repeat later", retry_after_s=wait_s)

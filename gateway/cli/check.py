@@ -62,6 +62,7 @@ def check(config: Path | None, as_json: bool) -> None:
     streams, destinations = asyncio.run(try_receivers(settings))
     channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))
     sign_in = asyncio.run(try_provider(settings))
+    missing = asyncio.run(missed_by_assistants(settings))
     tried = [stream.status for stream in streams if stream.key]
     tried += [each.status for each in destinations] + [each.status for each in channels]
     failed = bool(problems or sign_in) or any(status in _EFFECTS for status in tried)
@@ -74,6 +75,9 @@ def check(config: Path | None, as_json: bool) -> None:
             "destinations": [asdict(destination) for destination in destinations],
             "channels": [asdict(channel) for channel in channels],
             "oidc": {"issuer": settings.oidc.issuer, "problem": sign_in} if settings.oidc.issuer else None,
+            "mcp_oauth": {"resource": settings.mcp.oauth.resource, "missing": missing}
+            if settings.mcp.oauth.resource
+            else None,
         }
         click.echo(orjson.dumps(found))
     else:
@@ -83,6 +87,8 @@ def check(config: Path | None, as_json: bool) -> None:
             click.echo(
                 f"sign-in     {settings.oidc.issuer}: {sign_in or 'ok: its addresses and keys were found'}"
             )
+        for words in missing:
+            click.echo(f"assistants  {settings.mcp.oauth.resource}: {words}")
     sys.exit(1 if failed else 0)
 
 
@@ -108,6 +114,15 @@ async def try_provider(config: Config) -> str:
     from gateway.authentication.oidc.check import provider_problem
 
     return await provider_problem(config.oidc, clock=SystemClock())
+
+
+async def missed_by_assistants(config: Config) -> Sequence[str]:
+    """What clients of assistants will miss at the provider; nothing where no tokens are taken."""
+    if not config.mcp.oauth.resource:
+        return ()
+    from gateway.authentication.oidc.check import missing_for_clients
+
+    return await missing_for_clients(config.oidc, config.mcp.oauth, clock=SystemClock())
 
 
 def file_problems(config: Config) -> Iterator[str]:

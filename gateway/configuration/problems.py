@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from ipaddress import ip_network
 from typing import Any
-from urllib.parse import urlsplit
 
 from exporters.destinations import catalogue
 from exporters.notifications import catalogue as notifications
@@ -14,6 +13,7 @@ from exporters.own_telemetry import settings as own_telemetry
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from exporters.service import upstream_settings
 from gateway.configuration import assistants
+from gateway.configuration.addresses import is_safe_address
 from gateway.configuration.listening_addresses import is_loopback, split_address
 from gateway.configuration.sections import (
     FINAL_COST_SELLERS,
@@ -57,7 +57,7 @@ def problems(config: Config) -> Iterator[str]:
     yield from _agent_problems(config)
     yield from url("container.upload_url", config.container.upload_url)
     yield from _oidc_problems(config.oidc)
-    yield from assistants.problems(config.mcp)
+    yield from assistants.problems(config.mcp, config.oidc)
     for user, email in config.operators.local.items():
         if not is_email(email):
             yield f"operators.local.{user} must be an e-mail address, such as ops@example.com"
@@ -198,20 +198,6 @@ def _oidc_problems(oidc: OidcSettings) -> Iterator[str]:
     for group, role in oidc.roles.items():
         yield from one_of(f"oidc.roles.{group}", role, ROLES)
     yield from url("oidc.proxy", oidc.proxy)
-
-
-def is_safe_address(address: str) -> bool:
-    """
-    True if nobody on the way can read or change what is sent to an address: https, or this machine itself.
-    """
-    try:
-        parts = urlsplit(address)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        return False
-    if not host or not address.isprintable() or parts.username is not None or parts.fragment:
-        return False
-    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
 
 
 def _is_public(address: str) -> bool:

@@ -579,16 +579,46 @@ class FinalCostSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class McpOAuthSettings:
+    """People sign their assistants in with the provider of [oidc]: [people](mcp.md#people)."""
+
+    resource: str = setting(
+        "",
+        'the address of assistants to the letter as people type it, such as "https://tollhouse.example.com/mcp"; '
+        "empty: keys alone. One that ends with /mcp/people leaves /mcp to keys",
+    )
+    audiences: tuple[str, ...] = setting(
+        (), "what tokens name as their audience (`aud`), one of these; empty: `resource`"
+    )
+    read_scope: str = setting("tollhouse.read", "the scope of tokens that may ask")
+    write_scope: str = setting("tollhouse.write", "the scope of tokens that may use tools that write, too")
+    clients: tuple[str, ...] = setting(
+        (), "ids of the clients (`client_id`, `azp`) whose tokens are taken; empty: of every client"
+    )
+    introspect: bool = setting(
+        False, "whether tokens that are not signed are asked about at the provider (RFC 7662)"
+    )
+    max_life: Duration = setting(
+        24 * 3600.0,
+        "how long a token is good, from when it was issued to its end; at most 7d",
+        edge="401 for a token with a longer life",
+        least=60,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class McpSettings:
     """Assistants that ask over the Model Context Protocol: [assistants](mcp.md)."""
 
     calls_per_minute: int = setting(
         60,
-        "calls of tools by one key a minute, and a tenth of its other messages; 0: any",
+        "calls of tools by one key or person a minute, and a tenth of its other messages; 0: any",
         edge="429 with `Retry-After`",
     )
     daily_calls: int = setting(
-        2000, "calls of tools by one key on a day of UTC; 0: any", edge="429 with `Retry-After`: the next day"
+        2000,
+        "calls of tools by one key or person on a day of UTC; 0: any",
+        edge="429 with `Retry-After`: the next day",
     )
     writes: bool = setting(
         False,
@@ -607,6 +637,7 @@ class McpSettings:
         "listener under "
         "another name, and pages of other origins, get 403",
     )
+    oauth: McpOAuthSettings = setting(McpOAuthSettings(), "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,14 @@ drift.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
+from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.answers import JSON
@@ -28,6 +29,7 @@ from gateway.schemas import OBJECT, Schema
 Content: TypeAlias = "Mapping[str, type | Schema]"  # media type -> the type of the body, or its schema
 Check: TypeAlias = "Callable[[web.Request], None]"
 Guard: TypeAlias = "Callable[[web.Request, Services], None]"
+People: TypeAlias = "Callable[[web.Request, Services], Awaitable[Bearer | None]]"
 ErrorForm: TypeAlias = "Callable[[web.Request, Refusal, float], web.Response]"  # with the time
 
 REFUSALS: Mapping[int, str] = {
@@ -94,6 +96,9 @@ class Address:
     key: KeyCarriage = IN_HEADER
     sole_scope: bool = False  # the key must have this scope and no other
     guard: Guard | None = None  # who may not ask at all, by any method; that of the first row counts
+    people: People | None = (
+        None  # who asks without a key, before anything of the request is judged; None: nobody
+    )
     check: Check | None = None  # what is refused before the key is looked at: media types, unknown formats
     body: type | None = None  # bytes, or the struct that decodes it; None: no body is read
     takes: Content = field(default_factory=dict)

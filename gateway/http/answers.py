@@ -27,6 +27,7 @@ PROTOBUF = "application/x-protobuf"
 CSV = "text/csv; charset=utf-8"
 CLOUD_EVENTS = ("application/cloudevents+json", "application/cloudevents-batch+json")
 RECEIPT = "Tollhouse-Receipt"
+CHALLENGE = "WWW-Authenticate"
 
 MAX_MESSAGE = 1000  # clients limit what they read of an answer, and nobody reads more
 MAX_EXAMPLES = 3
@@ -177,7 +178,8 @@ def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | 
 def refusal(error: Refusal) -> web.Response:
     """The plain form: a stable type and a message that says what to do."""
     body = orjson.dumps({"error": {"type": error.type, "message": error.message}})
-    return with_retry_after(respond(body, status=error.status), error)
+    headers = {} if error.challenge is None else {CHALLENGE: error.challenge}
+    return with_retry_after(respond(body, status=error.status, headers=headers), error)
 
 
 def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:

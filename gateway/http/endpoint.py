@@ -21,7 +21,7 @@ from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit, check_still_open
 from gateway.http.confirming import SAFE_METHODS, confirmed
-from gateway.http.listening.fair_requests import begin_work, key_party
+from gateway.http.listening.fair_requests import begin_work
 from gateway.http.listening.listener import Connection
 from gateway.http.requests import KeyRequest, Result, check_parameters
 from gateway.http.services import Services
@@ -118,15 +118,19 @@ def unguarded(row: Address, services: Services) -> Handler:
 async def _handle(row: Address, request: web.Request, services: Services) -> web.StreamResponse:
     """Admit the request, read its body, let the row's handler answer it, and send that."""
     receivers = services.receivers
+    bearer = None if row.people is None else await row.people(request, services)
     if row.check is not None:
         row.check(request)
-    bearer = await admit(row, request, receivers)
+    if bearer is None:
+        bearer = await admit(row, request, receivers)
+    else:
+        receivers.access.charge(bearer, requests=1, bytes=0)
     if bearer is not NOBODY and isinstance(request.protocol, Connection):
         receivers.connections.give(request.protocol, bearer.name)
     if row.checks_query and row.lists is None:
         check_parameters(request, (*row.required, *row.optional), row.repeated)
     if bearer is not NOBODY:
-        await begin_work(key_party(bearer.name))
+        await begin_work(bearer.party)
     with receivers.inflight.share(bearer.name) as share:
         admitted: KeyRequest[object] = KeyRequest(
             http=request, body=None, services=services, bearer=bearer, share=share
@@ -168,7 +172,7 @@ async def _answer_in_turn(row: Address, admitted: KeyRequest[Any]) -> web.Stream
         return await answers.give(admitted.http, result, status=row.status)
 
     questions = admitted.services.operators.installation.questions
-    return await questions.answer(f"key {admitted.bearer.name}", work, send)
+    return await questions.answer(admitted.bearer.party, work, send)
 
 
 def _limit(row: Address, services: Services) -> tuple[int, str]:

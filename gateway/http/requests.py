@@ -63,7 +63,14 @@ class KeyRequest(AdmittedRequest[Body]):
 
     @property
     def actor(self) -> Actor:
-        """The key, for the audit list; what it changes is not kept once it has ended."""
+        """
+        The key, for the audit list; what it changes is not kept once it has ended. Of a person the address,
+        with the program beside it.
+        """
+        person = self.bearer.person
+        if person is not None:
+            place = f"{self.http.remote or ''} {person.client}".strip()
+            return Actor(person.email, place)
         return Actor(self.bearer.name, self.http.remote or "", self.bearer.expects, is_key=True)
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""Assistants over HTTP: one message a request, with a key."""
+"""Assistants over HTTP: one message a request, with a key or with the token of a person."""
 
 from __future__ import annotations
 
@@ -6,28 +6,52 @@ from functools import partial
 
 from aiohttp import web
 
+from gateway.authentication.assistant_people import AssistantPerson, step_up
+from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.requests import KeyRequest, Result
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
-from spool.registry.roles import EVERYTHING
+from spool.registry.permission_sets import PERMISSION_SETS, USE_ASSISTANTS
+from spool.registry.roles import EVERYTHING, Rights
 
 
 async def ask_mcp(request: KeyRequest[bytes]) -> Result:
     """Answer one message; a notification gets 202 without a body."""
-    operators = request.services.operators
+    operators, bearer = request.services.operators, request.bearer
+    rights, step_up_to = EVERYTHING, None
+    if bearer.person is not None:
+        rights, step_up_to = await _rights_of_now(request, bearer.person)
     asking = Asking(
         services=operators,
         actor=request.actor,
-        rights=EVERYTHING,
-        principal=f"key {request.bearer.name}",
-        count=partial(operators.assistants.tool_calls.count, request.bearer.name),
-        charge=partial(operators.assistants.tool_calls.charge, request.bearer.name),
+        rights=rights,
+        principal=bearer.party,
+        count=partial(operators.assistants.tool_calls.count, bearer.party),
+        charge=partial(operators.assistants.tool_calls.charge, bearer.party),
         told=request.receivers.metrics.tool_called,
+        step_up=step_up_to,
     )
     reply = await answer(request.take_body(), asking, request.http.headers)
-    return (
-        web.Response(status=reply.status)
-        if reply.body is None
-        else answers.respond(reply.body, status=reply.status)
-    )
+    if reply.body is None:
+        return web.Response(status=reply.status)
+    headers = {} if reply.challenge is None else {answers.CHALLENGE: reply.challenge}
+    return answers.respond(reply.body, status=reply.status, headers=headers)
+
+
+async def _rights_of_now(request: KeyRequest[bytes], person: AssistantPerson) -> tuple[Rights, str | None]:
+    """
+    What a person may do at this moment, and the challenge for a token that is good for reading alone. Who sends
+    slowly has the rights of when all of it is here. Refusal 403 for who may not use assistants.
+    """
+    operators = request.services.operators
+    people = operators.people.assistants
+    if people is None:
+        raise Refusal(503, "people_unavailable", "who signs in here is not known now", retry_after_s=30)
+    person = await people.still(person, address=request.http.remote or "")
+    rights = operators.installation.require_registry().roles.rights(person.holder)
+    if USE_ASSISTANTS not in rights.permission_sets:
+        title = PERMISSION_SETS[USE_ASSISTANTS].title
+        message = f"this needs the permission set {title}; an Organizer can give it to you in a role"
+        raise Refusal(403, "permission_set", message)
+    return rights, None if person.may_write else step_up(operators.assistants.mcp().oauth)

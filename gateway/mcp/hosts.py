@@ -8,6 +8,8 @@ answers pages of other origins.
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from aiohttp import web
 
 from gateway.authentication.hosts import authority, host_name, is_own_name
@@ -20,9 +22,9 @@ def check_host(request: web.Request, services: Services) -> None:
     """Refusal 403 for a foreign Host on loopback, and for a foreign Origin everywhere."""
     host = request.headers.get("Host", "")
     operators = services.operators
-    is_own = is_own_name(
-        host_name(host), operators.people.hosts | {name.lower() for name in operators.assistants.mcp().hosts}
-    )
+    mcp = operators.assistants.mcp()
+    named = {*mcp.hosts, host_name(urlsplit(mcp.oauth.resource).netloc)}
+    is_own = is_own_name(host_name(host), operators.people.hosts | {name.lower() for name in named if name})
     if not is_own and _is_local(request):
         raise Refusal(
             403, "foreign_host", "this host name is not known here; an operator may add it to mcp.hosts"

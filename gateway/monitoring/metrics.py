@@ -102,8 +102,11 @@ class Metrics:
         self._telemetry_failures = counter(
             "tollhouse_telemetry_failures", "Exports of Tollhouse's own metrics or traces that did not arrive"
         )
-        self._tool_calls = counter(
-            "tollhouse_mcp_calls", "Calls of assistants' tools by keys", ["tool", "outcome"]
+        self._tool_calls = counter("tollhouse_mcp_calls", "Calls of assistants' tools", ["tool", "outcome"])
+        self._tokens = counter(
+            "tollhouse_mcp_tokens",
+            "Tokens of people who ask by assistants, by what came of them",
+            ["outcome"],
         )
         self._refused = counter(
             "tollhouse_refused_requests", "Requests that were refused, by the type of answer", ["type"]
@@ -139,6 +142,10 @@ class Metrics:
     def tool_called(self, tool: str, outcome: str) -> None:
         """A tool of assistants was called; both are words of this program."""
         self._tool_calls.labels(tool, outcome).inc()
+
+    def token_seen(self, outcome: str) -> None:
+        """A person's token was looked at; the outcome is a word of this program."""
+        self._tokens.labels(outcome).inc()
 
     def watch_workers(self, ready: Callable[[], int]) -> None:
         """Show how many worker processes are there."""

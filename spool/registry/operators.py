@@ -28,6 +28,7 @@ MAX_PASSWORD = 1024
 LINK_LIFE_S = 600.0
 SESSION_LIFE_S = 12 * 3600.0
 SESSION_IDLE_S = 3600.0
+MAX_TOKEN_LIFE_S = 7 * 86_400.0  # of a provider's token: what ended one before its time is kept for so long
 
 # 32 MiB and about 0.2 s a guess (OWASP's password storage figures); kept beside each hash, so they can be
 # raised.

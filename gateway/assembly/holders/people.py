@@ -22,6 +22,7 @@ def people_services(parts: Assembler) -> PeopleServices:
         hosts=frozenset({host, *console_hosts(config.oidc)}),
         oidc=parts.sign_ins,
         is_behind_tls=is_behind_tls(config),
+        assistants=parts.assistant_sign_ins,
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 from gateway.authentication.oidc.problems import ProviderDown
 from gateway.authentication.oidc.provider import IdentityProvider
-from gateway.configuration.sections import ConfigError, OidcSettings
+from gateway.configuration.sections import ConfigError, McpOAuthSettings, OidcSettings
 from spool.clock import Clock
 
 
@@ -21,3 +24,35 @@ async def provider_problem(settings: OidcSettings, *, clock: Clock) -> str:
     finally:
         await provider.close()
     return ""
+
+
+async def missing_for_clients(
+    settings: OidcSettings, oauth: McpOAuthSettings, *, clock: Clock
+) -> Sequence[str]:
+    """
+    What assistants will miss at the provider, a sentence each; nothing where it does not answer, which
+    `provider_problem` says.
+    """
+    try:
+        provider = IdentityProvider(settings, "", clock)
+    except ConfigError:
+        return ()
+    try:
+        return tuple(_missing(await provider.discovery(), oauth))
+    except ProviderDown:
+        return ()
+    finally:
+        await provider.close()
+
+
+def _missing(document: Mapping[str, Any], oauth: McpOAuthSettings) -> Iterator[str]:
+    methods = document.get("code_challenge_methods_supported")
+    if not isinstance(methods, list) or "S256" not in methods:
+        yield "code_challenge_methods_supported has no S256: clients that keep to the protocol refuse to sign in"
+    by_document = document.get("client_id_metadata_document_supported") is True
+    if not by_document and "registration_endpoint" not in document:
+        yield "no way for clients to register: give each its client id by hand"
+    if document.get("authorization_response_iss_parameter_supported") is not True:
+        yield "answers do not name their issuer (RFC 9207): a client of several providers may mix them up"
+    if oauth.introspect and "introspection_endpoint" not in document:
+        yield "no introspection_endpoint: mcp.oauth.introspect cannot work, and tokens that are not signed get 503"

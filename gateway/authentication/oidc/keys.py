@@ -32,14 +32,21 @@ class SigningKeys:
         True if one of the keys has signed a token. If not, the provider is asked again: a new key may have no
         id.
         """
+        # Nobody whose key is known waits while the provider is asked for one that is not.
+        if not self._are_old and token.is_signed_by(self._fitting(token)):
+            return True
         async with self._one_at_a_time:
-            if self._loaded_at is None or self._clock.monotonic() - self._loaded_at > KEEP_S:
+            if self._are_old:
                 await self._load()
             is_signed = token.is_signed_by(self._fitting(token))
             if not is_signed and self._clock.monotonic() - self._asked_at > AGAIN_S:
                 await self._load()
                 is_signed = token.is_signed_by(self._fitting(token))
         return is_signed
+
+    @property
+    def _are_old(self) -> bool:
+        return self._loaded_at is None or self._clock.monotonic() - self._loaded_at > KEEP_S
 
     async def _load(self) -> None:
         self._asked_at = self._clock.monotonic()

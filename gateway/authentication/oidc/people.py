@@ -20,7 +20,7 @@ _PLAIN_SUBJECT = re.compile(r"[a-z0-9._-]{1,64}")
 
 def person_of(claims: Mapping[str, Any], settings: OidcSettings, *, refreshes: bool) -> Person:
     """The person of a checked ID token; SignInProblem if this one may not sign in."""
-    groups = _groups(claims, settings.groups_claim)
+    groups = _groups(claims, settings.groups_claim) or ()
     if settings.allowed_groups and not set(groups) & set(settings.allowed_groups):
         raise SignInProblem("group")
     session = claims.get("sid")
@@ -85,12 +85,24 @@ def _verified_email(claims: Mapping[str, Any], settings: OidcSettings) -> str | 
         return None
 
 
-def _groups(claims: Mapping[str, Any], claim: str) -> tuple[str, ...]:
+def says_groups(claims: Mapping[str, Any], settings: OidcSettings) -> bool:
+    """Whether a token says in which groups the person is, be it in none."""
+    return _groups(claims, settings.groups_claim) is not None
+
+
+def has_verified_email(claims: Mapping[str, Any], settings: OidcSettings) -> bool:
+    return _verified_email(claims, settings) is not None
+
+
+def _groups(claims: Mapping[str, Any], claim: str) -> tuple[str, ...] | None:
+    """None where nothing is said of groups."""
     found: Any = claims.get(claim)
     if found is None and "." in claim:
         found = claims
         for part in claim.split("."):
             found = found.get(part) if isinstance(found, dict) else None
+    if found is None:
+        return None
     names = [found] if isinstance(found, str) else found if isinstance(found, list) else []
     return tuple(name for name in names if isinstance(name, str) and len(name) <= MAX_GROUP_CHARACTERS)[
         :MAX_GROUPS

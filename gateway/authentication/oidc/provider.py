@@ -6,11 +6,16 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+from gateway.authentication.oidc.access_tokens import (
+    ExpectedAccess,
+    check_access_token,
+    read_access_token,
+)
 from gateway.authentication.oidc.client import ProviderClient
 from gateway.authentication.oidc.keys import KEEP_S, SigningKeys
 from gateway.authentication.oidc.problems import GrantRefused, ProviderDown, TokenRefused
@@ -21,7 +26,7 @@ from gateway.authentication.oidc.tokens import (
     check_logout_token,
     read_token,
 )
-from gateway.configuration.problems import is_safe_address
+from gateway.configuration.addresses import is_safe_address
 from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import OidcSettings
 from spool.clock import Clock
@@ -36,6 +41,8 @@ class _Description:
     token: str
     keys: str
     ways_to_authenticate: Sequence[str]
+    introspection: str | None  # where it says what a token is
+    document: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +112,29 @@ class IdentityProvider:
         check_logout_token(token.claims, self._expected())
         return token.claims
 
+    async def access_claims(self, text: str, expected: ExpectedAccess) -> Mapping[str, Any]:
+        """The claims of an access token; TokenRefused if it is not for us, or not good now."""
+        token = read_access_token(text)
+        if not await self._keys.have_signed(token):
+            raise TokenRefused("no key of the provider has signed it")
+        check_access_token(token.claims, expected)
+        return token.claims
+
+    async def introspected(self, text: str) -> Mapping[str, Any] | None:
+        """What the provider says of a token (RFC 7662); None for one that is not active."""
+        described = await self._described()
+        if described.introspection is None:
+            raise ProviderDown("its discovery document has no introspection_endpoint with https")
+        form = {"token": text, "token_type_hint": "access_token"}
+        status, answer = await self._post(described, described.introspection, form)
+        if status != 200:
+            raise ProviderDown(f"{described.introspection} answers {status}")
+        return answer if answer.get("active") is True else None
+
+    async def discovery(self) -> Mapping[str, Any]:
+        """Its discovery document."""
+        return (await self._described()).document
+
     async def _id_claims(self, text: object, *, nonce: str | None) -> Mapping[str, Any]:
         token = await self._checked(text)
         check_id_token(token.claims, self._expected(), nonce=nonce)
@@ -127,6 +157,19 @@ class IdentityProvider:
 
     async def _ask_for_tokens(self, form: Mapping[str, str]) -> Mapping[str, Any]:
         described = await self._described()
+        status, answer = await self._post(described, described.token, form)
+        if status == 200:
+            return answer
+        if answer.get("error") == "invalid_grant":
+            raise GrantRefused
+        shown = answer.get("error")
+        known = isinstance(shown, str) and len(shown) <= 60 and shown.isprintable()
+        raise ProviderDown(f"{described.token} answers {status}{f' ({shown})' if known else ''}")
+
+    async def _post(
+        self, described: _Description, address: str, form: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, Any]]:
+        """Status and answer to a form that is sent as the client of [oidc]."""
         headers, sent = {}, {**form, "client_id": self._settings.client_id}
         if self._secret is not None:
             self._secret.refresh()
@@ -136,14 +179,7 @@ class IdentityProvider:
                 del sent["client_id"]
             else:
                 sent["client_secret"] = self._secret.value
-        status, answer = await self._client.post(described.token, sent, headers)
-        if status == 200:
-            return answer
-        if answer.get("error") == "invalid_grant":
-            raise GrantRefused
-        shown = answer.get("error")
-        known = isinstance(shown, str) and len(shown) <= 60 and shown.isprintable()
-        raise ProviderDown(f"{described.token} answers {status}{f' ({shown})' if known else ''}")
+        return await self._client.post(address, sent, headers)
 
     async def _fetch_keys(self) -> Sequence[Mapping[str, Any]]:
         described = await self._described()
@@ -172,7 +208,15 @@ class IdentityProvider:
         ways = document.get("token_endpoint_auth_methods_supported")
         known = [way for way in ways if isinstance(way, str)] if isinstance(ways, list) else [_BASIC]
         authorization, token, keys = addresses
-        return _Description(authorization=authorization, token=token, keys=keys, ways_to_authenticate=known)
+        asked = document.get("introspection_endpoint")
+        return _Description(
+            authorization=authorization,
+            token=token,
+            keys=keys,
+            ways_to_authenticate=known,
+            introspection=asked if isinstance(asked, str) and is_safe_address(asked) else None,
+            document=document,
+        )
 
 
 def discovery_of(issuer: str) -> str:

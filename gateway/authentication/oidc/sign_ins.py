@@ -148,6 +148,9 @@ class ProviderSignIns:
                 and (sid is None or session.provider_session == sid)
             )
 
+        await self._operators.end_tokens(
+            self.settings.issuer, subject=subject, sign_in=sid, issued_by=claims["iat"]
+        )
         ended = await self._operators.end_sessions_where(is_meant, actor=self._actor)
         self._logouts[claims["jti"]] = self._clock.now() + LOGOUT_TOKEN_LIFE_S + 2 * self.settings.clock_skew
         return ended

@@ -25,6 +25,7 @@ class SignedToken:
 
     algorithm: str
     kid: str | None
+    typ: object
     claims: Mapping[str, Any]
     text: str = field(repr=False)
 
@@ -55,16 +56,22 @@ def read_token(text: object) -> SignedToken:
         raise TokenRefused("its algorithm is none of " + ", ".join(ALGORITHMS))
     if "crit" in header:
         raise TokenRefused("it needs an extension that is not known here")
-    return SignedToken(algorithm=algorithm, kid=header.get("kid"), claims=_claims(payload), text=text)
+    return SignedToken(
+        algorithm=algorithm,
+        kid=header.get("kid"),
+        typ=header.get("typ"),
+        claims=_claims(payload),
+        text=text,
+    )
 
 
 def check_id_token(claims: Mapping[str, Any], expected: Expected, *, nonce: str | None) -> None:
     """TokenRefused unless it is an ID token for us. `nonce` None: of a refresh, which need not repeat it."""
     _check_audience(claims, expected)
-    _check_subject(claims)
-    if _time(claims, "exp") <= expected.now - expected.skew_s:
+    check_subject(claims)
+    if time_of(claims, "exp") <= expected.now - expected.skew_s:
         raise TokenRefused("it is over")
-    _check_not_from_later(claims, expected)
+    check_not_from_later(claims, expected.now + expected.skew_s)
     if nonce is not None:
         given = claims.get("nonce")
         if not isinstance(given, str) or not hmac.compare_digest(given.encode(), nonce.encode()):
@@ -84,13 +91,13 @@ def check_logout_token(claims: Mapping[str, Any], expected: Expected) -> None:
     if "sid" in claims and not _is_text(claims["sid"]):
         raise TokenRefused("its session id is no text")
     if "sid" not in claims or "sub" in claims:
-        _check_subject(claims)
+        check_subject(claims)
     if not _is_text(claims.get("jti")):
         raise TokenRefused("it has no id (jti)")
-    _check_not_from_later(claims, expected)
+    check_not_from_later(claims, expected.now + expected.skew_s)
     oldest = expected.now - expected.skew_s
-    if _time(claims, "iat") <= oldest - LOGOUT_TOKEN_LIFE_S or (
-        "exp" in claims and _time(claims, "exp") <= oldest
+    if time_of(claims, "iat") <= oldest - LOGOUT_TOKEN_LIFE_S or (
+        "exp" in claims and time_of(claims, "exp") <= oldest
     ):
         raise TokenRefused("it is over")
 
@@ -107,18 +114,20 @@ def _check_audience(claims: Mapping[str, Any], expected: Expected) -> None:
         raise TokenRefused("it was issued to another client (azp)")
 
 
-def _check_subject(claims: Mapping[str, Any]) -> None:
+def check_subject(claims: Mapping[str, Any]) -> None:
+    """TokenRefused unless it names somebody."""
     if not _is_text(claims.get("sub")):
         raise TokenRefused("it names nobody (sub)")
 
 
-def _check_not_from_later(claims: Mapping[str, Any], expected: Expected) -> None:
-    latest = expected.now + expected.skew_s
-    if _time(claims, "iat") > latest or ("nbf" in claims and _time(claims, "nbf") > latest):
+def check_not_from_later(claims: Mapping[str, Any], latest: float) -> None:
+    """TokenRefused if it was issued, or is good, only after `latest`."""
+    if time_of(claims, "iat") > latest or ("nbf" in claims and time_of(claims, "nbf") > latest):
         raise TokenRefused("it is from the future: compare the clocks of the provider and of this machine")
 
 
-def _time(claims: Mapping[str, Any], name: str) -> float:
+def time_of(claims: Mapping[str, Any], name: str) -> float:
+    """The time of a claim. TokenRefused without one."""
     at = claims.get(name)
     if isinstance(at, bool) or not isinstance(at, (int, float)):
         raise TokenRefused(f"it has no time {name}")

@@ -11,7 +11,7 @@ import aiohttp
 from exporters.check import StreamCheck, check_channels
 from exporters.probe import OK as TAKEN
 from exporters.probe import REFUSED, UNAVAILABLE, UNUSED
-from gateway.cli.check import file_problems, try_provider, try_receivers
+from gateway.cli.check import file_problems, missed_by_assistants, try_provider, try_receivers
 from gateway.cli.doctor.diagnosis import NOTE, OK, PROBLEM, WARNING, Diagnosis
 from gateway.cli.operator.client import OperatorClient
 from gateway.configuration.sections import Config, ConfigError
@@ -121,6 +121,8 @@ def receivers(config: Config) -> Iterator[Diagnosis]:
         problem = asyncio.run(try_provider(config))
         words = problem or "its addresses and keys were found"
         yield Diagnosis(about=f"sign-in {config.oidc.issuer}", status=PROBLEM if problem else OK, words=words)
+    for words in asyncio.run(missed_by_assistants(config)):
+        yield Diagnosis(about=f"assistants {config.mcp.oauth.resource}", status=NOTE, words=words)
 
 
 def _verdict(stream: StreamCheck) -> str:

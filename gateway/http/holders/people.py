@@ -9,6 +9,7 @@ from gateway.attempts import Buckets
 from gateway.http.holders.registry import WithRegistry
 
 if TYPE_CHECKING:
+    from gateway.authentication.oidc.assistants import AssistantSignIns
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
 
 SIGN_IN_BURST = 10  # wrong passwords at once from one address, then one every 30 seconds
@@ -27,12 +28,14 @@ class PeopleServices(WithRegistry):
 
     `hosts` are the names (without port) under which the console may be reached beside loopback and bare
     addresses. `oidc` is None if no OpenID provider is configured. `is_behind_tls`: the configuration says
-    that browsers speak https to what is in front of the operator side.
+    that browsers speak https to what is in front of the operator side. `assistants` takes people's tokens for
+    the tools of assistants, where there is a provider.
     """
 
     hosts: frozenset[str] = frozenset()
     oidc: ProviderSignIns | None = None
     is_behind_tls: bool = False
+    assistants: AssistantSignIns | None = None
     sign_ins: Buckets = field(init=False, repr=False)
     shared_sign_ins: Buckets = field(init=False, repr=False)
     account_sign_ins: Buckets = field(init=False, repr=False)

@@ -23,6 +23,7 @@ from spool.turns.fair_turns import FairTurns
 
 _log = logging.getLogger(__name__)
 
+MAX_HEADER = 17 * 1024  # bytes of one: a token of a person with 200 groups has up to 16 KiB
 KEEP_ALIVE_S = 75.0  # over the 60 s at which OpenTelemetry's metric readers export; also the limit of headers
 LINGER_S = 5.0  # how long a refused upload is read on, so that its sender gets to see the answer
 STOP_S = 2.0  # waited twice at most; requests were drained before
@@ -161,6 +162,7 @@ class Listener:
             "access_log": None,
             "keepalive_timeout": KEEP_ALIVE_S,
             "lingering_time": LINGER_S,
+            "max_field_size": MAX_HEADER,
         }
         stopping: dict[str, Any] = {"handle_signals": False, "shutdown_timeout": STOP_S}
         self._runner = web.AppRunner(application, **stopping, **self._settings)

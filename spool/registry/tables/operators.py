@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from spool.errors import AlreadyThere, NotAllowed, NotThere
+from spool.errors import AlreadyThere, NotAllowed, NotThere, TokenEnded
 from spool.registry.changes import Changes
 from spool.registry.operators import (
     LINK_LIFE_S,
@@ -31,10 +31,12 @@ from spool.registry.operators import (
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.edits import edited
 from spool.registry.shared.named_turns import NamedTurns
+from spool.registry.shared.token_ends import end_person, end_sign_in, has_ended
 from spool.registry.tables.roles import check_organizer_remains, roles_of
 
 CHECK_KIND = "session_check"
 _SEEN_EVERY_S = 60.0
+_OTHER_CLOCK_S = 60.0  # by which a provider's clock may be ahead of this one
 
 
 class OperatorTable:
@@ -121,8 +123,11 @@ class OperatorTable:
             rows.delete_operator(operator.email)
             check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(operator.email)
-            before = {"role": operator.role}
-            rows.add_audit(self._changes.clock.now(), actor, "operator.remove", operator.email, before=before)
+            now, before = self._changes.clock.now(), {"role": operator.role}
+            if operator.issuer:  # a token would bring the operator back; one of a later sign-in may
+                by = now + _OTHER_CLOCK_S
+                end_person(rows, operator.issuer, operator.subject, by=by, now=now)
+            rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
 
         await self._changes.change(work)
 
@@ -172,19 +177,7 @@ class OperatorTable:
         actor = Actor(email, address)
 
         def work(rows: RegistryRows) -> Session:
-            named = replace(person, email=email)
-            named = replace(named, role=roles_of(rows).base_of(named))
-            operator = _operator_of(rows, named, email, now, takes_accounts=takes_accounts)
-            before = rows.operator(email)
-            if before is None:
-                after = {"role": operator.role, "issuer": person.issuer}
-                rows.add_audit(now, actor, "operator.add", email, after=after)
-            elif before.role != operator.role:
-                rows.delete_sessions_of(email)
-                was, became = {"role": before.role}, {"role": operator.role, "issuer": person.issuer}
-                rows.add_audit(now, actor, "operator.role", email, before=was, after=became)
-            if before != operator:
-                rows.put_operator(operator)
+            operator = _kept_operator(rows, person, actor, now, takes_accounts=takes_accounts)
             session = replace(
                 self._session(secret, email, operator.role, address, account=email, operator=True),
                 ends_at=now + min(life_s, SESSION_LIFE_S),
@@ -198,6 +191,47 @@ class OperatorTable:
             return session
 
         return secret, await self._changes.change(work)
+
+    async def behind_token(
+        self, issuer: str, subject: str, *, sign_in: str, issued_at: float
+    ) -> Operator | None:
+        """
+        The operator whom a provider's token names; None for somebody who is not among them.
+
+        TokenEnded if the tokens of this sign-in, or the person's of that time, were ended.
+        """
+
+        def work(rows: RegistryRows) -> Operator | None:
+            if has_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
+                raise TokenEnded("the sign-in behind this token has ended")
+            named = (each for each in rows.operators() if (each.issuer, each.subject) == (issuer, subject))
+            return next(named, None)
+
+        return await self._changes.read(work)
+
+    async def add_person(self, person: Person, *, address: str, takes_accounts: bool) -> Operator:
+        """
+        The operator that a person of a provider is, added if there is none; refused as `sign_in_person` does.
+        """
+        email, now = checked_email(person.email), self._changes.clock.now()
+        actor, known = Actor(email, address), replace(person, email=email)
+        return await self._changes.change(
+            lambda rows: _kept_operator(rows, known, actor, now, takes_accounts=takes_accounts)
+        )
+
+    async def end_tokens(
+        self, issuer: str, *, subject: str | None, sign_in: str | None, issued_by: float
+    ) -> None:
+        """End the tokens of one sign-in at a provider, or without one all of a person that were issued by then."""
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> None:
+            if sign_in is not None:
+                end_sign_in(rows, issuer, sign_in, subject=subject, by=issued_by, now=now)
+            elif subject is not None:
+                end_person(rows, issuer, subject, by=issued_by, now=now)
+
+        await self._changes.change(work)
 
     async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
         """End every session that `is_meant`; how many. Nothing is written if there is none."""
@@ -363,6 +397,27 @@ def _read(rows: RegistryRows, email: str) -> Operator:
     operator = rows.operator(email)
     if operator is None:
         raise NotThere("there is no operator with this e-mail address")
+    return operator
+
+
+def _kept_operator(
+    rows: RegistryRows, person: Person, actor: Actor, now: float, *, takes_accounts: bool
+) -> Operator:
+    """The operator that a person of a provider is, kept with an audit row of what is new."""
+    email = actor.name
+    named = replace(person, email=email)
+    named = replace(named, role=roles_of(rows).base_of(named))
+    operator = _operator_of(rows, named, email, now, takes_accounts=takes_accounts)
+    before = rows.operator(email)
+    if before is None:
+        after = {"role": operator.role, "issuer": person.issuer}
+        rows.add_audit(now, actor, "operator.add", email, after=after)
+    elif before.role != operator.role:
+        rows.delete_sessions_of(email)
+        was, became = {"role": before.role}, {"role": operator.role, "issuer": person.issuer}
+        rows.add_audit(now, actor, "operator.role", email, before=was, after=became)
+    if before != operator:
+        rows.put_operator(operator)
     return operator
 
 

@@ -1,0 +1,202 @@
+"""
+People who sign their assistants in with the provider of [oidc]: from a token to the person, at each request.
+
+Who it is and what the person may do is as in the console. No token is made here, none is passed on, and none is
+kept: what stands here is the provider's keys.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.attempts import Buckets, neighbourhood
+from gateway.authentication.access import GUESSES, GUESSES_PER_S
+from gateway.authentication.assistant_people import AssistantPerson, bad_token, no_scope
+from gateway.authentication.oidc.access_tokens import (
+    ExpectedAccess,
+    check_access_token,
+    client_of,
+    leaves_groups_out,
+    lets,
+)
+from gateway.authentication.oidc.introspection import Introspection
+from gateway.authentication.oidc.people import (
+    has_default_role,
+    has_verified_email,
+    person_of,
+    says_groups,
+)
+from gateway.authentication.oidc.problems import ProviderDown, SignInProblem, TokenRefused
+from gateway.authentication.oidc.sign_ins import ProviderSignIns
+from gateway.configuration.sections import McpOAuthSettings
+from gateway.errors import Refusal
+from spool.clock import Clock
+from spool.errors import AlreadyThere, NotAllowed, TokenEnded
+from spool.registry.operators import NO_ROLE, ROLES, Operator, Person
+from spool.registry.registry import Registry
+from spool.registry.roles import Holder
+
+_log = logging.getLogger(__name__)
+
+_CONSOLE_FIRST = "sign in to the console once: the token does not say all that a first sign-in needs"
+_GROUPS_LEFT_OUT = (
+    "the token leaves out groups that you are in, and roles hang on them: let the provider send fewer groups, such as "
+    "those of Tollhouse alone"
+)
+# What came of a token, for the metric.
+ADMITTED, INVALID, NO_SCOPE, NOT_LET, DOWN = "admitted", "invalid", "no_scope", "not_let", "provider_down"
+
+
+class AssistantSignIns:
+    """`settings` are those of [mcp.oauth] at this moment; `told` hears what came of each token."""
+
+    def __init__(
+        self,
+        sign_ins: ProviderSignIns,
+        registry: Registry,
+        clock: Clock,
+        *,
+        settings: Callable[[], McpOAuthSettings],
+        told: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._oidc = sign_ins.settings
+        self._provider = sign_ins.provider
+        self._registry = registry
+        self._clock = clock
+        self._settings = settings
+        self.told = told
+        self._introspection = Introspection(self._provider.introspected, clock)
+        self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
+
+    async def admit(self, text: str, *, address: str) -> AssistantPerson:
+        """
+        The person behind a token. Refusal 401 for a token that proves nothing, 403 for somebody who may not
+        ask, 503 while the provider's keys are not known.
+        """
+        oauth = self._settings()
+        try:
+            claims = await self._claims(text, oauth, address)
+            if not lets(claims, oauth.read_scope) and not lets(claims, oauth.write_scope):
+                self.told(NO_SCOPE)
+                raise no_scope(oauth)
+            person = await self._person(claims, oauth, address)
+        except (TokenRefused, TokenEnded) as error:
+            self.told(INVALID)
+            _log.warning("a token of an assistant is refused: %s", error, extra={"action": "mcp_token"})
+            raise bad_token(oauth, str(error)) from error
+        except ProviderDown as error:
+            self.told(DOWN)
+            _log.warning("the OpenID provider does not answer: %s", error, extra={"action": "mcp_token"})
+            message = "the provider that signs people in does not answer; repeat, or use an API key"
+            raise Refusal(503, "provider_down", message, retry_after_s=30) from error
+        except SignInProblem as error:
+            raise self._not_let(str(error)) from error
+        self.told(ADMITTED)
+        return person
+
+    async def still(self, person: AssistantPerson, *, address: str) -> AssistantPerson:
+        """The same person as of this moment; refused as by `admit`."""
+        oauth = self._settings()
+        try:
+            return await self._person(person.claims, oauth, address)
+        except TokenEnded as error:
+            raise bad_token(oauth, str(error)) from error
+        except SignInProblem as error:
+            raise self._not_let(str(error)) from error
+
+    async def _claims(self, text: str, oauth: McpOAuthSettings, address: str) -> Mapping[str, Any]:
+        expected = ExpectedAccess(
+            issuer=self._oidc.issuer,
+            audiences=oauth.audiences or (oauth.resource,),
+            clients=oauth.clients,
+            now=self._clock.now(),
+            skew_s=self._oidc.clock_skew,
+            max_life_s=oauth.max_life,
+        )
+        if text.count(".") == 2:
+            return await self._provider.access_claims(text, expected)
+        if not oauth.introspect:
+            raise TokenRefused("it is not a signed token in the compact form")
+        place = neighbourhood(address)
+        if wait_s := self._guesses.wait_s(place):
+            message = "too many unknown tokens from this address; repeat later"
+            raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
+        claims = await self._introspection.claims(text)
+        if claims is None:
+            self._guesses.charge(place)
+            raise TokenRefused("the provider says that it is not active")
+        check_access_token(claims, expected)
+        return claims
+
+    async def _person(
+        self, claims: Mapping[str, Any], oauth: McpOAuthSettings, address: str
+    ) -> AssistantPerson:
+        if leaves_groups_out(claims, self._oidc.groups_claim):
+            raise self._not_let(_GROUPS_LEFT_OUT)
+        sign_in = claims.get("sid")
+        known = await self._registry.operators.behind_token(
+            self._oidc.issuer,
+            claims["sub"],
+            sign_in=sign_in if isinstance(sign_in, str) else "",
+            issued_at=claims["iat"],
+        )
+        if known is None:
+            holder = await self._first_holder(claims, address)
+        elif known.disabled:
+            raise SignInProblem("disabled")
+        else:
+            holder = self._holder(known, self._as_person(claims, known), claims)
+        return AssistantPerson(
+            holder=holder,
+            client=client_of(claims),
+            may_write=lets(claims, oauth.write_scope),
+            claims=claims,
+        )
+
+    async def _first_holder(self, claims: Mapping[str, Any], address: str) -> Holder:
+        """Of somebody who is not among the operators: added as by a first sign-in to the console."""
+        named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
+        if not named or (self._hang_on_groups() and not says_groups(claims, self._oidc)):
+            raise self._not_let(_CONSOLE_FIRST)
+        person = person_of(claims, self._oidc, refreshes=False)
+        try:
+            operator = await self._registry.operators.add_person(
+                person, address=address, takes_accounts=self._oidc.link_accounts
+            )
+        except AlreadyThere as error:
+            raise SignInProblem("taken") from error
+        except NotAllowed as error:
+            raise SignInProblem("disabled") from error
+        return self._holder(operator, person, claims)
+
+    def _as_person(self, claims: Mapping[str, Any], known: Operator) -> Person:
+        """What the token says of an operator, whose address stands for that of a token without one."""
+        given = dict(claims)
+        if self._oidc.named_by == "email" and not has_verified_email(claims, self._oidc):
+            given |= {"email": known.email, "email_verified": True}
+        return person_of(given, self._oidc, refreshes=False)
+
+    def _holder(self, operator: Operator, person: Person, claims: Mapping[str, Any]) -> Holder:
+        """
+        Where roles hang on groups, a token that says none gives what a role has for the address, and no more:
+        the role of the account may be the one that a group closes. Else the lower one counts of the account's
+        role and the one of the token's groups: an older token may name groups that the person has left.
+        """
+        base = operator.role
+        if self._hang_on_groups() and not says_groups(claims, self._oidc):
+            base = NO_ROLE
+        elif person.decides_role:
+            base = min(base, person.role, key=ROLES.index)
+        closed = has_default_role(person.groups, self._oidc)
+        return Holder(person=operator.email, groups=person.groups, base=base, has_default_role=closed)
+
+    def _hang_on_groups(self) -> bool:
+        """Whether it matters in which groups a person is."""
+        by_settings = self._oidc.roles or self._oidc.allowed_groups
+        return bool(by_settings) or any(role.groups for role in self._registry.roles.all())
+
+    def _not_let(self, words: str) -> Refusal:
+        self.told(NOT_LET)
+        return Refusal(403, "not_let", words)

@@ -1,0 +1,54 @@
+"""What clients read before they sign a person in: which provider, and which scopes (RFC 9728)."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from gateway.authentication.assistant_people import WELL_KNOWN
+from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
+from gateway.configuration.sections import McpOAuthSettings
+from gateway.errors import Refusal
+from gateway.http import answers
+from gateway.http.requests import KeyRequest, Result
+
+MAX_AGE_S = 300
+_READABLE = {
+    "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Methods": "GET, HEAD, OPTIONS",
+    "Access-Control-Allow-Headers": "*", "Cache-Control": f"public, max-age={MAX_AGE_S}",
+}  # fmt: skip
+
+
+async def show_protected_resource(request: KeyRequest[None]) -> Result:
+    """The same at each of its addresses, for pages of every origin. Refusal 404 where no tokens are taken."""
+    operators = request.services.operators
+    oauth = operators.assistants.mcp().oauth
+    provider = operators.people.oidc
+    if provider is None or not _is_address_of(oauth, request.http.path.removeprefix(WELL_KNOWN)):
+        raise Refusal(404, "not_found", "There is nothing at this address.")
+    if request.http.method == "OPTIONS":
+        return web.Response(status=204, headers=_READABLE)
+    shown = {
+        "resource": oauth.resource,
+        "authorization_servers": [provider.settings.issuer],
+        "scopes_supported": [oauth.read_scope],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Tollhouse",
+    }
+    response = answers.json_response(shown)
+    response.headers.update(_READABLE)
+    return response
+
+
+def _is_address_of(oauth: McpOAuthSettings, path: str) -> bool:
+    """
+    Whether the document stands behind the well-known part at this path: that of the resource, also where a
+    proxy took away what is before our own; or none, if no other address takes keys alone.
+    """
+    if not oauth.resource:
+        return False
+    whole = urlsplit(oauth.resource).path
+    is_for_people = oauth.resource.endswith(FOR_PEOPLE)
+    own = FOR_PEOPLE if is_for_people else FOR_ALL
+    return path in (whole, own) or (not path and not is_for_people)

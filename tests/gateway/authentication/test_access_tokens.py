@@ -1,0 +1,37 @@
+"""What an access token lets, as providers write it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.authentication.oidc.access_tokens import client_of, leaves_groups_out, lets
+
+
+@pytest.mark.parametrize(
+    ("scope", "claims", "expected"),
+    [
+        ("tollhouse.read", {"scope": "openid tollhouse.read"}, True),
+        ("tollhouse.read", {"scp": ["tollhouse.read"]}, True),
+        ("api://tollhouse/tollhouse.read", {"scp": "tollhouse.read"}, True),
+        ("api://tollhouse/tollhouse.read", {"scope": "api://tollhouse/tollhouse.read"}, True),
+        ("tollhouse.read", {"scope": "api://other/tollhouse.read"}, False),
+        ("tollhouse.read", {"scope": "tollhouse.reader"}, False),
+        ("tollhouse.read", {"scope": 7}, False),
+        ("tollhouse.read", {}, False),
+    ],
+)
+def test_scopes(scope: str, claims: dict[str, Any], expected: bool) -> None:
+    """Entra sends the bare name of a scope; the scope of another resource is none of ours."""
+    assert expected == lets(claims, scope)
+
+
+def test_clients_and_groups() -> None:
+    """A client's name goes into the audit list, so it is one line; groups may be said to be elsewhere."""
+    clients: list[dict[str, Any]] = [{"client_id": "a"}, {"azp": "b"}, {"azp": "c\nd"}, {"azp": 1}, {}]
+    assert ["a", "b", "", "", ""] == [client_of(each) for each in clients]
+    signs: list[dict[str, Any]] = [
+        {"_claim_names": {"groups": "s"}}, {"hasgroups": "true"}, {"_claim_names": {}}, {},
+    ]  # fmt: skip
+    assert [True, True, False, False] == [leaves_groups_out(each, "groups") for each in signs]
