@@ -156,8 +156,8 @@ async def _check(
     scope = STREAMS[sent_as].scope
     key = keyring.covering(scope)
     unused = _why_unused(stream, settings, paths)
-    found = Probe(status=UNUSED, words=unused) if unused else await _probe(sent_as, paths, keyring, client)
-    words = found.words
+    probe = Probe(status=UNUSED, words=unused) if unused else await _probe(sent_as, paths, keyring, client)
+    words = probe.words
     if sent_as != stream and not unused and key:
         types = ", ".join(sorted(settings.events))
         words = f"events of the types {types} become unit cost; other types are kept and not sent"
@@ -167,7 +167,7 @@ async def _check(
         key=key.settings.name if key else None,
         url=paths.template(sent_as),
         published=paths.published(sent_as),
-        status=found.status,
+        status=probe.status,
         words=words,
     )
 

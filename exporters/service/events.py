@@ -150,8 +150,8 @@ class StreamMapper:
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
         batch = batches.without_shadows(delivery, entries)
-        found = [self._operation(record, committed_at) for record, committed_at in batch.records]
-        operations = [operation for operation in found if operation is not None]
+        mapped = [self._operation(record, committed_at) for record, committed_at in batch.records]
+        operations = [operation for operation in mapped if operation is not None]
         if operations:
             await self._log.append(
                 Submission(

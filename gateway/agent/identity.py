@@ -31,17 +31,19 @@ def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
     """
     path = directory / FILE
     try:
-        kept = json.loads(path.read_text("utf-8"))
-        found = DeviceIdentity(device_id=str(kept["device_id"]), fingerprint=str(kept["fingerprint"]))
-        if not is_device_id(found.device_id):
-            raise ValueError(found.device_id)
+        document = json.loads(path.read_text("utf-8"))
+        stored = DeviceIdentity(
+            device_id=str(document["device_id"]), fingerprint=str(document["fingerprint"])
+        )
+        if not is_device_id(stored.device_id):
+            raise ValueError(stored.device_id)
     except FileNotFoundError:
-        found = DeviceIdentity(device_id=device_id or _generated_id(), fingerprint=secrets.token_hex(16))
+        stored = DeviceIdentity(device_id=device_id or _generated_id(), fingerprint=secrets.token_hex(16))
     except (ValueError, KeyError, TypeError) as error:
         raise OSError(
             f"{path} is damaged: restore it, or remove it and this machine becomes a new device"
         ) from error
-    chosen = DeviceIdentity(device_id=device_id or found.device_id, fingerprint=found.fingerprint)
+    chosen = DeviceIdentity(device_id=device_id or stored.device_id, fingerprint=stored.fingerprint)
     text = json.dumps({"device_id": chosen.device_id, "fingerprint": chosen.fingerprint}) + "\n"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists() or path.read_text("utf-8") != text:

@@ -75,13 +75,13 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
     place = _record_path(directory, assistant, edited.path)
     record, backup = _record(place), edited.path.with_name(edited.path.name + BACKUP)
     if record is None:
-        kept = (
+        is_kept = (
             backup.exists()
         )  # by a run whose record is gone: it is nearer to the original than what is there now
-        if edited.before is not None and not kept:
+        if edited.before is not None and not is_kept:
             _replace_file(backup, edited.before, _mode(edited.path))
-        existed = kept or edited.before is not None
-        record = _Record(path=str(edited.path), existed=existed, written="", values=[], exact=not kept)
+        existed = is_kept or edited.before is not None
+        record = _Record(path=str(edited.path), existed=existed, written="", values=[], exact=not is_kept)
     elif edited.before is None or _digest(edited.before) != record.written:
         record.exact = False
     record.written, record.values = _digest(edited.after), _values(assistant, edited.after)

@@ -81,7 +81,7 @@ def difference(
     total = ElementSpend()
     for row in rows:
         total.add(row)
-    found = []
+    differences = []
     for id in (*now, *(id for id in was if id not in now)):
         check()
         old, new = _added_up(was.get(id), sources, rows), _added_up(now.get(id), sources, rows)
@@ -94,10 +94,10 @@ def difference(
         count, state = len(elements), _state(elements)
         if count > most:
             elements[most - 1 :] = [_joined(elements[most - 1 :])]
-        found.append(
+        differences.append(
             DimensionDifference(dimension=dimension, elements=elements, element_count=count, state=state)
         )
-    return Difference(total=total, dimensions=found)
+    return Difference(total=total, dimensions=differences)
 
 
 def _added_up(

@@ -100,9 +100,9 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
     from gateway.allocation.reading import read
 
     root = read(text, faults)
-    found = _Parser(faults, known, limits).definition(root)
+    definition = _Parser(faults, known, limits).definition(root)
     faults.check()
-    return found
+    return definition
 
 
 def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) -> Definition:
@@ -155,28 +155,28 @@ class _Parser:
             return Definition()
         self._check_fields(root, ("Dimensions",), ())
         path: Path = ("Dimensions",)
-        given = root.get("Dimensions")
-        if not isinstance(given, dict):
+        nodes = root.get("Dimensions")
+        if not isinstance(nodes, dict):
             self._faults.add(
-                "Dimensions must be a mapping: the key of a dimension, then its fields", given, path
+                "Dimensions must be a mapping: the key of a dimension, then its fields", nodes, path
             )
             return Definition()
-        _check_count(len(given), self._limits, self._faults)
-        self._later = {f"{PREFIX}{key}" for key in given}
-        found = []
+        _check_count(len(nodes), self._limits, self._faults)
+        self._later = {f"{PREFIX}{key}" for key in nodes}
+        dimensions = []
         names: dict[str, str] = {}
-        for key, node in list(given.items())[: self._limits.max_dimensions]:
+        for key, node in list(nodes.items())[: self._limits.max_dimensions]:
             self._later.discard(f"{PREFIX}{key}")
             dimension = self._dimension(key, node, (*path, key))
             if (other := names.setdefault(dimension.name, key)) != key:
                 self._faults.add(f"the dimension {other} has this name", dimension.name, (*path, key, "Name"))
-            found.append(dimension)
+            dimensions.append(dimension)
             self._earlier[dimension.id] = dimension.id
         if self._rules > self._limits.max_rules:
             most = self._limits.max_rules
             error = f"a definition may have {most} rules (allocation.max_rules), this has {self._rules}"
             self._faults.add(error, str(self._rules), path)
-        return Definition(tuple(found))
+        return Definition(tuple(dimensions))
 
     def _dimension(self, key: str, node: Node, path: Path) -> Dimension:
         if not _KEY.fullmatch(key) or len(key) > MAX_KEY:
@@ -184,20 +184,20 @@ class _Parser:
                 f"a dimension's key has up to {MAX_KEY} letters, digits, _ and -, and begins with a letter"
             )
             self._faults.add(error, key, path)
-        given = self._mapping(node, _DIMENSION_FIELDS, path)
-        type_ = self._text(given, "Type", path) or "Grouping"
+        fields = self._mapping(node, _DIMENSION_FIELDS, path)
+        type_ = self._text(fields, "Type", path) or "Grouping"
         if type_ != "Grouping":
             error = _NO_ALLOCATION if type_ == "Allocation" else "Type must be Grouping"
             self._faults.add(error, type_, (*path, "Type"))
-        source = self._source(given, None, path)
-        nodes = self._list(given, "Rules", path)
+        source = self._source(fields, None, path)
+        nodes = self._list(fields, "Rules", path)
         self._rules += len(nodes)
         rules = [self._rule(each, source, (*path, "Rules", place)) for place, each in enumerate(nodes)]
         return Dimension(
             id=f"{PREFIX}{key}",
-            name=self._text(given, "Name", path) or key,
+            name=self._text(fields, "Name", path) or key,
             rules=tuple(rule for rule in rules if rule is not None),
-            default=self._text(given, "DefaultValue", path),
+            default=self._text(fields, "DefaultValue", path),
         )
 
     def _rule(self, node: Node, inherited: Source | None, path: Path) -> Rule | None:
@@ -254,18 +254,20 @@ class _Parser:
             self._faults.add(error, ", ".join(operators), path)
             return None
         [operator] = operators
-        given = self._mapping(node, (operator, *_SOURCE_FIELDS), path)
-        source = self._source(given, inherited, path)
+        fields = self._mapping(node, (operator, *_SOURCE_FIELDS), path)
+        source = self._source(fields, inherited, path)
         if operator in _NESTED:
-            return _NESTED[operator](self._conditions(given, operator, source, path))
+            return _NESTED[operator](self._conditions(fields, operator, source, path))
         if source is None:
             self._faults.add(
                 f"{operator} needs a Source, of its own, of its rule or of its dimension", None, path
             )
             return None
         if operator == "HasValue":
-            return HasValue(source, self._flag(given, operator, path))
-        values = tuple(self._value(value, place) for value, place in self._one_or_more(given, operator, path))
+            return HasValue(source, self._flag(fields, operator, path))
+        values = tuple(
+            self._value(value, place) for value, place in self._one_or_more(fields, operator, path)
+        )
         return ValueCondition(source, operator, values) if values else None
 
     # -- sources ---------------------------------------------------------------------------------------------
@@ -274,8 +276,8 @@ class _Parser:
         transforms = None
         if "Transforms" in given:
             nodes = self._list(given, "Transforms", path, most=MAX_TRANSFORMS)
-            found = [self._transform(node, (*path, "Transforms", place)) for place, node in enumerate(nodes)]
-            transforms = tuple(each for each in found if each is not None)
+            parsed = [self._transform(node, (*path, "Transforms", place)) for place, node in enumerate(nodes)]
+            transforms = tuple(each for each in parsed if each is not None)
         if "Source" in given and "Sources" in given:
             self._faults.add("Source and Sources exclude each other: choose one", None, (*path, "Sources"))
         field = next((name for name in ("Source", "Sources") if name in given), None)
@@ -328,22 +330,22 @@ class _Parser:
         return f"there is no such source{told}"
 
     def _transform(self, node: Node, path: Path) -> Transform | None:
-        given = self._mapping(node, ("Type", "Delimiter", "Index"), path)
-        type_ = given.get("Type")
+        fields = self._mapping(node, ("Type", "Delimiter", "Index"), path)
+        type_ = fields.get("Type")
         if not isinstance(type_, str) or type_ not in _TRANSFORMS:
-            if given:
+            if fields:
                 self._faults.add(f"Type must be one of {', '.join(_TRANSFORMS)}", type_, (*path, "Type"))
             return None
         if type_ != SPLIT:
             for field in ("Delimiter", "Index"):
-                if field in given:
-                    self._faults.add(f"{field} belongs to {SPLIT}", given[field], (*path, field))
+                if field in fields:
+                    self._faults.add(f"{field} belongs to {SPLIT}", fields[field], (*path, field))
             return Transform(type_)
-        delimiter = given.get("Delimiter")
+        delimiter = fields.get("Delimiter")
         if not isinstance(delimiter, str) or not delimiter:
             self._faults.add(f"{SPLIT} needs a Delimiter, such as '-'", delimiter, (*path, "Delimiter"))
             return None
-        index = given.get("Index", "0")
+        index = fields.get("Index", "0")
         if not isinstance(index, str) or not re.fullmatch("[0-9]{1,2}", index):
             error = f"Index is the place of the part, from 0 to {MAX_INDEX}"
             self._faults.add(error, index, (*path, "Index"))

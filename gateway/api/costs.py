@@ -169,7 +169,7 @@ class _Rows:
         cost_type, measures = asked.get("cost_type", ("real_cost",))[0], asked.get("measures", ())
         query = replace(self._query(asked), measures=needed(cost_type, measures))
         try:
-            found = await self._ledger.costs(query)
+            cost_rows = await self._ledger.costs(query)
         except NotKept as error:
             raise _wrong(str(error)) from None
         whole = await self._ledger.whole_since()
@@ -180,7 +180,7 @@ class _Rows:
         if cut_periods := [_time(start) for start in cut(query)]:
             self.beside["cut_periods"] = cut_periods
         page = await asyncio.to_thread(
-            _page, listed, wanted, [Item(query, row, cost_type, measures) for row in found]
+            _page, listed, wanted, [Item(query, row, cost_type, measures) for row in cost_rows]
         )
         return replace(page, known=await self._money.known_values())
 
@@ -224,14 +224,14 @@ def _filters(
     The values that the JSON of `filters` includes and excludes; `!` before a name excludes, null is unknown.
     """
     try:
-        given = orjson.loads(text)
+        filters = orjson.loads(text)
     except orjson.JSONDecodeError:
-        given = None
-    if not isinstance(given, dict):
+        filters = None
+    if not isinstance(filters, dict):
         raise _wrong('filters must be a JSON object such as {"team": ["search"], "!model": ["gpt-4o"]}')
     include: dict[str, tuple[str, ...]] = {}
     exclude: dict[str, tuple[str, ...]] = {}
-    for name, wanted in given.items():
+    for name, wanted in filters.items():
         dimension = name.removeprefix("!")
         if dimension not in known:
             raise _wrong(f"filters may name {', '.join(known)}")

@@ -212,25 +212,25 @@ async def check_savings(
         check_type(given.type)
     filters = _checked_filter(given.filter, money.ledger.own_dimensions())
     try:
-        found = await money.require_adviser().check(type=given.type, filters=filters, may_see=may_see)
+        result = await money.require_adviser().check(type=given.type, filters=filters, may_see=may_see)
     except CardUnreadable:
         raise Refusal(
             503, "unavailable", "The price card cannot be read; the operator finds why in the log."
         ) from None
-    amounts = [(saving.type, Decimal(saving.monthly_savings)) for saving in found.savings]
+    amounts = [(saving.type, Decimal(saving.monthly_savings)) for saving in result.savings]
     by_type: dict[str, list[Decimal]] = defaultdict(list)
     for type, amount in amounts:
         by_type[type].append(amount)
     return {
         "check": {
-            "count": len(found.savings),
+            "count": len(result.savings),
             "monthly_savings": decimal_text(sum((amount for _, amount in amounts), Decimal(0))),
-            "spent": found.spent,
+            "spent": result.spent,
             "types": [
                 {"type": type, "count": len(each), "monthly_savings": decimal_text(sum(each, Decimal(0)))}
                 for type, each in by_type.items()
             ],
-            "failed": list(found.failed),
+            "failed": list(result.failed),
         }
     }
 

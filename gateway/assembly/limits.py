@@ -61,7 +61,7 @@ async def shares(
     """
     brought = Counter(storage.clusters.brought())
     brought[""] = len(storage.clusters) - brought.total()
-    found = [
+    limits = [
         *nearly_full(
             "devices.max", Counter(each.enrolled_by for each in devices if each.last_seen), config.devices.max
         ),
@@ -73,18 +73,18 @@ async def shares(
     for stream in await storage.streams.sizes():
         streams[stream.created_by] += 1
         stream_bytes[stream.created_by] += stream.bytes
-    found += nearly_full("spool.max_streams", streams, config.spool.max_streams)
-    found += nearly_full("spool.max_stream_bytes", stream_bytes, config.spool.max_stream_bytes)
+    limits += nearly_full("spool.max_streams", streams, config.spool.max_streams)
+    limits += nearly_full("spool.max_stream_bytes", stream_bytes, config.spool.max_stream_bytes)
     for of, one in waiting.items():
-        found += nearly_gives_way(f"spool.pending_items{of}", one.items, config.spool.pending_items)
-        found += nearly_gives_way(f"spool.pending_bytes{of}", one.bytes, config.spool.pending_bytes)
+        limits += nearly_gives_way(f"spool.pending_items{of}", one.items, config.spool.pending_items)
+        limits += nearly_gives_way(f"spool.pending_bytes{of}", one.bytes, config.spool.pending_bytes)
     if storage.registry is not None:
         held = await storage.registry.held()
         for limit, made in held.items():
-            found += nearly_full(
+            limits += nearly_full(
                 limit, made, MAX_INSIGHTS if limit == makers.INSIGHTS else config.most(limit)
             )
-    return found
+    return limits
 
 
 def role_limits(roles: RoleSettings) -> RoleLimits:

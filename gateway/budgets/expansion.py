@@ -62,7 +62,7 @@ def current(figures: BudgetFigures) -> dict[str, object]:
     """
     budget, running = figures.budget, figures.periods[0]
     total, limit = running.total, limit_of(budget, running)
-    found: dict[str, object] = {
+    answer: dict[str, object] = {
         "actual": money.text(total.actual),
         "planned": None if budget.per or limit is None else money.text(limit),
         "percent": None if budget.per else percent_of(total.actual, limit),
@@ -76,12 +76,12 @@ def current(figures: BudgetFigures) -> dict[str, object]:
         past = limit is not None and sum(
             each.actual > 0 and each.actual >= limit for each in running.spent.values()
         )
-        found["owners"] = {
+        answer["owners"] = {
             "count": len(running.spent),
             "past": int(past),
             "left_out": running.owners_left_out,
         }
-    return found
+    return answer
 
 
 def percent_of(actual: int, limit: int | None) -> int | None:

@@ -68,7 +68,7 @@ def check(config: Path | None, as_json: bool) -> None:
     failed = bool(problems or sign_in) or any(status in _EFFECTS for status in tried)
     warned = list(_warnings(settings))
     if as_json:
-        found = {
+        report = {
             "problems": problems,
             "warnings": warned,
             "upstream": [asdict(stream) for stream in streams],
@@ -79,7 +79,7 @@ def check(config: Path | None, as_json: bool) -> None:
             if settings.mcp.oauth.resource
             else None,
         }
-        click.echo(orjson.dumps(found))
+        click.echo(orjson.dumps(report))
     else:
         _show(settings, problems, warned, streams, destinations)
         _show_channels(channels)
@@ -177,8 +177,8 @@ def _show(
     for destination in destinations:
         what = f"{', '.join(destination.topics)} to {destination.to}"
         is_route = destination.name != own_telemetry.NAME
-        found = _with_effect(destination.status, destination.words, is_route=is_route)
-        click.echo(f"destination {destination.name:<20}{what}: {found}")
+        effect = _with_effect(destination.status, destination.words, is_route=is_route)
+        click.echo(f"destination {destination.name:<20}{what}: {effect}")
 
 
 def _show_channels(channels: Sequence[ChannelCheck]) -> None:

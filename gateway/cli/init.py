@@ -87,8 +87,8 @@ def init(
     """
     if config.exists():
         fail(f"{config} is there already; name another file with --config, or remove it", 2)
-    given = (listen, upstream, upstream_key_file, upstream_key_env, emails, *use_cases, *destinations)
-    if ask or (ask is None and not any(given) and sys.stdin.isatty()):
+    stated = (listen, upstream, upstream_key_file, upstream_key_env, emails, *use_cases, *destinations)
+    if ask or (ask is None and not any(stated) and sys.stdin.isatty()):
         listen = listen or click.prompt("Where does it listen", default=ServerSettings().listen)
         upstream = upstream or click.prompt(
             "Address of the cost service (empty: none)", default="", show_default=False

@@ -202,17 +202,17 @@ class FinalCostPuller:
             return
         try:
             body = await self._ask(seller, sold.url(seller.base_url, known.request_id or ""))
-            found = read_answer(body, known)
+            answer = read_answer(body, known)
         except NotKnownYet:
-            found = None
+            answer = None
         except NoAnswer as error:
             extra = {"action": "final_cost_left_out", "seller": seller.name}
             _log.warning("what was answered about a final cost is left out: %s", error, extra=extra)
-            found = None
-        if found is None:
+            answer = None
+        if answer is None:
             waiting.put_off(number)
             return
-        report, identity = found
+        report, identity = answer
         if self._log.whereabouts(known.id) is not None:  # else it would be a call of its own
             submission = Submission(
                 topic=AI_TELEMETRY,

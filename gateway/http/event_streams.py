@@ -137,11 +137,11 @@ class EventStreams:
                 if not await may_listen():
                     return
                 allowed_at = clock() + ALLOWED_S
-            found = b"".join(await news())
-            if not found and clock() >= comment_at:
-                found = b":\n\n"
-            if found:
-                await self._write(response, found)
+            data = b"".join(await news())
+            if not data and clock() >= comment_at:
+                data = b":\n\n"
+            if data:
+                await self._write(response, data)
                 comment_at = clock() + COMMENT_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):

@@ -42,7 +42,7 @@ def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> De
     looked_for, cut, failed = [], [], []
     for detector in detectors:
         try:
-            found = detector.find(facts)
+            new = detector.find(facts)
         except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one detector must not stop the others
             _log.exception(
                 "a detector failed", extra={"action": "detector_failed", "detector": detector.NAME}
@@ -50,8 +50,8 @@ def run_detectors(facts: Facts, detectors: Sequence[Detector] = DETECTORS) -> De
             failed.append(detector.NAME)
         else:
             looked_for.append(detector.NAME)
-            findings += found
-            if len(found) >= MAX_FINDINGS:
+            findings += new
+            if len(new) >= MAX_FINDINGS:
                 cut.append(detector.NAME)
     return DetectorRun(findings=findings, looked_for=looked_for, cut=cut, failed=failed)
 

@@ -143,12 +143,12 @@ class BillingConnections:
         """Refusal 409 if the month would be over its limits, 429 if all months are."""
         settings, month = self._settings, drop.month or ""
         replaces_all = (drop.operation or REPLACE_DROP) == REPLACE_DROP
-        kept = MonthSize() if replaces_all else await self.drops.size(drop.connection_id, month)
-        if not self._fits(kept, drop) and drop.operation == REPLACE_HOURLY:
+        size = MonthSize() if replaces_all else await self.drops.size(drop.connection_id, month)
+        if not self._fits(size, drop) and drop.operation == REPLACE_HOURLY:
             replaced = [hour.hour for hour in hours_of(drop.body)]
-            kept = await self.drops.size(drop.connection_id, month, replaced)
+            size = await self.drops.size(drop.connection_id, month, replaced)
         is_full = await self.drops.stored() >= settings.max_bytes
-        if self._fits(kept, drop) and not is_full:
+        if self._fits(size, drop) and not is_full:
             return
         if await self.drops.has(drop.connection_id, month, drop.id.hex()):
             return  # a repeat adds nothing

@@ -186,14 +186,14 @@ class SharedMergeWindow:
                 _log.warning("partial reports wait on: %s", error, extra={"action": "release_put_off"})
 
     async def _release(self, due: Sequence[PartialReport], *, window_s: float) -> int:
-        found = {report.key: report for report in due}
-        if more := read_next(due) - found.keys():
-            found |= await self._stored.find(more)
+        stored = {report.key: report for report in due}
+        if more := read_next(due) - stored.keys():
+            stored |= await self._stored.find(more)
         merger, now = self._merger(window_s=window_s), self._clock.now()
-        unreadable = _load(merger, found)
+        unreadable = _load(merger, stored)
         released = 0
         for one in merger.release(now=now):
-            if await self._put_on_record(one, found):
+            if await self._put_on_record(one, stored):
                 released += len(one.reports.keys() & {report.key for report in due})
         if unreadable:  # they would be the oldest for ever
             damaged = [report for report in due if self._merger(window_s=window_s).load([report])]

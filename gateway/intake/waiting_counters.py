@@ -179,21 +179,21 @@ class WaitingCounters:
         `undecided` are those among the records that nobody has decided about, by their places. `key` is the
         name of the sender's key.
         """
-        groups, kept = self._sorted_out(submission, undecided)
+        groups, rest = self._sorted_out(submission, undecided)
         if not groups:
-            return await self._log.append(kept)
+            return await self._log.append(rest)
         now = self._clock.now()
         waiting: dict[bytes, _Waiting] = {}
         for reporters, group in groups.items():
             group.key = key
             waiting[COUNTERS + self._next_key()] = _waiting(group, reporters, now, _encode(group))
-        kept = replace(
-            kept,
-            pending=kept.pending + sum(one.items for one in waiting.values()),
-            keep=[*kept.keep, *(PartialReport(key, one.at, one.body) for key, one in waiting.items())],
+        rest = replace(
+            rest,
+            pending=rest.pending + sum(one.items for one in waiting.values()),
+            keep=[*rest.keep, *(PartialReport(key, one.at, one.body) for key, one in waiting.items())],
         )
         # A request that is given up may be kept all the same: then its counters wait like others.
-        appending = asyncio.ensure_future(self._log.append(kept))
+        appending = asyncio.ensure_future(self._log.append(rest))
         appending.add_done_callback(lambda done: self._appended(done, waiting))
         receipt = await asyncio.shield(appending)
         if self._is_over_full:  # whole, also when the request is given up meanwhile
@@ -237,15 +237,15 @@ class WaitingCounters:
         self._reporters.clear()
         self._items = self._bytes = 0
         now = self._clock.now()
-        kept = await self._shared.oldest(COUNTERS, before=now, most=MOST_AT_ONCE)
+        stored = await self._shared.oldest(COUNTERS, before=now, most=MOST_AT_ONCE)
         counted = await self._shared.oldest(
             COUNTED, before=now, most=self._take_backs.max_items
         )  # all that are kept
         self._take_backs.forget_all()
-        await self._take_up(kept, counted, hold_s=self._hold_s)
+        await self._take_up(stored, counted, hold_s=self._hold_s)
         named = (reporter for one in self._waiting.values() for reporter in one.reporters)
         await self._shadows.look_up((*named, *self._take_backs.reporters()))
-        return len(kept) == MOST_AT_ONCE
+        return len(stored) == MOST_AT_ONCE
 
     async def run(self) -> None:
         """Release for ever, as a background task."""
@@ -358,7 +358,7 @@ class WaitingCounters:
             everything.add(group)
             of_key.setdefault(group.key, CounterGroup()).add(group)
         await asyncio.sleep(0)
-        old, kept = self._take_backs.old(), self._kept_of(of_key)
+        old, reports = self._take_backs.old(), self._kept_of(of_key)
         receipt = await self._log.append(
             Submission(
                 topic=AI_TELEMETRY,
@@ -367,7 +367,7 @@ class WaitingCounters:
                 identities=everything.identities,
                 points=everything.points,
                 pending=-everything.count,
-                keep=kept,
+                keep=reports,
                 forget=[*due, *old],
                 expects=[Expectation(key, one.version) for key, one in due.items()] if self._shared else (),
             )
@@ -375,7 +375,7 @@ class WaitingCounters:
         for key, one in due.items():
             self._remove(key, one)
         self._take_backs.drop(old)
-        for report in kept:
+        for report in reports:
             await self._take_backs.remember(report, receipt)
 
     def _kept_of(self, of_key: Mapping[str, CounterGroup]) -> list[PartialReport]:

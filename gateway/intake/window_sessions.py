@@ -62,8 +62,8 @@ class WindowSessions:
                 break
             del self._heard[key]
             change.forget.append(key)
-        kept = {report.key: report for report in change.keep if report.key in self._heard}
-        change.keep = list(kept.values())
+        reports = {report.key: report for report in change.keep if report.key in self._heard}
+        change.keep = list(reports.values())
         return change
 
 

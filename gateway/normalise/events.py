@@ -145,7 +145,7 @@ def _event(
     event_id = _word(attributes, "id", MAX_ID, required=is_cloud_event)
     event_type = _word(attributes, "type", MAX_NAME, required=True)
     subject = attributes.get("subject")
-    kept = isinstance(subject, str) and 0 < len(subject) <= MAX_NAME
+    fits = isinstance(subject, str) and 0 < len(subject) <= MAX_NAME
     bounded = _Bounded(keep)
     bounded.add_data(_data(attributes))
     for name, value in attributes.items():
@@ -156,14 +156,14 @@ def _event(
         source=source or "unknown",
         event_id=event_id,
         event_type=event_type or "",
-        subject=subject if kept else None,
+        subject=subject if fits else None,
         start_time=instant(attributes.get("time")),
         data=bounded.data,
         tags=bounded.tags,
     )
     identity = _identity(source, event_id, attributes.get(TOLLHOUSE_ID) if takes_id else None)
     record.id = identity.id
-    return record, identity, bounded.left_out + (subject is not None and not kept)
+    return record, identity, bounded.left_out + (subject is not None and not fits)
 
 
 def _identity(source: str | None, event_id: str | None, given: Any) -> Identity:

@@ -190,7 +190,7 @@ def _take(
     if not isinstance(item, dict):
         raise _Bad("must be an object")
     record = _renamed(item)
-    given = record.pop(TOLLHOUSE_ID, None)
+    hex_id = record.pop(TOLLHOUSE_ID, None)
     name = _stream_of(record, stream)
     kind = type or _type_of(record)
     unknown = sorted(record.keys() - _FIELDS[kind])
@@ -206,7 +206,7 @@ def _take(
     _agree(known, one)
     said.streams[name] = merged(known, stream_of(one))
     said.records.append(one)
-    said.ids.append(bytes.fromhex(given) if isinstance(given, str) and _HEX_ID.fullmatch(given) else None)
+    said.ids.append(bytes.fromhex(hex_id) if isinstance(hex_id, str) and _HEX_ID.fullmatch(hex_id) else None)
 
 
 def _renamed(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,24 +105,24 @@ async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
     services = request.services
-    given = request.body
-    since = _time("since", given.since)
-    until = request.shared.clock.now() if given.until is None else _time("until", given.until)
+    body = request.body
+    since = _time("since", body.since)
+    until = request.shared.clock.now() if body.until is None else _time("until", body.until)
     if since >= until:
         raise Invalid("since must be earlier than until")
-    if given.route not in {route.name for route in await services.deliveries.routes()}:
-        raise NotThere(f"there is no route named {given.route!r}")
-    if given.dry_run:
-        records = await services.deliveries.replay(given.route, since=since, until=until, dry_run=True)
+    if body.route not in {route.name for route in await services.deliveries.routes()}:
+        raise NotThere(f"there is no route named {body.route!r}")
+    if body.dry_run:
+        records = await services.deliveries.replay(body.route, since=since, until=until, dry_run=True)
     else:
         span = {"since": moment(since), "until": moment(until)}
-        async with request.audited("route.replay", given.route, span):
-            records = await services.deliveries.replay(given.route, since=since, until=until, dry_run=False)
-        services.wake(given.route)
+        async with request.audited("route.replay", body.route, span):
+            records = await services.deliveries.replay(body.route, since=since, until=until, dry_run=False)
+        services.wake(body.route)
     return {
         "replay": {
-            "route": given.route, "since": moment(since), "until": moment(until),
-            "records": records, "dry_run": given.dry_run,
+            "route": body.route, "since": moment(since), "until": moment(until),
+            "records": records, "dry_run": body.dry_run,
         }
     }  # fmt: skip
 

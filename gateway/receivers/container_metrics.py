@@ -81,9 +81,11 @@ async def announce_files(request: KeyRequest[UploadAnnouncement]) -> Result:
     ]
     rows = await files.announce(identity, announced, by, expires_at=expires_at)
     response = json_response({row.reference: _address(request, row, expires_at) for row in rows})
-    given = {row.id for row in rows}
+    announced_ids = {row.id for row in rows}
     missing = [
-        one for one in await files.missing(identity, key=by.key, limit=MAX_FILES) if one.id not in given
+        one
+        for one in await files.missing(identity, key=by.key, limit=MAX_FILES)
+        if one.id not in announced_ids
     ]
     if replay := _replay(request, missing, expires_at):
         response.headers[REPLAY] = replay

@@ -53,7 +53,7 @@ class Evaluation:
 
 def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Known) -> Evaluation:
     """Runs the types. Call it outside of the event loop."""
-    found: list[tuple[str, Opportunity]] = []
+    candidates: list[tuple[str, Opportunity]] = []
     looked_for, failed = [], []
     for type in types:
         try:
@@ -64,7 +64,7 @@ def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Kno
         else:
             looked_for.append(type.NAME)
             largest = sorted(opportunities, key=lambda each: (-each.gross, list(each.subject)))[:MOST]
-            found += [(type.NAME, each) for each in largest if each.gross > 0]
+            candidates += [(type.NAME, each) for each in largest if each.gross > 0]
     spent = sum(use.cost for use in facts.uses)
 
     def least(type: str) -> int:
@@ -73,10 +73,10 @@ def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Kno
         return int(max(money.units(settings.least_savings), share))
 
     def is_ignored(type: str, opportunity: Opportunity) -> bool:
-        kept = known.recommendations.get(key_of(type, opportunity))
-        return kept is not None and kept.status == IGNORED
+        recommendation = known.recommendations.get(key_of(type, opportunity))
+        return recommendation is not None and recommendation.status == IGNORED
 
-    settled = settle(facts.uses, found, least=least, is_last=is_ignored)
+    settled = settle(facts.uses, candidates, least=least, is_last=is_ignored)
     return Evaluation(settled=settled, looked_for=looked_for, failed=failed, spent=spent)
 
 
@@ -103,35 +103,35 @@ def _counted(facts: SavingFacts, opportunity: Opportunity, type: str, known: Kno
 
 
 def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], price_book: str) -> Saving:
-    found, type = settled.opportunity, BY_NAME[settled.type]
-    days = [facts.uses[place].day for place in found.claims]
-    seen, advice = named(found.seen, most=MAX_TEXT), named(found.advice, most=MAX_TEXT)
+    opportunity, type = settled.opportunity, BY_NAME[settled.type]
+    days = [facts.uses[place].day for place in opportunity.claims]
+    seen, advice = named(opportunity.seen, most=MAX_TEXT), named(opportunity.advice, most=MAX_TEXT)
     description = f"What was seen: {seen}\n\nWhat to do: {advice}"
-    if settled.saving < found.gross:
+    if settled.saving < opportunity.gross:
         description += (
-            f"\n\nAlone it would save {shown(found.gross)}; {shown(settled.saving)} are left after larger"
+            f"\n\nAlone it would save {shown(opportunity.gross)}; {shown(settled.saving)} are left after larger"
             " recommendations on the same tokens."
         )
     return Saving(
-        key=key_of(settled.type, found),
+        key=key_of(settled.type, opportunity),
         type=settled.type,
-        title=named(found.title, most=MAX_TITLE),
+        title=named(opportunity.title, most=MAX_TITLE),
         description=description,
-        formula=named(found.formula, most=MAX_TEXT),
+        formula=named(opportunity.formula, most=MAX_TEXT),
         effort=type.EFFORT,
         confidence=type.CONFIDENCE,
         assumptions=list(type.ASSUMPTIONS),
         spent=money.text(settled.spent),
-        gross_savings=money.text(found.gross),
+        gross_savings=money.text(opportunity.gross),
         monthly_savings=money.text(settled.saving),
         price_book=price_book,
-        current=found.current,
-        recommended=found.recommended,
-        dimensions={name: values for name in dimensions if (values := _values(facts, found, name))},
-        measured_by=dict(found.measured_by),
+        current=opportunity.current,
+        recommended=opportunity.recommended,
+        dimensions={name: values for name in dimensions if (values := _values(facts, opportunity, name))},
+        measured_by=dict(opportunity.measured_by),
         first_day=_day(min(days)),
         last_day=_day(max(days)),
-        concerns=found.work.values if found.work else {},
+        concerns=opportunity.work.values if opportunity.work else {},
     )
 
 

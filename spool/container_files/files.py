@@ -140,8 +140,8 @@ class ContainerFiles:
         async with self._kept.lock:
             file = upload.file
             if file.kind == REMOTE_WRITE:
-                found = await self.rows.named(REMOTE_WRITE, file.identity, [upload.sha256])
-                before = found.get(upload.sha256)
+                earlier = await self.rows.named(REMOTE_WRITE, file.identity, [upload.sha256])
+                before = earlier.get(upload.sha256)
                 is_known = before is not None
                 file = replace(file, reference=upload.sha256)
                 if not is_known:
@@ -219,10 +219,10 @@ class ContainerFiles:
         names = list(dict.fromkeys(references))
         now = self._clock.now()
         async with self._kept.lock:
-            found = await self.rows.named(FILE, identity, names)
+            files = await self.rows.named(FILE, identity, names)
             changed: list[tuple[ContainerFile | None, ContainerFile]] = []
             for name in names:
-                file = found.get(name)
+                file = files.get(name)
                 if file is None:
                     new = self._new(FILE, identity, name, by)
                     facts: dict[str, Any] = {"untold": True, "problem": UNKNOWN_HERE, "done_at": now}

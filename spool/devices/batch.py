@@ -92,14 +92,14 @@ class DeviceBatch:
         ids = []
         for id, updates in list(self.updates.items()):
             may_stay = [not update.is_refused(id, refused) for update in updates]
-            kept = list(compress(updates, may_stay))
-            if len(kept) < len(updates):
+            staying = list(compress(updates, may_stay))
+            if len(staying) < len(updates):
                 ids.append(id)
                 self.gone.discard(id)
-                self.updates[id] = kept
+                self.updates[id] = staying
                 if id in self.deleted:
                     self.deleted[id] = sum(may_stay[: self.deleted[id]])
-            if not kept:
+            if not staying:
                 del self.updates[id]
         names = [name for name, expects in self.names.items() if refused.ended & expects]
         for name in names:

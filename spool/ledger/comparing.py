@@ -160,32 +160,32 @@ async def compare(
         if state["missed"] > state["settled"]
         else (1, 1)
     )
-    kept = await _kept(log, first, end, _Kept(span=span, hourly=state["hourly"]), at_ease=at_ease)
+    logged = await _kept(log, first, end, _Kept(span=span, hourly=state["hourly"]), at_ease=at_ease)
     removed_below = await oldest()  # retention goes on
     places = [
         place
-        for place in sorted(kept.calls.keys() | counted.keys())
-        if _is_kept(place, firsts, kept.lowest, removed_below)
+        for place in sorted(logged.calls.keys() | counted.keys())
+        if _is_kept(place, firsts, logged.lowest, removed_below)
     ]
     compared = set(places)
-    beyond = sum(records for place, records in kept.in_span.items() if place not in compared)
+    beyond = sum(records for place, records in logged.in_span.items() if place not in compared)
     return LedgerComparison(
         differences=[
-            PeriodDifference(place=place, kept=kept.calls[place], counted=counted.get(place, 0))
+            PeriodDifference(place=place, kept=logged.calls[place], counted=counted.get(place, 0))
             for place in places
-            if kept.calls[place] != counted.get(place, 0)
+            if logged.calls[place] != counted.get(place, 0)
         ],
         missed=state["missed"],
-        gone=state["settled"] + max(0, span[1] - span[0] - kept.kept_in_span) + beyond,
-        damaged=kept.damaged,
+        gone=state["settled"] + max(0, span[1] - span[0] - logged.kept_in_span) + beyond,
+        damaged=logged.damaged,
         end=end,
         hourly=state["hourly"],
-        calls={place: kept.calls[place] for place in places},
+        calls={place: logged.calls[place] for place in places},
         numbers={
-            place: (kept.lowest[place], kept.highest[place]) for place in places if place in kept.lowest
+            place: (logged.lowest[place], logged.highest[place]) for place in places if place in logged.lowest
         },
-        suspects=sorted(place for place in kept.in_span if place in compared),
-        unsure=kept.unsure(places),
+        suspects=sorted(place for place in logged.in_span if place in compared),
+        unsure=logged.unsure(places),
     )
 
 

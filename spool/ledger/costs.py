@@ -147,7 +147,7 @@ class _Total:
         self._unpriced += calls if cost_source == "none" else 0
 
     def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
-        given, made, read, written, thought, written_1h = self._tokens
+        input_tokens, made, read, written, thought, written_1h = self._tokens
         return CostRow(
             start=start,
             group=group,
@@ -159,7 +159,7 @@ class _Total:
             errors=self._errors,
             cached=self._cached,
             unpriced=self._unpriced,
-            input_tokens=given,
+            input_tokens=input_tokens,
             output_tokens=made,
             cache_read_tokens=read,
             cache_write_tokens=written,

@@ -233,14 +233,14 @@ class Ledger:
             return number < rebuilding and counting.period(hour, state["hourly"]) in frozen
 
         sums = HourlySums(self.tags, skip=is_counted if frozen else None)
-        found, following = 0, first
+        count, following = 0, first
         gaps: list[tuple[int, int]] = []
         oldest: Entry | None = None
         for number in range(first, last + 1, STEP):
             entries = await log.read(AI_TELEMETRY, number, min(number + STEP - 1, last), whole=True)
             for entry in entries:
                 oldest = oldest or entry
-                found += len(entry.records)
+                count += len(entry.records)
                 gaps += [(following, entry.first)] if entry.first > following else []
                 following = entry.last + 1
                 for part in entry.parts(AT_ONCE):
@@ -250,7 +250,7 @@ class Ledger:
         missed = Missed()
         if gaps:
             whole = counting.whole_since(await self._oldest_arrival(log, oldest))
-            missed = Missed(last - first + 1 - found, gaps[0][0], gaps[-1][1], whole)
+            missed = Missed(last - first + 1 - count, gaps[0][0], gaps[-1][1], whole)
         if gaps and not rebuilding:
             _log.error(
                 "%d numbers have no record that could be counted: they were removed or lost before",

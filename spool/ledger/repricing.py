@@ -93,7 +93,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
 def token_sum(start: int, dimensions: Dimensions, measures: Measures) -> TokenSum:
     """Convert a sum that begins at `start` (epoch seconds) for a pricer."""
     beyond, output_known = sized(dimensions.size)
-    calls, given, made, read, written, thought, written_1h = measures[: len(COUNTS)]
+    calls, input_tokens, made, read, written, thought, written_1h = measures[: len(COUNTS)]
     return TokenSum(
         provider=dimensions.provider or None,
         response_model=dimensions.model or None,
@@ -102,7 +102,7 @@ def token_sum(start: int, dimensions: Dimensions, measures: Measures) -> TokenSu
         time=start * NS,
         beyond=beyond,
         calls=calls,
-        input_tokens=given,
+        input_tokens=input_tokens,
         output_tokens=made if output_known else None,
         cache_read_tokens=read,
         cache_write_tokens=written,

@@ -98,9 +98,9 @@ class DuplicateIndex:
         """
         The place of a known id (see `place`), IN_A_RUN when its place is not at hand, None when it is new.
         """
-        found = self._newest.get(id)
-        if found is not None:
-            return found
+        place = self._newest.get(id)
+        if place is not None:
+            return place
         for hour in hours:
             for run in self._runs.get(hour, ()):
                 at = id & run.mask  # looked at here, because a call would cost as much as the look saves
@@ -110,9 +110,9 @@ class DuplicateIndex:
         if identity.also:
             others += identity.also
         for other in others:
-            found = self.find(Identity(other), self.id_of(other), hours, now)
-            if found is not None:
-                return found
+            place = self.find(Identity(other), self.id_of(other), hours, now)
+            if place is not None:
+                return place
         return None
 
     def knows_request(self, name: bytes, now: float) -> bool:
@@ -247,9 +247,9 @@ class DuplicateIndex:
         """The fold is on disk: forget what it took, know its runs."""
         gone = {run.key for run in fold.removed}
         for hour in {run.hour for run in fold.removed}:
-            kept = [run for run in self._runs[hour] if run.key not in gone]
-            if kept:
-                self._runs[hour] = kept
+            runs = [run for run in self._runs[hour] if run.key not in gone]
+            if runs:
+                self._runs[hour] = runs
             else:
                 del self._runs[hour]
         for run in fold.added:

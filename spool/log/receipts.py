@@ -83,10 +83,10 @@ async def receipt_view(
     NotThere for a receipt of another installation or one that is no longer kept.
     """
     commit, index = sealer.open(receipt_id)
-    found = await find(commit)
-    if found is None:
+    terms_of_commit = await find(commit)
+    if terms_of_commit is None:
         raise NotThere(NO_LONGER_KEPT)
-    committed_at, submissions = found
+    committed_at, submissions = terms_of_commit
     if submissions is None or index >= len(submissions):
         raise EntryUnreadable("the row of this receipt's commit is damaged")
     terms = submissions[index]

@@ -351,9 +351,9 @@ class MemoryLog:
         limit = retention.lowest_needed(topic, self.closed_below(topic), self.readers)
         if needed is not None:
             limit = min(limit, needed)
-        kept = self._kept.get(topic, [])
+        entries = self._kept.get(topic, [])
         gone = retention.removable(
-            [Candidate(one.first, len(one.records), one.committed_at, one.bytes) for one in kept],
+            [Candidate(one.first, len(one.records), one.committed_at, one.bytes) for one in entries],
             limit=limit,
             before=now - self._settings.retention,
             excess=self._excess,
@@ -362,7 +362,7 @@ class MemoryLog:
             return 0
         last = gone[-1].last
         self.routes.skip_below(topic, last + 1)
-        del kept[: len(gone)]
+        del entries[: len(gone)]
         self._bytes -= sum(entry.bytes for entry in gone)
         for place in [place for place in self._amendments if place[0] == topic and place[1] <= last]:
             del self._amendments[place]

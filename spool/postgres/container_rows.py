@@ -55,8 +55,8 @@ class PostgresContainerRows(SqlContainerRows):
             if is_answered:
                 self._database.check_standby(on)
             if before:
-                found = map(FILE.read, connection.all(_LOCKED, ids=sorted(before)))
-                if {file.id: file for file in found} != before:
+                stored = map(FILE.read, connection.all(_LOCKED, ids=sorted(before)))
+                if {file.id: file for file in stored} != before:
                     raise ContainerFileMoved
             hold_keys(on, sql, expects)
             check_bearers(on, sql, expects, now=self._database.now())

@@ -188,13 +188,13 @@ class PostgresDevices:
         rows, at = await self._database.read(read)
         if ids is None:
             self._looked_at = at
-        found: dict[str, Device | None] = {
+        devices: dict[str, Device | None] = {
             row[1]: self._remember(row) for row in rows if row[0] != self._versions.get(row[1])
         }
         for id in set(wanted or ()) - {row[1] for row in rows}:
             self._forget(id)
-            found[id] = None
-        return found
+            devices[id] = None
+        return devices
 
     def _over(self, connection: Connection, new: Sequence[str], conditions: WriteConditions) -> Sequence[str]:
         """

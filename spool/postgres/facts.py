@@ -43,19 +43,19 @@ async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> I
     }
 
     def add(connection: Connection) -> dict[str, bytes]:
-        found = _found(database, connection)
-        if len(found) < len(own):
+        facts = _found(database, connection)
+        if len(facts) < len(own):
             connection.cursor().executemany(database.sql(ADD), sorted(own.items()))
-            found = _found(database, connection)
-        return found
+            facts = _found(database, connection)
+        return facts
 
-    found = await database.transaction(add)
-    if found["secret"] != check:
+    facts = await database.transaction(add)
+    if facts["secret"] != check:
         raise SpoolError(
             "storage.secret_file is not the secret of this installation: copy the file that the other nodes "
             "have"
         )
-    shared = json.loads(found["settings"])
+    shared = json.loads(facts["settings"])
     for name, value in shared.items():
         if value != getattr(settings, name):
             _log.warning(
@@ -63,7 +63,7 @@ async def agree(database: Database, secret: bytes, settings: SpoolSettings) -> I
                 "set",
                 name, getattr(settings, name), value, extra={"action": "setting_differs", "setting": name},
             )  # fmt: skip
-    return InstallationFacts(incarnation=found["incarnation"].decode(), settings=replace(settings, **shared))
+    return InstallationFacts(incarnation=facts["incarnation"].decode(), settings=replace(settings, **shared))
 
 
 async def read_settings(database: Database) -> dict[str, float]:

@@ -215,11 +215,11 @@ class PostgresLeases:
                     self._tasks.lose(name)
                 wants, joins = sorted(self._tasks.wanted), not self._has_joined
                 look = partial(self._look, session=session, joins=joins, wants=wants)
-                found = await self._database.control.run(look)
-                if found.is_live and session == self.session and self._clock.monotonic() < began + TRUST_S:
+                state = await self._database.control.run(look)
+                if state.is_live and session == self.session and self._clock.monotonic() < began + TRUST_S:
                     self._has_joined = True
                     self._trusted_until = began + TRUST_S
-                    self._apply(found)
+                    self._apply(state)
                     return
                 self._begin_anew()
             raise SpoolUnavailable("the database answers too late for a session")

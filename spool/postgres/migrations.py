@@ -212,17 +212,17 @@ def _wait_for_others(connection: Connection) -> None:
 def _migrate(database: Database, versions: Sequence[Migration], connection: Connection) -> None:
     _wait_for_others(connection)
     connection.execute(database.sql("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
-    found, oldest_node = _versions(database, connection)
+    current, oldest_node = _versions(database, connection)
     target = len(versions)
-    check_version(found, oldest_node, target)
-    if found >= target:
+    check_version(current, oldest_node, target)
+    if current >= target:
         return
     oldest_node = max([1, *(number for number, one in enumerate(versions, start=1) if one.narrows)])
-    if found:
+    if current:
         _check_nodes(database, connection, max(oldest_node, target - 1), target)
     # Whoever wants a table waits behind a migration that waits for it.
     connection.execute("SET LOCAL lock_timeout = '2s'")
-    for migration in versions[found:]:
+    for migration in versions[current:]:
         connection.execute(database.sql(migration.statements()))
     for name, value in (("version", target), ("oldest_node", oldest_node)):
         connection.execute(database.sql(KEEP), {"name": name, "value": str(value).encode()})

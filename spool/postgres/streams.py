@@ -71,9 +71,9 @@ class PostgresStreamRows(SqlStreamRows):
 
         def note() -> None:
             self._streams = {**dict.fromkeys(names), **{row[0]: STREAM.read(row) for row in rows}}
-            found = {(row[0], row[1]): TOTAL.read(row) for row in totals or ()}
+            stored = {(row[0], row[1]): TOTAL.read(row) for row in totals or ()}
             for place in sums:
-                self._totals.note(place, found.get(place))
+                self._totals.note(place, stored.get(place))
 
         return note
 
@@ -185,11 +185,11 @@ def settled_totals(
     """
     settled = min(now - settings.retention, now if oldest_at is None else oldest_at)
     rows = PostgresConnection(connection, database.sql)
-    found = sizes(rows)
-    wanted = to_free(found, settings.max_stream_bytes)
+    streams = sizes(rows)
+    wanted = to_free(streams, settings.max_stream_bytes)
     old = int((now - settings.stream_retention) * NS)
     gone: list[Total] = []
-    for stream in found:
+    for stream in streams:
         excess = wanted.get(stream.name, 0)
         before = NEVER if excess else old
         for total in tables.settled_totals(rows, stream.name, settled=settled, before=before):

@@ -105,26 +105,26 @@ async def open_spool(
             return await ContainerFiles.open(rows, DiskContents(directory), container, clock)
 
         try:
-            kept = await _SpoolFile.read(directory, clock, new_log, open_container_files)
+            file = await _SpoolFile.read(directory, clock, new_log, open_container_files)
         except SpoolDamaged:  # it is marked now, and opening again salvages
-            kept = await _SpoolFile.read(directory, clock, new_log, open_container_files)
+            file = await _SpoolFile.read(directory, clock, new_log, open_container_files)
     except BaseException:
         lock.release()
         raise
     return SqliteSpool(
         directory=directory,
         lock=lock,
-        database=kept.database,
-        log=kept.log,
-        deliveries=SqliteDeliveries(kept.database, log=kept.log, clock=clock),
-        partial_reports=SqlitePartialReports(kept.database),
-        container_files=kept.container_files,
-        devices=kept.devices,
-        clusters=kept.clusters,
-        streams=kept.streams,
-        book=kept.book,
+        database=file.database,
+        log=file.log,
+        deliveries=SqliteDeliveries(file.database, log=file.log, clock=clock),
+        partial_reports=SqlitePartialReports(file.database),
+        container_files=file.container_files,
+        devices=file.devices,
+        clusters=file.clusters,
+        streams=file.streams,
+        book=file.book,
         secret=secret,
-        incarnation=kept.incarnation,
+        incarnation=file.incarnation,
     )
 
 

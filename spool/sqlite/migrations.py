@@ -54,17 +54,17 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     The number stands in two places of the header, so that a flipped bit there is damage and not another
     version.
     """
-    found = version(connection)
+    current = version(connection)
     (mark,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if mark not in (0, MARK + found) or (tables and not found):
+    if mark not in (0, MARK + current) or (tables and not current):
         raise damage("the header of the file names a version that it does not have")
-    if found > len(versions):
+    if current > len(versions):
         raise SpoolFromTheFuture(
-            f"the data was written by a newer Tollhouse (version {found}, this one knows {len(versions)}): "
+            f"the data was written by a newer Tollhouse (version {current}, this one knows {len(versions)}): "
             "upgrade, or restore a backup from before the upgrade"
         )
-    for number, statements in _steps(found, versions):
+    for number, statements in _steps(current, versions):
         # executescript would commit an open transaction first, so the transaction is part of the script.
         try:
             numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {MARK + number};"
@@ -77,8 +77,8 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
         except BaseException:
             _roll_back(connection)
             raise
-    if not mark and found == len(versions):  # brought here before the number stood in two places
-        connection.execute(f"PRAGMA application_id = {MARK + found}")
+    if not mark and current == len(versions):  # brought here before the number stood in two places
+        connection.execute(f"PRAGMA application_id = {MARK + current}")
 
 
 def _steps(found: int, versions: Sequence[str]) -> list[tuple[int, str]]:

@@ -24,12 +24,12 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings, *, refreshes: b
     if settings.allowed_groups and not set(groups) & set(settings.allowed_groups):
         raise SignInProblem("group")
     session = claims.get("sid")
-    given = _mapped(groups, settings)
+    roles = _mapped(groups, settings)
     return Person(
         email=_name(claims, settings),
-        role=max(given, key=ROLES.index, default=settings.default_role),
+        role=max(roles, key=ROLES.index, default=settings.default_role),
         decides_role=bool(settings.roles),
-        is_mapped=bool(given),
+        is_mapped=bool(roles),
         issuer=settings.issuer,
         subject=claims["sub"],
         session=session if isinstance(session, str) else "",

@@ -36,18 +36,18 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
     if config is None:
         need_data(settings, config)
-    found: list[Diagnosis] = list(machine(settings))  # first: opening the data directory makes it private
+    diagnoses: list[Diagnosis] = list(machine(settings))  # first: opening the data directory makes it private
     state, trouble = read_state(settings)
-    found += [*shared_storage(settings), *installation(settings, state, trouble), *receivers(settings)]
-    problems = sum(one.status == PROBLEM for one in found)
+    diagnoses += [*shared_storage(settings), *installation(settings, state, trouble), *receivers(settings)]
+    problems = sum(one.status == PROBLEM for one in diagnoses)
     if as_json:
-        show_json({"doctor": {"problems": problems, "found": [asdict(one) for one in found]}})
+        show_json({"doctor": {"problems": problems, "found": [asdict(one) for one in diagnoses]}})
     else:
-        for one in found:
+        for one in diagnoses:
             click.echo(f"{MARKS[one.status]:8} {one.about:24} {printable(one.words)}")
     if bundle is not None:
         try:
-            write_bundle(bundle, settings, found, state)
+            write_bundle(bundle, settings, diagnoses, state)
         except OSError as error:
             fail(f"{bundle}: {error.strerror}")
         click.echo(f"wrote {bundle}", err=as_json)

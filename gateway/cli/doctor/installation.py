@@ -87,14 +87,15 @@ def shared_storage(config: Config) -> Iterator[Diagnosis]:
         )
 
     try:
-        found, lost = asyncio.run(ask())
+        status, lost = asyncio.run(ask())
     except SpoolError as error:
         yield Diagnosis(about="database", status=PROBLEM, words=str(error))
         return
     words = (
-        found["problem"] or f"{found['server']}, {found['durability']}, answered in {found['answer_ms']} ms"
+        status["problem"]
+        or f"{status['server']}, {status['durability']}, answered in {status['answer_ms']} ms"
     )
-    yield Diagnosis(about="database", status=PROBLEM if found["problem"] else OK, words=words)
+    yield Diagnosis(about="database", status=PROBLEM if status["problem"] else OK, words=words)
     for loss in lost:
         yield Diagnosis(about="acknowledged", status=PROBLEM, words=loss)
     if config.storage.durability == LOCAL:

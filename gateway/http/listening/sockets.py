@@ -38,13 +38,13 @@ class ListeningSockets:
         if not count or pid != str(os.getpid()):
             return cls({})
         descriptors = range(_FIRST, _FIRST + int(count))
-        given = names.split(":") if names else []
-        if len(descriptors) == 1 and given != [OPERATOR]:
-            given = [HTTP]
+        socket_names = names.split(":") if names else []
+        if len(descriptors) == 1 and socket_names != [OPERATOR]:
+            socket_names = [HTTP]
         if (
-            len(given) != len(descriptors)
-            or len(set(given)) != len(given)
-            or not set(given) <= set(_SETTINGS)
+            len(socket_names) != len(descriptors)
+            or len(set(socket_names)) != len(socket_names)
+            or not set(socket_names) <= set(_SETTINGS)
         ):
             shown = names or "(none)"
             wanted = (
@@ -52,7 +52,9 @@ class ListeningSockets:
                 + "; gRPC opens its own socket"
             )
             raise ConfigError([f"LISTEN_FDNAMES is {shown}: name the sockets by {wanted}"])
-        return cls({name: _checked(name, number) for name, number in zip(given, descriptors, strict=True)})
+        return cls(
+            {name: _checked(name, number) for name, number in zip(socket_names, descriptors, strict=True)}
+        )
 
     def find(self, name: str) -> socket.socket | None:
         """A descriptor of its own for the socket; None if there is none of that name."""

@@ -21,13 +21,13 @@ def find(facts: Facts) -> Sequence[Finding]:
     for spend in facts.week:
         if spend.cost and not spend.team and not spend.user:
             sources[spend.source].append(spend)
-    found = []
+    findings = []
     for source, spends in sources.items():
         cost = sum((spend.cost for spend in spends), Decimal(0))
         if cost < max(LEAST, LEAST_SHARE * total):
             continue
         keys = sorted({named(spend.api_key, "no key") for spend in spends})[:5]
-        found.append(
+        findings.append(
             finding(
                 NAME,
                 (source,),
@@ -42,4 +42,4 @@ def find(facts: Facts) -> Sequence[Finding]:
                 newest=max(spend.start for spend in spends),
             )
         )
-    return ordered(found)
+    return ordered(findings)

@@ -28,16 +28,16 @@ def find(facts: Facts) -> Sequence[Finding]:
     today = int(facts.now // DAY_S)
     first = min((number for number, cost in total.items() if cost), default=today)
     least = max(LEAST, LEAST_SHARE * median(total.values())) if total else LEAST
-    found = []
+    findings = []
     explained: set[int] = set()
     for team, days in teams.items():
         spikes = list(spikes_of(days, first, today, least))
         explained.update(spike.number for spike in spikes)
-        found += [_finding(facts, streak, team) for streak in streaks(spikes)]
+        findings += [_finding(facts, streak, team) for streak in streaks(spikes)]
     spikes = [spike for spike in spikes_of(total, first, today, least) if spike.number not in explained]
-    found += [_finding(facts, streak, EVERYBODY) for streak in streaks(spikes)]
+    findings += [_finding(facts, streak, EVERYBODY) for streak in streaks(spikes)]
     since = (today - TOLD) * DAY_S
-    return ordered(each for each in found if each.newest is not None and each.newest >= since)
+    return ordered(each for each in findings if each.newest is not None and each.newest >= since)
 
 
 def _finding(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:

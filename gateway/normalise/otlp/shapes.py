@@ -57,7 +57,7 @@ def _shape(names: Names) -> AttributeShape:
     return AttributeShape(
         **fields,
         meters=tuple([(meter, name) for name, meter in semconv.METERS.items() if name in present]),
-        named_tags=tuple([(tag, found) for tag, found in named_tags if found]),
+        named_tags=tuple([(tag, present_names) for tag, present_names in named_tags if present_names]),
         metadata=_metadata(names),
         product=next((product for product in PRODUCTS if _bears_mark(product, present, marked)), None),
         weak_marks=_weak_marks(present),

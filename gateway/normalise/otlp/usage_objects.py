@@ -358,7 +358,7 @@ def _is_whole(answer: ProviderAnswer, found: dict[str, Any]) -> bool:
 
 def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
     """Read the answer to a single prompt: the counts of several prompts are not those of one message."""
-    found: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     whole = nested(answer.llm_output, AnswerMetadata)
     ids: list[Any] = []
     tiers: list[Any] = []
@@ -370,11 +370,11 @@ def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
                 metadata = nested(message.response_metadata, AnswerMetadata)
                 ids += [metadata.id, message.id]
                 tiers.append(metadata.service_tier)
-                found = found or first_counts(message.usage_metadata, metadata.usage, metadata.token_usage)
+                counts = counts or first_counts(message.usage_metadata, metadata.usage, metadata.token_usage)
         ids.append(whole.id)
-    found = _tier(*tiers) | (found or first_counts(whole.usage, whole.token_usage))
-    given = next((id for id in ids if _is_given(id)), None)
-    return found if given is None else {**found, "response_id": given}
+    counts = _tier(*tiers) | (counts or first_counts(whole.usage, whole.token_usage))
+    response_id = next((id for id in ids if _is_given(id)), None)
+    return counts if response_id is None else {**counts, "response_id": response_id}
 
 
 def _is_given(id: Any) -> bool:

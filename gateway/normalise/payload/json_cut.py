@@ -108,10 +108,10 @@ class JsonCut:
         if self._is_null(at):
             return {}, at + 4
         self._check(at, b"{", where)
-        found: dict[bytes, Any] = {}
+        values: dict[bytes, Any] = {}
         at = self._after(_BLANK, at + 1)
         if self._sign(at) == b"}":
-            return found, at + 1
+            return values, at + 1
         alone, next_alone, border = 2, 2, b""
         while True:
             if depth and alone == 0:  # nobody reads them: those of a window are passed over together
@@ -126,51 +126,51 @@ class JsonCut:
             begin = self._after(_BLANK, named.end())
             reader = read.get(named[1])
             if reader is not None:
-                found[named[1]], at = yield from reader(begin)
+                values[named[1]], at = yield from reader(begin)
             else:
                 at = yield from self._end(begin, depth)
                 if not depth:
-                    found[named[1]] = self._view[begin:at]
+                    values[named[1]] = self._view[begin:at]
             self._allowance.count(1, at - begin)
             if self._allowance.is_due(at - begin):
                 yield TURN
             end = at
             at, is_last = self._behind(end, b"}")
             if is_last:
-                return found, at
+                return values, at
             border = self.body[end : at + 1]
 
     def each(self, at: int, read: Reader, where: str = "") -> Read[list[Any]]:
         """An array's elements by one reader."""
-        found: list[Any] = []
+        values: list[Any] = []
         if self._is_null(at):
-            return found, at + 4
+            return values, at + 4
         self._check(at, b"[", where)
         at = self._after(_BLANK, at + 1)
         if self._sign(at) == b"]":
-            return found, at + 1
+            return values, at + 1
         while True:
             begin = at
             one, at = yield from read(at)
-            found.append(one)
+            values.append(one)
             self._allowance.count(1, at - begin)
             if self._allowance.is_due(at - begin):
                 yield TURN
             at, is_last = self._behind(at, b"]")
             if is_last:
-                return found, at
+                return values, at
 
     def elements(self, at: int, where: str = "", depth: int = 0) -> Read[Stretches]:
         """
         An array's elements, to be gone through later; null has none. Those that are passed over are not kept.
         """
-        found = Stretches(self._view)
+        stretches = Stretches(self._view)
         if self._is_null(at):
-            return found, at + 4
+            return stretches, at + 4
         self._check(at, b"[", where)
         at = self._after(_BLANK, at + 1)
         if self._sign(at) == b"]":
-            return found, at + 1
+            return stretches, at + 1
         alone, next_alone = 2, 2  # the first two show what stands between elements
         border = b""
         while True:
@@ -184,7 +184,7 @@ class JsonCut:
                 at, count = (yield from self._end(begin, depth)), 1
                 alone -= 1
             if not depth:
-                found.add(begin, at, count)
+                stretches.add(begin, at, count)
             if not depth or count == 1:  # what is passed over a window at a time costs nothing
                 self._allowance.count(count, at - begin)
             if self._allowance.is_due(at - begin, count):
@@ -192,7 +192,7 @@ class JsonCut:
             end = at
             at, is_last = self._behind(end, b"]")
             if is_last:
-                return found, at
+                return stretches, at
             border = self.body[end - 1 : at + _HEAD]
 
     def _behind(self, end: int, bracket: bytes) -> tuple[int, bool]:
@@ -328,8 +328,8 @@ def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
         escape = text.find(
             b"\\", at, stop if quote < 0 else quote
         )  # where there is none, this is ten times as fast
-        found = None if escape < 0 else _TEXT.match(text, escape, stop)
-        end = (stop if quote < 0 else quote) if found is None else found.end()
+        match = None if escape < 0 else _TEXT.match(text, escape, stop)
+        end = (stop if quote < 0 else quote) if match is None else match.end()
         if text[end : end + 1] == b'"':
             return end + 1
         if end == at:

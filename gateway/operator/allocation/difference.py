@@ -42,14 +42,14 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     Elements of a dimension add up to `total`, before and after: of too many the last is OTHER, of those that
     cost least. `border` says since when there is something to look at.
     """
-    services, given = request.services, request.body
+    services, draft = request.services, request.body
     ledger, limits = services.ledger, services.allocation_limits()
-    since, until = _month(given.month, request.shared.clock.now())
-    drafted = parse(given.definition.encode(), ledger.own_dimensions(), limits)
+    since, until = _month(draft.month, request.shared.clock.now())
+    drafted = parse(draft.definition.encode(), ledger.own_dimensions(), limits)
     in_force = services.published.definition
-    others = in_force.of_other_namespaces(given.namespace)
-    joined({**others, given.namespace: drafted}, limits)
-    before = in_force.of_namespace(given.namespace)
+    others = in_force.of_other_namespaces(draft.namespace)
+    joined({**others, draft.namespace: drafted}, limits)
+    before = in_force.of_namespace(draft.namespace)
     sources = sources_of(before, drafted)
     await ledger.catch_up(services.log)
     rows = await ledger.costs(
@@ -66,7 +66,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
         )
     most = max(LEAST_ELEMENTS, section.max_rows // max(1, len(drafted.dimensions)))
     limit = limit_of_question()
-    found = await asyncio.to_thread(
+    result = await asyncio.to_thread(
         difference,
         before,
         drafted,
@@ -78,14 +78,14 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     whole = await ledger.whole_since()
     return {
         "diff": {
-            "from": since.isoformat(), "to": until.isoformat(), "namespace": given.namespace,
+            "from": since.isoformat(), "to": until.isoformat(), "namespace": draft.namespace,
             "version": services.published.version or None,
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "border": shown(await border(ledger, sources_of(drafted))),
-            "truncated": any(each.element_count > len(each.elements) for each in found.dimensions),
+            "truncated": any(each.element_count > len(each.elements) for each in result.dimensions),
         },
-        "dimensions": _dimensions(found),
-        "total": _spend(found.total),
+        "dimensions": _dimensions(result),
+        "total": _spend(result.total),
     }  # fmt: skip
 
 

@@ -146,18 +146,18 @@ async def list_statements(request: OperatorRequest[MoneyServices, None]) -> Resu
 
 
 async def import_statements(request: OperatorRequest[MoneyServices, StatementFiles]) -> Result:
-    given, settings = request.body, request.services.reconciliation()
-    if not 0 < len(given.files) <= MAX_FILES:
+    body, settings = request.body, request.services.reconciliation()
+    if not 0 < len(body.files) <= MAX_FILES:
         raise Invalid(f"give 1 to {MAX_FILES} files")
-    paths = [local_path(request, "files", each, elsewhere=ELSEWHERE) for each in given.files]
+    paths = [local_path(request, "files", each, elsewhere=ELSEWHERE) for each in body.files]
     now = request.shared.clock.now()
 
     def read() -> list[ReadReport]:
         files = [_open(path, settings.max_file_bytes, now) for path in paths]
         return read_reports(
             files,
-            source=given.source,
-            account=given.account,
+            source=body.source,
+            account=body.account,
             most=settings.max_rows,
             settle_s=settings.settle,
         )
@@ -167,9 +167,9 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     for report in reports:
         outcome = None
         if report.statement is not None:
-            outcome = await table.put(report.statement, actor=request.actor, dry_run=given.dry_run)
+            outcome = await table.put(report.statement, actor=request.actor, dry_run=body.dry_run)
         shown.append(_report(report, outcome))
-    return {"imports": shown, "dry_run": given.dry_run}
+    return {"imports": shown, "dry_run": body.dry_run}
 
 
 async def delete_statement(request: OperatorRequest[MoneyServices, None]) -> Result:

@@ -77,8 +77,8 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     question = await _question(request, known)
     query, previous = question.query, question.previous
     if question.top is not None:
-        kept = await _largest(ledger, question, question.top)
-        query, previous = replace(query, kept=kept), previous and replace(previous, kept=kept)
+        groups = await _largest(ledger, question, question.top)
+        query, previous = replace(query, kept=groups), previous and replace(previous, kept=groups)
         question = replace(question, query=query, previous=previous)
     now = await ledger.costs(query)
     before = [] if previous is None else await ledger.costs(previous)
@@ -141,35 +141,35 @@ def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
 
 
 async def _question(request: OperatorRequest[MoneyServices, Any], known: Sequence[str]) -> _Question:
-    given = request.http.query
-    show = _words(given.getall("show", []))
+    parameters = request.http.query
+    show = _words(parameters.getall("show", []))
     for name in show:
         check_one_of("show", name, MEASURES)
-    top_by = given.get("top_by", "cost")
+    top_by = parameters.get("top_by", "cost")
     check_one_of("top_by", top_by, SUMS)
-    check_one_of("format", given.get("format", "json"), FORMATS)
-    check_one_of("compare", given.get("compare", PREVIOUS), (PREVIOUS,))
-    if given.get("format") == "csv" and not set(PAGING).isdisjoint(given):
+    check_one_of("format", parameters.get("format", "json"), FORMATS)
+    check_one_of("compare", parameters.get("compare", PREVIOUS), (PREVIOUS,))
+    if parameters.get("format") == "csv" and not set(PAGING).isdisjoint(parameters):
         raise Invalid("CSV has every row: leave limit and cursor out")
     measures = (*show, top_by, *_needed(show)) if show else ()
     query = replace(await query_of(request, known), measures=measures)
     return _Question(
         query=query,
         show=show or MEASURES,
-        previous=preceding(query) if "compare" in given else None,
-        top=top_of(given["top"]) if "top" in given else None,
+        previous=preceding(query) if "compare" in parameters else None,
+        top=top_of(parameters["top"]) if "top" in parameters else None,
         top_by=top_by,
-        as_csv=given.get("format") == "csv",
+        as_csv=parameters.get("format") == "csv",
     )
 
 
 async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence[str]) -> CostQuery:
     """Read the question for costs from the parameters. Invalid, or a Refusal, for a wrong one."""
-    given = request.http.query
-    by = _words(given.getall("by", []))
+    parameters = request.http.query
+    by = _words(parameters.getall("by", []))
     include: dict[str, tuple[str, ...]] = {}
     exclude: dict[str, tuple[str, ...]] = {}
-    for text in given.getall("where", []):
+    for text in parameters.getall("where", []):
         name, equals, value = text.partition("=")
         if not equals:
             raise Invalid(f"where={text} is no filter: write NAME=VALUE or NAME!=VALUE, such as team=search")
@@ -179,9 +179,9 @@ async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence
     for name in (*by, *include, *exclude):
         if name not in known:
             raise Invalid(f"{name!r} is no dimension; costs are known by {', '.join(known)}")
-    per = given.get("per", TOTAL)
+    per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
-    since, until, zone = times(given, request.shared.clock.now())
+    since, until, zone = times(parameters, request.shared.clock.now())
     query = CostQuery(
         since=since,
         until=until,
@@ -192,9 +192,9 @@ async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence
         zone=zone,
     )
     costs.check_span(query)
-    if "view" not in given:
+    if "view" not in parameters:
         return query
-    view = usable_view_of(request, await visible_to(request), given["view"])
+    view = usable_view_of(request, await visible_to(request), parameters["view"])
     return within(query, include=view.include, exclude=view.exclude)
 
 
@@ -273,11 +273,11 @@ def _answer(
     total = combined(now, start=epoch, group=())
     was = None if question.previous is None else combined(before, start=epoch, group=())
     places = _placed_rows(question, now, before)
-    count, kept = len(places), None
+    count, groups = len(places), None
     if most is not None:
-        kept = fitting(now, places, most, by=question.top_by)
-    if kept is not None:
-        folded = replace(question.query, kept=kept)
+        groups = fitting(now, places, most, by=question.top_by)
+    if groups is not None:
+        folded = replace(question.query, kept=groups)
         now, before = (
             [replace(row, group=folded.shown(row.group)) for row in rows] for rows in (now, before)
         )
@@ -286,7 +286,7 @@ def _answer(
         places=ordered(places, key=_order),
         show=lambda place: _row(question, place, *places[place]),
         row_count=count,
-        is_truncated=kept is not None,
+        is_truncated=groups is not None,
         total=_beside(question, total, was),
         latency=_latency(total.latency),
     )

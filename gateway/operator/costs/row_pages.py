@@ -39,8 +39,8 @@ async def enveloped(
 
     A cursor is the question's own: another question is refused with 400.
     """
-    given = request.http.query
-    question = sorted((name, value) for name, value in given.items() if name not in PAGING)
+    parameters = request.http.query
+    question = sorted((name, value) for name, value in parameters.items() if name not in PAGING)
     root = f"{ROWS} {blake2b(orjson.dumps(question), digest_size=8).hexdigest()}"
     listed: List[Row] = List(
         root=root,
@@ -51,7 +51,7 @@ async def enveloped(
         default_limit=most,
         max_limit=most,
     )
-    asked = [(name, value) for name, value in given.items() if name in PAGING]
+    asked = [(name, value) for name, value in parameters.items() if name in PAGING]
     page = await envelope(listed, MemoryRows(rows), asked, secret=request.shared.cursor_secret)
     rows = [row[_PLACE] for row in page.pop(root)]
     shown = await asyncio.to_thread(lambda: [show(row) for row in rows])

@@ -34,23 +34,23 @@ class BundleImport(RequestBody):
 
 
 async def export_bundle(request: OperatorRequest[SpoolServices, BundleExport]) -> Result:
-    services, given = request.services, request.body
-    file = local_path(request, "file", given.file, elsewhere=ELSEWHERE)
+    services, body = request.services, request.body
+    file = local_path(request, "file", body.file, elsewhere=ELSEWHERE)
     states = {state.name: state for state in await services.deliveries.routes()}
-    if unknown := [name for name in given.routes if name not in states]:
+    if unknown := [name for name in body.routes if name not in states]:
         raise NotThere(f"there is no route named {unknown[0]!r}")
     queued = [name for name, state in states.items() if state.queued and state.topic != UNIT_COST]
-    routes = list(given.routes) or queued
+    routes = list(body.routes) or queued
     async with request.audited("bundle.export", str(file), {"routes": routes}):
         done = await bundles.export_bundle(
             services.log,
             services.deliveries,
             routes,
             file,
-            given.key,
+            body.key,
             version=request.shared.version,
             made_at=moment(request.shared.clock.now()),
-            ambiguous=given.ambiguous,
+            ambiguous=body.ambiguous,
         )
     states = {state.name: state for state in await services.deliveries.routes()}
     left = {name: states[name].queued for name in routes if states[name].queued}

@@ -86,23 +86,23 @@ class RecordRows:
         end = start + OWN_DATES_S
         until = end if self._request.shared.clock.now() > end else None
         is_own, count = newest.own_to(self._request), 0
-        found: list[KeptRecord] = []
+        passing: list[KeptRecord] = []
         below = self._log.closed_below(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
         number = await first_after(self._log, AI_TELEMETRY, start, below)
         below = await first_after(self._log, AI_TELEMETRY, end, below)
         while number < below and count < records.LOOKED_THROUGH:
             following = min(number + STEP, below)
             entries = await self._log.read(AI_TELEMETRY, number, following - 1)
-            for kept in records.kept_records(self._log, entries):
-                if count < records.LOOKED_THROUGH and is_own(kept.record):
+            for stored in records.kept_records(self._log, entries):
+                if count < records.LOOKED_THROUGH and is_own(stored.record):
                     count += 1
                     if count == records.LOOKED_THROUGH:
-                        until = kept.committed_at
-                    found += filter(is_wanted, [replace(kept, is_number_shown=False)])
+                        until = stored.committed_at
+                    passing += filter(is_wanted, [replace(stored, is_number_shown=False)])
             number = following
             await pause()
         self.beside = records.how_far(records=count, most=records.LOOKED_THROUGH, since=start, until=until)
-        return found
+        return passing
 
     async def look_from(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool]
@@ -110,7 +110,7 @@ class RecordRows:
         """
         Search the records that were committed since a moment: a call may be reported long after its day.
         """
-        found: list[KeptRecord] = []
+        passing: list[KeptRecord] = []
         read = seen = 0
         most = self._request.services.max_listed_records()
         since: float | None = None
@@ -122,16 +122,16 @@ class RecordRows:
                 following = min(number + STEP, below)
                 for entry in await self._log.read(topic, number, following - 1, with_open=True):
                     read += len(entry.records)
-                    kept = list(records.kept_records(self._log, [entry]))
-                    seen += len(kept)
-                    if kept:
+                    read_records = list(records.kept_records(self._log, [entry]))
+                    seen += len(read_records)
+                    if read_records:
                         since = entry.committed_at if since is None else min(since, entry.committed_at)
-                    found += filter(is_wanted, kept)
-                    is_enough = read >= most or len(found) >= records.LOOKED_THROUGH
+                    passing += filter(is_wanted, read_records)
+                    is_enough = read >= most or len(passing) >= records.LOOKED_THROUGH
                     if is_enough and (entry.last + 1 < below or topic != topics[-1]):
                         until = entry.committed_at
                         break
                 number = following
                 await pause()
         self.beside = records.how_far(records=seen, most=most, since=since, until=until)
-        return found
+        return passing

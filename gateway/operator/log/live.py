@@ -178,17 +178,19 @@ def _tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> N
     reached = {topic: log.next_number(topic) for topic in TOPICS}
 
     async def news() -> Iterable[bytes]:
-        found: list[bytes] = []
+        events: list[bytes] = []
         for topic, first in reached.items():
             below = log.next_number(topic)
             begin = max(first, below - MOST_AT_ONCE)
             if begin > first:
-                found.append(event("skipped", {"topic": topic, "records": begin - first}))
+                events.append(event("skipped", {"topic": topic, "records": begin - first}))
             if below > begin:
                 entries = await log.read(topic, begin, below - 1, with_open=True)
-                found += [event("record", shown(kept)) for kept in kept_records(log, entries) if passes(kept)]
+                events += [
+                    event("record", shown(record)) for record in kept_records(log, entries) if passes(record)
+                ]
             reached[topic] = below
-        return found
+        return events
 
     return news
 
@@ -208,11 +210,11 @@ def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) 
             ]
             await asyncio.sleep(0)
         reached = max(reached, below)
-        found = (
+        skipped = (
             [event("skipped", {"topic": AI_TELEMETRY, "records": None})] if len(own) > MOST_AT_ONCE else []
         )
-        kept = map(own_record, own[-MOST_AT_ONCE:])
-        return found + [event("record", shown(each)) for each in kept if passes(each)]
+        records = map(own_record, own[-MOST_AT_ONCE:])
+        return skipped + [event("record", shown(each)) for each in records if passes(each)]
 
     return news
 

@@ -89,8 +89,10 @@ async def records_in_views(
     derived = {each.name: each for each in request.whole_ledger.derived()}
 
     def value(kept: KeptRecord, name: str) -> str:
-        found = derived.get(name)
-        return kept.counted(name) if found is None else found.value(tuple(map(kept.counted, found.sources)))
+        dimension = derived.get(name)
+        if dimension is None:
+            return kept.counted(name)
+        return dimension.value(tuple(map(kept.counted, dimension.sources)))
 
     holds: Filter[KeptRecord] = Filter(holds=lambda kept, word: view(word).holds(partial(value, kept)))
 

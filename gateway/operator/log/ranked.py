@@ -46,9 +46,9 @@ class RankedRows:
 
     async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
         best = _Best(listed, wanted)
-        given = {name: values[0] for name, values in wanted.filters.items() if name in ONE_SPAN}
+        span_filters = {name: values[0] for name, values in wanted.filters.items() if name in ONE_SPAN}
         now = self._request.shared.clock.now()
-        since, until, _ = times(given, now, default="last_30d")
+        since, until, _ = times(span_filters, now, default="last_30d")
         start, end = since.timestamp(), until.timestamp()
 
         def take(kept: KeptRecord) -> None:
@@ -79,8 +79,8 @@ class RankedRows:
                 begin = max(first, below - min(STEP, left))
                 for entry in reversed(await self._log.read(topic, begin, below - 1, with_open=True)):
                     since = entry.committed_at if since is None else min(since, entry.committed_at)
-                    for kept in records.kept_records(self._log, [entry]):
-                        take(kept)
+                    for stored in records.kept_records(self._log, [entry]):
+                        take(stored)
                 left -= below - begin
                 below = begin
                 await pause()
@@ -98,11 +98,11 @@ class RankedRows:
         while below > first and count < records.LOOKED_THROUGH:
             begin = max(first, below - STEP)
             entries = await self._log.read(AI_TELEMETRY, begin, below - 1)
-            for kept in reversed(list(records.kept_records(self._log, entries))):
-                if count < records.LOOKED_THROUGH and is_own(kept.record):
+            for stored in reversed(list(records.kept_records(self._log, entries))):
+                if count < records.LOOKED_THROUGH and is_own(stored.record):
                     count += 1
-                    since = kept.committed_at if count == records.LOOKED_THROUGH else since
-                    take(replace(kept, is_number_shown=False))
+                    since = stored.committed_at if count == records.LOOKED_THROUGH else since
+                    take(replace(stored, is_number_shown=False))
             below = begin
             await pause()
         self.beside = records.how_far(

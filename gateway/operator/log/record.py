@@ -52,11 +52,11 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     if "since" in request.http.query:
         since = parse_moment("since", request.http.query["since"]).timestamp()
     id = bytes.fromhex(word)
-    found = await _known(services.spool.log, id) or await _found(services.spool.log, id, since, inf)
-    found = None if found is None else next(seen(request, [found]), None)
-    if request.is_limited and found is not None and found.committed_at < since:
-        found = None  # whether the duplicate window still knows it depends on how much others send
-    if found is None:
+    stored = await _known(services.spool.log, id) or await _found(services.spool.log, id, since, inf)
+    stored = None if stored is None else next(seen(request, [stored]), None)
+    if request.is_limited and stored is not None and stored.committed_at < since:
+        stored = None  # whether the duplicate window still knows it depends on how much others send
+    if stored is None:
         raise NotThere(
             f"no record with this id was committed since {moment(since)}, and the duplicate window does not "
             "know it: it"
@@ -67,25 +67,25 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     shown = {
-        "record": shown_record(found.record),
-        **shown_place(found),
-        "why": reasons(found.record, book),
-        "price_lines": price_lines(found.record, book),
+        "record": shown_record(stored.record),
+        **shown_place(stored),
+        "why": reasons(stored.record, book),
+        "price_lines": price_lines(stored.record, book),
     }
     if request.is_limited:  # what is told of deliveries is of all records in them
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
-    held = [one for one in await services.spool.deliveries.unsettled() if _holds(one, found)]
+    held = [one for one in await services.spool.deliveries.unsettled() if _holds(one, stored)]
     dead = [
         one
         for one in await services.spool.deliveries.dead()
-        if (one.topic, one.number) == (found.topic, found.number)
+        if (one.topic, one.number) == (stored.topic, stored.number)
     ]
     routes = await services.spool.deliveries.routes()
     return {
         **shown,
         "deliveries": [shown_delivery(one) for one in held],
         "dead": [shown_dead(one) for one in dead],
-        "routes": [_passed(route, found, held, dead) for route in routes if route.topic == found.topic],
+        "routes": [_passed(route, stored, held, dead) for route in routes if route.topic == stored.topic],
         "not_stored": list(NOT_STORED),
     }
 

@@ -59,8 +59,8 @@ class RoleToPreview(RequestBody):
 
 async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Result:
     """Preview a role and store nothing. The costs are those of the last 30 days."""
-    given = request.body
-    if given.person is None and given.role is None and not given.groups:
+    draft = request.body
+    if draft.person is None and draft.role is None and not draft.groups:
         raise Invalid("name a person, groups or a draft of a role")
     holder = await _holder(request)
     rights = _rights(request, holder)

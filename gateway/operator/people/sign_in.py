@@ -33,28 +33,28 @@ class NewLink(RequestBody):
 
 
 async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
-    given, services = request.body, request.services
+    body, services = request.body, request.services
     operators = request.registry.operators
     address = request.actor.address
-    if given.link is not None and given.email is None and given.password is None:
+    if body.link is not None and body.email is None and body.password is None:
         # A bucket of its own, so that guessed passwords never lock out the holder of a link.
         tries = [tries_from(request, "link")]
-        work = partial(operators.follow, given.link, address=address)
-        found = await _try(tries, work)
+        work = partial(operators.follow, body.link, address=address)
+        signed_in = await _try(tries, work)
         wrong = "this link is unknown, used or too old; make a new one with: tollhouse console link"
-    elif given.link is None and given.email is not None and given.password is not None:
-        email = given.email.strip().lower()[:300]
+    elif body.link is None and body.email is not None and body.password is not None:
+        email = body.email.strip().lower()[:300]
         buckets, place = tries_from(request, "address")
         tries = [(buckets, place), (services.account_sign_ins, email)]
         turn = f"{place} {email}" if buckets is services.shared_sign_ins else place
-        work = partial(operators.sign_in, given.email, given.password, address=address, turn=turn)
-        found = await _try(tries, work)
+        work = partial(operators.sign_in, body.email, body.password, address=address, turn=turn)
+        signed_in = await _try(tries, work)
         wrong = "e-mail or password is wrong"
     else:
         raise Refusal(400, "bad_payload", "send email and password, or link")
-    if found is None:
+    if signed_in is None:
         raise Refusal(401, "sign_in", wrong)
-    secret, session = found
+    secret, session = signed_in
     response = uncached_json({"session": _shown(session)}, status=201)
     set_session_cookie(request, response, secret, session.ends_at - session.created_at)
     return response

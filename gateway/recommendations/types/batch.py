@@ -34,16 +34,16 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         is_of_job = not use.dimensions.user and use.tokens.mode == STANDARD and use.work in jobs
         return replace(use.tokens, mode="batch") if is_of_job else None
 
-    for work, found in repriced(facts, as_batch):
+    for work, priced in repriced(facts, as_batch):
         yield Opportunity(
             subject=work,
             work=work,
-            claims=found.claims,
+            claims=priced.claims,
             title=f"Batches for {work.name} with {work.model}",
-            seen=f"{found.calls:,} calls of {work.name} with {work.model} name no user, and nearly all of a day "
+            seen=f"{priced.calls:,} calls of {work.name} with {work.model} name no user, and nearly all of a day "
             f"come within {SPAN} hours, day after day: a job.",
             advice="Send this job as a batch, if its answers may come within a day.",
-            formula=f"{exact(found.cost)} call by call - {exact(found.cost - found.saving)} as a batch",
+            formula=f"{exact(priced.cost)} call by call - {exact(priced.cost - priced.saving)} as a batch",
             current=Processing(model=work.model, provider=work.provider, mode=STANDARD),
             recommended=Processing(model=work.model, provider=work.provider, mode="batch"),
             measured_by=work.measured_by,

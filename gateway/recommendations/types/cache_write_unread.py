@@ -21,21 +21,21 @@ ASSUMPTIONS = ("The calls that write to the cache are those of the same program 
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
-    for work, found in repriced(facts, _uncached):
-        written, read = found.sum("cache_write_tokens"), found.sum("cache_read_tokens")
+    for work, priced in repriced(facts, _uncached):
+        written, read = priced.sum("cache_write_tokens"), priced.sum("cache_read_tokens")
         if not written:
             continue
         yield Opportunity(
             subject=work,
             work=work,
-            claims=found.claims,
+            claims=priced.claims,
             title=f"No prompt cache with {work.model} for {work.name}",
-            seen=f"{found.calls:,} calls of {work.name} with {work.model} wrote {written:,} tokens to the provider's "
+            seen=f"{priced.calls:,} calls of {work.name} with {work.model} wrote {written:,} tokens to the provider's "
             f"cache and read {read:,}. Writing cost more than reading saved.",
             advice="Remove the cache breakpoint, or move it behind what stays the same from call to call and make sure "
             "that calls follow each other before the cache forgets.",
-            formula=f"{exact(found.cost)} with {written:,} tokens written and {read:,} read"
-            f" - {exact(found.cost - found.saving)} as plain input",
+            formula=f"{exact(priced.cost)} with {written:,} tokens written and {read:,} read"
+            f" - {exact(priced.cost - priced.saving)} as plain input",
             current=Processing(model=work.model, provider=work.provider),
             recommended=Processing(model=work.model, provider=work.provider),
             measured_by=work.measured_by,

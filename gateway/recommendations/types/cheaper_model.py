@@ -84,9 +84,9 @@ def _workers(facts: SavingFacts) -> Iterator[Worker]:
     for (work_name, who), places in groups.items():
         uses = [facts.uses[place] for place in places]
         calls = sum(use.tokens.calls for use in uses)
-        given = sum(use.tokens.input_tokens for use in uses)
+        input_tokens = sum(use.tokens.input_tokens for use in uses)
         made = sum(use.tokens.output_tokens or 0 for use in uses)
-        if calls >= LEAST_CALLS and given + made:
+        if calls >= LEAST_CALLS and input_tokens + made:
             costs: dict[str | None, int] = defaultdict(int)
             for use in uses:
                 costs[use.dimensions.model] += use.cost
@@ -97,7 +97,7 @@ def _workers(facts: SavingFacts) -> Iterator[Worker]:
                 main=next(use for use in uses if use.dimensions.model == model),
                 places=tuple(places),
                 calls=calls,
-                input_tokens=given,
+                input_tokens=input_tokens,
                 output_tokens=made,
                 cost=sum(use.cost for use in uses),
             )

@@ -35,18 +35,18 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         edge = edge_of(facts, use)
         return None if edge is None else replace(use.tokens, beyond=0)
 
-    for work, found in repriced(facts, below):
-        edge = max(edge_of(facts, use) or 0 for use in found.uses)
+    for work, priced in repriced(facts, below):
+        edge = max(edge_of(facts, use) or 0 for use in priced.uses)
         yield Opportunity(
             subject=work,
             work=work,
-            claims=found.claims,
+            claims=priced.claims,
             title=f"Inputs of {work.name} to {work.model} below {edge:,} tokens",
-            seen=f"{found.calls:,} calls of {work.name} with {work.model} had inputs of more than {edge:,} tokens, "
-            f"{found.sum('input_tokens') // found.calls:,} in the mean: the whole call costs more from there "
+            seen=f"{priced.calls:,} calls of {work.name} with {work.model} had inputs of more than {edge:,} tokens, "
+            f"{priced.sum('input_tokens') // priced.calls:,} in the mean: the whole call costs more from there "
             "on.",
             advice="Cut what is sent (older turns, whole files, tool results) so that the input stays below that size.",
-            formula=f"{exact(found.cost)} beyond {edge:,} tokens - {exact(found.cost - found.saving)} below",
+            formula=f"{exact(priced.cost)} beyond {edge:,} tokens - {exact(priced.cost - priced.saving)} below",
             current=Processing(model=work.model, provider=work.provider),
             recommended=Processing(model=work.model, provider=work.provider),
             measured_by=work.measured_by,

@@ -41,17 +41,17 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         model = follower_of(use)
         return None if model is None else _named(facts, use.tokens, model)
 
-    for work, found in repriced(facts, newer):
-        model = follower_of(found.uses[-1])
+    for work, priced in repriced(facts, newer):
+        model = follower_of(priced.uses[-1])
         yield Opportunity(
             subject=work,
             work=work,
-            claims=found.claims,
+            claims=priced.claims,
             title=f"{model} for {work.name} instead of {work.model}",
-            seen=f"{found.calls:,} calls of {work.name} used {work.model}. {model} is newer, of the same rank, and "
+            seen=f"{priced.calls:,} calls of {work.name} used {work.model}. {model} is newer, of the same rank, and "
             "costs less for input and output.",
             advice=f"Try {model} on a part of this work, and change over when the answers are as good.",
-            formula=f"{exact(found.cost)} with {work.model} - {exact(found.cost - found.saving)} with {model}",
+            formula=f"{exact(priced.cost)} with {work.model} - {exact(priced.cost - priced.saving)} with {model}",
             current=Processing(model=work.model, provider=work.provider),
             recommended=Processing(model=model, provider=work.provider),
             measured_by=work.measured_by,
@@ -62,7 +62,7 @@ def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
     """
     The newest model that follows on the one of a use and costs no more of anything, and less of something.
     """
-    given = replace(
+    input_sample = replace(
         use.tokens,
         calls=0,
         beyond=0,
@@ -73,10 +73,10 @@ def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
         cache_write_1h_tokens=0,
         reasoning_tokens=0,
     )
-    made = replace(given, input_tokens=0, output_tokens=_SAMPLE)
-    now = [facts.estimate(each) for each in (given, made)]
+    made = replace(input_sample, input_tokens=0, output_tokens=_SAMPLE)
+    now = [facts.estimate(each) for each in (input_sample, made)]
     for model in facts.newer(use.dimensions.model or ""):
-        then = [facts.estimate(_named(facts, each, model)) for each in (given, made)]
+        then = [facts.estimate(_named(facts, each, model)) for each in (input_sample, made)]
         pairs = list(zip(now, then, strict=True))
         if any(old is None or new is None or new > old for old, new in pairs):
             continue

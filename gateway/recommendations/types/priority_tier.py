@@ -31,15 +31,15 @@ def _of_mode(facts: SavingFacts, mode: str) -> Iterator[Opportunity]:
     def standard(use: Use) -> TokenSum | None:
         return replace(use.tokens, mode=STANDARD) if use.tokens.mode == mode else None
 
-    for work, found in repriced(facts, standard):
+    for work, priced in repriced(facts, standard):
         yield Opportunity(
             subject=(*work, mode),
             work=work,
-            claims=found.claims,
+            claims=priced.claims,
             title=f"Standard processing of {work.model} for {work.name} instead of {mode}",
-            seen=f"{found.calls:,} calls of {work.name} with {work.model} were processed as {mode}.",
+            seen=f"{priced.calls:,} calls of {work.name} with {work.model} were processed as {mode}.",
             advice=f"Ask for {mode} processing only where somebody waits for the answer.",
-            formula=f"{exact(found.cost)} as {mode} - {exact(found.cost - found.saving)} as standard",
+            formula=f"{exact(priced.cost)} as {mode} - {exact(priced.cost - priced.saving)} as standard",
             current=Processing(model=work.model, provider=work.provider, mode=mode),
             recommended=Processing(model=work.model, provider=work.provider, mode=STANDARD),
             measured_by=work.measured_by,

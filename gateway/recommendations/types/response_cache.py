@@ -47,15 +47,15 @@ def _of_work(work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
     repeats: list[RecentCall] = []
     chance = 0
     for each in calls:  # in order of time
-        start, given, made = (
+        start, input_tokens, made = (
             each.call.start_time or 0,
             each.call.input_tokens or 0,
             each.call.output_tokens or 0,
         )
-        if start - seen.get((given, made), -WITHIN_NS - 1) <= WITHIN_NS:
+        if start - seen.get((input_tokens, made), -WITHIN_NS - 1) <= WITHIN_NS:
             repeats.append(each)
-        chance += start - seen.get((given + 1, made), -WITHIN_NS - 1) <= WITHIN_NS
-        seen[given, made] = start
+        chance += start - seen.get((input_tokens + 1, made), -WITHIN_NS - 1) <= WITHIN_NS
+        seen[input_tokens, made] = start
     count = len(repeats)
     if count < LEAST_CALLS or 100 * count < LEAST_SHARE * len(calls) or BY_CHANCE * chance > count:
         return

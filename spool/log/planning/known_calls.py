@@ -191,8 +191,8 @@ class KnownCalls:
         if record.shadow or place == IN_A_RUN:
             return place
         others = list(self._other_sides(identity.links, hours))
-        found = [*self._fitting(identity, hours), *[other for other, _ in others]]
-        fitting = {place, *map(self._counting, found)} - {IN_A_RUN}
+        candidates = [*self._fitting(identity, hours), *[other for other, _ in others]]
+        fitting = {place, *map(self._counting, candidates)} - {IN_A_RUN}
         calls = sorted(each for each in fitting if self._is_call(each))
         if len(calls) < 2:
             return place

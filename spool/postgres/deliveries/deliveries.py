@@ -172,9 +172,9 @@ class PostgresDeliveries(SentDeliveries):
         session = self._session()
 
         def work(connection: Connection) -> None:
-            found = session.deliveries(connection, queries.EVERY_OPEN)
+            open_deliveries = session.deliveries(connection, queries.EVERY_OPEN)
             session.execute(connection, queries.LOCK_ROUTES)
-            for delivery, _ in found:
+            for delivery, _ in open_deliveries:
                 change = transitions.restored(delivery, hold_back=hold_back)
                 self._require(session.write(connection, change, [delivery]))
             for row in (
@@ -199,13 +199,13 @@ class PostgresDeliveries(SentDeliveries):
             choice = DeliveryChoice(session, connection, known, {})
             change = transitions.hold_rest(known, accepted=choice.closed - 1, reason=reason)
             self._require(session.write(connection, change, cut_from=known, is_closed=True))
-            found = [each.delivery for each in session.deliveries(connection, queries.UNKNOWNS)]
-            return [each for each in found if each.route == route and each.last_error == reason]
+            unknowns = [each.delivery for each in session.deliveries(connection, queries.UNKNOWNS)]
+            return [each for each in unknowns if each.route == route and each.last_error == reason]
 
         async with self._choosing[route]:  # nothing is taken meanwhile
             await self._log.close_what_is_due()
-            found = await self._transaction(work)
-        return [transitions.show_unknown(each, topic_of(route)) for each in found]
+            unknowns = await self._transaction(work)
+        return [transitions.show_unknown(each, topic_of(route)) for each in unknowns]
 
     async def hand_over(self, id: int, *, damaged: int) -> None:
         await self._change(id, UNKNOWN, partial(transitions.hand_over, damaged=damaged))
@@ -379,10 +379,10 @@ class PostgresDeliveries(SentDeliveries):
         SpoolUnavailable, and the route waits, unless a standby has that it was taken: else another one would
         be cut for the same numbers after the loss of this machine, and they would leave under a second key.
         """
-        where, unsent, found = self._where(route), self._unsent[route], list[StoredDelivery]()
+        where, unsent, deliveries = self._where(route), self._unsent[route], list[StoredDelivery]()
 
         def work(transaction: JoinedTransaction) -> tuple[StoredDelivery | None, int]:
-            found.clear()
+            deliveries.clear()
             connection, session = transaction.connection, self._session(transaction)
             for _ in range(ATTEMPTS):
                 known = session.route_to_send(connection, route)
@@ -390,7 +390,7 @@ class PostgresDeliveries(SentDeliveries):
                 taken = choose(choice)
                 if taken is not None or not choice.has_moved:
                     break
-            found.extend([taken] if taken is not None else ())
+            deliveries.extend([taken] if taken is not None else ())
             return (
                 taken,
                 choice.closed,
@@ -399,13 +399,13 @@ class PostgresDeliveries(SentDeliveries):
         try:
             chosen = await self._database.pool.joined(work)
         except NotCertain as error:
-            unsent.update({taken.id: taken.fence for taken in found})
+            unsent.update({taken.id: taken.fence for taken in deliveries})
             self._waits[route] = str(error), self._clock.monotonic()
             raise
         except SpoolUnavailable as error:
             self._waits[route] = str(error), self._clock.monotonic()
             raise
-        for taken in found:
+        for taken in deliveries:
             unsent.pop(taken.id, None)
         self._waits.pop(route, None)
         return chosen
@@ -420,12 +420,12 @@ class PostgresDeliveries(SentDeliveries):
 
         def work(connection: Connection) -> bool:
             for _ in range(ATTEMPTS):
-                found = session.delivery(connection, queries.ONE, where)
-                if found is None:
+                stored = session.delivery(connection, queries.ONE, where)
+                if stored is None:
                     return True
-                if found.delivery.fence != delivery.fence:
+                if stored.delivery.fence != delivery.fence:
                     return False
-                if session.write(connection, transition(found.delivery), [found.delivery]) is not None:
+                if session.write(connection, transition(stored.delivery), [stored.delivery]) is not None:
                     return True
             raise SpoolUnavailable(f"{delivery.route}: others change the same delivery all the time")
 
@@ -445,19 +445,19 @@ class PostgresDeliveries(SentDeliveries):
             connection, session = transaction.connection, self._session(transaction)
             self._database.check_standby(connection)
             for _ in range(ATTEMPTS):
-                found = session.delivery(connection, queries.ONE, {"id": id, "state": state})
+                stored = session.delivery(connection, queries.ONE, {"id": id, "state": state})
                 if (
-                    found is None
-                    or session.write(connection, transition(found.delivery), [found.delivery]) is not None
+                    stored is None
+                    or session.write(connection, transition(stored.delivery), [stored.delivery]) is not None
                 ):
-                    return found and found.delivery
+                    return stored and stored.delivery
             raise SpoolUnavailable(f"others change the delivery {id} all the time")
 
-        found = await self._database.pool.joined(work)
-        if found is None:  # also of somebody who asks again, because no standby had confirmed that it is done
+        stored = await self._database.pool.joined(work)
+        if stored is None:  # also if it is asked again, because no standby had confirmed that it is done
             await self._database.confirm()
         self.version += 1
-        return found
+        return stored
 
     async def _change_dead(
         self, ids: Sequence[int], change: Callable[[StoredDeadLetter, StoredRoute | None], RouteChange]
@@ -466,8 +466,8 @@ class PostgresDeliveries(SentDeliveries):
         session = self._session()
 
         def work(connection: Connection) -> list[RouteChange]:
-            found = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
-            letters = [delivery_rows.dead_letter(row) for row in found]
+            rows = session.execute(connection, queries.DEAD_LETTERS, {"ids": list(ids)}).fetchall()
+            letters = [delivery_rows.dead_letter(row) for row in rows]
             letters.sort(key=attrgetter("route"))  # routes are locked in the order of their names
             changes = [change(letter, session.find_route(connection, letter.route)) for letter in letters]
             for each in changes:

@@ -146,8 +146,8 @@ class DeliveryRows(NamedTuple):
         if not done:
             return None
         if change.refusal is not None:
-            kept = {"route": change.route, "kept": rules.KEPT_REFUSALS}
-            self.execute(connection, queries.PRUNE_REFUSALS, kept)
+            bound = {"route": change.route, "kept": rules.KEPT_REFUSALS}
+            self.execute(connection, queries.PRUNE_REFUSALS, bound)
         return [replace(one, id=id) for one, id in zip(change.added, ids, strict=True)]
 
     def _columns(self, delivery: StoredDelivery, columns: Mapping[str, str]) -> dict[str, object]:

@@ -131,9 +131,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         )
         for start, *row in rows:
             group = tuple([value or None for value in row[: len(names)]])
-            status, cost_source, *found = row[len(names) :]
+            status, cost_source, *values = row[len(names) :]
             measures = [0] * WIDTH
-            for place, value in zip(places, found, strict=True):
+            for place, value in zip(places, values, strict=True):
                 measures[place] = money.units(value) if _COLUMNS[place] in MONEY else value
             yield GroupSum(group, status, cost_source, measures, start)
 

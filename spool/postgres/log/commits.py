@@ -136,15 +136,15 @@ class GroupCommits:
         if attempt is None:
             return ()
         self.last_error = None
-        kept = group.stands or attempt
-        self._apply(attempt, kept)
+        stored = group.stands or attempt
+        self._apply(attempt, stored)
         if self._observer and group.submissions:
             done = time.perf_counter()
             commit = Commit(
-                seconds=done - began, flush_seconds=done - attempt.ended, terms=kept.plan.observed
+                seconds=done - began, flush_seconds=done - attempt.ended, terms=stored.plan.observed
             )
             notify(self._observer, commit)
-        return kept.answers
+        return stored.answers
 
     async def _confirm(self, error: TooMuchUnconfirmed) -> None:
         """Try to confirm a commit of which too much is unconfirmed; raise the error if no standby answers."""

@@ -66,7 +66,7 @@ def read_entries(
         check_closed(last, accepted(database, connection, topic) + 1)
     rows, fields = _select(database, connection, topic, first, last, (first, last))
     entries = _cached_entries(database, connection, topic, rows, cache)
-    found = []
+    result = []
     for row in rows:
         begin, end = max(first, row.first), min(last, row.last)
         if begin > end:
@@ -85,8 +85,8 @@ def read_entries(
             record = records[number - begin]
             if isinstance(record, Inference):
                 records[number - begin] = amended(record, fields[number])
-        found.append(Entry(topic=topic, first=begin, committed_at=row.committed_at, records=records))
-    return found
+        result.append(Entry(topic=topic, first=begin, committed_at=row.committed_at, records=records))
+    return result
 
 
 def accepted(database: Database, connection: Connection, topic: str) -> int:

@@ -136,8 +136,8 @@ def write(
             size += ROW_BYTES + len(row[-1])
     amendments = _amendments(plan, reader)
     size += sum(AMENDMENT_BYTES + len(fields) for *_, fields in amendments)
-    terms, ids, found = books.pack_terms(plan.submissions), pack_ids(plan), pack_finds(plan)
-    size += len(terms) + len(ids) + len(found or b"")
+    terms, ids, finds = books.pack_terms(plan.submissions), pack_ids(plan), pack_finds(plan)
+    size += len(terms) + len(ids) + len(finds or b"")
     numbers = {**by_topic(last.next), **plan.next_numbers()}
     ends = tuple(of_topics(numbers))
     row = CommitRow(
@@ -159,7 +159,7 @@ def write(
         "node": node,
         "checksum": zlib.crc32(terms),
         "terms": terms,
-        "found": found,
+        "found": finds,
     }
     for entry in entries:
         connection.execute(database.sql(queries.ADD_ENTRY), entry)
@@ -303,9 +303,9 @@ def _follow_all(database: Database, connection: Connection, following: Following
     closed, durable = open_rows[0].closed, open_rows[0].durable
     while any(map(int.__gt__, open_rows[-1].next, closed)) or open_rows[-1].id > max(1, durable):
         before = {"id": open_rows[-1].id, "limit": AT_ONCE}
-        found = connection.execute(database.sql(queries.ROWS_BEFORE), before, binary=True).fetchall()
-        open_rows += map(commit_row, found)
-        if len(found) < AT_ONCE:
+        fetched = connection.execute(database.sql(queries.ROWS_BEFORE), before, binary=True).fetchall()
+        open_rows += map(commit_row, fetched)
+        if len(fetched) < AT_ONCE:
             break
     after, gap = commit, ""
     while True:

@@ -266,10 +266,10 @@ class _TakingOver:
                 if (ids := newest.take(terms)) and folded_commit is None:
                     folded_commit = last or row["id"] - 1
                 first_commit, last, at = first_commit or row["id"], row["id"], max(at, row["committed_at"])
-                kept = (row["terms"], row["checksum"], ids)
+                contents = (row["terms"], row["checksum"], ids)
                 token = row.get("token", UNKNOWN_TOKEN)
                 yield commit_row(
-                    row["id"], at, of_topics(numbers), closed, *kept, entries=0, size=0, token=token
+                    row["id"], at, of_topics(numbers), closed, *contents, entries=0, size=0, token=token
                 )
 
         self._write("commits", commits())
@@ -277,10 +277,10 @@ class _TakingOver:
             booked = accepted[topic]["n"] if topic in accepted else 0
             numbers[topic] = max(numbers[topic], upto[topic], booked + 1)
         terms = books.pack_terms([])
-        kept = (terms, zlib.crc32(terms), newest.rest())
+        contents = (terms, zlib.crc32(terms), newest.rest())
         token = secrets.randbits(63)
         final = commit_row(
-            last + 1, at, of_topics(numbers), closed, *kept, entries=entries, size=size, token=token
+            last + 1, at, of_topics(numbers), closed, *contents, entries=entries, size=size, token=token
         )
         self._write("commits", [final])
         kept_from = [oldest[topic] or numbers[topic] for topic in TOPICS]

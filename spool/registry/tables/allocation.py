@@ -180,13 +180,13 @@ class AllocationTable(DocumentTable[Namespace]):
         now, id = self._changes.clock.now(), secrets.token_hex(16)
 
         def work(rows: RegistryRows) -> _Kept:
-            kept = _all(rows)
+            documents = _all(rows)
             if namespace != DEFAULT:
-                self._found(kept.namespaces, namespace)
-            latest = _latest(kept, namespace)
+                self._found(documents.namespaces, namespace)
+            latest = _latest(documents, namespace)
             _check_base(latest if base is None else base, latest)
-            _make_room(rows, kept.jobs.values(), most, actor)
-            number = max((each.number for each in kept.jobs.values()), default=0) + 1
+            _make_room(rows, documents.jobs.values(), most, actor)
+            number = max((each.number for each in documents.jobs.values()), default=0) + 1
             job = PublishJob(
                 id=id, number=number, namespace=namespace, base=latest, state=QUEUED, submitted=now,
                 submitted_by=actor.name, submitted_from=actor.address, last_updated=now, is_of_key=actor.is_key,
@@ -240,11 +240,11 @@ class AllocationTable(DocumentTable[Namespace]):
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> _Kept:
-            kept = _all(rows)
-            job = _job(kept, id)
+            documents = _all(rows)
+            job = _job(documents, id)
             if job.state != PUBLISHING:
-                return kept
-            latest = _latest(kept, job.namespace)
+                return documents
+            latest = _latest(documents, job.namespace)
             _check_base(job.base, latest)
             text = _text(rows, JOB_TEXT_KIND, id)
             made = DefinitionVersion(
@@ -254,7 +254,7 @@ class AllocationTable(DocumentTable[Namespace]):
             VERSIONS.put(rows, made)
             rows.put_document(VERSION_TEXT_KIND, made.id, {"text": text})
             _forget_versions(
-                rows, _of(kept, job.namespace)[: max(0, len(_of(kept, job.namespace)) + 1 - most)]
+                rows, _of(documents, job.namespace)[: max(0, len(_of(documents, job.namespace)) + 1 - most)]
             )
             done = replace(job, state=DONE, version=made.number, border=border, last_updated=now)
             JOBS.put(rows, done)
@@ -266,11 +266,11 @@ class AllocationTable(DocumentTable[Namespace]):
             )
             return _all(rows)
 
-        kept = await self._changes.change(work, self._remember_all)
-        job = _job(kept, id)
+        documents = await self._changes.change(work, self._remember_all)
+        job = _job(documents, id)
         if job.state != DONE:
             raise NotAllowed(f"this job is {job.state}")
-        return kept.versions[version_id(job.namespace, job.version or 0)]
+        return documents.versions[version_id(job.namespace, job.version or 0)]
 
     async def _step(self, id: str, change: Callable[[PublishJob], PublishJob]) -> PublishJob:
         now = self._changes.clock.now()
@@ -278,14 +278,14 @@ class AllocationTable(DocumentTable[Namespace]):
 
         def work(rows: RegistryRows) -> _Kept:
             nonlocal was_over
-            kept = _all(rows)
-            job = _job(kept, id)
+            documents = _all(rows)
+            job = _job(documents, id)
             was_over = job.state in OVER
             if was_over:
-                return kept  # as another process has left it
+                return documents  # as another process has left it
             after = edited(job, change(job), last_updated=now)
             if after is job:
-                return kept
+                return documents
             JOBS.put(rows, after)
             if after.state in OVER:
                 rows.delete_document(JOB_TEXT_KIND, id)

@@ -121,15 +121,15 @@ class DocumentTable(Generic[Row]):
         noun = self.kind.noun
 
         def work(rows: RegistryRows) -> Row:
-            kept = self.kind.all(rows)
-            if row.id in kept:
+            stored = self.kind.all(rows)
+            if row.id in stored:
                 raise AlreadyThere(f"there is a {noun} with the id {row.id!r}")
-            if most is not None and len(kept) >= most:
+            if most is not None and len(stored) >= most:
                 raise NotAllowed(f"there are {most} {noun}s ({self.limit}); delete one")
             if most is not None:
-                check_share(rows, self.limit, kept, most, actor)
+                check_share(rows, self.limit, stored, most, actor)
             if check is not None:
-                check(rows, kept, row)
+                check(rows, stored, row)
             self.kind.put(rows, row)
             note_maker(rows, self.limit, row.id, actor)
             rows.add_audit(row.created, actor, f"{self.action}.create", row.id, after=self._shown(row))
@@ -155,14 +155,14 @@ class DocumentTable(Generic[Row]):
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> Row:
-            kept = self.kind.all(rows)
-            before = self._found(kept, id)
+            stored = self.kind.all(rows)
+            before = self._found(stored, id)
             check_version(version_of(before), version)
             after: Row = edited(before, edit(before), last_updated=now, **stamp)  # type: ignore[type-var]
             if after is before:
                 return before
             if check is not None:
-                check(rows, kept, after)
+                check(rows, stored, after)
             self.kind.put(rows, after)
             names = [name for name in names_of(self.draft) if getattr(before, name) != getattr(after, name)]
             was, is_now = self._shown(before, names), self._shown(after, names)

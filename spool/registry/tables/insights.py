@@ -107,8 +107,8 @@ class InsightTable:
             before = _read(rows, id)
             # A link that an earlier release kept and that is not shown any more must not make other changes
             # fail.
-            kept = {name: getattr(before, name) for name in _DRAFTED} | {"link": web_link(before.link)}
-            drafted = kept | dict(fields or {})
+            unchanged = {name: getattr(before, name) for name in _DRAFTED} | {"link": web_link(before.link)}
+            drafted = unchanged | dict(fields or {})
             after = replace(before, **asdict(checked(Draft(**drafted))))
             if status not in (None, before.status):
                 after = replace(after, status=status, status_at=now)
@@ -226,26 +226,26 @@ def merge_findings(
     `InsightTable.merge`, within the transaction of what the findings are about; `tell` are told of what
     opens, and so are those of `channels` that a finding names.
     """
-    found = {finding.key: finding for finding in findings}
+    by_key = {finding.key: finding for finding in findings}
     known = {insight.finding: insight for insight in rows.findings()}
-    again = [_found_again(insight, found[key], now) for key, insight in known.items() if key in found]
+    again = [_found_again(insight, by_key[key], now) for key, insight in known.items() if key in by_key]
     lost = [
         insight
         for key, insight in known.items()
-        if key not in found and _detector(insight) in looked_for and not _may_be_left_out(insight, cut, now)
+        if key not in by_key and _detector(insight) in looked_for and not _may_be_left_out(insight, cut, now)
     ]
     gone = [insight for insight in lost if insight.present]
     after = {insight.id: replace(_closed(insight, now), present=False) for insight in lost}
     rows.put_insights([*again, *(after[insight.id] for insight in lost if after[insight.id] != insight)])
     # Findings that are over and that nobody touched go, so that the table stays bounded.
     rows.delete_findings_before(now - KEPT_S)
-    new = [_found(finding, now) for key, finding in found.items() if key not in known]
+    new = [_found(finding, now) for key, finding in by_key.items() if key not in known]
     room = max(0, MAX_INSIGHTS - rows.count_insights())
     rows.put_insights(new[:room])
     reopened = [after for after in again if after.status != known[after.finding].status]
     opened = [*new[:room], *(each for each in reopened if not _is_short(known[each.finding], now))]
     named = [
-        (each, [name for name in found[each.finding or ""].channels if name in channels]) for each in opened
+        (each, [name for name in by_key[each.finding or ""].channels if name in channels]) for each in opened
     ]
     add_anomaly_notices(rows, named)
     add_insight_notices(rows, opened, tell)

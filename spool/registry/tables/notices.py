@@ -225,10 +225,10 @@ class NoticeTable:
 
         def work(rows: RegistryRows) -> int:
             count = 0
-            found = _in_order(_find(rows, id) for id in set(ids))
-            for channel in sorted({each.channel for each in found}):
+            notifications = _in_order(_find(rows, id) for id in set(ids))
+            for channel in sorted({each.channel for each in notifications}):
                 books, done = _ChannelBooks(rows, channel), []
-                for notification in found:
+                for notification in notifications:
                     after = changed(notification, books) if notification.channel == channel else None
                     if after is not None:
                         books.remove(notification)

@@ -144,9 +144,9 @@ class OperatorTable:
             operator = await self.get(email.strip().lower())
         except NotThere:
             operator = None
-        kept = operator.password if operator else NOBODY
+        password_hash = operator.password if operator else NOBODY
         async with self._guesses.turn(turn or address):
-            right = await asyncio.to_thread(matches, password[:4096], kept)
+            right = await asyncio.to_thread(matches, password[:4096], password_hash)
         if operator is None or operator.disabled or not right:
             return None
         known, secret = operator, secrets.token_urlsafe(32)

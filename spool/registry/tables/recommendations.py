@@ -74,11 +74,11 @@ class RecommendationTable:
         counted.
         """
         now = self._changes.clock.now()
-        found = {saving.key: saving for saving in savings}
+        by_key = {saving.key: saving for saving in savings}
 
         def work(rows: RegistryRows) -> Merged:
             known = _all(rows)
-            after = {id: _looked_at(each, found, looked_for, now) for id, each in known.items()}
+            after = {id: _looked_at(each, by_key, looked_for, now) for id, each in known.items()}
             for id, amount in (realized or {}).items():
                 if id in after:
                     after[id] = replace(after[id], realized=amount)
@@ -89,14 +89,14 @@ class RecommendationTable:
                 if after[id] != known[id]:
                     rows.put_document(KIND, id, asdict(after[id]))
             keys = {each.saving.key for each in known.values()}
-            new = [saving for key, saving in found.items() if key not in keys]
+            new = [saving for key, saving in by_key.items() if key not in keys]
             room = max(0, MAX_RECOMMENDATIONS - len(known) + len(old))
             for saving in new[:room]:
                 fresh = _fresh(saving, now)
                 rows.put_document(KIND, fresh.id, asdict(fresh))
             return Merged(
                 new=len(new[:room]),
-                again=sum(each.saving.key in found for each in known.values()),
+                again=sum(each.saving.key in by_key for each in known.values()),
                 reopened=sum(after[id].status != each.status for id, each in known.items()),
                 gone=sum(each.is_open and not after[id].is_open for id, each in known.items()),
                 left_out=len(new[room:]),

@@ -78,40 +78,40 @@ class StatementTable:
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> StatementOutcome:
-            found, changes = _compared(rows, statement, now)
+            outcome, changes = _compared(rows, statement, now)
             if changes and not dry_run:
                 _write(rows, statement, changes)
                 after = {
                     "from": rules.day_text(statement.start),
                     "to": rules.day_text(statement.end - 1),
                     "name": statement.name,
-                    "rows": found.rows,
-                    "days_changed": found.days_changed,
-                    "days_new": found.days_new,
+                    "rows": outcome.rows,
+                    "days_changed": outcome.days_changed,
+                    "days_new": outcome.days_new,
                 }
                 rows.add_audit(
                     now, actor, "statement.import", _target(statement.source, statement.account), after=after
                 )
-            return found
+            return outcome
 
         return await (self._changes.read(work) if dry_run else self._changes.change(work))
 
     async def rows(self, *, provider: str | None, start: int, end: int) -> Sequence[StatementRow]:
         def work(rows: RegistryRows) -> list[StatementRow]:
-            found: list[StatementRow] = []
+            collected: list[StatementRow] = []
             for id, month in _months(rows).items():
                 for day, entry in month.days.items():
                     if not entry.rows or rules.day_from(day) >= end or entry.until <= start:
                         continue
                     if provider is not None and provider not in entry.providers:
                         continue
-                    kept = rules.unpacked(rows.document(DAY_KIND, f"{id}:{day}"))
-                    found += [
+                    of_day = rules.unpacked(rows.document(DAY_KIND, f"{id}:{day}"))
+                    collected += [
                         row
-                        for row in kept
+                        for row in of_day
                         if row.start < end and row.end > start and provider in (None, row.provider)
                     ]
-            return found
+            return collected
 
         return await self._changes.read(work)
 
@@ -169,12 +169,12 @@ def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[Sta
             months[id] = _read_month(rows.document(KIND, id))
         month = months[id]
         before = month.days.get(text) if month is not None else None
-        kept = (
+        stored = (
             rules.unpacked(rows.document(DAY_KIND, f"{id}:{text}"))
             if before is not None and before.rows
             else []
         )
-        after = rules.summed([*rules.outside(kept, statement.start, statement.end), *news])
+        after = rules.summed([*rules.outside(stored, statement.start, statement.end), *news])
         if len(after) > rules.MAX_DAY_ROWS:
             raise NotAllowed(
                 f"{text} has {len(after)} different rows; at most {rules.MAX_DAY_ROWS} of a day and account "
@@ -182,19 +182,19 @@ def _compared(rows: RegistryRows, statement: Statement, now: float) -> tuple[Sta
                 "import it with fewer columns"
             )
         count += len(after)
-        change = _change(statement, day, before, kept, after, now)
+        change = _change(statement, day, before, stored, after, now)
         if change is not None:
             changes.append(change)
     revisions = tuple(change.revision for change in changes if change.revision is not None)
     days_new = sum(change.is_new for change in changes)
-    found = StatementOutcome(
+    outcome = StatementOutcome(
         rows=count,
         days=len(list(rules.days(statement.start, statement.end))),
         days_new=days_new,
         days_changed=len(changes) - days_new,
         revisions=revisions,
     )
-    return found, changes
+    return outcome, changes
 
 
 def _change(
@@ -290,7 +290,7 @@ def _runs(source: str, account: str, days: Mapping[int, _Day]) -> list[Statement
     Consecutive days of a provider. A day without a row is of every provider that the source reports around
     it.
     """
-    found: list[StatementInfo] = []
+    runs: list[StatementInfo] = []
     for provider in sorted({provider for entry in days.values() for provider in entry.providers}):
         run: StatementInfo | None = None
         for day, entry in sorted(days.items()):
@@ -308,11 +308,11 @@ def _runs(source: str, account: str, days: Mapping[int, _Day]) -> list[Statement
                 run = replace(run, end=info.end, rows=run.rows + info.rows)
             else:
                 if run is not None:
-                    found.append(run)
+                    runs.append(run)
                 run = info
         if run is not None:
-            found.append(run)
-    return found
+            runs.append(run)
+    return runs
 
 
 def _continues(run: StatementInfo, info: StatementInfo) -> bool:

@@ -112,15 +112,15 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
     mended = False
     for name, terms in route_terms(connection).items():
         topic = books.topic_of(name)
-        given = accepted(connection, topic)
-        if sum(terms.values()) == given and terms["queued"] >= 0:
+        last_number = accepted(connection, topic)
+        if sum(terms.values()) == last_number and terms["queued"] >= 0:
             continue
         mended = True
         upto: int = connection.execute("SELECT next FROM routes WHERE name = ?", (name,)).fetchone()[0]
-        upto = min(max(upto, 1), given + 1)
+        upto = min(max(upto, 1), last_number + 1)
         connection.execute("UPDATE routes SET next = ? WHERE name = ?", (upto, name))
         connection.execute("DELETE FROM deliveries WHERE route = ? AND last >= ?", (name, upto))
-        missing = given - sum(route_terms(connection)[name].values())
+        missing = last_number - sum(route_terms(connection)[name].values())
         _log.error(
             "%s: what became of some records is not known",
             name,
@@ -159,18 +159,18 @@ def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: 
 
 def _fill(connection: sqlite3.Connection, topic: str, known: int, noted: int) -> int:
     """Damaged entries for the numbers that are gone; returns how many are newly lost."""
-    found = "SELECT first, count, committed_at, damaged FROM entries WHERE topic = ? ORDER BY first"
-    rows = connection.execute(found, (topic,)).fetchall()
-    kept = [(first, count, at) for first, count, at, damaged in rows if not damaged]
+    statement = "SELECT first, count, committed_at, damaged FROM entries WHERE topic = ? ORDER BY first"
+    rows = connection.execute(statement, (topic,)).fetchall()
+    entries = [(first, count, at) for first, count, at, damaged in rows if not damaged]
     counters = _counters(connection)
-    gone, given = _ends(counters, topic, known, noted, first=kept[0][0] if kept else 0)
-    for term, n in ((books.ACCEPTED, given), (books.RETIRED, gone - counters[topic, books.EXPIRED])):
+    gone, last_number = _ends(counters, topic, known, noted, first=entries[0][0] if entries else 0)
+    for term, n in ((books.ACCEPTED, last_number), (books.RETIRED, gone - counters[topic, books.EXPIRED])):
         if n != counters[topic, term]:
             _count(connection, topic, term, n - counters[topic, term])
     connection.execute("DELETE FROM entries WHERE topic = ? AND damaged", (topic,))
     holes = []
-    expected, committed_at = gone + 1, kept[0][2] if kept else 0.0
-    for first, count, at in [*kept, (given + 1, 0, 0.0)]:
+    expected, committed_at = gone + 1, entries[0][2] if entries else 0.0
+    for first, count, at in [*entries, (last_number + 1, 0, 0.0)]:
         if first > expected:
             holes.append((expected, first - 1))
             row = (topic, expected, first - expected, committed_at, 0, 0, b"")

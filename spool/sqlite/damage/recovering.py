@@ -124,11 +124,11 @@ class _Recovery:
         there = set(_numbers(ranges.clipped(done, (begin, end))))
         if is_own:
             there |= set(dict(await self._records(self._spool.database, topic, begin, end)))
-        found = await self._records(self._source, topic, begin, end)
-        there |= {number for number, record in found.items() if self._is_there(record)}
-        new = {number: record for number, record in found.items() if number not in there}
+        source_records = await self._records(self._source, topic, begin, end)
+        there |= {number for number, record in source_records.items() if self._is_there(record)}
+        new = {number: record for number, record in source_records.items() if number not in there}
         self._counts["known"] += len(there)
-        self._counts["unreadable"] += end - begin + 1 - len(there | set(found))
+        self._counts["unreadable"] += end - begin + 1 - len(there | set(source_records))
         if not new:
             return done
         done = list(ranges.joined(sorted([*done, *((number, number) for number in new)])))

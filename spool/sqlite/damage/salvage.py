@@ -152,17 +152,19 @@ def _leaping(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
                 if number <= last:
                     raise damage("a page leads back to those before it")
                 above = number
-                while leap > 1 and (found := _one(old, downwards, (begin, above))) and found[0] < above:
-                    above = found[0]
-                    yield found[1:]
+                while (
+                    leap > 1 and (found_row := _one(old, downwards, (begin, above))) and found_row[0] < above
+                ):
+                    above = found_row[0]
+                    yield found_row[1:]
                 begin, last, leap = number, number, 1
                 yield tuple(row)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             _check(error)
-            found = _one(old, f"{upwards} LIMIT 1", (last,)) if leap == 1 else None
-            if found and found[0] > last:
-                begin = last = found[0]
-                yield found[1:]
+            found_row = _one(old, f"{upwards} LIMIT 1", (last,)) if leap == 1 else None
+            if found_row and found_row[0] > last:
+                begin = last = found_row[0]
+                yield found_row[1:]
             else:
                 last += leap
                 leap *= 2

@@ -45,7 +45,7 @@ def frames(path: Path, page_size: int) -> Sequence[Frame]:
     if not places:
         return []
     order, salts, sums = _begin(data)
-    found: list[Frame] = []
+    read: list[Frame] = []
     last = 0
     for at in places:
         page, pages_after, *marks, first, second = FRAME.unpack_from(data, at)
@@ -54,10 +54,10 @@ def frames(path: Path, page_size: int) -> Sequence[Frame]:
         is_own = tuple(marks) == salts
         is_sound = is_own and (first, second) in computed
         sums = {(first, second)} if is_sound else {(first, second), *computed}
-        found.append(Frame(page, pages_after, at + FRAME.size, is_sound))
+        read.append(Frame(page, pages_after, at + FRAME.size, is_sound))
         if is_own:
-            last = len(found)
-    return found[:last]
+            last = len(read)
+    return read[:last]
 
 
 def is_whole(path: Path, page_size: int) -> bool:

@@ -51,9 +51,9 @@ def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
         refusals, refused_at, proof, last_error, mark, sending, answer, same_answers, kept_at, packed, topic,
         acceptances,
     ) = row  # fmt: skip
-    kept = None
+    entry = None
     if packed is not None:
-        kept = Entry(topic=topic, first=first, committed_at=kept_at, records=unpack(packed))
+        entry = Entry(topic=topic, first=first, committed_at=kept_at, records=unpack(packed))
     return StoredDelivery(
         id=id,
         route=route,
@@ -76,7 +76,7 @@ def _delivery(row: tuple[Any, ...]) -> StoredDelivery:
         sending=bool(sending),
         answer=answer,
         same_answers=same_answers,
-        kept=kept,
+        kept=entry,
         acceptances=acceptances,
         proven=is_proven(proof, acceptances),
     )

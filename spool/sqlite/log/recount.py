@@ -134,21 +134,21 @@ def _commit_rows(
     except sqlite3.DatabaseError as error:
         if not is_corrupt(error):
             raise
-    found: list[tuple[int, object, object]] = []
+    rows: list[tuple[int, object, object]] = []
     last = min(border.last_commit, begin + COMMITS)
     unread = []
     for commit in range(begin + 1, last + 1):
         try:
-            found += connection.execute(queries.COMMITS_BETWEEN, (commit - 1, commit, 1)).fetchall()
+            rows += connection.execute(queries.COMMITS_BETWEEN, (commit - 1, commit, 1)).fetchall()
         except sqlite3.DatabaseError as error:
             if not is_corrupt(error):
                 raise
             unread.append(commit)
     if unread:
         wrong.append(f"commits {unread[0]} to {unread[-1]}: the page that holds some of them is damaged")
-    if not found or found[-1][0] != last:
-        found.append((last, zlib.crc32(_NO_TERMS), _NO_TERMS))
-    return found
+    if not rows or rows[-1][0] != last:
+        rows.append((last, zlib.crc32(_NO_TERMS), _NO_TERMS))
+    return rows
 
 
 def _numbers(
@@ -172,13 +172,13 @@ def _numbers(
         return last + 1
     if rows:
         last = min(end, rows[-1].first + rows[-1].records - 1)
-    found: list[Damage] = []
-    for entry in read_entries(connection, topic, first, last, cache=EntryCache(0), damage=found):
+    damages: list[Damage] = []
+    for entry in read_entries(connection, topic, first, last, cache=EntryCache(0), damage=damages):
         if entry.first != first:
             wrong.append(f"{topic}: numbers {first} to {entry.first - 1} are missing")
         sums[topic, books.KEPT] += len(entry.records)
         first = entry.last + 1
     if first <= last:
         wrong.append(f"{topic}: numbers {first} to {last} are missing")
-    damage += [(topic, one) for one in found]
+    damage += [(topic, one) for one in damages]
     return last + 1

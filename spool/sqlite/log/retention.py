@@ -167,8 +167,10 @@ class Retention:
         """Commit rows that are too old, or older than every entry that is kept while room is short."""
         before = now - self._retention_s
         if self.short_of_room(connection):
-            found = [connection.execute(queries.OLDEST_COMMITTED_AT, (topic,)).fetchone() for topic in TOPICS]
-            before = max(before, min((row[0] for row in found if row), default=now))
+            oldest = [
+                connection.execute(queries.OLDEST_COMMITTED_AT, (topic,)).fetchone() for topic in TOPICS
+            ]
+            before = max(before, min((row[0] for row in oldest if row), default=now))
         rows = connection.execute(queries.OLDEST_COMMITS, (COMMITS,)).fetchall()
         # A time so far ahead is of a clock that was set back since: its row must not stand before the others
         # for ever.

@@ -194,16 +194,16 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> UnfoldedC
     Runs as stored, the newest ids from the entries after them, and the names that are kept beside these:
     after a crash nothing is forgotten.
     """
-    found = []
+    id_runs = []
     for key, hour, arrived_at, checksum, data in _rows(connection, queries.RUNS):
         ids = runs.unpacked(data, checksum)
         if ids is None:
             _log.error("known ids are damaged and left out", extra={"action": "ids_damaged", "hour": hour})
         else:
-            found.append(IdRun(key, hour, arrived_at, ids))
+            id_runs.append(IdRun(key, hour, arrived_at, ids))
     facts = connection.execute(queries.FACT, ("ids",)).fetchone()
     state = _ids.decode(facts[0]) if facts else _Ids()
-    index.load(found, state.through, state.covered_since)
+    index.load(id_runs, state.through, state.covered_since)
     in_runs = len(index)
     for topic in TOPICS:
         _load_newest(connection, index, topic)

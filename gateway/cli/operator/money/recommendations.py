@@ -54,19 +54,19 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
     if as_json:
         show_json(payload)
         return
-    found = payload["recommendation"]
-    click.echo(printable(found["title"]))
+    advice = payload["recommendation"]
+    click.echo(printable(advice["title"]))
     click.echo(
-        f"{found['type']}, {found['status']}, {'open' if found['open'] else 'closed'}, "
-        f"{found['confidence']}, "
-        f"effort {found['effort']}: ${Decimal(found['monthly_savings']):,} of ${Decimal(found['spent']):,} "
-        f"from {found['evidence']['first_day']} to {found['evidence']['last_day']}\n"
+        f"{advice['type']}, {advice['status']}, {'open' if advice['open'] else 'closed'}, "
+        f"{advice['confidence']}, "
+        f"effort {advice['effort']}: ${Decimal(advice['monthly_savings']):,} of ${Decimal(advice['spent']):,} "
+        f"from {advice['evidence']['first_day']} to {advice['evidence']['last_day']}\n"
     )
-    click.echo("\n".join(printable(line) for line in found["description"].splitlines()))
-    click.echo(f"\nReckoned as: {printable(found['formula'])} ({printable(found['price_book'])})")
-    for assumption in found["assumptions"]:
+    click.echo("\n".join(printable(line) for line in advice["description"].splitlines()))
+    click.echo(f"\nReckoned as: {printable(advice['formula'])} ({printable(advice['price_book'])})")
+    for assumption in advice["assumptions"]:
         click.echo(f"Assumed: {printable(assumption)}")
-    if (realized := found["realized_savings"]) is not None:
+    if (realized := advice["realized_savings"]) is not None:
         click.echo(
             f"Saved: ${Decimal(realized['amount']):,} from {realized['since']} until {realized['until']}"
         )
@@ -220,8 +220,8 @@ def check(client: OperatorClient, type_: str | None, filters: tuple[str, ...], a
     if as_json:
         show_json(payload)
         return
-    found = payload["check"]
-    show_table(found["types"], ("type", "count", "monthly_savings"))
+    result = payload["check"]
+    show_table(result["types"], ("type", "count", "monthly_savings"))
     click.echo(
-        f"{found['count']} found: ${Decimal(found['monthly_savings']):,} of ${Decimal(found['spent']):,}"
+        f"{result['count']} found: ${Decimal(result['monthly_savings']):,} of ${Decimal(result['spent']):,}"
     )

@@ -60,16 +60,16 @@ def _take(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreadable) 
         return outcome.reject(index, MALFORMED, item.message)
     try:
         event = decoded(item, format.event)
-        found = calls_of(format, event)
+        calls = calls_of(format, event)
     except payload.UNREADABLE as error:
         if payload.is_null(item):  # LiteLLM's arrays hold them
             outcome.ignored[NOT_AI] += 1
             return None
         return outcome.reject(index, MALFORMED, payload.problem(error))
-    if not found:
+    if not calls:
         return _pass_over(outcome, format, item, event)
-    outcome.split += len(found) - 1  # each beyond the first was split off
-    for call in found:
+    outcome.split += len(calls) - 1  # each beyond the first was split off
+    for call in calls:
         if isinstance(call, BadValue):
             outcome.reject(index, call.reason, call.message)
             continue

@@ -44,8 +44,8 @@ def attributes_of(pairs: Iterable[schema.KeyValue | None] | Attributes | None) -
                     attributes[name] = number
             elif len(text) <= admission.MAX_VALUE:
                 attributes[name] = text
-        elif rule is not admission.DROPPED and (kept := _kept(value, rule, name)) is not None:
-            attributes[name] = kept
+        elif rule is not admission.DROPPED and (decoded := _kept(value, rule, name)) is not None:
+            attributes[name] = decoded
     return attributes
 
 

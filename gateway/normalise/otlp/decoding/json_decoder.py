@@ -406,9 +406,9 @@ def _metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
     kinds = {kind: members.pop(kind.encode()) for kind in _KINDS if kind.encode() in members}
     metric: Any = decoded(small_members(members), schema.METRIC)
     for kind, inner in kinds.items():
-        found = inner.pop(b"dataPoints", ())
+        data_points = inner.pop(b"dataPoints", ())
         data: Any = decoded(small_members(inner), schema.DATA, f".{kind}")
-        data.dataPoints = found
+        data.dataPoints = data_points
         setattr(metric, kind, data)
     return metric
 

@@ -71,9 +71,9 @@ def entries(
         return
     outer, middle, items = names
     request = _decoded(body, decoder)
-    found = getattr(request, outer) or ()
-    count = len(found)
-    for i, entry in enumerate(found):
+    groups = getattr(request, outer) or ()
+    count = len(groups)
+    for i, entry in enumerate(groups):
         if entry is not None:
             inner = getattr(entry, middle) or ()
             scopes: JsonScopes = [
@@ -160,8 +160,8 @@ def _cut(
     scope = partial(cut.members, read={items: partial(cut.elements, where=names[2])}, where=names[1])
     entry = partial(cut.members, read={middle: partial(cut.each, read=scope, where=names[1])}, where=names[0])
     request = partial(cut.members, read={outer: partial(cut.each, read=entry, where=names[0])})
-    found = yield from turns(cut.whole(request))
-    for i, one in enumerate(found.get(outer, ())):
+    members = yield from turns(cut.whole(request))
+    for i, one in enumerate(members.get(outer, ())):
         scopes: JsonScopes = []
         for j, inner in enumerate(one.get(middle, ())):
             named = _described(inner.get(b"scope"), schema.SCOPE, f"{names[0]}[{i}].{names[1]}[{j}].scope")

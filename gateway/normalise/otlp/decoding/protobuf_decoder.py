@@ -188,8 +188,8 @@ def _log_records(request: Any, place: int, size: int, allowance: Allowance) -> I
 
 def _data_points(request: Any, place: int, size: int, allowance: Allowance) -> Iterator[Piece[Point]]:
     groups = [group.scope_metrics for group in request.resource_metrics]
-    found = [metric for group in groups for scope in group for metric in scope.metrics]
-    allowance.count(_entries(groups) + len(found) + sum(len(_points(metric)) for metric in found), size)
+    metrics = [metric for group in groups for scope in group for metric in scope.metrics]
+    allowance.count(_entries(groups) + len(metrics) + sum(len(_points(metric)) for metric in metrics), size)
     part: Piece[Point] = Piece()
     for resource_metrics in request.resource_metrics:
         resource = Resource((yield from _attributes(resource_metrics.resource.attributes, allowance)))

@@ -49,12 +49,12 @@ class LogReader:
         """Every record ends up in exactly one term of the books, here or in `finish`."""
         sender = sender_of(record.resource, record.scope)
         name = event_name(record, sender)
-        found = find_event(name, sender)
-        if found is None:
+        event_of_product = find_event(name, sender)
+        if event_of_product is None:
             if not self._take_whole(place, record):
                 self._ignore(name, record)
             return
-        product, event = found
+        product, event = event_of_product
         twins = self._twins.get(product)
         if twins is None:
             self._take_call(place, record, product, event)
@@ -211,8 +211,8 @@ def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) 
         "region": () if told_by is None else (told_by,),
         **{f"{field}_tokens": getattr(dialect.tokens, field) for field in TokenNames.__slots__},
     }
-    found = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
-    why = {field: name for field, name in found.items() if name is not None}
+    names_by_field = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
+    why = {field: name for field, name in names_by_field.items() if name is not None}
     for field, part in (("input_tokens", "cache or tool prompts"), ("output_tokens", "reasoning")):
         if field in why and getattr(call, field) != semconv.count(attributes[why[field]], why[field]):
             why[field] += f" + {part} (the dialect, the total or the figures say that it excludes it)"

@@ -65,11 +65,11 @@ class PointReader:
         if point.cannot_count:
             self._ignore(point)
             return
-        found = find_family(name_of(point))
-        if found is None:
+        family_of_product = find_family(name_of(point))
+        if family_of_product is None:
             self._ignore(point)
             return
-        product, family = found
+        product, family = family_of_product
         try:
             self._count(point, _sender(point) if product is OTEL else product, family)
         except values.BadValue as error:

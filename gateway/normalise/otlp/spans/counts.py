@@ -44,8 +44,8 @@ def counts_of(
         stated = stated._replace(meters=meters_of(attributes, shape))
     if more:
         whole = more.get("usage")
-        if whole is not None and (found := of_whole(whole, stated)) is not None:
-            return found
+        if whole is not None and (fields := of_whole(whole, stated)) is not None:
+            return fields
         stated = _completed(stated, more)
     total = _total(attributes, shape, more) if shape.total or more else None
     tokens, without_cache = stated, False

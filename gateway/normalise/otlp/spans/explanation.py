@@ -53,8 +53,8 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
         "cache_write_tokens": own.cache_write if own else FIELD_NAMES["cache_write"],
         "reasoning_tokens": own.reasoning if own else FIELD_NAMES["reasoning"],
     }
-    found = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
-    why = {field: name for field, name in found.items() if name is not None}
+    names_by_field = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
+    why = {field: name for field, name in names_by_field.items() if name is not None}
     if not {"request_model", "response_model"} & set(why):
         why |= _plain_model(attributes, call)
     for field, contained in _CONTAINED.items():

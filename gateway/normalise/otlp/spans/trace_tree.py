@@ -176,10 +176,10 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
     """
     below: dict[int, KeptCalls] = {}  # by place of the call
     for call in _inside_out(outermost):
-        kept, counted = _joined(below.pop(inner.place) for inner in call.inner or ())
+        calls, counted = _joined(below.pop(inner.place) for inner in call.inner or ())
         if call.has_usage and not counted:
-            failed = [inner for inner in kept if inner.record.status == "error"]
-            answered = [inner for inner in kept if inner.record.status != "error"]
+            failed = [inner for inner in calls if inner.record.status == "error"]
+            answered = [inner for inner in calls if inner.record.status != "error"]
             for inner in answered:
                 dropped.add(inner.place)
                 if inner.why is not None:
@@ -188,22 +188,22 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
             if len(answered) == 1:
                 _take_id(call, answered[0])
             below[call.place] = KeptCalls([call, *failed], [call])
-        elif kept and call.record.status == "error" and all(map(_knows_less_than_failure, kept)):
-            for inner in kept:
+        elif calls and call.record.status == "error" and all(map(_knows_less_than_failure, calls)):
+            for inner in calls:
                 dropped.add(inner.place)
                 if inner.why is not None:
                     reason = "it is below it and knows nothing of its failure"
                     inner.repeats = f"repeats span {_named(call)}, because {reason}"
                 _take_over(call, inner)
             below[call.place] = KeptCalls([call], [])
-        elif kept:
+        elif calls:
             dropped.add(call.place)
             if call.why is not None:
-                call.repeats = _encloses(call, counted or kept)
-            if len(counted or kept) == 1:
-                _take_over((counted or kept)[0], call)
-                _take_id((counted or kept)[0], call)
-            below[call.place] = KeptCalls(kept, counted)
+                call.repeats = _encloses(call, counted or calls)
+            if len(counted or calls) == 1:
+                _take_over((counted or calls)[0], call)
+                _take_id((counted or calls)[0], call)
+            below[call.place] = KeptCalls(calls, counted)
         else:
             below[call.place] = KeptCalls([call], [])
 

@@ -86,8 +86,8 @@ def _take(
         if tag.startswith(_TAG):
             # The other Tollhouse judged the names of senders; what its operator chose comes through as it is.
             text = tag_rules.text_of(value)
-            kept = text is not None and tag_rules.put_label(record.tags, tag[len(_TAG) :], text)
-            outcome.left_out += not kept
+            is_kept = text is not None and tag_rules.put_label(record.tags, tag[len(_TAG) :], text)
+            outcome.left_out += not is_kept
     outcome.forwarded.add(len(outcome.records))
     why = None if outcome.why is None else _origins(record)
     outcome.add(record, Identity(record.id), why)
