@@ -20,6 +20,11 @@ from gateway.reconciliation.wording import dollars
 # alone.
 EXACT, STRONG, WEAK = "exact", "strong", "weak"
 APART = 50  # one in so many dollars of a claim about tokens may be of their price without a word
+# In place of a name: what else is claimed of the same days and models, what is claimed of their prices, and what
+# of kinds of input.
+OTHERS, PRICES, KINDS = "(others)", "(prices)", "(kinds)"
+OF_PRICES = frozenset({"price_change", "price_on_days", "discount", "tier", "region", "long_context"})
+OF_KINDS = frozenset({"cache_split", "cache_ttl_1h"})
 MOST_NAMES = 20  # of models, keys or regions that a claim lists
 
 
@@ -52,6 +57,7 @@ class Claim:
     by_cell: Mapping[Cell, int] = field(default_factory=dict, repr=False)
     since: int = 0  # the day from which it holds; 0: from the first
     is_of_tokens: bool = True
+    beside: tuple[str, ...] = ()  # causes that hold in its place as well, and cannot be told apart from it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +102,7 @@ class Left:
         self.untold_tiers: set[tuple[str, str]] = (
             set()
         )  # keys and models some calls of which name another tier
+        self.counted_again: set[str] = set()  # models of which more was counted than billed
         self.shift = 0  # hours by which the ledger's times are ahead of the statement's days
         self._priced: set[tuple[Cell, str]] = set()  # whose rate was claimed as a whole
 
@@ -169,13 +176,15 @@ class Left:
         regions: Iterable[str] = (),
         portions: Mapping[Entry, Portion] | None = None,
         tells_calls: bool = False,
+        beside: Iterable[str] = (),
     ) -> Claim | None:
         """
         Claim these entries as a whole, or the `portions` given of some, also of those that came to nothing
         because two causes undo each other; None if nothing of them is left.
 
         `tells_calls`: all calls of their cells are of one side, so that no number of calls is compared there
-        any more.
+        any more. `beside`: causes that cannot be told apart from this one; OTHERS, PRICES and KINDS stand for
+        those that other tests claim in the same place.
         """
         amount = tokens = priced = prices = 0
         by_cell: dict[Cell, int] = defaultdict(int)
@@ -209,9 +218,8 @@ class Left:
             self._priced |= priced_whole
         moved = sum(map(abs, by_day.values()))
         if VOLUME in parts and prices * APART > abs(amount):  # also where they undo each other
-            evidence += (
-                f"; {dollars(priced)} of it is another price, which cannot be told apart from these tokens"
-            )
+            evidence += f"; {dollars(priced)} of it is another price of these tokens"
+            beside = (*beside, PRICES)
         return Claim(
             cause=cause,
             amount=amount,
@@ -227,6 +235,7 @@ class Left:
             by_cell=dict(by_cell),
             since=since,
             is_of_tokens=parts != {OTHER},
+            beside=tuple(dict.fromkeys(beside)),
         )
 
     def portion(self, entry: Entry, share: Fraction) -> Portion:

@@ -39,3 +39,8 @@ def named(names: list[str], most: int = 5) -> str:
     """Names in a sentence, shortened."""
     shown = ", ".join(name if len(name) <= 60 else f"{name[:57]}..." for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def spaced(name: str) -> str:
+    """The name of a cause in a sentence."""
+    return name.replace("_", " ")

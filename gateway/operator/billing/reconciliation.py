@@ -141,6 +141,7 @@ def _cause(claim: Claim) -> Mapping[str, object]:
         "tokens": claim.tokens,
         "sure": claim.sure,
         "evidence": claim.evidence,
+        "beside": list(claim.beside),
         "advice": claim.advice,
         "days": [datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d") for day in claim.days],
         "models": list(claim.models),

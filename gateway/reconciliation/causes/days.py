@@ -9,7 +9,7 @@ from itertools import accumulate
 from statistics import median
 
 from gateway.reconciliation.cells import Entry
-from gateway.reconciliation.claims import STRONG, WEAK, Case, Claim, Portion
+from gateway.reconciliation.claims import OTHERS, STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.sides import DAY_S
 from gateway.reconciliation.wording import day_text, named
 
@@ -19,11 +19,10 @@ EXCHANGED = 0.15  # what the whole time may be apart, of what the days are
 SOLVED = 0.2  # what may stay of it after the shift
 FEW = 4  # days may be one in so many of all, where something else is apart as well
 BESIDE = 0.1  # of a day's tokens that a shift leaves: another cause has them
+TIERS_APART = 0.03  # of all tokens: less is of the first and the last day
+HINTS = 0.85  # of what days differ by: more is chance
 FAR = 3  # so many times as much as a shift usually leaves
-BY_TOKENS = (
-    "; the times of the ledger differ as well: hours tell tokens alone, so that the prices of both cannot be "
-    "told apart"
-)
+BY_TOKENS = "; the times of the ledger differ as well, and hours tell tokens alone"
 SHIFTS = [hours for hours in range(-14, 15) if hours]
 
 
@@ -66,6 +65,7 @@ def time_edge(case: Case) -> Iterator[Claim]:
         return
     evidence = f"days are {apart:,} tokens apart, the whole time {abs(sum(by_day.values())):,}"
     portions: dict[Entry, Portion] = {}
+    beside: list[str] = []
     if shift is not None:
         left.shift = shift.hours
         later = "later" if shift.hours < 0 else "earlier"
@@ -74,19 +74,16 @@ def time_edge(case: Case) -> Iterator[Claim]:
         if others:
             portions = of_shift(case, shift, others)
             days = named([day_text(day) for day in others])
-            evidence += (
-                f", but for {days}: there it is as many tokens as were moved, and the prices of what else is "
-                "apart cannot be told apart from theirs"
-            )
+            evidence += f", but for {days}: there it is as many tokens as were moved, at the mean price"
+            beside.append(OTHERS)
     price = sum(case.split.values.values()) // max(sum(counted.values()), 1)
     amount = sum(left.amounts.get(entry, 0) for entry in left.volume())
     if abs(amount - price * sum(by_day.values())) > EXCHANGED * price * apart:
-        evidence += (
-            "; the whole time does not agree in money: tokens of another tier or kind are among them, and cannot "
-            "be told apart"
-        )
-    if left.untold_tiers:
-        evidence += "; tokens whose tier is not told are among them, and cannot be told apart on these days"
+        evidence += "; the whole time does not agree in money: tokens of another tier or kind are among them"
+        beside.append(OTHERS)
+    if left.untold_tiers or _are_tiers_apart(case, counted):
+        evidence += "; tokens whose tier is not told are among them"
+        beside.append("tier_unknown")
     claim = left.take(
         "time_edge",
         left.with_rates(left.volume()),
@@ -95,9 +92,20 @@ def time_edge(case: Case) -> Iterator[Claim]:
         advice="Look whether a source reports local time as UTC, or the statement is in another zone than UTC.",
         exchange=True,
         portions=portions,
+        beside=beside,
     )
     if claim is not None:
         yield claim
+
+
+def _are_tiers_apart(case: Case, counted: Mapping[int, int]) -> bool:
+    """Whether one tier has too many tokens over the whole time, and another as many too few."""
+    by_tier: dict[str, int] = defaultdict(int)
+    for (cell, _), extra in case.left.extra.items():
+        by_tier[cell.tier] += extra
+    more = sum(extra for extra in by_tier.values() if extra > 0)
+    fewer = -sum(extra for extra in by_tier.values() if extra < 0)
+    return min(more, fewer) > TIERS_APART * sum(counted.values())
 
 
 def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
@@ -137,6 +145,41 @@ def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
     return by_day, counted
 
 
+def hints_at_shift(case: Case) -> bool:
+    """
+    Whether, beside a share that all days lack, hours by which the ledger's times were ahead would leave clearly
+    less of what days differ by.
+    """
+    by_day, counted = _days(case)
+    billed = {day: counted[day] + by_day.get(day, 0) for day in case.days}
+    told = [day for day in case.days if billed[day] > 0]
+    if not case.hours or len(told) < 3:
+        return False
+    usual = median(by_day.get(day, 0) / billed[day] for day in told)
+    if usual >= 1:
+        return False
+    apart = {day: by_day.get(day, 0) - usual * billed[day] for day in told}
+    size = sum(map(abs, apart.values()))
+    if size <= LEAST_SHARE * sum(billed.values()):
+        return False
+
+    def left_by(hours: int) -> float:
+        moved = _moved(case, hours, counted)
+        return sum(abs(apart[day] - moved[day]) for day in told)
+
+    return min(map(left_by, SHIFTS)) < HINTS * size
+
+
+def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:
+    """By day, the tokens that so many hours move into it."""
+    moved = {}
+    for day in case.days:
+        start = day + hours * HOUR_S
+        there = sum(case.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S))
+        moved[day] = there - counted[day]
+    return moved
+
+
 def shift_of(case: Case) -> Shift | None:
     """By how many hours the ledger's times are ahead; None if no shift explains the days, or most of them."""
     by_day, counted = _days(case)
@@ -144,13 +187,8 @@ def shift_of(case: Case) -> Shift | None:
         return None
 
     def shifted(hours: int) -> Shift:
-        moved, left = {}, {}
-        for day in case.days:
-            start = day + hours * HOUR_S
-            there = sum(case.hours.get(hour, 0) for hour in range(start, start + DAY_S, HOUR_S))
-            moved[day] = there - counted[day]
-            left[day] = by_day.get(day, 0) - moved[day]
-        return Shift(hours, moved, left)
+        moved = _moved(case, hours, counted)
+        return Shift(hours, moved, {day: by_day.get(day, 0) - moved[day] for day in case.days})
 
     def solved(shift: Shift) -> int:
         return sum(abs(tokens) <= LEAST_SHARE * counted[day] for day, tokens in shift.left.items())

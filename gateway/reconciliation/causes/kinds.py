@@ -8,22 +8,21 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gateway.reconciliation.cells import VOLUME, Entry
-from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
+from gateway.reconciliation.claims import EXACT, KINDS, OTHERS, STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.sides import INPUT_METERS, METERS, WRITE_1H, WRITE_5M, Cell
 from gateway.reconciliation.wording import named
 
 LEAST_DAYS = 5  # on which one side has too few tokens beside too many, where they are not as many
 MOST_OF = 0.9  # of these days the same are too many
+LEAST_OF = 4  # what is exchanged is one in so many of what is apart at least
+LEAST_MIXED = (
+    0.1  # of a cell's input that is under another kind, where tokens are missing or too many as well
+)
 AGREES = 0.01
 DIFFERS = 0.02
 
-
-_OTHERS = "; others are missing or too many there as well, and what is of both cannot be told apart"
-
-
-_LARGE = (
-    "; kinds of their input are apart as well, and which of them are dearer large inputs cannot be told apart"
-)
+_MORE = "; others are missing or too many there as well"
+_LARGE = "; kinds of their input are apart as well, and which of them are dearer large inputs is not told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,10 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
         of_tiers: dict[str, int] = defaultdict(int)
         for place in places:
             of_tiers[place[0].tier] += case.left.extra[place]
-        if _exchanged(of_tiers.values()) * 2 > DIFFERS * tokens[group]:
+        exchanged, apart = _exchanged(of_tiers.values()), abs(sum(of_tiers.values()))
+        if exchanged * 2 > DIFFERS * tokens[group] and exchanged * LEAST_OF > apart:
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
-            found[group] = _Exchange(places, abs(sum(of_tiers.values())) / max(tokens[group], 1), gains)
+            found[group] = _Exchange(places, apart / max(tokens[group], 1), gains)
     found = _lasting(found)
     portions: dict[Entry, Portion] = {}
     is_mixed = False  # large inputs have changed their tier or their kind
@@ -80,10 +80,14 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
         case.left.with_rates(entries) if is_mixed else entries,
         sure=STRONG if all(each.is_whole for each in found.values()) else WEAK,
         evidence=f"the statement has these tokens under {named(sorted(tiers))}, the ledger under another tier"
-        + ("" if all(each.is_whole for each in found.values()) else _OTHERS)
+        + ("" if all(each.is_whole for each in found.values()) else _MORE)
         + (_LARGE if is_mixed else ""),
         advice="Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`.",
         portions=portions,
+        beside=[
+            *([] if all(each.is_whole for each in found.values()) else [OTHERS]),
+            *([KINDS] if is_mixed else []),
+        ],
     )
     if claim is not None:
         yield claim
@@ -174,7 +178,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
         apart = abs(sum(extras)) / max(said, 1)
         if apart > AGREES and (moved := _of_untold_kinds(case, cell, untold)):
             whole |= moved
-        elif _exchanged(extras) * 2 > AGREES * said:
+        elif _exchanged(extras) * 2 > (AGREES if apart <= AGREES else LEAST_MIXED) * said:
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
             exchanges[cell] = _Exchange(places, apart, gains)
     exchanges = _lasting(exchanges)
@@ -198,9 +202,10 @@ def cache_split(case: Case) -> Iterator[Claim]:
             [(VOLUME, cell, meter) for cell, meter in places],
             sure=EXACT if is_exact else WEAK,
             evidence=f"{'the input agrees as a whole; ' if is_exact else ''}the ledger has too few tokens under "
-            f"{named(lacking)}, and as many too many under other kinds" + ("" if is_exact else _OTHERS),
+            f"{named(lacking)}, and as many too many under other kinds" + ("" if is_exact else _MORE),
             advice=advice,
             portions=portions,
+            beside=() if is_exact else [OTHERS],
         )
         if claim is not None:
             yield claim

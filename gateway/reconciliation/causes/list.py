@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from gateway.reconciliation.causes import days, kinds, rates, regions, rest, silence, traffic
-from gateway.reconciliation.claims import Case, Claim
+from gateway.reconciliation.claims import KINDS, OF_KINDS, OF_PRICES, OTHERS, PRICES, Case, Claim
+from gateway.reconciliation.wording import spaced
+from spool.ledger.money import UNIT
 
+ANY_PRICE = "another_price"  # where nothing tells which
 Test = Callable[[Case], Iterator[Claim]]
 
 TESTS: Sequence[Test] = (
@@ -34,7 +38,50 @@ TESTS: Sequence[Test] = (
 )
 
 
+CENT = UNIT // 100
+_NO_CAUSE = frozenset({"rounding", "own_price"})
+
+
 def claims(case: Case) -> list[Claim]:
-    """What every test claims, the largest first."""
+    """What every test claims, the largest first, each with the causes that cannot be told apart from it."""
     found = [claim for test in TESTS for claim in test(case)]
+    found = [_named(claim, found, case) for claim in found]
     return sorted(found, key=lambda each: (-each.moved, -abs(each.tokens), each.cause))
+
+
+def _named(claim: Claim, found: Sequence[Claim], case: Case) -> Claim:
+    """The claim with the names of what holds in its place as well, in its evidence, too."""
+    names: list[str] = []
+    for each in claim.beside:
+        if each in (OTHERS, KINDS):
+            there = [other.cause for other in found if other.moved >= CENT and _overlap(claim, other)]
+            names += [cause for cause in there if each == OTHERS or cause in OF_KINDS]
+        elif each == PRICES:
+            names += _prices(claim, found, case)
+        else:
+            names.append(each)
+    beside = tuple(sorted(set(names) - {claim.cause} - _NO_CAUSE))
+    if not beside:
+        return replace(claim, beside=())
+    words = " and ".join(spaced(name) for name in (claim.cause, *beside))
+    return replace(claim, beside=beside, evidence=f"{claim.evidence}; {words} cannot be told apart here")
+
+
+def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
+    """
+    What is claimed of prices of the same models; where nothing is, and no call of theirs has a price of its own,
+    any price.
+    """
+    models = {cell.model for cell in claim.by_cell}
+    names = [
+        other.cause
+        for other in found
+        if other.cause in OF_PRICES and not models.isdisjoint(cell.model for cell in other.by_cell)
+    ]
+    return names or ([] if models & case.split.varying else [ANY_PRICE])
+
+
+def _overlap(claim: Claim, other: Claim) -> bool:
+    """Whether both are of tokens of the same days and models."""
+    places = {(cell.day, cell.model) for cell in claim.by_cell}
+    return other.is_of_tokens and any((cell.day, cell.model) in places for cell in other.by_cell)

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from gateway.reconciliation.causes.regions import REGION, are_told
 from gateway.reconciliation.cells import OWN, RATE, Entry
-from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
+from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.rate_series import SAME, RateSeries, of_cells, sets_of_days
 from gateway.reconciliation.sides import CACHE_READ, INPUT, OUTPUT, WHOLE, WRITE_1H, WRITE_5M, Cell
 from gateway.reconciliation.wording import day_text, dollars, named, per_million
@@ -29,6 +29,7 @@ _FACTORS = (
     (Decimal(2), "tier", "twice the price: priority or fast"),
     (Decimal("2.5"), "tier", "2.5 times the price: priority or fast"),
 )
+_OF_TIER, _LEAST_OF_TIER = Decimal("0.5"), Decimal("0.4")  # a discount of a fifth at most beside it
 _OVERRIDE = "If the bill is right, put its price into [[prices.override]]; the report has the lines to paste."
 
 
@@ -70,6 +71,8 @@ def rates(case: Case) -> Iterator[Claim]:
     """
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     for model in case.models():
+        if (claim := _usual_factor(case, model)) is not None:
+            yield claim
         found = [*_of_place(case, model, lambda cell: True)]
         yield from found
         places = {_place(cell) for _, cell, _ in case.left.of(RATE) if cell.model == model}
@@ -81,6 +84,76 @@ def rates(case: Case) -> Iterator[Claim]:
                 cell in apart or case.is_rounded((part, cell, meter)) for part, cell, meter in entries
             ):
                 yield from _of_place(case, model, _within(place, apart))
+
+
+def _usual_factor(case: Case, model: str) -> Claim | None:
+    """
+    One factor of every kind of token on most days, or on all before a price changed, where other days have
+    another price: what those have beside it is left.
+    """
+    entries = [entry for entry in case.left.of(RATE) if entry[1].model == model]
+    left = {meter for _, _, meter in entries}
+    cells = {cell for cell, _ in case.split.worth if cell.model == model}
+    meters = of_cells(case.split, cells, left, case.left.paid)
+    usual, others = _usual_days(meters)
+    if not usual or not others:
+        return None
+    ratios = _ratios_on(usual, meters)
+    known = _factor(ratios, are_told(case.split, model, usual))
+    off = _ratios_on(others, meters)
+    if known is None or all(abs(ratio - _ONE) <= SAME for ratio in off.values()):
+        return None  # the others have our price: what is off is of the days
+    cause, sure, words = known
+    factor = sum(ratios.values(), Decimal(0)) / len(ratios)
+    portions = {
+        entry: Portion(round((factor - 1) * case.split.worth[entry[1], entry[2]]))
+        for entry in entries
+        if entry[1].day in others and (entry[1], entry[2]) in case.split.worth
+    }
+    return case.left.take(
+        cause,
+        [entry for entry in entries if entry[1].day in usual | others],
+        sure=sure,
+        evidence=f"{_name(model, {_place(cell) for _, cell, _ in entries})}: {words}, and on "
+        f"{len(others):,} days another price beside it",
+        advice=_ADVICE.get(cause, _OVERRIDE),
+        portions=portions,
+        beside=_beside_factor(cause, factor),
+    )
+
+
+def _ratios_on(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[str, Decimal]:
+    """Of the kinds of tokens that have a worth on these days."""
+    chosen = {meter: set(days) & each.worth.keys() for meter, each in meters.items()}
+    return {meter: meters[meter].ratio(of) for meter, of in chosen.items() if of}
+
+
+def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
+    """
+    Days on which every kind of token has one and the same ratio, which is none of our price, and the others;
+    none unless they are most, or all before the first other one.
+    """
+    days = sorted({day for each in meters.values() for day in each.worth})
+    of_day = {day: [each.ratio({day}) for each in meters.values() if day in each.worth] for day in days}
+    alike = [day for day in days if all(_near(each, of_day[day][0]) for each in of_day[day])]
+    groups: list[list[int]] = []
+    for day in alike:
+        group = next((each for each in groups if _near(of_day[day][0], of_day[each[0]][0])), None)
+        if group is None:
+            groups.append([day])
+        else:
+            group.append(day)
+    for group in groups:
+        others = set(days) - set(group)
+        is_first = bool(others) and group[0] == days[0] and max(group) < min(others) and len(group) > FEW_DAYS
+        if (len(group) * 2 > len(days) or is_first) and abs(of_day[group[0]][0] - _ONE) > SAME:
+            return set(group), others
+    return set(), set()
+
+
+def _beside_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
+    """A discount beside a tier at half the price is one factor, too."""
+    return ("tier",) if cause == "discount" and _LEAST_OF_TIER <= factor < _OF_TIER else ()
 
 
 def _place(cell: Cell) -> tuple[str, str, str]:
@@ -133,6 +206,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         evidence=f"{name}: {evidence}",
         advice=_ADVICE.get(cause, _OVERRIDE),
         since=since,
+        beside=_beside_factor(cause, next(iter(ratios.values()))),
     )
     if claim is not None:
         yield claim
@@ -147,7 +221,7 @@ def _on_days(
     """
     every = sorted({day for each in meters.values() for day in each.worth})
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
-    sets = sets_of_days(meters)
+    sets = sorted(sets_of_days(meters), key=lambda each: -len(each[0]))
     others = {day for days, _ in sets for day in days}
     for days, off in sets:
         if _is_apart(case, entries, set(days)) or all(
@@ -165,16 +239,39 @@ def _on_days(
             continue  # tokens of another tier or size, whose price is of their kinds and not of the days
         kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off.items())]
         what = f"every kind of token at {first:.4f}" if alike else ", ".join(kinds)
+        chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off]
+        portions = _later_too(case, entries, set(later) - set(days), off) if stays else {}
         claim = case.left.take(
             "price_change" if stays else "price_on_days",
-            [entry for entry in entries if entry[1].day in days and entry[2] in off],
+            [*chosen, *portions],
             sure=STRONG,
             evidence=f"{name}: {_when(days, stays=stays)} {what} of our price",
             advice=_OVERRIDE if stays else _ADVICE["price_on_days"],
             since=days[0] if stays else 0,
+            portions=portions,
+            beside=_of_most_days(days, every, off, alike=alike),
         )
         if claim is not None:
             yield claim
+
+
+def _later_too(
+    case: Case, entries: list[Entry], days: Collection[int], off: Mapping[str, Decimal]
+) -> dict[Entry, Portion]:
+    """What a price that stays is on later days, which have another price beside it."""
+    return {
+        entry: Portion(round((off[entry[2]] - 1) * case.split.worth[entry[1], entry[2]]))
+        for entry in entries
+        if entry[1].day in days and entry[2] in off and (entry[1], entry[2]) in case.split.worth
+    }
+
+
+def _of_most_days(
+    days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
+) -> tuple[str, ...]:
+    """Most days at a factor that is known: it may be that of all, which the other days undo."""
+    known = _factor(off, regions_told=True) if alike and len(days) * 2 > len(every) else None
+    return () if known is None else (known[0],)
 
 
 def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:

@@ -9,13 +9,15 @@ from statistics import median
 
 from gateway.reconciliation.causes.days import BY_TOKENS, of_shift, shift_of
 from gateway.reconciliation.cells import RATE, VOLUME, Entry
-from gateway.reconciliation.claims import EXACT, STRONG, Case, Claim, Portion
+from gateway.reconciliation.claims import EXACT, OTHERS, STRONG, Case, Claim, Portion
 from gateway.reconciliation.rate_series import SAME, of_model
+from gateway.reconciliation.repeats import MOST_AGAIN
 from gateway.reconciliation.sides import DAY_S
 from gateway.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
 LEAST_HOURS = 5  # without a call that have one on other days: fewer are chance
+FARTHEST = 14  # hours by which zones differ at most
 LEAST_SHARE = 0.1  # of a day's tokens: less is no part of a day
 LEAST_GAP = 0.01  # of a day's tokens: less is no gap
 LEAST_USUAL = 0.2  # of a day's tokens: what the silent hours have on other days
@@ -42,6 +44,7 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
         advice=_POINT,
         portions={entry: case.left.beside(entry, portion) for entry, portion in moved.items()},
         tells_calls=not moved,
+        beside=["time_edge"] if moved else (),
     )
     if claim is not None:
         yield claim
@@ -71,7 +74,7 @@ def billed_twice(case: Case) -> Iterator[Claim]:
     again.
     """
     split, left = case.split, case.left
-    again = split.repeats.billed
+    again = {**_twice_in_hours(case), **split.repeats.billed}
     portions = {}
     for cell, meter in split.values:
         if cell.day in again and cell not in left.told:
@@ -82,13 +85,39 @@ def billed_twice(case: Case) -> Iterator[Claim]:
         "billed_twice",
         portions,
         sure=STRONG,
-        evidence=f"{_named(sorted(again))}: the statement has input and output of each model exactly twice, or more",
+        evidence=f"{_named(sorted(again))}: the statement has "
+        + (
+            "input and output of each model exactly twice, or more"
+            if split.repeats.billed
+            else "exactly twice what the ledger's hours have, or more"
+        ),
         advice="Look whether rows of these days stand in the report more than once, and import it again.",
         portions=portions,
         tells_calls=True,
+        beside=() if split.repeats.billed else ("time_edge",),
     )
     if claim is not None:
         yield claim
+
+
+def _twice_in_hours(case: Case) -> dict[int, int]:
+    """Days with a multiple of the tokens that the ledger has in the hours that the other days show to be theirs."""
+    shift = shift_of(case)
+    if shift is None:
+        return {}
+    billed: dict[int, int] = defaultdict(int)
+    counted: dict[int, int] = defaultdict(int)
+    for cell, sums in case.split.billed.items():
+        billed[cell.day] += sum(sums.tokens.values())
+    for cell, of in case.split.counted.items():
+        counted[cell.day] += sum(of.tokens.values())
+    found = {}
+    for day in shift.others(billed):
+        once = counted[day] + shift.moved[day]
+        times = round(billed[day] / once) if once > 0 else 0
+        if 1 < times <= MOST_AGAIN + 1 and abs(billed[day] - times * once) <= LEAST_GAP * billed[day]:
+            found[day] = times
+    return found
 
 
 def silent_hours(case: Case) -> Iterator[Claim]:
@@ -109,7 +138,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     gaps = {day: lacking[day] - usual * billed[day] for day in told}
     chance = FAR * median(map(abs, gaps.values()))
     whole = [day for day in told if abs(gaps[day]) <= max(LEAST_SHARE * billed[day], chance)]
-    days, words = [], []
+    days, words, at_edge = [], [], False
     for day in sorted(gaps):
         if gaps[day] <= max(LEAST_SHARE * billed[day], chance) or len(whole) * 2 < len(case.days):
             continue
@@ -124,12 +153,14 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         is_as_usual = (
             mean >= LEAST_USUAL * (1 - usual) * mean_day and mean / ALIKE <= gaps[day] <= mean * ALIKE
         )
+        is_edge = (day, first) == (case.days[0], 0) or (day, first + hours) == (case.days[-1], 24)
         if is_as_usual and sum(map(bool, then)) >= LEAST_HOURS * len(whole):
-            days.append(day)
             date, hour = day_text(day + begin // 24 * DAY_S), begin % 24
-            is_edge = (day, first) == (case.days[0], 0) or (day, first + hours) == (case.days[-1], 24)
-            edge = ", which cannot be told apart from times that differ" if is_edge else ""
-            words.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00{edge}")
+            if is_edge and hours < FARTHEST:
+                continue  # a clock that differs does the same
+            days.append(day)
+            at_edge = at_edge or is_edge
+            words.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00")
     if not days:
         return
     is_beside = usual > LEAST_GAP
@@ -137,7 +168,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         f"{named(words)} (UTC): the ledger has no call, and the day lacks about what other days have then"
     )
     if is_beside:
-        evidence += "; other days lack tokens as well, and which are of what cannot be told apart"
+        evidence += "; other days lack tokens as well"
     claim = case.left.take(
         "no_telemetry",
         _entries(case, days),
@@ -150,6 +181,10 @@ def silent_hours(case: Case) -> Iterator[Claim]:
             if is_beside and entry[1].day in days
         },
         tells_calls=True,
+        beside=[
+            *(["time_edge"] if at_edge or case.left.shift else []),
+            *([OTHERS] if is_beside else []),
+        ],
     )
     if claim is not None:
         yield claim

@@ -6,17 +6,19 @@ reports.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
 from operator import attrgetter
 from statistics import median
 
+from gateway.reconciliation.causes.days import hints_at_shift
 from gateway.reconciliation.cells import OWN, RATE, VOLUME, Entry
-from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
+from gateway.reconciliation.claims import EXACT, OTHERS, STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.series import are_alike
 from gateway.reconciliation.sides import INPUT, OUTPUT, BilledSums, Cell, CountedSums
-from gateway.reconciliation.wording import day_text, named, percent
+from gateway.reconciliation.wording import named, percent
 
 LEAST_SHARE = 0.01  # of the tokens: less is no gap
 NEAR = 0.05
@@ -28,12 +30,24 @@ MEAN_ALIKE = 0.2
 CHANCE = 6
 LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
 FEW = 10  # days may be one in so many of all
-FAR = 0.5  # of what was billed on a day: few days that lack as much are of another cause than the others
+FAR = 0.4  # of what a day would have: few days that lack as much are of another cause than the others
+CLEARLY = 0.1  # of what was billed on a day: so much more than any other day
 UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
 
 _POINT = (
     "Let what uses it report to Tollhouse: point its base URL at the gateway, or send its OpenTelemetry here."
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubts:
+    """What else may hold in the place of a cause: in words, and by name."""
+
+    words: str = ""
+    beside: tuple[str, ...] = ()
+
+    def __add__(self, other: Doubts) -> Doubts:
+        return Doubts(words=self.words + other.words, beside=(*self.beside, *other.beside))
 
 
 def unreported_traffic(case: Case) -> Iterator[Claim]:
@@ -146,14 +160,17 @@ def double_report(case: Case) -> Iterator[Claim]:
     if sum(gap.values()) <= NEAR * total or lacking > EXCHANGED * sum(gap.values()):
         return
     billed = total - sum(gap.values())
+    case.left.counted_again |= models
+    others = [entry for entry in left.volume() if entry[1].model in models and entry not in over]
+    over += others  # the few with too few tokens: both together are what is too many
     twice = [source for source, days in sorted(by_source.items()) if are_alike(days, gap, NEAR)]
     if twice and len(by_source) > 1:
-        others = named([source for source in sorted(by_source) if source != twice[0]])
+        beside = named([source for source in sorted(by_source) if source != twice[0]])
         yield from _taken(
             case, "double_report", over, STRONG,
             f"{percent(total, billed)} of what was billed was counted: day by day as much too much as "
             f"{twice[0]} "
-            f"reports beside {others}",
+            f"reports beside {beside}",
             f"Count one of them: `count = false` in [sources.{twice[0]}].",
         )  # fmt: skip
     elif billed > 0 and abs(total / billed - 2) <= NEAR:
@@ -171,12 +188,13 @@ def usage_missing(case: Case) -> Iterator[Claim]:
     number.
     """
     for model in case.models():
-        ours, theirs = _of_model(case, model)
+        unusual = _unusual_days(case, _missing(case, model))
+        ours, theirs = _of_model(case, model, unusual)
         if not ours.unsized or ours.calls <= ours.unsized:
             continue
         missing = 0 if theirs is None else theirs - ours.calls
         is_of_all = abs(missing) <= LEAST_SHARE * max(theirs or 0, ours.calls)
-        entries = _missing(case, model)
+        entries = [entry for entry in _missing(case, model) if entry[1].day not in unusual]
         gap = sum(case.left.extra[cell, meter] for _, cell, meter in entries)
         mean = sum(ours.tokens.values()) // (ours.calls - ours.unsized)
         lacking = ours.unsized if is_of_all else ours.unsized + missing
@@ -187,18 +205,18 @@ def usage_missing(case: Case) -> Iterator[Claim]:
         if (missing < 0 and not is_of_all) or not is_near or not entries:
             continue
         share = Fraction(ours.unsized, lacking)
-        beside = "" if is_of_all else (
-            f", and {missing:,} calls are missing: the two cannot be told apart, and are divided by their "
-            "number"
+        divided = "" if is_of_all else (
+            f", and {missing:,} calls are missing: both are divided by their number"
         )  # fmt: skip
         yield from _taken(
             case, "usage_missing", entries, STRONG if is_alike and is_of_all else WEAK,
             f"{ours.unsized:,} calls of {named([model])} came without their tokens: at the mean of the "
             "others they are "
-            f"{ours.unsized * mean:,} of the {gap:,} that are missing{beside}{_or_rows_twice(case, entries)}",
+            f"{ours.unsized * mean:,} of the {gap:,} that are missing{divided}",
             "Ask for usage in streams (`stream_options: {\"include_usage\": true}`); aborted streams tell "
             "none.",
             portions={} if is_of_all else {entry: case.left.portion(entry, share) for entry in entries},
+            beside=() if is_of_all else ("unreported_calls",),
         )  # fmt: skip
 
 
@@ -237,13 +255,14 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
         mean, missing = sum(ours.tokens.values()) / ours.calls, theirs - ours.calls
         if not gap or abs(gap / missing - mean) > MEAN_ALIKE * mean:
             continue
+        doubts = _too_many(case, model)
         yield from _taken(
             case, "unreported_calls", entries, STRONG,
             f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} "
             "of them "
-            f"failed; the missing ones have the same mean size{_or_rows_twice(case, entries)}"
-            f"{_or_too_many(case, model)}",
+            f"failed; the missing ones have the same mean size{doubts.words}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
+            beside=doubts.beside,
         )  # fmt: skip
 
 
@@ -265,7 +284,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
                 lacking[_meter(meter)] += extra
                 days[cell.day] += extra
         whole = sum(billed.values())
-        if theirs or not ours.calls or not whole or len(billed) < 2:
+        if theirs or not ours.calls or not whole or len(billed) < 2 or model in case.left.counted_again:
             continue
         share = sum(lacking.values()) / whole
         shares = [lacking[meter] / tokens for meter, tokens in billed.items() if tokens >= LEAST_KIND * whole]
@@ -275,13 +294,14 @@ def missing_share(case: Case) -> Iterator[Claim]:
             continue
         entries = _missing(case, model)
         unusual = _unusual_days(case, entries)
+        doubts = _unsized(ours) + _too_many(case, model)
         yield from _taken(
             case, "unreported_calls", [entry for entry in entries if entry[1].day not in unusual], WEAK,
             f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the "
             "statement "
-            f"does not tell how many calls that were{_or_unsized(ours)}{_or_rows_twice(case, entries)}"
-            f"{_or_too_many(case, model)}",
+            f"does not tell how many calls that were{doubts.words}",
             "Look for retries within an SDK, evaluations and other programs with the same key.",
+            beside=doubts.beside,
         )  # fmt: skip
 
 
@@ -337,11 +357,11 @@ def _entries(case: Case, name: str, value: str) -> list[Entry]:
 
 def _missing(case: Case, model: str) -> list[Entry]:
     """
-    Entries with too few tokens of a model; none where about as many are too many, which no missing call
-    explains.
+    Entries of a model with too few tokens, and the few with too many; none where about as many are too many,
+    which no missing call explains.
     """
     extras = {(cell, meter): extra for (cell, meter), extra in case.left.extra.items() if cell.model == model}
-    found = [(VOLUME, *place) for place, extra in extras.items() if extra > 0]
+    found: list[Entry] = [(VOLUME, *place) for place in extras]
     lacking, over = (
         sum(abs(each) for each in extras.values() if (each > 0) is sign) for sign in (True, False)
     )
@@ -350,13 +370,17 @@ def _missing(case: Case, model: str) -> list[Entry]:
 
 def _unusual_days(case: Case, entries: list[Entry]) -> set[int]:
     """
-    The few days that lack far more than the others do, of input and of output alike: what is missing there
-    has another cause.
+    The few days that lack about half of what they would have as the others are, of input and of output alike,
+    and clearly more than any other: what is missing there has another cause, such as rows that stand in the
+    report twice.
     """
     shares = _shares(case, entries)
     usual = median(shares.values()) if shares else 0.0
-    far = {day for day, share in shares.items() if share >= FAR}
-    return far if usual > LEAST_SHARE and 4 * usual < FAR and len(far) * 4 <= len(shares) else set()
+    far = {day for day, share in shares.items() if share - usual >= FAR * (1 - usual)}
+    if not far or usual <= LEAST_SHARE or len(far) * FEW > len(shares):
+        return set()
+    most = max((share for day, share in shares.items() if day not in far), default=0.0)
+    return far if min(shares[day] for day in far) - most >= CLEARLY else set()
 
 
 def _shares(case: Case, entries: list[Entry]) -> dict[int, float]:
@@ -376,33 +400,22 @@ def _shares(case: Case, entries: list[Entry]) -> dict[int, float]:
     }
 
 
-def _or_unsized(ours: CountedSums) -> str:
-    """Words where some of what is missing may be of calls that the ledger has without their tokens."""
-    return (
-        f"; {ours.unsized:,} calls came without tokens, which cannot be told apart from these"
-        if ours.unsized
-        else ""
-    )
+def _unsized(ours: CountedSums) -> Doubts:
+    """Some of what is missing may be of calls that the ledger has without their tokens."""
+    if not ours.unsized:
+        return Doubts()
+    return Doubts(words=f"; {ours.unsized:,} calls came without tokens", beside=("usage_missing",))
 
 
-def _or_too_many(case: Case, model: str) -> str:
-    """Words where a model has tokens too many in other places: some of what is missing may be these."""
+def _too_many(case: Case, model: str) -> Doubts:
+    """A model has tokens too many in other places, or of other days: some of what is missing may be these."""
     extras = [extra for (cell, _), extra in case.left.extra.items() if cell.model == model]
     over = -sum(extra for extra in extras if extra < 0)
-    if over <= LEAST_SHARE * sum(extra for extra in extras if extra > 0):
-        return ""
-    return f"; {over:,} tokens are too many in other places, and which of these are the same cannot be told apart"
-
-
-def _or_rows_twice(case: Case, entries: list[Entry]) -> str:
-    """Words where half of a few days is missing, or more: rows of them may stand in the report twice."""
-    shares = _shares(case, entries)
-    few = {day for day, share in shares.items() if share >= FAR}
-    if not few or len(few) * FEW > len(shares):
-        return ""
-    days = named([day_text(day) for day in sorted(few)])
-    twice = "rows that stand in the report twice cannot be told apart from that"
-    return f"; on {days} half is missing or more, and {twice}"
+    is_much = over > LEAST_SHARE * sum(extra for extra in extras if extra > 0)
+    words = f"; {over:,} tokens are too many in other places" if is_much else ""
+    if hints_at_shift(case):
+        return Doubts(words=f"{words}; times that differ would explain how days do", beside=("time_edge",))
+    return Doubts(words=words, beside=(OTHERS,) if is_much else ())
 
 
 def _taken(
@@ -413,9 +426,12 @@ def _taken(
     evidence: str,
     advice: str,
     portions: Mapping[Entry, Portion] | None = None,
+    beside: Sequence[str] = (),
 ) -> Iterator[Claim]:
     entries = entries if portions else case.left.with_rates(entries)
-    claim = case.left.take(cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions)
+    claim = case.left.take(
+        cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
+    )
     if claim is not None:
         yield claim
 

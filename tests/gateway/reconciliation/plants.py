@@ -39,7 +39,7 @@ Calls = Sequence[Call]
 Rows = Sequence[StatementRow]
 
 
-def _same_calls(calls: Calls) -> Calls:
+def same_calls(calls: Calls) -> Calls:
     return calls
 
 
@@ -62,9 +62,9 @@ class Plant:
     causes: tuple[str, ...]
     lost: Callable[[Call], bool] = lambda call: False
     unsized: Callable[[Call], bool] = lambda call: False
-    done: Callable[[Calls], Calls] = _same_calls
-    billed: Callable[[Calls], Calls] = _same_calls
-    told: Callable[[Calls], Calls] = _same_calls
+    done: Callable[[Calls], Calls] = same_calls
+    billed: Callable[[Calls], Calls] = same_calls
+    told: Callable[[Calls], Calls] = same_calls
     reports: Callable[[Sequence[Inference]], Sequence[Inference]] = _same_reports
     rows: Callable[[Rows], Rows] = _same_rows
     providers: tuple[str, ...] = ALL_PROVIDERS
@@ -279,11 +279,17 @@ PLANTS: dict[str, Planting] = {
 
 
 async def planted(
-    provider: str, seed: int, plants: Iterable[Plant], without: Callable[[Call], bool] = lambda call: False
+    provider: str,
+    seed: int,
+    plants: Iterable[Plant],
+    without: Callable[[Call], bool] = lambda call: False,
+    base: Callable[[Calls], Calls] = same_calls,
 ) -> Reconciliation:
-    """The comparison of a month with some plants in it, and `without` some of its calls."""
+    """The comparison of a month with some plants in it, `without` some of its calls; `base` changes them first."""
     plants = list(plants)
-    done: Calls = [call for call in month(seed=seed, a_day=A_DAY, providers=(provider,)) if not without(call)]
+    done: Calls = base(
+        [call for call in month(seed=seed, a_day=A_DAY, providers=(provider,)) if not without(call)]
+    )
     for plant in plants:
         done = plant.done(done)
     billed, told = done, done

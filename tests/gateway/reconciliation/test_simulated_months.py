@@ -1,6 +1,7 @@
 """
 Months of five providers with causes planted in them: each alone, in pairs, and none. A claim is within 2 % of
-what was planted (of two causes at once 3 %), none is invented, and all adds up. In a long run
+what was planted, or half a cent, none is invented, and all adds up; of two that are said to be inseparable it is
+said by name, and both together are within 2 %. In a long run
 (`TOLLHOUSE_FAULTS=full`) of other seeds, and of many pairs.
 """
 
