@@ -24,11 +24,11 @@ TYPES: Declared[ChannelType] = Declared(
 )
 
 
-def problems(channels: Sequence[NotifySettings]) -> Iterator[str]:
-    """Every reason why [[notify]] cannot work, one sentence a problem."""
+def problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> Iterator[str]:
+    """Every reason why channels cannot work, one sentence a problem; those of a list are shown as `notify[0]`."""
     names: set[str] = set()
     for place, settings in enumerate(channels):
-        shown = f"notify[{place}]"
+        shown = f"notify[{place}]" if shown.startswith("notify") else shown
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", settings.name):
             yield f"{shown}.name is required: letters, digits, '.', '_' and '-', at most 64"
         elif settings.name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from exporters.errors import Misconfigured, Rejected, Retryable
@@ -86,11 +86,44 @@ class ChannelType:
     takes_reports: bool = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeptSettings(NotifySettings):
+    """Of a channel that was made in the console: its secret is in no file, and "" if it has none."""
+
+    secret: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class StatedSecret:
+    """A secret that never changes while its channel is the same."""
+
+    _value: str = field(repr=False)
+
+    def value(self) -> str:
+        return self._value
+
+    def stamp(self) -> object:
+        return None
+
+
+def secret_of(settings: NotifySettings) -> SecretSource | StatedSecret | None:
+    """The secret of a channel whose address is none; None without one."""
+    if isinstance(settings, KeptSettings):
+        return StatedSecret(settings.secret) if settings.secret else None
+    return (
+        SecretSource(f"notify {settings.name}", file=settings.secret_file) if settings.secret_file else None
+    )
+
+
+def has_secret(settings: NotifySettings) -> bool:
+    return bool(settings.secret) if isinstance(settings, KeptSettings) else settings.secret_file is not None
+
+
 class SecretAddress:
     """The address that a channel posts to, where it is a secret itself: stated, or in a file."""
 
     def __init__(self, settings: NotifySettings) -> None:
-        self._url = settings.url
+        self._url = settings.secret if isinstance(settings, KeptSettings) else settings.url
         self._file = (
             SecretSource(f"notify {settings.name}", file=settings.url_file) if settings.url_file else None
         )
@@ -108,6 +141,11 @@ class SecretAddress:
 
     @staticmethod
     def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+        if isinstance(settings, KeptSettings):
+            if not settings.secret or settings.url:
+                yield f"{shown}.secret is the address of a channel of type {settings.type!r}; leave url out"
+            yield from url(f"{shown}.secret", settings.secret)
+            return
         if bool(settings.url) == bool(settings.url_file):
             yield f"{shown} needs url or url_file for type {settings.type!r}, and not both"
         yield from url(f"{shown}.url", settings.url)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from exporters.notifications.catalogue import TYPES, build
+from exporters.notifications.channel import KeptSettings
 from exporters.notifications.channel_sender import ChannelSender
 from exporters.notifications.schedule import schedule_of
 from exporters.settings import NotifySettings
@@ -30,11 +31,24 @@ class Notifier:
         self._senders: list[ChannelSender] = []
         self._changed = asyncio.Event()
         self._settings: Sequence[NotifySettings] = ()
+        self._stated: Sequence[NotifySettings] = settings
+        self._kept: Sequence[KeptSettings] = ()
         self._configure(settings)
 
     def configure(self, settings: Sequence[NotifySettings]) -> None:
         """Take other channels over: what is being sent is sent again under the same id."""
-        if settings != self._settings:
+        self._stated = settings
+        self._take_over()
+
+    def keep(self, channels: Sequence[KeptSettings]) -> None:
+        """Take over those that people made. One of the configuration has its name for itself."""
+        self._kept = channels
+        self._take_over()
+
+    def _take_over(self) -> None:
+        stated = {each.name for each in self._stated}
+        settings = [*self._stated, *(each for each in self._kept if each.name not in stated)]
+        if settings != list(self._settings):
             self._configure(settings)
             self._changed.set()
 
@@ -76,6 +90,7 @@ class Notifier:
                 insights=settings.insights,
                 counts=counts.get(sender.name, ChannelCounts()),
                 oldest=oldest.get(sender.name),
+                is_kept=isinstance(settings, KeptSettings),
             )
             for sender, settings in zip(self._senders, self._settings, strict=True)
         ]
@@ -85,7 +100,7 @@ class Notifier:
                 name=name,
                 type="",
                 state=REMOVED,
-                reason="it is not in the configuration: discard what waits, or add it again",
+                reason="there is no such channel any more: discard what waits, or add it again",
                 insights=NO_INSIGHTS,
                 counts=each,
                 oldest=oldest.get(name),

@@ -13,9 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.allocation.border import border, shown
 from gateway.allocation.definition import PREFIX, Definition, Dimension
-from gateway.allocation.difference import sources_of
 from gateway.allocation.faults import Fault, InvalidDefinition
 from gateway.allocation.language import Limits, joined, parse
 from gateway.allocation.published import Published
@@ -195,6 +193,9 @@ class Publishing:
         await self._table.advance(job.id, VALIDATING)
         text = await self._table.job_text(job.id)
         definition = await self.validated(text.encode(), job.namespace)
+        from gateway.allocation.border import border, shown  # no start needs them
+        from gateway.allocation.difference import sources_of
+
         found = shown(await border(self._ledger, sources_of(definition)))
         await self._table.advance(job.id, PUBLISHING)
         keys = [each.id for each in definition.dimensions]

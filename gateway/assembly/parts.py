@@ -18,7 +18,6 @@ from exporters.notifications.notifier import Notifier
 from exporters.own_telemetry.traced_exporter import TracedExporter
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
-from exporters.service.events import amount_of as event_amount
 from exporters.service.upstream_client import UpstreamClient, client_of
 from gateway.assembly.limits import shares
 from gateway.authentication.access import Access, Bearer
@@ -67,10 +66,12 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from exporters.destinations.upstream import UpstreamContext
+    from exporters.notifications.kept_channels import ChannelSeal
     from gateway.authentication.oidc.assistants import AssistantSignIns
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
     from gateway.intake.shared_merge_window import SharedMergeWindow
     from gateway.workers.pool import WorkerPool
+    from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
 
 
 class Assembler:
@@ -112,10 +113,27 @@ class Assembler:
         )
         registry = storage.registry
         self.notifier = Notifier(registry.notices, config.notify, clock) if registry is not None else None
+        if registry is not None:
+            registry.kept_channels.changed = self._keep_channels
+            self._keep_channels()
         self.sign_ins: ProviderSignIns | None = None
         self.assistant_sign_ins: AssistantSignIns | None = None
         self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []  # what waits in the intake, by key
         self.workers: WorkerPool | None = None
+
+    def _keep_channels(self) -> None:
+        """Let those that people made send, too."""
+        if self.notifier is not None and self.storage.registry is not None:
+            kept = self.storage.registry.kept_channels.all()
+            self.notifier.keep([self._channel_seal().settings(each) for each in kept])
+
+    def _channel_seal(self) -> ChannelSeal:
+        from exporters.notifications.kept_channels import ChannelSeal
+
+        return ChannelSeal(secret=self.storage.secret, clock=self.clock)
+
+    def seal_channel(self, draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
+        return self._channel_seal()(draft, secret, before)
 
     def emails(self, config: Config) -> Emails:
         return Emails(config.privacy.emails, secret=self.email_secret)
@@ -391,6 +409,8 @@ class Assembler:
         return await shares(self.config, self.devices.table.all(), self.storage, waiting)
 
     def amount_of(self, event: UsageEvent) -> Decimal | None:
+        from exporters.service.events import amount_of as event_amount
+
         return event_amount(self.config.upstream, event)
 
     def publisher(self, deposits: Deposits) -> Publisher:

@@ -40,7 +40,6 @@ from gateway.monitoring.observers import Observers
 from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolDamaged, SpoolError
-from spool.ledger.mending import LedgerMender
 from spool.log.protocols import Log, Observer
 from spool.storage import Storage
 
@@ -183,10 +182,9 @@ async def _assemble(
         alone["publish jobs"] = operators.money.require_publishing().run
         alone["devices"] = assembler.devices.run
     background |= {name: partial(storage.leases.run, name, run) for name, run in alone.items()}
-    mender = LedgerMender(
-        ledger=storage.ledger, log=storage.log, clock=assembler.clock, changed=operators.money.sums_changed
+    background["ledger beside the log"] = partial(
+        storage.leases.run, "ledger", partial(_mend, assembler, operators)
     )
-    background["ledger beside the log"] = partial(storage.leases.run, "ledger", mender.run)
     return Services(
         storage=storage,
         receivers=receivers,
@@ -246,6 +244,15 @@ async def _inspect(operators: OperatorServices) -> None:
     await asyncio.sleep(FIRST_INSPECTION_S)
     insights = await imported("gateway.operator.insights")
     await insights.inspector(operators).run()
+
+
+async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
+    """Count again what the ledger missed of the log."""
+    mending = await imported("spool.ledger.mending")
+    storage, changed = assembler.storage, operators.money.sums_changed
+    await mending.LedgerMender(
+        ledger=storage.ledger, log=storage.log, clock=assembler.clock, changed=changed
+    ).run()
 
 
 async def _report(operators: OperatorServices) -> None:

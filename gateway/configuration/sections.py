@@ -433,6 +433,13 @@ class BudgetSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChannelLimits:
+    """Channels of notifications that people make in the console: [notifications](notifications.md)."""
+
+    max: int = setting(50, "channels that are made in the console", edge="one more: 409; delete one", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScheduledReportSettings:
     """Reports of views by mail or chat, each week or month: [scheduled reports](scheduled-reports.md)."""
 
@@ -775,6 +782,7 @@ class Config:
     views: ViewSettings = setting(ViewSettings(), "")
     roles: RoleSettings = setting(RoleSettings(), "")
     budgets: BudgetSettings = setting(BudgetSettings(), "")
+    channels: ChannelLimits = setting(ChannelLimits(), "")
     scheduled_reports: ScheduledReportSettings = setting(ScheduledReportSettings(), "")
     allocation: AllocationSettings = setting(AllocationSettings(), "")
     reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")

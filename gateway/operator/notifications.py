@@ -61,6 +61,7 @@ def shown_channel(channel: ChannelState) -> dict[str, object]:
     return {
         "name": channel.name,
         "type": channel.type,
+        "origin": "console" if channel.is_kept else "configuration",
         "state": channel.state,
         "reason": channel.reason or None,
         "insights": channel.insights,
@@ -145,7 +146,7 @@ async def test_channel(request: OperatorRequest[InstallationServices, ChannelTes
     """Send a notice to one channel that only shows whether it arrives."""
     table, name = request.registry.notices, request.word("name")
     if name not in table.channels:
-        raise NotThere("there is no channel with this name in the configuration")
+        raise NotThere("there is no channel with this name")
     notice = Notice(
         id=f"test-{secrets.token_hex(16)}",
         kind=TEST,

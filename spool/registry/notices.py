@@ -114,6 +114,7 @@ class ChannelState:
     """
     A channel as operators see it. `reason` is why nothing arrives, `oldest` the time of the oldest notice
     that waits, `insights` the least severity of those that it is told of.
+    `is_kept`: it was made in the console, and stands in no configuration.
     """
 
     name: str
@@ -123,6 +124,7 @@ class ChannelState:
     insights: str
     counts: ChannelCounts
     oldest: float | None
+    is_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from spool.registry.tables.budgets import BudgetTable
 from spool.registry.tables.connections import ConnectionTable
 from spool.registry.tables.documents import DocumentTable, MemoryTable
 from spool.registry.tables.insights import InsightTable
+from spool.registry.tables.kept_channels import KeptChannelTable
 from spool.registry.tables.keys import KeyTable
 from spool.registry.tables.notices import NoticeTable
 from spool.registry.tables.operators import OperatorTable
@@ -41,6 +42,7 @@ class Registry:
         self.operators = OperatorTable(changes)
         self.roles = RoleTable(changes)
         self.notices = NoticeTable(changes)
+        self.kept_channels = KeptChannelTable(changes, self.notices)
         self.insights = InsightTable(changes, self.notices)
         self.connections = ConnectionTable(changes)
         self.views = ViewTable(changes)
@@ -52,7 +54,7 @@ class Registry:
         self.statements: Statements = StatementTable(changes)
         self.allocation = AllocationTable(changes)
         self._documents: tuple[DocumentTable[Any], ...] = (
-            self.roles, self.connections, self.views, self.budgets, self.scheduled_reports,
+            self.roles, self.connections, self.views, self.budgets, self.scheduled_reports, self.kept_channels,
             self.allocation,
         )  # fmt: skip
 

@@ -14,11 +14,10 @@ import orjson
 
 from exporters.errors import Rejected, SendError
 from exporters.http.client import Client
-from exporters.notifications.channel import ChannelType, Message, as_misconfigured
+from exporters.notifications.channel import ChannelType, Message, as_misconfigured, secret_of
 from exporters.notifications.channels.webhook import client_settings
 from exporters.probe import OK, Probe, failed
 from exporters.problems import headers, url
-from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.record import moment
@@ -34,8 +33,7 @@ class AlertmanagerChannel:
         self._settings = settings
         self._clock = clock
         self._base = settings.url.rstrip("/")
-        shown = f"notify {settings.name}"
-        self._secret = SecretSource(shown, file=settings.secret_file) if settings.secret_file else None
+        self._secret = secret_of(settings)
         self._client = Client(client_settings(settings), clock=clock)
 
     async def send(self, message: Message) -> str:

@@ -20,10 +20,16 @@ from email.utils import formatdate
 
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
 from exporters.http.answers import redact
-from exporters.notifications.channel import TIMEOUT_S, ChannelType, Message, ReachedSome
+from exporters.notifications.channel import (
+    TIMEOUT_S,
+    ChannelType,
+    Message,
+    ReachedSome,
+    has_secret,
+    secret_of,
+)
 from exporters.notifications.words import plain, subject
 from exporters.probe import OK, Probe, failed
-from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 
@@ -39,8 +45,7 @@ class EmailChannel:
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        shown = f"notify {settings.name}"
-        self._password = SecretSource(shown, file=settings.secret_file) if settings.secret_file else None
+        self._password = secret_of(settings)
 
     async def send(self, message: Message) -> str:
         mail = written(message, self._settings, now=self._clock.now())
@@ -178,7 +183,7 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     for address in settings.to:
         if not _is_address(address):
             yield f"{shown}.to: {address!r} is not an e-mail address"
-    if bool(settings.username) != bool(settings.secret_file):
+    if bool(settings.username) != has_secret(settings):
         yield f"{shown}.username and {shown}.secret_file go together for type 'email'"
     if settings.username and settings.tls == NO_TLS:
         yield f"{shown}.tls = 'none' would send the password in the clear"

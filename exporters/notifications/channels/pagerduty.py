@@ -15,7 +15,13 @@ import orjson
 
 from exporters.errors import Misconfigured, Rejected, SendError
 from exporters.http.client import Client
-from exporters.notifications.channel import ChannelType, Message, as_misconfigured
+from exporters.notifications.channel import (
+    ChannelType,
+    Message,
+    as_misconfigured,
+    has_secret,
+    secret_of,
+)
 from exporters.notifications.channels.webhook import client_settings
 from exporters.probe import Probe, failed, try_connection
 from exporters.problems import url
@@ -32,7 +38,7 @@ _KEY = re.compile(r"[A-Za-z0-9]{32}")
 class PagerDutyChannel:
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
         self._url = settings.url or EVENTS
-        self._secret = SecretSource(f"notify {settings.name}", file=settings.secret_file)
+        self._secret = secret_of(settings) or SecretSource(f"notify {settings.name}")
         self._client = Client(client_settings(settings), clock=clock)
 
     async def send(self, message: Message) -> str:
@@ -92,7 +98,7 @@ def event(notice: Notice, *, key: str) -> dict[str, object]:
 
 
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
-    if settings.secret_file is None:
+    if not has_secret(settings):
         yield f"{shown}.secret_file is required for type 'pagerduty': it holds the integration key"
     yield from url(f"{shown}.url", settings.url)
 

@@ -16,7 +16,14 @@ import orjson
 
 from exporters.errors import Misconfigured, Rejected, SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.notifications.channel import TIMEOUT_S, ChannelType, Message, as_misconfigured
+from exporters.notifications.channel import (
+    TIMEOUT_S,
+    ChannelType,
+    Message,
+    as_misconfigured,
+    has_secret,
+    secret_of,
+)
 from exporters.probe import Probe, failed, try_connection
 from exporters.problems import headers, url
 from exporters.secret_source import SecretSource
@@ -33,7 +40,7 @@ class WebhookChannel:
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._secret = SecretSource(f"notify {settings.name}", file=settings.secret_file)
+        self._secret = secret_of(settings) or SecretSource(f"notify {settings.name}")
         self._client = Client(client_settings(settings), clock=clock)
 
     async def send(self, message: Message) -> str:
@@ -112,7 +119,7 @@ def client_settings(settings: NotifySettings) -> ClientSettings:
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     if not settings.url:
         yield f"{shown}.url is required for type 'webhook'"
-    if settings.secret_file is None:
+    if not has_secret(settings):
         yield f"{shown}.secret_file is required for type 'webhook': it signs what is sent"
     yield from url(f"{shown}.url", settings.url)
     yield from headers(f"{shown}.headers", settings.headers)

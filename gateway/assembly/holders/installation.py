@@ -32,4 +32,5 @@ def installation_services(
         answers=lambda: parts.config.answers,
         role_limits=lambda: role_limits(parts.config.roles),
         channels=parts.channel_states,
+        seal_channel=parts.seal_channel,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporters.forwarder import Forwarder
-from exporters.service.events import is_unmapped, sent_as
+from exporters.settings import UpstreamSettings
 from gateway.assembly.parts import Assembler
 from gateway.http.holders.spool import SpoolServices
 
@@ -17,10 +17,22 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         clock=parts.clock,
         wake=lambda _: routes.poke(),
         syncs=routes.syncs,
-        events_sent_as=lambda type: sent_as(parts.config.upstream, type),
-        is_unmapped=lambda type: is_unmapped(parts.config.upstream, type),
+        events_sent_as=lambda type: _sent_as(parts.config.upstream, type),
+        is_unmapped=lambda type: _is_unmapped(parts.config.upstream, type),
         event_amount=parts.amount_of,
         partial_reports=storage.partial_reports,
         max_listed_records=lambda: parts.config.server.max_listed_records,
         hold_s=lambda: parts.config.spool.hold,
     )
+
+
+def _sent_as(upstream: UpstreamSettings, type: str) -> str | None:
+    from exporters.service.events import sent_as  # no start needs it
+
+    return sent_as(upstream, type)
+
+
+def _is_unmapped(upstream: UpstreamSettings, type: str) -> bool:
+    from exporters.service.events import is_unmapped
+
+    return is_unmapped(upstream, type)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.configuration.in_effect import SettingInEffect
     from spool.registry.notices import ChannelState
     from spool.registry.operators import Actor
+    from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel, Seal
 
 _EVERY_ADDRESS = (None, "0.0.0.0", "::")  # of a server that listens everywhere
 
@@ -70,6 +71,10 @@ async def _reload_nothing(actor: Actor) -> Reloaded:
     raise Refusal(503, "not_running", "no server runs here: it reads its configuration when it starts")
 
 
+def _no_seal(draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
+    raise Refusal(503, "no_channels", "channels are not made here")
+
+
 async def _no_channels() -> Sequence[ChannelState]:
     return ()
 
@@ -82,7 +87,8 @@ class InstallationServices(WithRegistry):
     `inflight` are the bytes in hand, which a large answer counts in, too. `copy` is the storage's: it fills a
     directory with copies for a backup. `reload` takes over the configuration in the name of somebody;
     ConfigError when it is refused. `settings` are those in effect, and `most` has the value of one that
-    bounds something, by its name. `channels` are those of [[notify]].
+    bounds something, by its name. `channels` are those that send notifications,
+    and `seal_channel` checks one that people make and seals its secret.
     """
 
     secret: bytes
@@ -102,6 +108,7 @@ class InstallationServices(WithRegistry):
     answers: Callable[[], AnswerSettings] = AnswerSettings
     role_limits: Callable[[], RoleLimits] = RoleLimits
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
+    seal_channel: Seal = _no_seal
     questions: Questions = field(init=False, repr=False)
     cursor_secret: bytes = field(init=False, repr=False)
 

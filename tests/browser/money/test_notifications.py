@@ -112,6 +112,50 @@ def test_channels_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> N
     console.screenshot("notifications-channels-phone-dark")
 
 
+def test_a_channel_is_made_tested_and_deleted(
+    house: Tollhouse, receiver: Receiver, open_console: OpenConsole
+) -> None:
+    """Add (1), its address (2), Add (3); the secret is in no page and in no answer."""
+    console = open_console(house)
+    page, dialog, row = (
+        console.page,
+        console.page.get_by_role("dialog"),
+        console.page.locator("main tbody tr"),
+    )
+    console.open("/notifications?tab=channels")
+    page.get_by_role("button", name="Add a channel").click()
+    assert [] == console.audit()
+    console.screenshot("channels-new")
+    console.expects("400")
+    dialog.get_by_label("Name").fill("team-chat")
+    dialog.get_by_label("Address of the incoming webhook").fill("not-an-address")
+    dialog.get_by_role("button", name="Add a channel").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("secret must begin with http:// or https://")
+    dialog.get_by_label("Address of the incoming webhook").fill(f"{receiver.url}/s3cret")
+    dialog.get_by_role("button", name="Add a channel").click()
+    expect(row).to_contain_text("console")
+    console.screenshot("channels")
+    row.get_by_role("link").click()
+    dialog.get_by_role("button", name="Test").click()
+    dialog.get_by_role("button", name="Test").click()
+    dialog.get_by_role("link", name="What becomes of it").click()
+    expect(dialog.get_by_text("Nothing has happened")).to_be_visible()
+    console.open("/notifications")
+    expect(row.filter(has_text="sent")).to_have_count(1)
+    assert 1 == len(receiver.bodies)
+    console.open("/notifications?tab=channels")
+    row.get_by_role("link").click()
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog.get_by_label("Address of the incoming webhook")).to_have_value("")
+    told = [console.ask("/notification-channels/team-chat"), console.ask("/audit")]
+    assert "s3cret" not in page.content() + str(told)
+    dialog.get_by_role("button", name="Close").click()
+    dialog.get_by_role("button", name="Delete").click()
+    dialog.get_by_role("textbox").fill("team-chat")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="There is no channel")).to_be_visible()
+
+
 def test_without_a_channel_it_says_how_to_make_one(house: Tollhouse, open_console: OpenConsole) -> None:
     """Lines for the configuration, each on its own."""
     console = open_console(house)

@@ -96,6 +96,7 @@ CALLS = {
     GET /notifications
     GET /notifications/{id}
     GET /notification-channels
+    GET /notification-channels/{name}
     GET /channel-names
     """,
     OPERATOR: """
@@ -165,6 +166,9 @@ CALLS = {
     POST /keys/{name}/disable
     DELETE /keys/{name}
     POST /reload
+    POST /notification-channels
+    PATCH /notification-channels/{name}
+    DELETE /notification-channels/{name}
     POST /backup
     POST /bundles/export
     POST /bundles/import

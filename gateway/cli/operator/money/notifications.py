@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import IO, Any
 
 import click
 
+from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import PageRequest, list_command, paged, show_page
 from gateway.cli.output import as_json, show_fields, show_json
 from spool.registry.notices import CHANNEL_STATES
 
 COLUMNS = ("id", "state", "severity", "at", "attempts", "title", "error")
-CHANNEL_COLUMNS = ("name", "type", "state", "waiting", "sent", "failed", "insights", "reason")
+CHANNEL_COLUMNS = ("name", "type", "origin", "state", "waiting", "sent", "failed", "insights", "reason")
 
 ids_argument = click.argument("ids", nargs=-1)
 channel_option = click.option("--channel", help="All of this channel.")
@@ -21,7 +23,7 @@ all_option = click.option("--all", "every", is_flag=True, help="All there are.")
 
 @click.group()
 def notifications() -> None:
-    """List, test, retry and discard notifications. Channels stand in the configuration, in [[notify]]."""
+    """List, test, retry and discard notifications, and make the channels that send them."""
 
 
 list_command(
@@ -65,6 +67,82 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
 def test(client: OperatorClient, channel: str, as_json: bool) -> None:
     """Send a notice that shows whether a channel works. `show ID` says what became of it."""
     _show(client.request("POST", f"/notification-channels/{part(channel)}/test", body={}), as_json)
+
+
+def _channel_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The fields of a channel; what is not given is None, or () of many."""
+    for option in reversed(_CHANNEL_OPTIONS):
+        command = option(command)
+    return command
+
+
+_CHANNEL_OPTIONS = (
+    click.option("--secret-file", type=click.File("r"), metavar="FILE", help="The file with its secret, - for standard "
+                 "input: the address of slack and teams, the signing secret of a webhook, the password of email, the "
+                 "key of pagerduty, the token of alertmanager."),
+    click.option("--url", help="The address, of webhook, alertmanager and pagerduty."),
+    click.option("--server", metavar="HOST:PORT", help="email: the mail server."),
+    click.option("--tls", type=click.Choice(["starttls", "implicit", "none"]), help="email: how it is encrypted."),
+    click.option("--username", help="email: who signs in."),
+    click.option("--sender", metavar="EMAIL", help="email: the address that mails come from."),
+    click.option("--to", multiple=True, metavar="EMAIL", help="email: where mails go; may repeat."),
+    click.option("--insights", type=click.Choice(["none", "info", "warning", "critical"]),
+                 help="The least severity of the insights that it is notified of."),
+    click.option("--quiet-hours", metavar="FROM-TO", help='When only critical notices leave, such as "22:00-07:00".'),
+    click.option("--digest", metavar="HH:MM", help="When notices of severity info leave together."),
+    click.option("--tz", "time_zone", metavar="ZONE", help="Of both times."),
+)  # fmt: skip
+
+
+@notifications.command("add-channel")
+@click.argument("name")
+@click.argument(
+    "type", type=click.Choice(["webhook", "slack", "teams", "email", "pagerduty", "alertmanager"])
+)
+@_channel_options
+@as_json
+@with_client
+def add_channel(client: OperatorClient, name: str, type: str, as_json: bool, **given: Any) -> None:
+    """Make a channel. Its secret is kept sealed and never shown again."""
+    body = {"name": name, "type": type, **_channel(**given)}
+    _show_channel(client.request("POST", "/notification-channels", body=body), as_json)
+
+
+@notifications.command("edit-channel")
+@click.argument("name")
+@_channel_options
+@as_json
+@with_client
+def edit_channel(client: OperatorClient, name: str, as_json: bool, **given: Any) -> None:
+    """Change a channel that was made by command or in the console. What is not given stays, the secret too."""
+    body = _channel(**given)
+    if not body:
+        fail("say what to change; tollhouse notifications edit-channel --help lists what can be", 2)
+    _show_channel(client.request("PATCH", f"/notification-channels/{part(name)}", body=body), as_json)
+
+
+@notifications.command("delete-channel")
+@click.argument("name")
+@as_json
+@with_client
+def delete_channel(client: OperatorClient, name: str, as_json: bool) -> None:
+    """Delete a channel that was made by command or in the console."""
+    payload = client.request("DELETE", f"/notification-channels/{part(name)}")
+    show_json(payload) if as_json else click.echo(f"channel {name} deleted")
+
+
+def _channel(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) -> dict[str, Any]:
+    """The body of a request: what was given."""
+    body = {name: value for name, value in given.items() if value is not None}
+    if to:
+        body["to"] = list(to)
+    if secret_file is not None:
+        body["secret"] = secret_file.read().strip()
+    return body
+
+
+def _show_channel(payload: dict[str, Any], as_json: bool) -> None:
+    show_json(payload) if as_json else show_fields(payload["notification_channel"])
 
 
 @notifications.command()

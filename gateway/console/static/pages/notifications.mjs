@@ -1,6 +1,7 @@
 /** What is told to people and programs outside: the channels with their state, and every notification on its way. */
 import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
+import {channelFields, typedChannel} from "../lib/channel_fields.mjs";
 import {ago, count, exactCount} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
@@ -45,19 +46,27 @@ const OUTBOX = {
     {title: "Discard", needs, danger: true, when: (row) => ["waiting", "failed"].includes(row.state), run: (row) => ids("discard", row),
       text: () => "Nobody is told. It can be sent again while it is kept."},
   ],
-  empty: html`<h2>No notifications sent yet</h2><p>Budgets, insights and views tell people and programs through channels, which stand in the
-    configuration.</p>`,
+  empty: html`<h2>No notifications sent yet</h2><p>Budgets, insights, views and reports notify people and programs through
+    <a href=${to(PATH, {tab: "channels"})}>channels</a>.</p>`,
 };
 
 const many = (action) => (row) => send("POST", `${PATH}/${action}`, {channel: row.name}).then((answer) => html`<p role="status">${
   action === "retry" ? `${count(answer.retried)} are sent again` : `${count(answer.discarded)} are given up`}.</p>`);
 
+/** Without what was left empty, and the type, which stays. */
+const changed = ({type, ...given}) => Object.fromEntries(Object.entries(given).filter(([, value]) => value.length));
+
+const CHANNELS_PATH = "/notification-channels";
+const makes = "installation_administration";
+const isOurs = (row) => row.origin === "console";
+
 const CHANNEL_LIST = {
-  ...shared, path: "/notification-channels", root: "notification_channels", caption: "channels", identity: (row) => row.name,
+  ...shared, path: CHANNELS_PATH, root: "notification_channels", caption: "channels", identity: (row) => row.name,
   columns: [
     column("Name", "name"),
     state(CHANNELS),
     column("Type", "type"),
+    {title: "Made in", value: (row) => (row.state === "removed" ? "–" : isOurs(row) ? "console" : "configuration")},
     {title: "Insights from", value: (row) => row.insights},
     number("Wait", "waiting", "waiting"),
     number("Sent", "sent"),
@@ -66,15 +75,21 @@ const CHANNEL_LIST = {
   ],
   Details: ({row}) => html`<p class="bar"><a href=${to(PATH, {channel: row.name})}>Its notifications</a></p>
     ${row.reason && html`<p class="wrong">${row.reason}</p>`}<${Fields} of=${{...row, reason: undefined}} />`,
+  create: {title: "Add a channel", needs: makes, fields: () => channelFields({}), run: (_, given) => send("POST", CHANNELS_PATH, typedChannel(given)).then(() => null)},
   actions: [
     {title: "Test", needs, when: (row) => row.state !== "removed", text: (row) => `A notice that says so is sent to ${row.name}.`,
       run: (row) => send("POST", `/notification-channels/${encodeURIComponent(row.name)}/test`, {}).then(({notification}) => html`<p role="status">
         It is on its way. <a href=${to(PATH, {open: notification.id})}>What becomes of it</a></p>`)},
+    {title: "Edit", needs: makes, when: isOurs, fields: (row) => channelFields({...row, secret_since: true}),
+      text: (row) => `What you leave empty stays as it is. Another address of ${row.name} needs its secret again.`,
+      run: (row, given) => send("PATCH", `${CHANNELS_PATH}/${encodeURIComponent(row.name)}`, changed(typedChannel(given))).then(() => null)},
+    {title: "Delete", needs: makes, danger: true, when: isOurs, exact: (row) => row.name, text: () => "Budgets, views and reports that name it notify it no more.",
+      run: (row) => send("DELETE", `${CHANNELS_PATH}/${encodeURIComponent(row.name)}`).then(() => null)},
     {title: "Send failed ones again", needs, when: (row) => row.failed > 0 && row.state !== "removed", run: many("retry")},
     {title: "Discard all that wait or failed", needs, danger: true, when: (row) => row.waiting + row.failed > 0, exact: (row) => row.name, run: many("discard")},
   ],
-  empty: html`<h2>There is no channel</h2><p>A channel is a section of the configuration, so that no address and no secret of a receiver stands in
-    the console:</p>
+  empty: html`<h2>There is no channel</h2><p>A channel sends budgets, insights and reports to a chat, by mail, or to a program. Add one here, or
+    in tollhouse.toml, where its secrets stay in files:</p>
     <${Copy} label="a channel of the configuration" text=${["[[notify]]", 'name = "on-call"', 'type = "slack"', 'url_file = "keys/slack-address"'].join("\n")} />`,
 };
 

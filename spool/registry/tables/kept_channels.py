@@ -1,0 +1,149 @@
+"""
+Channels of notifications that people made in the console: values, rules and their table, all of it in memory, too.
+
+What a type needs is known above. The one secret of a channel is kept sealed, and shown to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spool.errors import AlreadyThere, Invalid
+from spool.record import moment
+from spool.registry.changes import Changes
+from spool.registry.operators import Actor
+from spool.registry.shared import makers
+from spool.registry.shared.documents import DocumentKind
+from spool.registry.shared.edits import version_of
+from spool.registry.tables.documents import DocumentTable, stated
+from spool.registry.tables.notices import NoticeTable
+from spool.registry.texts import checked_text, optional_text
+
+MAX_NAME = 64
+MAX_ADDRESS = 2048
+MAX_TO = 50
+MAX_SECRET = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelDraft:
+    """
+    What a person states of a channel, as in [[notify]]. `secret_since` says when the secret was stated, as text: the
+    audit list shows that it was changed, and nothing of it.
+    """
+
+    name: str
+    type: str
+    url: str = ""
+    server: str = ""
+    tls: str = "starttls"
+    username: str = ""
+    sender: str = ""
+    to: tuple[str, ...] = ()
+    insights: str = "warning"
+    categories: tuple[str, ...] = ()
+    quiet_hours: str = ""
+    digest: str = ""
+    time_zone: str = "UTC"
+    secret_since: str = ""
+
+    @property
+    def address(self) -> tuple[str, ...]:
+        """Where the secret goes: who changes that states the secret again."""
+        return self.url, self.server, self.tls, self.username
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptChannel(ChannelDraft):
+    """As it is kept. Times are epoch seconds."""
+
+    sealed: str
+    created: float
+    last_updated: float
+
+    @property
+    def id(self) -> str:
+        return self.name
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+
+CHANNELS = DocumentKind("channel", KeptChannel, "channel")
+
+
+def checked_channel(draft: ChannelDraft) -> ChannelDraft:
+    """The draft in its stored form; Invalid names the field and the rule. What its type needs is asked above."""
+    if len(draft.to) > MAX_TO:
+        raise Invalid(f"to has at most {MAX_TO} e-mail addresses")
+    texts = {
+        field: optional_text(field, getattr(draft, field), MAX_ADDRESS)
+        for field in ("url", "server", "username", "sender", "quiet_hours", "digest", "time_zone")
+    }
+    return replace(
+        draft,
+        name=checked_text("name", draft.name, MAX_NAME),
+        to=tuple(checked_text("to", each, MAX_ADDRESS) for each in draft.to),
+        categories=tuple(checked_text("categories", each, MAX_NAME) for each in draft.categories[:MAX_TO]),
+        **texts,
+    )
+
+
+Seal = Callable[[ChannelDraft, str | None, KeptChannel | None], str]  # raises Invalid for what cannot be used
+
+
+class KeptChannelTable(DocumentTable[KeptChannel]):
+    """
+    Create, change and delete channels; a method that raises changes nothing. `changed` is called whenever memory holds
+    others than before.
+    """
+
+    kind, draft, limit, action = CHANNELS, ChannelDraft, makers.CHANNELS, "channel"
+
+    def __init__(self, changes: Changes, notices: NoticeTable) -> None:
+        super().__init__(changes)
+        self._notices = notices
+        self.changed: Callable[[], None] = lambda: None
+
+    async def create(
+        self, draft: ChannelDraft, secret: str | None, seal: Seal, *, most: int, actor: Actor
+    ) -> KeptChannel:
+        """NotAllowed when there are `most`, AlreadyThere for a name that the configuration or another one has."""
+        now = self._changes.clock.now()
+        drafted = replace(checked_channel(draft), secret_since=moment(now) if secret else "")
+        if drafted.name in self._notices.channels:
+            raise AlreadyThere(f"there is a channel named {drafted.name!r}")
+        sealed = seal(drafted, secret, None)
+        row = KeptChannel(sealed=sealed, created=now, last_updated=now, **stated(drafted))
+        return await self._add(row, most=most, actor=actor)
+
+    async def change(
+        self,
+        name: str,
+        changes: Mapping[str, Any],
+        secret: str | None,
+        seal: Seal,
+        *,
+        version: str | None = None,
+        actor: Actor,
+    ) -> KeptChannel:
+        """Keep what is left out, the secret too. Invalid for another address without it."""
+        now = self._changes.clock.now()
+
+        def edit(before: KeptChannel) -> KeptChannel:
+            drafted = checked_channel(self._redrafted(before, changes))
+            if secret:
+                drafted = replace(drafted, secret_since=moment(now))
+            return replace(before, **stated(drafted), sealed=seal(drafted, secret, before))
+
+        return await self._edit(name, edit, version=version, actor=actor)
+
+    async def delete(self, name: str, *, actor: Actor) -> None:
+        await self._remove(name, actor=actor)
+
+    def _set(self, rows: dict[str, KeptChannel]) -> None:
+        super()._set(rows)
+        self.changed()

@@ -1,0 +1,127 @@
+"""Channels that people make: they send at once, and their secrets come in and never go out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.app import App
+from gateway.configuration.sections import ChannelLimits, Config, ServerSettings
+from spool.registry.notices import SENT
+from tests.exporters.notifications.examples import SECRET, settings
+from tests.exporters.upstream import FakeUpstream
+from tests.integration.exporters.notifications.receivers import verified
+from tests.integration.operator.test_notifications import Console
+
+pytestmark = pytest.mark.asyncio
+
+CHANNELS = "/notification-channels"
+
+
+@pytest_asyncio.fixture
+async def console(tmp_path: Path) -> AsyncIterator[Console]:
+    """A server with one channel of the configuration, named `one`."""
+    (tmp_path / "secret").write_text(SECRET)
+    async with FakeUpstream() as receiver:
+        stated = settings(url=f"{receiver.url}/stated", secret_file=tmp_path / "secret")
+        server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
+        limits = ChannelLimits(max=2)
+        config = Config(data_dir=tmp_path / "data", server=server, notify=(stated,), channels=limits)
+        app = App(config, version="0", reread=lambda: served.config)
+        served = Console(app, receiver, config)
+        await app.start()
+        yield served
+        await served.app.stop()
+
+
+async def add(console: Console, **fields: Any) -> Any:
+    body = {
+        "name": "mine",
+        "type": "webhook",
+        "url": f"{console.receiver.url}/hook",
+        "secret": SECRET,
+        **fields,
+    }
+    return await console.ask("POST", CHANNELS, body)
+
+
+async def test_one_that_was_made_sends_also_after_a_restart(console: Console, tmp_path: Path) -> None:
+    """Signed with its secret, which is in no answer, no audit row and no file as it is."""
+    made = await add(console)
+    assert 201 == made["http"]
+    tested = await console.ask("POST", f"{CHANNELS}/mine/test", {})
+    await console.until(tested["notification"]["id"], SENT)
+    assert "test" == verified(console.receiver.accepted[0])["type"]
+    await console.app.stop()
+    console.app = App(console.config, version="0")
+    await console.app.start()
+    tested = await console.ask("POST", f"{CHANNELS}/mine/test", {})
+    await console.until(tested["notification"]["id"], SENT)
+    verified(console.receiver.accepted[1])
+    listed = await console.ask("GET", CHANNELS)
+    origins = {row["name"]: row["origin"] for row in listed["notification_channels"]}
+    assert {"one": "configuration", "mine": "console"} == origins
+    told = [made, listed, await console.ask("GET", f"{CHANNELS}/mine"), await console.ask("GET", "/audit")]
+    assert SECRET.removeprefix("whsec_") not in str(told)
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file())
+    assert SECRET.removeprefix("whsec_").encode() not in kept
+
+
+async def test_a_secret_goes_to_no_other_address(console: Console) -> None:
+    """Who points a channel elsewhere states its secret again; what else is changed leaves it as it is."""
+    await add(console)
+    moved = await console.ask("PATCH", f"{CHANNELS}/mine", {"url": f"{console.receiver.url}/elsewhere"})
+    assert (400, "secret: state it again, because the address is another one") == (
+        moved["http"],
+        moved["error"]["message"],
+    )
+    quiet = await console.ask("PATCH", f"{CHANNELS}/mine", {"insights": "critical"})
+    assert (200, "critical") == (quiet["http"], quiet["notification_channel"]["insights"])
+    moved = await console.ask(
+        "PATCH", f"{CHANNELS}/mine", {"url": f"{console.receiver.url}/elsewhere", "secret": SECRET}
+    )
+    assert 200 == moved["http"]
+    tested = await console.ask("POST", f"{CHANNELS}/mine/test", {})
+    await console.until(tested["notification"]["id"], SENT)
+    assert ["/elsewhere"] == [request.path for request in console.receiver.accepted]
+
+
+async def test_what_cannot_work_is_refused(console: Console) -> None:
+    """By the rules of the configuration, and its own channels stay its own."""
+    for fields, message in (
+        ({"secret": "short"}, "secret: the signing secret is whsec_ and 24 to 64 bytes in base64"),
+        ({"secret": None}, "secret_file is required for type 'webhook': it signs what is sent"),
+        ({"url": "ftp://x"}, "url must begin with http:// or https://"),
+        ({"type": "pigeon"}, "type: 'pigeon' is not known; one of"),
+        ({"type": "slack", "url": "", "secret": "x"}, "secret must begin with http:// or https://"),
+        ({"type": "pagerduty", "url": "", "secret": "x"}, "secret: the integration key has 32 letters and digits"),
+    ):  # fmt: skip
+        refused = await add(console, **fields)
+        assert 400 == refused["http"] and refused["error"]["message"].startswith(message), refused
+    taken = await add(console, name="one")
+    assert (409, "there is a channel named 'one'") == (taken["http"], taken["error"]["message"])
+    changed = await console.ask("PATCH", f"{CHANNELS}/one", {"insights": "none"})
+    assert (
+        "one is a channel of the configuration: change it there, then reload" == changed["error"]["message"]
+    )
+    for name in ("first", "second"):
+        assert 201 == (await add(console, name=name))["http"]
+    most = await add(console, name="third")
+    assert 409 == most["http"] and "channels.max" in most["error"]["message"]
+
+
+async def test_commands_make_and_delete_one(console: Console, tmp_path: Path) -> None:
+    """The secret is read from a file, and stands in no list of processes."""
+
+    (tmp_path / "address").write_text(f"{console.receiver.url}/chat\n")
+    await console.run("add-channel", "chat", "teams", "--secret-file", str(tmp_path / "address"))
+    await console.run("test", "chat")
+    await console.receiver.until(lambda: len(console.receiver.accepted) == 1)
+    assert "/chat" == console.receiver.accepted[0].path
+    assert "console" in (await console.run("channels")).output
+    await console.run("delete-channel", "chat")
+    assert "chat" not in (await console.run("channels")).output
