@@ -13,6 +13,8 @@ SUMS = (*MONEY, *USAGE)
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)
 MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
+# Only for who asks for them: the first two of the unit that the question names.
+UNITS, COST_PER_UNIT, SAVED_BY_CACHING = ASKED = ("units", "cost_per_unit", "saved_by_caching")
 MAX_TOP = 1000
 PREVIOUS = "previous"
 SAME_WEEKDAYS = "same_weekdays"

@@ -51,6 +51,35 @@ def at_old_prices(before: Sequence[Row], now: Sequence[Row], estimate: Estimate,
     return found
 
 
+def cache_saving(provider: str | None, model: str | None, row: CostRow, estimate: Estimate) -> int | None:
+    """
+    What reading from a provider's prompt cache saved less what writing to it cost more, in units of money at the list
+    prices of the row's day for calls of its average size. Negative where less was read than paid for; None if a price
+    is unknown, or nothing was cached.
+    """
+    read, written, long = row.cache_read_tokens, row.cache_write_tokens, row.cache_write_1h_tokens
+    if not read and not written:
+        return None
+    size = max(1, row.input_tokens // max(1, row.calls))
+    at = int(row.start.timestamp())
+
+    def price(read: int = 0, written: int = 0, long: int = 0) -> int | None:
+        call = Inference(
+            id=b"", source="", provider=provider, response_model=model, start_time=at * NS, input_tokens=size,
+            output_tokens=0, cache_read_tokens=read, cache_write_tokens=written, cache_write_1h_tokens=long or None,
+        )  # fmt: skip
+        text = estimate(call)
+        return None if text is None else money.units(text)
+
+    plain, cheap = price(), price(read=size)
+    dear = price(written=size) if written else plain
+    dearest = price(written=size, long=size) if long else dear
+    if plain is None or cheap is None or dear is None or dearest is None:
+        return None
+    surcharge = (dear - plain) * (written - long) + (dearest - plain) * long
+    return ((plain - cheap) * read - surcharge) // size
+
+
 def _tokens(row: CostRow) -> int:
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 

@@ -125,11 +125,11 @@ def test_every_measure_is_drawn(console: Console) -> None:
         heading = console.page.locator("figcaption h2")
         expect(heading).to_contain_text(title)
         expect(console.page.locator("thead th").get_by_text(title, exact=True)).to_have_count(1)
-        adds = not title.startswith(("Cost of", "Latency"))
+        adds = not title.startswith(("Cost of", "Cost per", "Saved by", "Latency"))
         assert adds == (console.page.locator("thead th", has_text="Share").count() == 1), title
-        expect(
-            console.page.locator("figure svg[role=img] > :is(rect, path:not(.grid))").first
-        ).to_be_attached()
+        drawn = console.page.locator("figure svg[role=img] > :is(rect, path:not(.grid))").first
+        if not title.startswith("Cost per"):  # nobody here has a customer
+            expect(drawn).to_be_attached()
 
 
 def test_a_chart_has_no_thousands_of_bars(console: Console) -> None:
@@ -405,3 +405,18 @@ def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> Non
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
     page.get_by_role("button", name="Hide the period before").click()
     expect(page.locator("figure rect.ghost")).to_have_count(1)  # that of the legend
+
+
+def test_what_a_user_costs_is_a_measure(console: Console) -> None:
+    """With how many there are; a dash where no user is known, and the address keeps it."""
+    console.open("/costs?by=team")
+    page = console.page
+    page.get_by_label("show").select_option("unit:user")
+    expect(page.locator("thead th").nth(1)).to_contain_text("Cost per user")
+    console.settle()
+    answer = report(console, f"from={since(console)}&by=team&unit=user&show=units,cost_per_unit")
+    told = f"${answer['total']['cost_per_unit']}"
+    expect(page.locator("tfoot td").first).to_have_attribute("title", told)
+    expect(page.locator("tfoot td").nth(1)).to_have_text(str(answer["total"]["units"]))
+    assert "measure=unit%3Auser" in page.url
+    assert [] == console.audit(("minor", "moderate", "serious", "critical"))

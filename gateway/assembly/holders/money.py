@@ -34,6 +34,7 @@ def money_services(
         clock=clock,
         ledger=storage.ledger,
         log=storage.log,
+        streams=storage.streams,
         billing=billing,
         billing_connections=parts.billing_connections,
         prices=lambda: PriceBook.load(parts.config.prices),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spool.billing.hours import BillingPlan
     from spool.ledger.ledger import Ledger
     from spool.log.protocols import Log
+    from spool.streams import StreamReader
 
 
 KNOWN_FOR_S = 5.0
@@ -52,6 +53,7 @@ class MoneyServices(WithRegistry):
     billing: Billing
     billing_connections: BillingConnections
     prices: Callable[[], PriceBook] = PriceBook.load
+    streams: StreamReader | None = None
     adviser: Once[Adviser] | None = None
     reconciler: Once[Reconciler] | None = None
     statement_puller: Once[StatementPuller] | None = None

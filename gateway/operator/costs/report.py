@@ -16,12 +16,29 @@ from zoneinfo import ZoneInfo
 
 from gateway.api import costs
 from gateway.api.measures import billed_tokens, per
-from gateway.api.report_words import LATENCY, MAX_TOP, MEASURES, PERCENTILES, PREVIOUS, SUMS, columns
+from gateway.api.report_words import (
+    ASKED,
+    LATENCY,
+    MAX_TOP,
+    MEASURES,
+    PERCENTILES,
+    PREVIOUS,
+    SAVED_BY_CACHING,
+    SUMS,
+    columns,
+)
 from gateway.api.times import parse_moment
+from gateway.comparison.old_prices import list_prices
 from gateway.http.answers import CSV, UNCACHED, Pieces
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
+from gateway.operator.costs.asked_measures import (
+    AskedMeasures,
+    Placed,
+    asked_measures,
+    check_unit,
+)
 from gateway.operator.costs.kept_groups import fitting, largest
 from gateway.operator.costs.row_pages import PAGING, enveloped
 from gateway.operator.requests import OperatorRequest
@@ -36,11 +53,12 @@ from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.record import moment
 from spool.registry.texts import check_one_of
+from spool.streams import METRIC
 from spool.turns.ordering import ordered
 
 REPEATED = ("by", "where", "show")
 ONE_SPAN = ("from", "to", "range", "tz")
-ONCE = (*ONE_SPAN, "view", "per", "compare", "top", "top_by", "format", *PAGING)
+ONCE = (*ONE_SPAN, "view", "per", "compare", "top", "top_by", "unit", "format", *PAGING)
 FORMATS = ("json", "csv")
 
 _Place = tuple[int, Group]  # of a row: which period, and which group
@@ -53,6 +71,7 @@ class _Question:
     previous: CostQuery | None
     top: int | None
     top_by: str
+    unit: str  # what is counted, "" for nothing
     as_csv: bool
 
     @cached_property
@@ -82,11 +101,14 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         question = replace(question, query=query, previous=previous)
     now = await ledger.costs(query)
     before = [] if previous is None else await ledger.costs(previous)
+    asked = [await _asked(request, question, each) for each in (query, previous)]
     whole = await ledger.whole_since()
     since = (previous or query).since
     cut_periods = [start.isoformat() for start in cut(query)]
     max_rows = request.shared.answers().max_rows
-    answer = await asyncio.to_thread(_answer, question, now, before, None if question.as_csv else max_rows)
+    answer = await asyncio.to_thread(
+        _answer, question, now, before, asked, None if question.as_csv else max_rows
+    )
     beside: dict[str, Any] = {
         "report": {
             "from": query.since.isoformat(), "to": query.until.isoformat(), "by": list(query.group_by),
@@ -95,6 +117,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
             "previous": previous and {"from": previous.since.isoformat(), "to": previous.until.isoformat()},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "cut_periods": cut_periods,
+            "unit": question.unit or None, "streams": await _streams(request),
             "row_count": answer.row_count, "truncated": answer.is_truncated,
         },
         "total": answer.total, "latency": answer.latency,
@@ -144,7 +167,8 @@ async def _question(request: OperatorRequest[MoneyServices, Any], known: Sequenc
     parameters = request.http.query
     show = _words(parameters.getall("show", []))
     for name in show:
-        check_one_of("show", name, MEASURES)
+        check_one_of("show", name, (*MEASURES, *ASKED))
+    check_unit(parameters.get("unit", ""), known, show)
     top_by = parameters.get("top_by", "cost")
     check_one_of("top_by", top_by, SUMS)
     check_one_of("format", parameters.get("format", "json"), FORMATS)
@@ -159,8 +183,34 @@ async def _question(request: OperatorRequest[MoneyServices, Any], known: Sequenc
         previous=preceding(query) if "compare" in parameters else None,
         top=top_of(parameters["top"]) if "top" in parameters else None,
         top_by=top_by,
+        unit=parameters.get("unit", ""),
         as_csv=parameters.get("format") == "csv",
     )
+
+
+async def _asked(
+    request: OperatorRequest[MoneyServices, Any], question: _Question, query: CostQuery | None
+) -> AskedMeasures | None:
+    """What is shown beside the sums; None where nothing of it is asked for."""
+    if query is None or set(ASKED).isdisjoint(question.show):
+        return None
+    saves = SAVED_BY_CACHING in question.show
+    return await asked_measures(
+        request.ledger,
+        query,
+        unit=question.unit,
+        saves=saves,
+        streams=None if request.is_limited else request.services.streams,
+        estimate=await list_prices(request.services.prices) if saves else None,
+    )
+
+
+async def _streams(request: OperatorRequest[MoneyServices, Any]) -> Sequence[str]:
+    """The unit-cost streams whose values can be units; none for who may see some calls alone."""
+    streams = request.services.streams
+    if request.is_limited or streams is None:
+        return ()
+    return [each.name for each in await streams.streams() if each.type == METRIC]
 
 
 async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence[str]) -> CostQuery:
@@ -266,14 +316,18 @@ async def _largest(ledger: SlicedLedger, question: _Question, top: int) -> froze
 
 
 def _answer(
-    question: _Question, now: Sequence[CostRow], before: Sequence[CostRow], most: int | None
+    question: _Question,
+    now: Sequence[CostRow],
+    before: Sequence[CostRow],
+    asked: Sequence[AskedMeasures | None],
+    most: int | None,
 ) -> _Answer:
     """Make the answer. With `most`, a longer report shows its largest groups, and the others as one."""
     epoch = datetime.fromtimestamp(0, UTC)
     total = combined(now, start=epoch, group=())
     was = None if question.previous is None else combined(before, start=epoch, group=())
     places = _placed_rows(question, now, before)
-    count, groups = len(places), None
+    count, groups, shown = len(places), None, question.query.shown
     if most is not None:
         groups = fitting(now, places, most, by=question.top_by)
     if groups is not None:
@@ -281,13 +335,20 @@ def _answer(
         now, before = (
             [replace(row, group=folded.shown(row.group)) for row in rows] for rows in (now, before)
         )
-        places = _placed_rows(question, now, before)
+        places, shown = _placed_rows(question, now, before), folded.shown
+    extra, extra_before = (None if each is None else each.folded(shown) for each in asked)
     return _Answer(
         places=ordered(places, key=_order),
-        show=lambda place: _row(question, place, *places[place]),
+        show=lambda place: _row(question, place, *places[place], extra, extra_before),
         row_count=count,
         is_truncated=groups is not None,
-        total=_beside(question, total, was),
+        total=_beside(
+            question,
+            total,
+            was,
+            extra.total.shown() if extra else {},
+            extra_before.total.shown() if extra_before else {},
+        ),
         latency=_latency(total.latency),
     )
 
@@ -312,7 +373,12 @@ def _placed_rows(
 
 
 def _row(
-    question: _Question, place: _Place, now: Sequence[CostRow], before: Sequence[CostRow]
+    question: _Question,
+    place: _Place,
+    now: Sequence[CostRow],
+    before: Sequence[CostRow],
+    extra: Placed | None,
+    extra_before: Placed | None,
 ) -> dict[str, object]:
     index, group = place
     query = question.query
@@ -324,7 +390,17 @@ def _row(
         if query.granularity == TOTAL
         else {"period": own_start(query.granularity, start.astimezone(query.zone)).isoformat()}
     )
-    return {**period, **dict(zip(query.group_by, group, strict=True)), **_beside(question, row, was)}
+    return {
+        **period,
+        **dict(zip(query.group_by, group, strict=True)),
+        **_beside(
+            question,
+            row,
+            was,
+            extra.at(place) if extra else {},
+            extra_before.at(place) if extra_before else {},
+        ),
+    }
 
 
 def _order(place: _Place) -> tuple[int, str]:
@@ -340,18 +416,25 @@ def _identity(place: _Place) -> str:
     return "\0".join([f"{is_rest:d}", *(value or "" for value in group), unknown])
 
 
-def _beside(question: _Question, row: CostRow, was: CostRow | None) -> dict[str, object]:
+def _beside(
+    question: _Question,
+    row: CostRow,
+    was: CostRow | None,
+    extra: Mapping[str, object],
+    extra_before: Mapping[str, object],
+) -> dict[str, object]:
     """The measures of a row, with those of the time before where they are asked for."""
-    shown = _shown(question, row)
-    return shown if was is None else {**shown, PREVIOUS: _shown(question, was)}
+    shown = _shown(question, row, extra)
+    return shown if was is None else {**shown, PREVIOUS: _shown(question, was, extra_before)}
 
 
-def _shown(question: _Question, row: CostRow) -> dict[str, object]:
+def _shown(question: _Question, row: CostRow, extra: Mapping[str, object]) -> dict[str, object]:
     found: dict[str, object] = {
         **{name: getattr(row, name) for name in SUMS},
         **_latency(row.latency),
         "cost_per_call": per(row.cost, row.calls),
         "cost_per_million_tokens": per(row.cost, billed_tokens(row), of=1_000_000),
+        **extra,
     }
     return {name: found[name] for name in question.show}
 

@@ -156,6 +156,7 @@ async def operator_server(
             **registry,
             ledger=storage.ledger,
             log=storage.log,
+            streams=storage.streams,
             billing=BillingSync(
                 storage.ledger,
                 storage.small.billing_hours,

@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from gateway.api.report_words import (
+    ASKED,
+    COST_PER_UNIT,
     DEFAULT_TOP,
     LATENCY,
     MAX_TOP,
@@ -18,7 +20,9 @@ from gateway.api.report_words import (
     PERCENTILES,
     PREVIOUS,
     SAME_WEEKDAYS,
+    SAVED_BY_CACHING,
     SUMS,
+    UNITS,
     columns,
 )
 from gateway.cli.operator.client import OperatorClient, part, with_client
@@ -37,7 +41,9 @@ _BY = (
     " User:Defined:NAME for what a published definition adds."
 )
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
-_AMOUNTS = (*MONEY, "cost_per_call", "cost_per_million_tokens")
+_EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
+_AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
+_MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
 
 
 @click.command()
@@ -81,7 +87,13 @@ _AMOUNTS = (*MONEY, "cost_per_call", "cost_per_million_tokens")
     help=f"List the dearest calls that are kept, {TOP_CALLS} unless --top says otherwise, instead of sums. --where "
     "takes bounds, too: 'cost>0.5', 'tokens>100000', 'duration>30' (in seconds).",
 )
-@click.option("--show", multiple=True, metavar="MEASURES", help=f"Some of {', '.join(MEASURES)}.")
+@click.option("--show", multiple=True, metavar="MEASURES", help=f"Some of {', '.join((*MEASURES, *ASKED))}.")
+@click.option(
+    "--unit",
+    metavar="UNIT",
+    help="Show what one unit costs: a user, a value of tag:customer or of any dimension, or what stream:NAME counted "
+    "of a unit-cost stream. Calls whose unit is not known are left out of it.",
+)
 @click.option(
     "--latency", is_flag=True, help="Show how long calls took: bounds of percentiles, in milliseconds."
 )
@@ -110,10 +122,20 @@ def report(
     Report what AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated.
     """
     if calls:
-        if by or show or compare or latency or against is not None or once["per"] or form == "csv":
+        if (
+            by
+            or show
+            or compare
+            or latency
+            or against is not None
+            or once["per"]
+            or once["unit"]
+            or form == "csv"
+        ):
             raise click.UsageError(
-                "--calls goes without --by, --per, --compare, --against, --show, --latency and --csv"
+                "--calls goes without --by, --per, --compare, --against, --show, --unit, --latency and --csv"
             )
+        once.pop("unit")
         show_top_calls(client, where, {**once, "from": since, "to": until}, as_json=form == "json")
         return
     if once["top_by"] not in (None, *SUMS):
@@ -122,9 +144,10 @@ def report(
         )
     if form == "csv" and (once["limit"] or once["cursor"]):
         raise click.UsageError("--csv has every row: it goes without --limit and --cursor")
-    if against is not None and (show or compare or latency or once["per"] or once["top_by"] or form == "csv"):
+    asks_more = show or compare or latency or once["per"] or once["top_by"] or once["unit"]
+    if against is not None and (asks_more or form == "csv"):
         raise click.UsageError(
-            "--against goes without --per, --compare, --top-by, --show, --latency and --csv"
+            "--against goes without --per, --compare, --top-by, --show, --unit, --latency and --csv"
         )
     shown: Sequence[str] = (*SHOWN, *LATENCY) if latency else SHOWN
     if once["view"]:
@@ -136,6 +159,9 @@ def report(
             once["range"] = view["range"]
         money = COST_TYPES[view["cost_type"]]
         shown = tuple(dict.fromkeys(money if name == "cost" else name for name in shown))
+    own_choice = bool(show)
+    if once["unit"] and not show:
+        show = shown = (*shown, UNITS, COST_PER_UNIT)
     for _ in conditions(where):  # each is written as one: else `team` would be the calls without a team
         pass
     once |= {"from": since, "to": until, "compare": PREVIOUS if compare else None, "against": against}
@@ -161,7 +187,7 @@ def report(
         return
     warn_of_lacking(payload["report"]["whole_since"])
     warn_of_cut(", ".join(payload["report"]["cut_periods"]))
-    _show(payload, payload["report"]["show"] if show else shown)
+    _show(payload, payload["report"]["show"] if own_choice else _not_empty(payload["total"], shown))
     if payload["report"]["truncated"]:
         rows = payload["report"]["row_count"]
         click.echo(
@@ -170,18 +196,37 @@ def report(
     show_cursor(payload)
 
 
+def _not_empty(total: Mapping[str, Any], shown: Sequence[str]) -> Sequence[str]:
+    """Without the columns that have nothing in any row."""
+    return [name for name in shown if name == "cost" or (total[name] and Decimal(total[name]))]
+
+
 def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
     rows, asked = payload["rows"], payload["report"]
     names = columns(asked)
     ordered = rows
     if "period" not in names and "cost" in asked["show"]:
         ordered = sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
-    lines = [_line(row, names, shown) for row in ordered]
+    places = _decimals([*rows, payload["total"]], shown)
+    lines = [_line(row, names, shown, places) for row in ordered]
     if len(rows) > 1:
-        total = _line(payload["total"], names, shown)
+        total = _line(payload["total"], names, shown, places)
         lines.append(total | {names[0]: "total"} if names else total)
     beside = ("previous_cost", "change") if asked["previous"] and "cost" in asked["show"] else ()
     show_table(lines, (*names, *shown, *beside), asked["names"])
+
+
+def _decimals(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> int:
+    """As many as it takes to see every amount, and for rows as shown to add up to the last of them; at least cents."""
+    sums = [name for name in shown if name in _AMOUNTS and name not in _EACH]
+    exact = [[Decimal(row[name] or 0) for row in rows] for name in sums]
+    least = min((abs(amount) for amounts in exact for amount in amounts if amount), default=Decimal(1))
+    for places in range(2, _MOST_DECIMALS):
+        step = Decimal(1).scaleb(-places)
+        figures = [[amount.quantize(step) for amount in amounts] for amounts in exact]
+        if least >= step and all(sum(parts) == total for *parts, total in figures):
+            return places
+    return _MOST_DECIMALS
 
 
 def _show_change(payload: Mapping[str, Any]) -> None:
@@ -214,24 +259,40 @@ def warn_of_cut(periods: str | None) -> None:
         click.echo(f"only a part of the periods that begin at {periods}", err=True)
 
 
-def _line(row: Mapping[str, Any], names: Sequence[str], shown: Sequence[str]) -> dict[str, object]:
-    """
-    Money to the cent where it is large and to what can be seen where it is small, and percentiles as bounds.
-    """
+def _line(
+    row: Mapping[str, Any], names: Sequence[str], shown: Sequence[str], places: int
+) -> dict[str, object]:
+    """Sums of money with so many decimals, prices of one thing with four at least, and percentiles as bounds."""
     line: dict[str, object] = {name: row.get(name) for name in names}
     for name in shown:
         if name in PERCENTILES:
             line[name] = _bound(row[name], timed=row.get("timed", 0))
         else:
-            line[name] = _amount(row[name]) if name in _AMOUNTS else f"{row[name]:,}"
+            line[name] = _figure(name, row[name], places)
     if "previous" in row and "cost" in row:
         before = row["previous"]["cost"]
-        line |= {"previous_cost": _amount(before), "change": _change(Decimal(row["cost"]), Decimal(before))}
+        line |= {
+            "previous_cost": _amount(before, places),
+            "change": _change(Decimal(row["cost"]), Decimal(before)),
+        }
     return line
 
 
-def _amount(text: str | None) -> str | None:
-    return None if text is None else f"{Decimal(text):,.4f}"
+def _figure(name: str, value: Any, places: int) -> str | None:
+    if name in _EACH:
+        return _amount(value, max(4, places))
+    if name in _AMOUNTS:
+        return _amount(value, places)
+    if name == UNITS:
+        return None if value is None else f"{Decimal(value):,}"
+    return f"{value:,}"
+
+
+def _amount(text: str | None, places: int = 4) -> str | None:
+    if text is None:
+        return None
+    amount = Decimal(text)
+    return f"{'-' if amount < 0 else ''}${abs(amount):,.{places}f}"
 
 
 def _change(now: Decimal, before: Decimal) -> str | None:

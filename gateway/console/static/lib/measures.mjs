@@ -8,6 +8,21 @@ const amount = (title, more) => ({title, format: money, short: shortMoney, exact
 const number = (title, more) => ({title, format: count, short: count, exact: exactCount, adds: true, ...more});
 const latency = (name, title) => ({[name]: {title, format: bound, short: duration, needs: [name, "timed"]}});
 
+/** What one of a unit costs: "unit:user" in the address, of a dimension or of a unit-cost stream. */
+const UNIT = "unit:";
+const unitTitle = (unit) => `Cost per ${unit.replace(/^(tag:|stream:)/, "")}`;
+export const unitOf = (name) => (name?.startsWith(UNIT) ? name.slice(UNIT.length) : undefined);
+const orDash = (text) => (text === null ? "–" : money(text));
+const ofUnit = (unit) => amount(unitTitle(unit), {format: orDash, needs: ["cost_per_unit", "units"], of: (row) => row.cost_per_unit});
+
+/** The measures that dimensions give: [name, title] of what one of each costs. A model, a provider or a state is nothing that one pays for. */
+const NO_UNITS = ["model", "request_model", "provider", "status", "cost_source", "source", "region"];
+export const unitChoices = (dimensions, streams = []) => [...dimensions.filter((name) => !NO_UNITS.includes(name)), ...streams.map((name) => `stream:${name}`)]
+  .map((unit) => [UNIT + unit, unitTitle(unit)]);
+
+/** A measure by its name; undefined if there is none. */
+export const measureOf = (name) => MEASURES[name] ?? (unitOf(name) ? ofUnit(unitOf(name)) : undefined);
+
 /** By name. `adds`: values of groups make a sum, so they are stacked and have shares. `parts`: what it consists of. */
 export const MEASURES = {
   cost: amount("Cost", {adds: true}),
@@ -29,6 +44,7 @@ export const MEASURES = {
   cache_write_tokens: number("Tokens written to cache"),
   output_tokens: number("Output tokens"),
   reasoning_tokens: number("Reasoning tokens"),
+  saved_by_caching: amount("Saved by caching", {format: orDash, needs: ["saved_by_caching"]}),
   cost_per_call: amount("Cost of a call"),
   cost_per_million_tokens: amount("Cost of 1M tokens"),
   ...latency("latency_p50_ms", "Latency (p50)"),
@@ -38,9 +54,9 @@ export const MEASURES = {
 
 /** The value of a measure as text; null where there is none. */
 export function valueOf(name, row) {
-  const value = row && (MEASURES[name].of?.(row) ?? row[name]);
+  const value = row && (measureOf(name).of?.(row) ?? row[name]);
   return value === null || value === undefined ? null : String(value);
 }
 
 /** What a report must show for measures. */
-export const needed = (names) => [...new Set(names.flatMap((name) => MEASURES[name].needs ?? [name]))];
+export const needed = (names) => [...new Set(names.flatMap((name) => measureOf(name).needs ?? [name]))];

@@ -4,9 +4,9 @@ import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf} from "../lib/chart.mjs";
 import {titleOf} from "../lib/dimensions.mjs";
-import {change, percent, sum} from "../lib/format.mjs";
+import {change, exactCount, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
-import {MEASURES, needed, valueOf} from "../lib/measures.mjs";
+import {MEASURES, measureOf, needed, unitChoices, unitOf, valueOf} from "../lib/measures.mjs";
 import {Confirm, Cut, Loading, Problem, Table, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
@@ -35,7 +35,7 @@ function asked(query) {
   return {
     range, filters, zone: zoneOf(query), by: by.length ? by : ["model"],
     bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault,
-    measure: query.get("measure") in MEASURES ? query.get("measure") : "cost",
+    measure: measureOf(query.get("measure")) ? query.get("measure") : "cost",
     span: {from: range.from, to: range.to, tz: query.get("tz") ? zoneOf(query) : undefined, view: query.get("view")},
     where, hidden: query.getAll("hide"),
   };
@@ -56,15 +56,15 @@ async function draft({by, bin, filters, range, span: {view}}) {
 
 /** The questions of the table and of the picture. */
 function questions({by, bin, measure, span: when, where}) {
-  const largest = MEASURES[measure].adds && !MEASURES[measure].parts ? {top_by: measure} : {};
-  const table = {...when, where, by, show: needed([measure, ...ALONGSIDE]), compare: "previous"};
-  const bars = {...when, where, by: by[0], per: bin, show: needed([measure, "cost"]), ...(MEASURES[measure].adds && {compare: "previous"}), ...largest,
+  const largest = measureOf(measure).adds && !measureOf(measure).parts ? {top_by: measure} : {};
+  const table = {...when, where, by, unit: unitOf(measure), show: needed([measure, ...ALONGSIDE]), compare: "previous"};
+  const bars = {...when, where, by: by[0], per: bin, unit: unitOf(measure), show: needed([measure, "cost"]), ...(measureOf(measure).adds && {compare: "previous"}), ...largest,
     top: hasCourses(measure) ? WITH_COURSE : IN_CHART};
   return [{...table, ...largest, top: IN_TABLE}, bars, table];
 }
 
 /** Whether each row has its course beside it: sums can be folded for the picture, averages cannot. */
-const hasCourses = (measure) => MEASURES[measure].adds && !MEASURES[measure].parts;
+const hasCourses = (measure) => measureOf(measure).adds && !measureOf(measure).parts;
 
 async function load(at) {
   const [table, bars] = await Promise.all(questions(at).slice(0, 2).map((each) => get("/report", each)));
@@ -92,12 +92,13 @@ export function Page({query, isDark, session}) {
   };
   const available = fields.map((field) => ({field, title: titled(field)[1], valid_values: choices[field] ?? []}));
   const [first, second] = at.by;
+  const streams = data?.table.report.streams ?? [];
   return html`
     <div class="bar">
       <${RangePicker} query=${query} />
       ${pick("Group by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean), hide: ""}))}
       ${pick("then by", "by", second ?? "", [["", "(none)"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
-      ${pick("show", "measure", at.measure, Object.entries(MEASURES).map(([name, {title}]) => [name, title]), (chosen) => ({measure: chosen, hide: ""}))}
+      ${pick("show", "measure", at.measure, [...Object.entries(MEASURES).map(([name, {title}]) => [name, title]), ...unitChoices(fields, streams)], (chosen) => ({measure: chosen, hide: ""}))}
       ${pick("per", "bin", at.bin, at.bins.map((each) => [each, BIN_TITLES[each]]))}
       <${AgainstPicker} query=${query} />
     </div>
@@ -114,7 +115,7 @@ export function Page({query, isDark, session}) {
 
 function Answer({table, bars, at, isDark, query}) {
   const {by, range, measure: name, zone} = at;
-  const measure = MEASURES[name];
+  const measure = measureOf(name);
   const {previous} = table.report;
   if (!table.rows.length) {
     return html`<section><p>Nothing was counted: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
@@ -127,8 +128,8 @@ function Answer({table, bars, at, isDark, query}) {
     const {percent: part, amount} = change(now(row), before(row), measure.format);
     return part === "new" ? `+${measure.format(now(row), row)}` : amount || "–";
   };
-  const column = (each) => ({title: MEASURES[each].title, kind: "number", sort: each, of: (row) => valueOf(each, row),
-    value: (row) => MEASURES[each].format(valueOf(each, row), row), exact: (row) => MEASURES[each].exact?.(valueOf(each, row))});
+  const column = (each) => ({title: measureOf(each).title, kind: "number", sort: each, of: (row) => valueOf(each, row),
+    value: (row) => measureOf(each).format(valueOf(each, row), row), exact: (row) => measureOf(each).exact?.(valueOf(each, row))});
   const isHidden = (row) => !measure.parts && at.hidden.includes(nameOf(row[by[0]]));
   const hidden = table.rows.filter(isHidden).length;
   const totalOf = `Total of ${table.rows.length}${hidden ? `, with ${hidden} hidden` : ""}`;
@@ -137,6 +138,7 @@ function Answer({table, bars, at, isDark, query}) {
     ...by.map((field, place) => ({title: titleOf(table.report.names, field), kind: "text", sort: field, of: (row) => nameOf(row[field]),
       value: (row) => (row.of ? !place && totalOf : `${nameOf(row[field])}${!place && isHidden(row) ? " (hidden)" : ""}`)})),
     column(name),
+    unitOf(name) && {title: "How many", kind: "number", value: (row) => (row.units === null ? "–" : exactCount(row.units))},
     measure.adds && {title: "Share", kind: "number", value: (row) => percent(now(row), now(whole))},
     {title: "Before", kind: "number", sort: "before", of: before, value: (row) => (before(row) === null ? "–" : measure.format(before(row)))},
     !isBound && {title: "Change", kind: "number", sort: "change", value: amountOf, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
@@ -180,7 +182,7 @@ const calls = (filters) => to("/calls", grouped(filters));
 /** The calls behind a row that cost most, or took most where that is shown. */
 function topCalls(row, {by, filters, measure}, query) {
   const own = by.filter((field) => field in row).map((field) => [field, nameOf(row[field])]);
-  const sort = measure.startsWith("latency") ? "duration" : /tokens$/.test(measure) && MEASURES[measure].adds ? "tokens" : "cost";
+  const sort = measure.startsWith("latency") ? "duration" : /tokens$/.test(measure) && measureOf(measure).adds ? "tokens" : "cost";
   return to("/calls", {...grouped(filters), ...grouped(own), from: query.get("from"), to: query.get("to"), tz: query.get("tz"), sort, order: "desc"});
 }
 
@@ -207,7 +209,7 @@ function Rows({rows, ...table}) {
 }
 
 function Picture({bars, at, isDark}) {
-  const [field, measure] = [at.by[0], MEASURES[at.measure]];
+  const [field, measure] = [at.by[0], measureOf(at.measure)];
   const labelled = (period) => period.slice(0, at.bin === "hourly" ? 16 : 10).replace("T", " ");
   const shown = measure.parts ? "category" : titleOf(bars.report.names, field);
   const ahead = useForecast(at); // of all groups

@@ -203,8 +203,8 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
     assert columns.split() == lines[0].split()
     assert [
         "o3",
-        "30.0000",
-        "10.0000",
+        "$30.0000",
+        "$10.0000",
         "+20.0000",
         "+0.0000",
         "+5.0000",
@@ -213,7 +213,7 @@ def test_a_report_says_what_a_change_is_made_of(tmp_path: Path, monkeypatch: pyt
         "+0.0000",
         "+0.0000",
     ] == lines[1].split()
-    assert ["total", "35.5000", "11.0000", "+24.5000"] == lines[-1].split()[:4]
+    assert ["total", "$35.5000", "$11.0000", "+24.5000"] == lines[-1].split()[:4]
 
     days = json.loads(report(*september, "--against", "2026-08-29..2026-08-29", "--by", "source", "--json"))
     assert [("otel", "-14.5")] == [(row["source"], row["change"]) for row in days["rows"]]

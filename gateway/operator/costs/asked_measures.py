@@ -1,0 +1,194 @@
+"""
+What a report shows beside the sums of the ledger, for who asks for it: units, what one of them costs, and what the
+prompt caches of providers saved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Protocol
+
+from gateway.api.report_words import COST_PER_UNIT, SAVED_BY_CACHING, UNITS
+from gateway.comparison.old_prices import Estimate, cache_saving
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.costs import periods
+from spool.ledger.queries import TAG, CostQuery, CostRow, Group, within
+from spool.ledger.sums import OTHER
+from spool.record import NS
+from spool.streams import StreamReader
+
+STREAM = "stream:"  # before the name of a unit-cost stream whose values are the units
+_OF_CACHE = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens")
+_KINDS = ("provider", "model")
+_CENTS = Decimal(10) ** -12
+
+Place = tuple[int, Group]  # of a row: which period, and which group
+
+
+class AnswersCosts(Protocol):
+    """A ledger, or what somebody may see of one."""
+
+    async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
+
+
+@dataclass(slots=True)
+class _Found:
+    """At one place. `values` are the distinct units, `amount` those that a stream counted; None: not known there."""
+
+    values: set[str] = field(default_factory=set)
+    amount: Decimal | None = None
+    cost: int = 0  # of the calls whose unit is known
+    saved: int | None = None
+
+    def add(self, other: _Found) -> None:
+        self.values |= other.values
+        self.cost += other.cost
+        if other.amount is not None:
+            self.amount = (self.amount or Decimal()) + other.amount
+        if other.saved is not None:
+            self.saved = (self.saved or 0) + other.saved
+
+    def shown(self) -> dict[str, object]:
+        units = self.amount if self.amount is not None else Decimal(len(self.values))
+        each = Decimal(money.text(self.cost)) / units if units > 0 else None
+        return {
+            UNITS: f"{units.normalize():f}" if units else None,
+            COST_PER_UNIT: None if each is None else f"{each.quantize(_CENTS).normalize():f}",
+            SAVED_BY_CACHING: None if self.saved is None else money.text(self.saved),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """By place of a row; `total` is over all of them."""
+
+    rows: Mapping[Place, _Found]
+    total: _Found
+
+    def at(self, place: Place) -> dict[str, object]:
+        return self.rows.get(place, _Found()).shown()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedMeasures:
+    """`found` is by place as the ledger has its groups; a report that folds some folds these, too."""
+
+    found: Mapping[Place, _Found]
+    whole: Decimal | None = None  # what a stream counted in all of the time
+
+    def folded(self, shown: Callable[[Group], Group]) -> Placed:
+        rows: dict[Place, _Found] = defaultdict(_Found)
+        total = _Found()
+        for (index, group), found in self.found.items():
+            rows[index, shown(group)].add(found)
+            total.add(found)
+        if self.whole is not None:
+            total.amount = self.whole
+        return Placed(rows=rows, total=total)
+
+
+def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
+    """Invalid if it cannot be counted, or nothing is asked of it."""
+    if not unit and not {UNITS, COST_PER_UNIT}.isdisjoint(show):
+        raise Invalid(
+            "unit says what is counted: a dimension such as user, or stream:NAME of a unit-cost stream"
+        )
+    if unit and unit not in known and not unit.startswith(STREAM):
+        raise Invalid(f"unit {unit!r} is no dimension and no stream:NAME; dimensions are {', '.join(known)}")
+
+
+async def asked_measures(
+    ledger: AnswersCosts,
+    query: CostQuery,
+    *,
+    unit: str,
+    saves: bool,
+    streams: StreamReader | None,
+    estimate: Estimate | None,
+) -> AskedMeasures:
+    """`streams` is None for who may not see them. NotKept and AskedTooMuch as of any question."""
+    plain = replace(query, kept=None)
+    found: dict[Place, _Found] = defaultdict(_Found)
+    starts = [start for start, _ in periods(query)]
+    whole = None
+    if unit.startswith(STREAM):
+        rows = await ledger.costs(replace(plain, measures=("calls",)))
+        for row in rows:
+            found[starts.index(row.start), row.group].cost += money.units(row.cost)
+        whole = await _count_stream(streams, unit.removeprefix(STREAM), query, starts, found)
+    elif unit:
+        asked = replace(plain, group_by=(*query.group_by, unit), measures=("calls",))
+        rows = await ledger.costs(asked)
+        await asyncio.to_thread(_count_values, rows, starts, found)
+    if saves and estimate is not None:
+        by_day = plain if query.granularity == "hourly" else replace(plain, granularity="daily")
+        asked = replace(by_day, group_by=(*query.group_by, *_KINDS), measures=_OF_CACHE)
+        asked = within(asked, include={}, exclude={"status": ("cached",)})  # a gateway's own cache is `saved`
+        rows = await ledger.costs(asked)
+        await asyncio.to_thread(_add_savings, rows, starts, found, estimate)
+    return AskedMeasures(found=dict(found), whole=whole)
+
+
+def _count_values(rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, _Found]) -> None:
+    """A unit that is not known counts neither as one nor with its cost."""
+    for row in rows:
+        *group, value = row.group
+        if value is not None and value != OTHER:
+            at = found[bisect_right(starts, row.start) - 1, tuple(group)]
+            at.values.add(value)
+            at.cost += money.units(row.cost)
+
+
+def _add_savings(
+    rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, _Found], estimate: Estimate
+) -> None:
+    for row in rows:
+        *group, provider, model = row.group
+        saved = cache_saving(provider, model, row, estimate)
+        if saved is not None:
+            at = found[bisect_right(starts, row.start) - 1, tuple(group)]
+            at.saved = (at.saved or 0) + saved
+
+
+async def _count_stream(
+    streams: StreamReader | None,
+    name: str,
+    query: CostQuery,
+    starts: Sequence[datetime],
+    found: dict[Place, _Found],
+) -> Decimal:
+    """
+    The values of a stream by period, and by the one dimension of the question that the stream has, too. Returns what
+    it counted in all of the time.
+    """
+    known = [] if streams is None else [each.name for each in await streams.streams()]
+    if streams is None or name not in known:
+        raise Invalid(
+            f"there is no unit-cost stream {name!r}" + (f"; streams are {', '.join(known)}" if known else "")
+        )
+    since, until = query.since.timestamp() * NS, query.until.timestamp() * NS
+    by = query.group_by[0].removeprefix(TAG) if len(query.group_by) == 1 else None
+    seconds = [start.timestamp() for start in starts]
+    whole = Decimal()
+    for total in await streams.totals(name):
+        if not since <= total.start_time < until:
+            continue
+        value = Decimal(total.value)
+        whole += value
+        index = bisect_right(seconds, total.start_time / NS) - 1
+        group: Group = ()
+        if query.group_by:
+            values = total.dimensions.get(by, ()) if by is not None else ()
+            if len(values) != 1:
+                continue
+            group = (values[0],)
+        at = found[index, group]
+        at.amount = (at.amount or Decimal()) + value
+    return whole
