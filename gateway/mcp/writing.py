@@ -15,9 +15,12 @@ _MAX_CELL = 80
 _NEAREST = 5
 _LEAST = Decimal("0.0001")
 UNKNOWN = "(unknown)"
-# What Markdown reads as markup: at a word's edge alone for an underscore, and addresses, which some renderers
+# What Markdown reads as markup, also where a reader overlooks the sign before a bracket: at a word's edge
+# alone for an underscore, and addresses, which some renderers
 # link.
-_MARKUP = re.compile(r"[\\`*\[\]|~$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.", re.IGNORECASE)
+_MARKUP = re.compile(
+    r"[\\`*\[\]|~$@]|!(?=\[)|(?<=\])\(|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=www)\.", re.IGNORECASE
+)
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 
 

@@ -24,6 +24,7 @@ from gateway.mcp.tools import (
     recommendations,
     reconciliation,
     reference_info,
+    resource_metadata,
     savings,
     telemetry_data,
     telemetry_streams,
@@ -33,7 +34,8 @@ TOOLS: Mapping[str, Tool[Any]] = {
     each.TOOL.name: each.TOOL
     for each in (
         org_context, dimensions, dimension_values, cost_data, cost_comparison, budgets, insights, recommendations,
-        savings, allocation, reconciliation, telemetry_streams, telemetry_data, reference_info, insight_log,
+        savings, allocation, reconciliation, telemetry_streams, telemetry_data, resource_metadata, reference_info,
+        insight_log,
         org_context_setting,
     )
 }  # fmt: skip

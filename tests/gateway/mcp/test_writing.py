@@ -13,8 +13,8 @@ from gateway.mcp.writing import cell, suggestion
     [
         ("gpt-4.1_mini (eu)", "gpt-4.1_mini (eu)"),
         ("claude_code", "claude_code"),
-        ("[click](https://bad.example)", r"\[click\](https\://bad.example)"),
-        ("![x](http://bad.example/a.png)", r"!\[x\](http\://bad.example/a.png)"),
+        ("[click](https://bad.example)", r"\[click\]\(https\://bad.example)"),
+        ("![x](http://bad.example/a.png)", r"\!\[x\]\(http\://bad.example/a.png)"),
         ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
         ("&lt;b&gt; a & b", "&amp;lt;b&amp;gt; a & b"),
         ("`rm -rf`", r"\`rm -rf\`"),

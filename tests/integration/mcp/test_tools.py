@@ -44,6 +44,7 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
         {"stream": "api-calls"},
         {"stream": "api-calls", "date_range": "today", "limit": 1},
     ],
+    "get_resource_metadata": [{}, {"kind": "device"}, {"kind": "key", "sort": "last_seen", "limit": 1}],
     "get_reference_info": [{"reference_type": word} for word in get_args(ReferenceType)],
     "compare_costs": [
         {},

@@ -1,0 +1,287 @@
+"""What is known of devices, clusters, connections, keys and accounts: names, states, tags and recent costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+import msgspec
+
+from gateway.api.measures import CURRENCY_UNIT
+from gateway.mcp.links import page
+from gateway.mcp.positions import opened, sealed
+from gateway.mcp.resource_rows import COSTED_BY, DAYS, KINDS, ResourceRow, costs_of
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.queries import TAG
+from spool.record import moment
+from spool.registry.permission_sets import VIEW_OPERATION
+from spool.turns.ordering import ordered
+
+NAME = "get_resource_metadata"
+MOST = 100
+MOST_TAGS = 8  # of a row in a list; one row that is asked by its id has all
+MOST_FACETS = 10
+_MOST_NAME = 200
+_FIELDS = ("state", "provider", "service", "region", "account", "team", "user")
+_PAGES = {"device": "/devices", "connection": "/billing", "key": "/keys", "account": "/reconciliation"}
+_FACETS = ("service", "region", "team")
+Sorted = Literal["cost", "name", "last_seen"]
+Kind = Literal["device", "cluster", "connection", "key", "account"]
+
+
+class ResourceQuestion(ToolInput):
+    kind: Annotated[
+        Kind | None, msgspec.Meta(description="What to list; default: how many there are of each")
+    ] = None
+    match: Annotated[
+        str | None, msgspec.Meta(description="Only ids and names that contain this text, in any case")
+    ] = None
+    filters: Annotated[
+        dict[str, list[str]],
+        msgspec.Meta(
+            description=f"Values by {', '.join(_FIELDS)} or tag:NAME; ! before a name excludes, an empty text is none"
+        ),
+    ] = msgspec.field(default_factory=dict)
+    id: Annotated[str | None, msgspec.Meta(description="One of them, by its id, with all its tags")] = None
+    sort: Annotated[Sorted, msgspec.Meta(description="The largest, the first or the newest first")] = "cost"
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Rows of the answer")] = 25
+    cursor: Annotated[
+        str | None, msgspec.Meta(description="next_cursor of an answer to the same arguments")
+    ] = None
+
+
+class ResourceOwner(ToolOutput):
+    team: str | None
+    user: str | None
+
+
+class ResourceLine(ToolOutput):
+    """
+    `cost_30d` is exact decimal text in dollars, null for a kind that no call names. Of many tags the first by
+    name are shown; `tag_count` is how many there are.
+    """
+
+    kind: str
+    id: str
+    name: str
+    state: str
+    provider: str | None
+    service: str | None
+    account: str | None
+    region: str | None
+    owner: ResourceOwner
+    tags: dict[str, str]
+    tag_count: int
+    first_seen: str | None
+    last_seen: str | None
+    calls_30d: int | None
+    cost_30d: str | None
+    cost_type: str
+    source: str
+
+
+class Facet(ToolOutput):
+    """How many rows of the question have a value; null is none."""
+
+    value: str | None
+    rows: int
+
+
+class ResourceMetadata(ToolOutput):
+    """
+    `total` counts the rows of the question, also of those that are not on this page; `untagged` those of
+    them that lack a chosen tag. Without a kind there are `counts` alone.
+    """
+
+    counts: dict[str, int]
+    rows: list[ResourceLine]
+    total: int
+    facets: dict[str, list[Facet]]
+    untagged: dict[str, int]
+    as_of: str
+    truncated: bool
+    next_cursor: str | None
+
+
+async def run(asked: ResourceQuestion, asking: Asking) -> ToolAnswer:
+    now = moment(asking.services.installation.clock.now())
+    if asked.kind is None:
+        if asked.match or asked.filters or asked.id:
+            raise Invalid(f"match, filters and id need a kind: one of {', '.join(KINDS)}")
+        counts = {kind: len(await rows(asking.services)) for kind, rows in KINDS.items()}
+        content = ResourceMetadata(
+            counts=counts, rows=[], total=sum(counts.values()), facets={}, untagged={}, as_of=now, truncated=False,
+            next_cursor=None,
+        )  # fmt: skip
+        return ToolAnswer(text=_counts_text(content), content=content, link=page(asking, "/devices"))
+    known = await KINDS[asked.kind](asking.services)
+    costs = await costs_of(asking, asked.kind)
+    first = opened(asking, NAME, asked, asked.cursor)
+    tags = [name for name in asking.ledger.own_dimensions() if name.startswith(TAG)]
+    link = page(asking, _PAGES[asked.kind]) if asked.kind in _PAGES else ""
+    shown = _Page(asked=asked, first=first, now=now, link=link, tags=tags)
+    return await asyncio.to_thread(shown.answer, known, costs, lambda seen: sealed(asking, NAME, asked, seen))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    asked: ResourceQuestion
+    first: int
+    now: str
+    link: str
+    tags: Sequence[str]  # those that the ledger keeps apart
+
+    def answer(
+        self, known: Sequence[ResourceRow], costs: Mapping[str, tuple[int, int]], seal: Callable[[int], str]
+    ) -> ToolAnswer:
+        found = [_costed(each, costs) for each in _chosen(self.asked, known)]
+        found = ordered(found, key=_SORTS[self.asked.sort])
+        here = found[self.first : self.first + self.asked.limit]
+        return fitting(lambda count: self._written(found, here[:count], seal), len(here))
+
+    def _written(
+        self, found: Sequence[ResourceRow], here: Sequence[ResourceRow], seal: Callable[[int], str]
+    ) -> ToolAnswer:
+        end, is_one = self.first + len(here), self.asked.id is not None
+        content = ResourceMetadata(
+            counts={self.asked.kind or "": len(found)},
+            rows=[_line(each, most_tags=len(each.tags) if is_one else MOST_TAGS) for each in here],
+            total=len(found),
+            facets={name: _facet(name, found) for name in _FACETS},
+            untagged={
+                cut(name.removeprefix(TAG), _MOST_NAME): sum(not each.value(name) for each in found)
+                for name in self.tags
+            },
+            as_of=self.now,
+            truncated=end < len(found),
+            next_cursor=seal(end) if end < len(found) else None,
+        )
+        return ToolAnswer(text=_text(content, self.asked), content=content, link=self.link)
+
+
+def _chosen(asked: ResourceQuestion, known: Sequence[ResourceRow]) -> list[ResourceRow]:
+    """The rows of a question. Invalid for a filter or a value that none of them has."""
+    if asked.id is not None:
+        found = [each for each in known if each.id == asked.id]
+        if not found:
+            hint = suggestion(asked.id, [each.id for each in known])
+            raise Invalid(f"there is no {asked.kind} {clean(asked.id)}{hint}")
+        return found
+    passing = list(known)
+    for name, values in asked.filters.items():
+        plain = name.removeprefix("!")
+        if plain not in _FIELDS and not (plain.startswith(TAG) and plain != TAG):
+            names = ", ".join(_FIELDS)
+            raise Invalid(f"there is no filter {clean(name)}{suggestion(plain, _FIELDS)}: {names}, tag:NAME")
+        there = {each.value(plain) for each in known}
+        for value in values:
+            if value and value not in there:
+                raise Invalid(
+                    f"no {asked.kind} has the {clean(plain)} {clean(value)}{suggestion(value, there)}"
+                )
+        passing = [each for each in passing if (each.value(plain) in values) != name.startswith("!")]
+    wanted = (asked.match or "").casefold()
+    passing = [each for each in passing if wanted in f"{each.id}\n{each.name}".casefold()]
+    if wanted and not passing:
+        near = suggestion(wanted, [word for each in known for word in (each.id, each.name)])
+        raise Invalid(f"no {asked.kind} contains {clean(asked.match or '')}{near}")
+    return passing
+
+
+def _costed(row: ResourceRow, costs: Mapping[str, tuple[int, int]]) -> ResourceRow:
+    if row.kind not in COSTED_BY:
+        return row
+    calls, cost = costs.get(row.id, (0, 0))
+    return replace(row, calls=calls, cost=cost)
+
+
+_SORTS: Mapping[str, Callable[[ResourceRow], tuple[object, ...]]] = {
+    "cost": lambda row: (-(row.cost or 0), row.name.casefold(), row.id),
+    "name": lambda row: (row.name.casefold(), row.id),
+    "last_seen": lambda row: (-(row.last_seen or 0), row.name.casefold(), row.id),
+}
+
+
+def _line(row: ResourceRow, *, most_tags: int) -> ResourceLine:
+    tags = sorted(row.tags.items())
+    return ResourceLine(
+        kind=row.kind,
+        id=cut(row.id, _MOST_NAME),
+        name=cut(row.name, _MOST_NAME),
+        state=cut(row.state, _MOST_NAME),
+        provider=_known(row.provider),
+        service=_known(row.value("service")),
+        account=_known(row.account),
+        region=_known(row.value("region")),
+        owner=ResourceOwner(team=_known(row.value("team")), user=_known(row.value("user"))),
+        tags={cut(name, _MOST_NAME): cut(value, _MOST_NAME) for name, value in tags[:most_tags]},
+        tag_count=len(tags),
+        first_seen=moment(row.first_seen),
+        last_seen=moment(row.last_seen),
+        calls_30d=row.calls,
+        cost_30d=None if row.cost is None else money.text(row.cost),
+        cost_type="real_cost",
+        source=row.source,
+    )
+
+
+def _known(value: str) -> str | None:
+    return cut(value, _MOST_NAME) or None
+
+
+def _facet(name: str, found: Sequence[ResourceRow]) -> list[Facet]:
+    counts = Counter(each.value(name) for each in found)
+    most = sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:MOST_FACETS]
+    return [Facet(value=_known(value), rows=rows) for value, rows in most]
+
+
+def _counts_text(content: ResourceMetadata) -> str:
+    rows = [[kind, f"{count:,}"] for kind, count in content.counts.items()]
+    return (
+        f"{content.total:,} resources are known. As of {content.as_of}.\n\n{table(['kind', 'number'], rows)}"
+    )
+
+
+def _text(content: ResourceMetadata, asked: ResourceQuestion) -> str:
+    parts = [
+        f"{content.total:,} of the kind {asked.kind}; costs are those of the last {DAYS} days. As of {content.as_of}."
+    ]
+    if asked.kind not in COSTED_BY:
+        parts.append(f"No call names a {asked.kind}, so its costs are not known here.")
+    rows = [
+        [cell(each.id), cell(each.name), cell(each.state), cell(each.owner.team or "-"), cell(each.owner.user or "-"),
+         each.last_seen or "-", money_text(each.cost_30d)]
+        for each in content.rows[:MAX_TABLE_ROWS]
+    ]  # fmt: skip
+    if rows:
+        parts.append(
+            table(["id", "name", "state", "team", "user", "last seen", f"cost ({CURRENCY_UNIT})"], rows)
+        )
+    if len(content.rows) > MAX_TABLE_ROWS:
+        parts.append(f"{len(content.rows) - MAX_TABLE_ROWS} more rows are in the structured content.")
+    if content.truncated:
+        parts.append(
+            "Repeat the arguments with cursor = next_cursor for the next rows, or narrow the question."
+        )
+    return "\n\n".join(parts)
+
+
+TOOL = Tool(
+    name=NAME,
+    title="Resource metadata",
+    description=(
+        "What is known of devices, clusters, billing connections, keys and accounts of statements: state, owner, "
+        "region, tags, when each was seen, and what its calls cost in the last 30 days. Default: how many there are "
+        "of each kind."
+    ),
+    takes=ResourceQuestion,
+    gives=ResourceMetadata,
+    run=run,
+    needs=VIEW_OPERATION,
+)

@@ -1,0 +1,120 @@
+"""What assistants learn of devices, clusters, connections, keys and accounts, page by page, and nothing secret."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.authentication.access import Bearer
+from gateway.devices.reports import DeviceReport
+from gateway.mcp.tool import MAX_BYTES
+from spool.devices.device import Device
+from spool.registry.scopes import ENROLL
+from tests.integration.conftest import ACTOR
+from tests.integration.mcp.conftest import Assistant
+
+pytestmark = pytest.mark.asyncio
+
+TOOL = "get_resource_metadata"
+FLEET = Bearer("fleet", frozenset({ENROLL}))
+
+
+async def enrol(assistant: Assistant, id: str, **report: Any) -> None:
+    lifecycle = assistant.serving.app.services.devices
+    await lifecycle.enrol(DeviceReport(id=id, fingerprint="finger-print", **report), FLEET, "")
+
+
+async def test_each_kind_is_there(assistant: Assistant) -> None:
+    """As its own list has it; without a kind there are counts alone."""
+    services = assistant.serving.app.services
+    await enrol(assistant, "laptop-1", user="ada", labels={"team": "search"}, hostname="10.0.0.7")
+    await services.operators.senders.require_clusters().hear("1", "eu", "prod", FLEET)
+    await assistant.serving.make_connection("bill", cloud_provider="AWS")
+    counts = (await assistant.content(TOOL))["counts"]
+    keys = services.operators.senders.access.keys()
+    assert {"device": 1, "cluster": 1, "connection": 1, "key": len(keys), "account": 0} == counts
+    found = {kind: await assistant.content(TOOL, kind=kind) for kind in counts}
+    assert counts == {kind: each["total"] for kind, each in found.items()}
+    [device], [cluster], [connection] = (found[kind]["rows"] for kind in ("device", "cluster", "connection"))
+    assert ("laptop-1", "laptop-1", {"team": "search", "user": "ada"}) == (
+        device["id"], device["name"], device["owner"],
+    )  # fmt: skip
+    assert ("prod", "1", "eu") == (cluster["name"], cluster["account"], cluster["region"])
+    assert ("bill", "AWS", None) == (connection["id"], connection["provider"], connection["cost_30d"])
+    assert {key.name for key in keys} == {each["id"] for each in found["key"]["rows"]}
+
+
+async def test_costs_are_those_of_the_ledger(assistant: Assistant) -> None:
+    """The sum of a kind is that of its dimension."""
+    await assistant.calls("gpt-4o", "gpt-4o")
+    for kind, dimension in (("key", "sender"),):
+        rows = (await assistant.content(TOOL, kind=kind, limit=100))["rows"]
+        costs = await assistant.content("get_cost_data", group_by=[dimension])
+        assert Decimal(costs["total"]["cost"]) == sum(Decimal(each["cost_30d"]) for each in rows) > 0
+        assert 2 == sum(each["calls_30d"] for each in rows)
+
+
+async def test_nothing_secret_is_told(assistant: Assistant) -> None:
+    """No secret, no digest, no address of a device."""
+    await enrol(assistant, "laptop-1", hostname="10.1.2.3")
+    answers = json.dumps([await assistant.call(TOOL, kind=kind) for kind in ("device", "key")])
+    for secret in (assistant.key, assistant.serving.key, "finger-print", "10.1.2.3", "digest"):
+        assert secret not in answers
+
+
+async def test_filters_and_their_nearest(assistant: Assistant) -> None:
+    """Values, exclusion, and words that say what there is."""
+    for number, team in enumerate(("search", "chat", "chat")):
+        await enrol(assistant, f"laptop-{number}", labels={"team": team})
+
+    async def ids(**asked: Any) -> list[str]:
+        rows = (await assistant.content(TOOL, kind="device", sort="name", **asked))["rows"]
+        return [each["id"] for each in rows]
+
+    assert ["laptop-1", "laptop-2"] == await ids(filters={"team": ["chat"]})
+    assert ["laptop-0"] == await ids(filters={"!team": ["chat"]})
+    assert ["laptop-0"] == await ids(filters={"tag:team": ["search"]})
+    assert ["laptop-2"] == await ids(match="TOP-2")
+    assert "did you mean search" in await assistant.mistake(TOOL, kind="device", filters={"team": ["serach"]})
+    assert "did you mean region" in await assistant.mistake(TOOL, kind="device", filters={"regoin": ["x"]})
+    assert "did you mean laptop-1" in await assistant.mistake(TOOL, kind="device", id="laptop1")
+    assert "need a kind" in await assistant.mistake(TOOL, match="x")
+    facets = (await assistant.content(TOOL, kind="device"))["facets"]["team"]
+    assert [("chat", 2), ("search", 1)] == [(each["value"], each["rows"]) for each in facets]
+
+
+async def test_a_large_fleet_stays_small(assistant: Assistant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """5,000 devices of 32 labels: each answer keeps to the bound, and the pages have every device once."""
+    labels = {f"label-{number}": "x" * 200 for number in range(32)}
+    fleet = [
+        Device(id=f"d{number:04}", enrolled_at=1.0, enrolled_by="fleet", last_seen=2.0, labels=labels)
+        for number in range(5000)
+    ]
+    monkeypatch.setattr(assistant.serving.app.services.devices.table, "all", lambda: fleet)
+    first = await assistant.call(TOOL, kind="device", limit=100)
+    assert len(json.dumps(first).encode()) < 1.2 * MAX_BYTES
+    whole = await assistant.content(TOOL, kind="device", id="d0007")
+    assert 32 == len(whole["rows"][0]["tags"])
+    seen: list[str] = []
+    monkeypatch.setattr(assistant.serving.app.services.devices.table, "all", lambda: fleet[:300])
+    cursor: dict[str, str] = {}
+    while True:
+        page = await assistant.content(TOOL, kind="device", limit=100, **cursor)
+        seen += [each["id"] for each in page["rows"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert [each.id for each in fleet[:300]] == seen
+
+
+@pytest.mark.parametrize("name", ["![x](https://evil.example)", "<img src=x>", "a|b\n# c", "*b* `c` _d_"])
+async def test_hostile_names_stay_text(assistant: Assistant, name: str) -> None:
+    """No link, picture or heading comes of a name."""
+    registry = assistant.serving.app.services.operators.installation.require_registry()
+    await registry.keys.create(name=name.replace("\n", " "), scopes=[ENROLL], use_cases=[], actor=ACTOR)
+    text = (await assistant.call(TOOL, kind="key"))["content"][0]["text"]
+    for markup in ("![", "](", "<img", "https://", "*b*", "`c`", " _d_"):
+        assert markup not in text.replace("\\[", "").replace("\\]", ""), text
