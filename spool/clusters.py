@@ -17,7 +17,7 @@ from spool.clock import Clock
 from spool.errors import Invalid, NotThere, SpoolFull
 from spool.log.partial_reports import Expectation
 from spool.registry.audit import AuditedChange, Auditor
-from spool.registry.keys import checked_labels
+from spool.registry.keys import check_labels
 from spool.registry.operators import Actor
 from spool.shares import may_add
 
@@ -199,13 +199,13 @@ class ClusterTable:
         """
         async with self._writing:
             known = self._known(id)
-            changes = _checked(change, known)
-            if changes == _shown(known, changes):
+            changes = _check_change(change, known)
+            if changes == _describe(known, changes):
                 await self._rows.write(
                     known, expects=actor.expects
                 )  # it is answered by what is there for good
                 return known
-            await self._audit("cluster.update", known, actor, _shown(known, changes), changes)
+            await self._audit("cluster.update", known, actor, _describe(known, changes), changes)
             changed = replace(known, updated_at=self._clock.now(), updated_by=actor.name, **changes)
             await self._rows.write(changed, expects=actor.expects)
             self._take(changed)
@@ -215,7 +215,7 @@ class ClusterTable:
         """Forget a cluster until it reports again; NotThere if there is no such cluster."""
         async with self._writing:
             known = self._known(id)
-            await self._audit("cluster.delete", known, actor, _shown(known, _OURS), None)
+            await self._audit("cluster.delete", known, actor, _describe(known, _OURS), None)
             await self._rows.delete(id)
             del self._clusters[id]
             self._brought.pop(id, None)
@@ -287,11 +287,11 @@ def _news(cluster: ReportedCluster) -> dict[str, Any]:
 _OURS = tuple(each.name for each in fields(ClusterChange))
 
 
-def _shown(cluster: Cluster, names: Iterable[str]) -> dict[str, Any]:
+def _describe(cluster: Cluster, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(cluster, name) for name in names}
 
 
-def _checked(change: ClusterChange, cluster: Cluster) -> dict[str, Any]:
+def _check_change(change: ClusterChange, cluster: Cluster) -> dict[str, Any]:
     """The fields that change, as they are kept; Invalid names the rule."""
     changes = {name: value for name in _OURS if (value := getattr(change, name)) is not None}
     name = changes.get("display_name", "")
@@ -299,7 +299,7 @@ def _checked(change: ClusterChange, cluster: Cluster) -> dict[str, Any]:
         raise Invalid(f"display_name has at most {MAX_TEXT} characters, none of them a control character")
     if change.labels is not None:
         merged = {**cluster.labels, **change.labels}
-        changes["labels"] = checked_labels({name: text for name, text in merged.items() if text is not None})
+        changes["labels"] = check_labels({name: text for name, text in merged.items() if text is not None})
     if change.config is not None and len(json.dumps(change.config).encode()) > MAX_CONFIG_BYTES:
         raise Invalid(f"config has at most {MAX_CONFIG_BYTES} bytes as JSON")
     return changes

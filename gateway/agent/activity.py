@@ -48,7 +48,7 @@ class ActivityRecorder:
     def sources(self) -> dict[str, dict[str, object]]:
         """Returns the activity of each source as heartbeats carry it."""
         today = day_of(self._now())
-        return {source: shown(seen, today) for source, seen in sorted(self._seen.items())}
+        return {source: describe(seen, today) for source, seen in sorted(self._seen.items())}
 
     async def stop(self) -> None:
         if self._writing is not None and not self._writing.done():
@@ -81,7 +81,7 @@ def read(directory: Path) -> dict[str, SourceActivity]:
         return {}
 
 
-def shown(seen: SourceActivity, today: str) -> dict[str, object]:
+def describe(seen: SourceActivity, today: str) -> dict[str, object]:
     return {
         "last_seen": moment(seen.last_seen),
         "records": seen.records if seen.day == today else 0,

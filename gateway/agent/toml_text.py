@@ -60,7 +60,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
             raise NotEditable(f"{name} is no table")
         table = inner
     table[path[-1]] = value
-    return _checked(_put(text, tuple(path), rendered(value)), wanted)
+    return _check_toml(_put(text, tuple(path), rendered(value)), wanted)
 
 
 def remove(text: str, path: Sequence[str]) -> str:
@@ -74,7 +74,7 @@ def remove(text: str, path: Sequence[str]) -> str:
     if path[-1] not in tables[-1]:
         return text
     del tables[-1][path[-1]]
-    return _checked(_without(text, tuple(path)), wanted)
+    return _check_toml(_without(text, tuple(path)), wanted)
 
 
 def rendered(value: Any) -> str:
@@ -86,7 +86,7 @@ def rendered(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _checked(text: str, wanted: Any) -> str:
+def _check_toml(text: str, wanted: Any) -> str:
     try:
         found: Any = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError:

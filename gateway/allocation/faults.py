@@ -40,7 +40,7 @@ class Faults:
 
     def add(self, error: str, value: object, path: Path) -> None:
         if len(self._found) < MAX_FAULTS:
-            self._found.append(Fault(error, _shown(value), list(path)))
+            self._found.append(Fault(error, _describe(value), list(path)))
 
     def check(self) -> None:
         """InvalidDefinition if there are any."""
@@ -48,7 +48,7 @@ class Faults:
             raise InvalidDefinition(self._found)
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, str):
         return value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
     if value is None:

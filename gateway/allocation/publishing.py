@@ -193,10 +193,10 @@ class Publishing:
         await self._table.advance(job.id, VALIDATING)
         text = await self._table.job_text(job.id)
         definition = await self.validated(text.encode(), job.namespace)
-        from gateway.allocation.border import border, shown  # no start needs them
+        from gateway.allocation.border import border, describe  # no start needs them
         from gateway.allocation.difference import sources_of
 
-        found = shown(await border(self._ledger, sources_of(definition)))
+        found = describe(await border(self._ledger, sources_of(definition)))
         await self._table.advance(job.id, PUBLISHING)
         keys = [each.id for each in definition.dimensions]
         made = await self._table.publish(job.id, dimensions=keys, border=found, most=self._max_versions())

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from gateway.allocation.border import border, shown
+from gateway.allocation.border import border, describe
 from gateway.allocation.difference import sources_of
 from gateway.allocation.faults import InvalidDefinition
 from gateway.api.lists.allocation import (
@@ -25,14 +25,14 @@ from gateway.api.lists.allocation import (
     PUBLISH_JOBS,
     VERSIONS,
     ShownNamespace,
+    add_state,
+    describe_job,
+    describe_namespace,
+    describe_version,
     job_rows,
     namespace_rows,
     namespace_with_state,
-    shown_job,
-    shown_namespace,
-    shown_version,
     version_rows,
-    with_state,
 )
 from gateway.api.managed import Answer, Asker, ManagedResource, asking_key
 from gateway.errors import Refusal
@@ -161,7 +161,7 @@ async def create_definition_version(request: KeyRequest[bytes]) -> Result:
     job, version = await money.require_publishing().publish(
         text, namespace=DEFAULT, base=base, actor=request.actor
     )
-    shown = shown_version(with_state(money, version, _uri(request.http.path, version)))
+    shown = describe_version(add_state(money, version, _uri(request.http.path, version)))
     return {"version": {**shown, "border": dict(job.border)}}
 
 
@@ -192,18 +192,18 @@ async def _create(asking: Asker, given: NewNamespaceOfId) -> Answer:
         most=asking.shared.most(table.limit),
         actor=asking.actor,
     )
-    return _shown(asking, await making)
+    return _describe(asking, await making)
 
 
 async def _show(asking: Asker, id: str) -> Answer:
     table = asking.registry.allocation
     row = namespace_with_state(asking.services, table.get(id))
     text = await table.text(row.newest) if row.newest is not None else None
-    return {"namespace": {**shown_namespace(row), "definition": text}}
+    return {"namespace": {**describe_namespace(row), "definition": text}}
 
 
 async def _change(asking: Asker, id: str, given: Any) -> Answer:
-    return _shown(
+    return _describe(
         asking, await asking.registry.allocation.change_namespace(id, stated(given), actor=asking.actor)
     )
 
@@ -213,8 +213,8 @@ async def _delete(asking: Asker, id: str) -> str:
     return id
 
 
-def _shown(asking: Asker, namespace: Namespace) -> Answer:
-    return {"namespace": shown_namespace(namespace_with_state(asking.services, namespace))}
+def _describe(asking: Asker, namespace: Namespace) -> Answer:
+    return {"namespace": describe_namespace(namespace_with_state(asking.services, namespace))}
 
 
 NAMESPACE = ManagedResource(
@@ -237,12 +237,12 @@ async def list_publish_jobs(request: KeyRequest[None]) -> Result:
 
 async def read_publish_job(request: KeyRequest[None]) -> Result:
     table = request.services.operators.money.require_registry().allocation
-    return {"publish_job": shown_job(table.job(request.word("job")))}
+    return {"publish_job": describe_job(table.job(request.word("job")))}
 
 
 async def cancel_publish_job(request: KeyRequest[None]) -> Result:
     table = request.services.operators.money.require_registry().allocation
-    return {"publish_job": shown_job(await table.cancel(request.word("job"), actor=request.actor))}
+    return {"publish_job": describe_job(await table.cancel(request.word("job"), actor=request.actor))}
 
 
 # -- what operators share ------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ async def with_text(
     money: MoneyServices, version: DefinitionVersion, uri: str | None = None
 ) -> dict[str, Any]:
     text = await money.require_registry().allocation.text(version)
-    return {**shown_version(with_state(money, version, uri)), "definition": text}
+    return {**describe_version(add_state(money, version, uri)), "definition": text}
 
 
 async def what_it_would_be(
@@ -283,8 +283,8 @@ async def what_it_would_be(
         created=money.clock.now(),
         created_by=actor.name,
     )
-    told = shown(await border(money.ledger, sources_of(definition)))
-    return {**shown_version(with_state(money, would_be)), "border": told}
+    told = describe(await border(money.ledger, sources_of(definition)))
+    return {**describe_version(add_state(money, would_be)), "border": told}
 
 
 def base_of(text: str | None) -> int | None:
@@ -310,7 +310,7 @@ async def _submit(request: KeyRequest[bytes], namespace: str) -> Result:
     base, text = base_of(request.http.query.get("base_version")), _text(request)
     publishing = request.services.operators.money.require_publishing()
     return {
-        "publish_job": shown_job(
+        "publish_job": describe_job(
             await publishing.submit(text, namespace=namespace, base=base, actor=request.actor)
         )
     }

@@ -13,13 +13,13 @@ from gateway.api.lists.budgets import (
     BUDGETS,
     OWNERS,
     ShownBudget,
+    add_state,
     alert_rows,
     alerts_of_now,
     budget_rows,
+    describe_budget,
     fresh,
     owner_rows,
-    shown_budget,
-    with_state,
 )
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.api.times import parse_moment
@@ -65,7 +65,7 @@ async def _show(asking: Asker, id: str) -> Answer:
     wanted = frozenset(asking.http.query.getall("expand", []))
     if not wanted <= set(EXPANSIONS):
         raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
-    shown = shown_budget(with_state(asking.services, budget))
+    shown = describe_budget(add_state(asking.services, budget))
     return {"budget": {**shown, **await _expanded(asking.services, id, wanted)}}
 
 
@@ -142,7 +142,7 @@ async def _made(money: MoneyServices, budget: SpendBudget) -> Answer:
         periods = await alerts_of_now(money, budget)
         alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
         past = sorted({alert.percent for alert in alerts if alert.state == FIRED and not alert.told})
-    return {"budget": shown_budget(with_state(money, budget)), "already_past": past}
+    return {"budget": describe_budget(add_state(money, budget)), "already_past": past}
 
 
 async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.api.kept.drop_rows import MONTH_ROWS, MonthRows, whole_month
-from gateway.api.lists.connections import CONNECTIONS, DROPS, connection_rows, drop_rows, shown_connection
+from gateway.api.lists.connections import CONNECTIONS, DROPS, connection_rows, describe_connection, drop_rows
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.errors import Refusal
 from gateway.http.answers import JSON, send_pieces
@@ -137,7 +137,7 @@ def _connections(asking: Asker) -> BillingConnections:
 
 async def _one(connections: BillingConnections, connection: BillingConnection) -> Answer:
     [row] = await connections.shown(connection)
-    return {"connection": shown_connection(row)}
+    return {"connection": describe_connection(row)}
 
 
 def _fields(given: Any) -> dict[str, Any]:

@@ -11,7 +11,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.api.lists.insights import COMMENTS, INSIGHTS, comment_rows, insight_rows, shown, shown_comment
+from gateway.api.lists.insights import (
+    COMMENTS,
+    INSIGHTS,
+    comment_rows,
+    describe,
+    describe_comment,
+    insight_rows,
+)
 from gateway.http.requests import KeyRequest, Result
 from spool.errors import NotThere, RegistryDamaged
 from spool.registry.insights import Draft
@@ -117,11 +124,11 @@ async def create_insight(request: KeyRequest[NewInsight]) -> Result:
         cost_impact=str(given.cost_impact),
     )
     insight = await _registry(request).insights.create(draft, status=given.status, actor=request.actor)
-    return {"insight": shown(insight)}
+    return {"insight": describe(insight)}
 
 
 async def read_insight(request: KeyRequest[None]) -> Result:
-    return {"insight": shown(await _registry(request).insights.get(request.word("id")))}
+    return {"insight": describe(await _registry(request).insights.get(request.word("id")))}
 
 
 async def update_insight(request: KeyRequest[InsightChanges]) -> Result:
@@ -130,7 +137,7 @@ async def update_insight(request: KeyRequest[InsightChanges]) -> Result:
     status = changes.pop("status", None)
     table = _registry(request).insights
     insight = await table.change(request.word("id"), status=status, fields=changes, actor=request.actor)
-    return {"insight": shown(insight)}
+    return {"insight": describe(insight)}
 
 
 async def delete_insight(request: KeyRequest[None]) -> Result:
@@ -147,14 +154,14 @@ async def read_comments(request: KeyRequest[None]) -> Result:
 async def create_comment(request: KeyRequest[NewComment]) -> Result:
     table = _registry(request).insights
     comment = await table.comment(request.word("id"), request.body.message, actor=request.actor)
-    return {"comment": shown_comment(comment)}
+    return {"comment": describe_comment(comment)}
 
 
 async def update_comment(request: KeyRequest[NewComment]) -> Result:
     table, number = _registry(request).insights, comment_number(request.word("comment"))
     insight, text = request.word("id"), request.body.message
     comment = await table.change_comment(insight, number, text, actor=request.actor)
-    return {"comment": shown_comment(comment)}
+    return {"comment": describe_comment(comment)}
 
 
 async def delete_comment(request: KeyRequest[None]) -> Result:

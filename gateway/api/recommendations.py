@@ -19,13 +19,13 @@ from gateway.api.lists.recommendations import (
     RECOMMENDATION_DIMENSIONS,
     RECOMMENDATION_TYPES,
     ShownType,
+    describe_recommendation,
+    describe_recommendation_comment,
+    describe_type,
     dimension_rows,
     recommendation_comment_rows,
     recommendation_list,
     recommendation_rows,
-    shown_recommendation,
-    shown_recommendation_comment,
-    shown_type,
     type_rows,
 )
 from gateway.errors import Refusal
@@ -96,7 +96,7 @@ async def list_recommendations(request: KeyRequest[None]) -> Result:
 
 async def get_recommendation(request: KeyRequest[None]) -> Result:
     return {
-        "recommendation": shown_recommendation(
+        "recommendation": describe_recommendation(
             await _registry(request).recommendations.get(request.word("recommendation_id"))
         )
     }
@@ -144,7 +144,7 @@ async def update_comment(request: KeyRequest[OneMessage]) -> Result:
     changed = await table.change_comment(
         request.word("recommendation_id"), number, request.body.message, actor=request.actor
     )
-    return {"comment": shown_recommendation_comment(changed)}
+    return {"comment": describe_recommendation_comment(changed)}
 
 
 async def delete_comment(request: KeyRequest[None]) -> Result:
@@ -185,7 +185,7 @@ async def change_recommendations(
 
 async def one_type(registry: Registry, name: str) -> Result:
     check_type(name)
-    return _shown_type(name, (await registry.recommendations.types()).get(name, TypeSettings()))
+    return _describe_type(name, (await registry.recommendations.types()).get(name, TypeSettings()))
 
 
 async def change_type(registry: Registry, name: str, given: TypeChanges, actor: Actor) -> Result:
@@ -193,7 +193,7 @@ async def change_type(registry: Registry, name: str, given: TypeChanges, actor: 
     thresholds = msgspec.structs.asdict(given.thresholds) if given.thresholds else {}
     changes = {threshold: str(value) for threshold, value in thresholds.items() if value is not None}
     changed: dict[str, Any] = changes if given.enabled is None else {**changes, "enabled": given.enabled}
-    return _shown_type(name, await registry.recommendations.change_type(name, changed, actor=actor))
+    return _describe_type(name, await registry.recommendations.change_type(name, changed, actor=actor))
 
 
 async def add_comments(registry: Registry, id: str, given: NewComments, actor: Actor) -> Result:
@@ -201,7 +201,7 @@ async def add_comments(registry: Registry, id: str, given: NewComments, actor: A
         raise Invalid("give either message or comments")
     texts = [each.message for each in given.comments] if given.message is None else [given.message]
     added = await registry.recommendations.comment(id, texts, actor=actor)
-    return {"comments": [shown_recommendation_comment(comment) for comment in added]}
+    return {"comments": [describe_recommendation_comment(comment) for comment in added]}
 
 
 async def check_savings(
@@ -210,7 +210,7 @@ async def check_savings(
     """Count the savings, by type, that a run over the visible calls would find now; nothing is stored."""
     if given.type is not None:
         check_type(given.type)
-    filters = _checked_filter(given.filter, money.ledger.own_dimensions())
+    filters = _check_filter(given.filter, money.ledger.own_dimensions())
     try:
         result = await money.require_adviser().check(type=given.type, filters=filters, may_see=may_see)
     except CardUnreadable:
@@ -246,7 +246,7 @@ def comment_number(text: str) -> int:
     return int(text)
 
 
-def _checked_filter(given: Mapping[str, Sequence[str | None]], known: Sequence[str]) -> dict[str, list[str]]:
+def _check_filter(given: Mapping[str, Sequence[str | None]], known: Sequence[str]) -> dict[str, list[str]]:
     for name, values in given.items():
         if name.removeprefix(EXCLUDES) not in known:
             raise Invalid(f"filter may name {', '.join(known)}")
@@ -255,8 +255,8 @@ def _checked_filter(given: Mapping[str, Sequence[str | None]], known: Sequence[s
     return {name: [value or "" for value in values] for name, values in given.items()}
 
 
-def _shown_type(name: str, settings: TypeSettings) -> Result:
-    return {"recommendation_type": shown_type(ShownType(type=BY_NAME[name], settings=settings))}
+def _describe_type(name: str, settings: TypeSettings) -> Result:
+    return {"recommendation_type": describe_type(ShownType(type=BY_NAME[name], settings=settings))}
 
 
 def _registry(request: KeyRequest[Any]) -> Registry:

@@ -24,12 +24,12 @@ class ShownRole:
     broken: str | None
 
 
-def shown_role(row: ShownRole) -> Answer:
+def describe_role(row: ShownRole) -> Answer:
     role = row.role
     shown = answer(
         RoleItem,
         role,
-        filters=list(map(shown_filter, role.filters)),
+        filters=list(map(describe_filter, role.filters)),
         broken=row.broken,
         created=seconds(role.created),
         last_updated=seconds(role.last_updated),
@@ -38,7 +38,7 @@ def shown_role(row: ShownRole) -> Answer:
     return {**shown, **dict.fromkeys(made)} if role.is_builtin else shown
 
 
-def shown_filter(each: RoleFilter) -> dict[str, object]:
+def describe_filter(each: RoleFilter) -> dict[str, object]:
     """An unknown value is null."""
     return {
         "dimension": each.dimension,
@@ -47,13 +47,13 @@ def shown_filter(each: RoleFilter) -> dict[str, object]:
     }
 
 
-def shown_set(each: PermissionSet) -> Answer:
+def describe_set(each: PermissionSet) -> Answer:
     return answer(PermissionSetItem, each, name=each.title)
 
 
 ROLES: List[ShownRole] = List(
     root="roles",
-    show=shown_role,
+    show=describe_role,
     identity=Sort(value=lambda row: row.role.id),
     sorts={
         "name": Sort(value=lambda row: row.role.name.casefold()),
@@ -78,7 +78,7 @@ ROLES: List[ShownRole] = List(
 
 PERMISSION_SET_LIST: List[PermissionSet] = List(
     root="permission_sets",
-    show=shown_set,
+    show=describe_set,
     identity=Sort(value=lambda each: each.id),
     sorts={"name": Sort(value=lambda each: each.title.casefold()), "id": Sort(value=lambda each: each.id)},
     default_sort=("name", "asc"),
@@ -87,7 +87,7 @@ PERMISSION_SET_LIST: List[PermissionSet] = List(
 
 
 async def _rows(asking: Asker) -> MemoryRows[ShownRole]:
-    return MemoryRows([_with_state(asking.services, role) for role in asking.registry.roles.all()])
+    return MemoryRows([_add_state(asking.services, role) for role in asking.registry.roles.all()])
 
 
 async def _create(asking: Asker, given: NewRole) -> Answer:
@@ -95,11 +95,11 @@ async def _create(asking: Asker, given: NewRole) -> Answer:
     creating = asking.registry.roles.create(
         draft_of(given), known=known, limits=limits, actor=asking.actor, asker=asking.holder
     )
-    return _shown(asking, await creating)
+    return _describe(asking, await creating)
 
 
 async def _show(asking: Asker, word: str) -> Answer:
-    return _shown(asking, _role(asking, word))
+    return _describe(asking, _role(asking, word))
 
 
 async def _change(asking: Asker, word: str, given: Any) -> Answer:
@@ -113,7 +113,7 @@ async def _change(asking: Asker, word: str, given: Any) -> Answer:
         actor=asking.actor,
         asker=asking.holder,
     )
-    return _shown(asking, await changing)
+    return _describe(asking, await changing)
 
 
 async def _delete(asking: Asker, word: str) -> str:
@@ -147,11 +147,11 @@ def draft_of(given: NewRole) -> RoleDraft:
     return RoleDraft(**_fields(given))
 
 
-def _shown(asking: Asker, role: Role) -> Answer:
-    return {"role": shown_role(_with_state(asking.services, role))}
+def _describe(asking: Asker, role: Role) -> Answer:
+    return {"role": describe_role(_add_state(asking.services, role))}
 
 
-def _with_state(money: MoneyServices, role: Role) -> ShownRole:
+def _add_state(money: MoneyServices, role: Role) -> ShownRole:
     return ShownRole(role, role.broken(money.ledger.dimensions()))
 
 

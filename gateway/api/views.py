@@ -35,7 +35,7 @@ class ShownView:
     broken: str | None
 
 
-def shown_view(row: ShownView) -> Answer:
+def describe_view(row: ShownView) -> Answer:
     view = row.view
     return answer(
         ViewItem,
@@ -49,7 +49,7 @@ def shown_view(row: ShownView) -> Answer:
 
 VIEWS: List[ShownView] = List(
     root="views",
-    show=shown_view,
+    show=describe_view,
     identity=Sort(value=lambda row: row.view.id),
     sorts={
         "name": Sort(value=lambda row: row.view.name),
@@ -80,11 +80,11 @@ async def _create(asking: Asker, given: NewView) -> Answer:
     draft = ViewDraft(**_fields(money, given))
     table, known = asking.registry.views, await asking.known()
     most = asking.shared.most(table.limit)
-    return _shown(money, await table.create(draft, known=known, most=most, actor=asking.actor))
+    return _describe(money, await table.create(draft, known=known, most=most, actor=asking.actor))
 
 
 async def _show(asking: Asker, word: str) -> Answer:
-    return _shown(asking.services, await _view(asking, word))
+    return _describe(asking.services, await _view(asking, word))
 
 
 async def _change(asking: Asker, word: str, given: Any) -> Answer:
@@ -95,7 +95,7 @@ async def _change(asking: Asker, word: str, given: Any) -> Answer:
     changing = asking.registry.views.change(
         id, fields, version=given.version, known=known, actor=asking.actor
     )
-    return _shown(money, await changing)
+    return _describe(money, await changing)
 
 
 async def _delete(asking: Asker, word: str) -> str:
@@ -129,7 +129,7 @@ def view_of(find: Callable[[str], View], sees: Visible, word: str) -> View:
 
 def view_rows(money: MoneyServices, shows: Callable[[View], bool] = lambda _: True) -> MemoryRows[ShownView]:
     kept = money.require_registry().views.all()
-    return MemoryRows([_with_state(money, view) for view in kept if shows(view)])
+    return MemoryRows([_add_state(money, view) for view in kept if shows(view)])
 
 
 def within_view(money: MoneyServices, query: CostQuery, word: str) -> CostQuery:
@@ -158,11 +158,11 @@ def check_usable(dimensions: Collection[str], view: View) -> View:
     return view
 
 
-def _shown(money: MoneyServices, view: View) -> Answer:
-    return {"view": shown_view(_with_state(money, view))}
+def _describe(money: MoneyServices, view: View) -> Answer:
+    return {"view": describe_view(_add_state(money, view))}
 
 
-def _with_state(money: MoneyServices, view: View) -> ShownView:
+def _add_state(money: MoneyServices, view: View) -> ShownView:
     return ShownView(view, view.broken(money.ledger.dimensions()))
 
 

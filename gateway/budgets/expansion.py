@@ -101,14 +101,14 @@ async def history(books: BudgetLedger, asked: BudgetView) -> dict[str, dict[str,
             running,
             *periods_before(running, budget.granularity, budget.zone, _PERIODS[budget.granularity] - 1),
         ]
-        return {budget.granularity: _shown(budget, periods, await _spent(books, asked, periods))}
+        return {budget.granularity: _describe(budget, periods, await _spent(books, asked, periods))}
     quarter = period_at(books.now, QUARTERLY, budget.zone)
     quarters = [quarter, *periods_before(quarter, QUARTERLY, budget.zone, _QUARTERS - 1)]
     months = [running]
     while months[-1].start > quarters[-1].start:
         months += periods_before(months[-1], MONTHLY, budget.zone, 1)
     spent = await _spent(books, asked, months)
-    monthly = _shown(budget, months, spent)
+    monthly = _describe(budget, months, spent)
     return {MONTHLY: monthly, QUARTERLY: _quarterly(budget, quarters, months, spent)}
 
 
@@ -194,7 +194,7 @@ def _of(spent: Spent | None) -> int:
     return spent.actual if spent else 0
 
 
-def _shown(
+def _describe(
     budget: SpendBudget, periods: list[BudgetPeriod], spent: Mapping[str, int | None]
 ) -> dict[str, object]:
     return {

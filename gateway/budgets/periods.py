@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
 
-from spool.ledger.periods import beginning, following
+from spool.ledger.periods import beginning, next_beginning
 from spool.registry.budgets import SpendBudget
 
 LATE_S = (
@@ -72,12 +72,12 @@ def days_of(period: BudgetPeriod, zone: tzinfo) -> list[BudgetPeriod]:
     """The days of the zone that a period consists of."""
     edges = [period.start.astimezone(zone)]
     while edges[-1].astimezone(UTC) < period.end:
-        edges.append(following(edges[-1], "daily"))
+        edges.append(next_beginning(edges[-1], "daily"))
     return [_between(start, end) for start, end in pairwise(edges)]
 
 
 def _period(start: datetime, granularity: str) -> BudgetPeriod:
-    return _between(start, following(start, granularity))
+    return _between(start, next_beginning(start, granularity))
 
 
 def _between(start: datetime, end: datetime) -> BudgetPeriod:

@@ -326,6 +326,6 @@ def _status_row(
     return {
         "assistant": assistant.name,
         "configured": points_here,
-        "last_seen": activity.shown(newest, today)["last_seen"] if newest else None,
+        "last_seen": activity.describe(newest, today)["last_seen"] if newest else None,
         "records_today": sum(each.records for each in heard if each.day == today),
     }

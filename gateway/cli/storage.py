@@ -73,7 +73,7 @@ def status(config: Path | None, as_json: bool) -> None:
     """
     settings = configured(config)
     found = dict(_done(settings, lambda shared: shared.status(settings.storage)))
-    _show(found if as_json else {**found, "settings": _shown(found["settings"])}, as_json)
+    _show(found if as_json else {**found, "settings": _describe(found["settings"])}, as_json)
     if found["problem"]:
         fail(str(found["problem"]))
 
@@ -91,7 +91,7 @@ def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
     settings = configured(config)
     values = dict(map(_read, changes))
     after = _done(settings, lambda shared: shared.change(settings.storage, values))
-    _show(after if as_json else _shown(after), as_json)
+    _show(after if as_json else _describe(after), as_json)
 
 
 @storage.command()
@@ -253,7 +253,7 @@ def _read(change: str) -> tuple[str, float]:
     return name, int(value) if kind is int else value
 
 
-def _shown(settings: Mapping[str, float]) -> dict[str, str]:
+def _describe(settings: Mapping[str, float]) -> dict[str, str]:
     return {name: written(_KINDS[name], value) for name, value in settings.items()}
 
 

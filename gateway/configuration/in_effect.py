@@ -56,18 +56,18 @@ def _plain(field: Field[Any], kind: Any, value: Any) -> object:
         return dict.fromkeys(value, _SET) if isinstance(value, Mapping) else _SET if value else None
     if kind in (Size, Duration):
         return written(kind, value)
-    return _shown(value)
+    return _describe(value)
 
 
-def _shown(value: Any) -> object:
+def _describe(value: Any) -> object:
     if is_dataclass(value):
         kinds = typing.get_type_hints(type(value), include_extras=True)
         given = [field for field in fields(value) if getattr(value, field.name) != _default(field)]
         return {field.name: _plain(field, kinds[field.name], getattr(value, field.name)) for field in given}
     if isinstance(value, Mapping):
-        return {name: _shown(each) for name, each in value.items()}
+        return {name: _describe(each) for name, each in value.items()}
     if isinstance(value, tuple):
-        return [_shown(each) for each in value]
+        return [_describe(each) for each in value]
     if isinstance(value, Path | Decimal):
         return str(value)
     return _ADDRESS.sub(_host, value) if isinstance(value, str) else value

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from gateway.configuration.sections import Config
 from spool.errors import Invalid
-from spool.registry.operators import checked_email
+from spool.registry.operators import check_email
 
 AS_ENV = "TOLLHOUSE_AS"
 
@@ -20,7 +20,7 @@ def local_address(config: Config) -> str:
         return named
     for candidate in _candidates(config):
         try:
-            return checked_email(candidate)
+            return check_email(candidate)
         except Invalid:  # a name of a user or a machine that is no part of an address
             continue
     raise AssertionError("unreachable: the last candidate is an address")

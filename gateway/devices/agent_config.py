@@ -22,7 +22,7 @@ _DURATION = re.compile(r"[1-9]\d{0,5}(ms|s|m|h)", re.ASCII)
 _MOST_PATTERNS, _LONGEST = 500, 256
 
 
-def checked_config(config: Mapping[str, Any]) -> None:
+def check_config(config: Mapping[str, Any]) -> None:
     """Invalid for a name that is unknown, with the nearest one, and for a value that its name does not take."""
     for name, value in config.items():
         if not name.startswith(OWN):

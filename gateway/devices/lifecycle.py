@@ -29,7 +29,7 @@ from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
 from spool.registry.audit import AuditedChange
-from spool.registry.keys import checked_labels
+from spool.registry.keys import check_labels
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL
 from spool.shares import may_add
@@ -321,7 +321,7 @@ class DeviceLifecycle:
     async def delete(self, id: str, actor: Actor) -> None:
         """Deletes a device with its key; what it sent is kept, and it may enrol again."""
         device = self._named(id)
-        change = AuditedChange(actor=actor, action="device.delete", target=id, before=_shown(device))
+        change = AuditedChange(actor=actor, action="device.delete", target=id, before=_describe(device))
         await self.table.delete([id], [change])
 
     async def forget_silent(self) -> int:
@@ -335,7 +335,7 @@ class DeviceLifecycle:
         gone = [device for device in self.table.all() if device.quiet_since < before]
         changes = [
             AuditedChange(actor=Actor("devices.forget_after", ""), action="device.forget", target=device.id,
-                          before=_shown(device))
+                          before=_describe(device))
             for device in gone
         ]  # fmt: skip
         if gone:
@@ -386,7 +386,7 @@ class DeviceLifecycle:
 
         def labelled(device: Device) -> Device:
             merged = {**device.operator_labels, **labels}
-            kept = checked_labels({name: value for name, value in merged.items() if value is not None})
+            kept = check_labels({name: value for name, value in merged.items() if value is not None})
             return device.updated(facts=True, operator_labels=kept)
 
         device = self._named(id)
@@ -404,7 +404,7 @@ class DeviceLifecycle:
         expects: Collection[Expectation] = (),
     ) -> Device:
         before = self._named(id)
-        shown = _shown(before), _shown(change(before))
+        shown = _describe(before), _describe(change(before))
         audited = AuditedChange(actor=actor, action=action, target=id, before=shown[0], after=shown[1])
         return await self.table.update(id, of_known(change), audited, expects=expects)
 
@@ -446,5 +446,5 @@ def _speaks_for(device: Device, bearer: Bearer) -> None:
         )
 
 
-def _shown(device: Device) -> dict[str, object]:
+def _describe(device: Device) -> dict[str, object]:
     return {"state": device.state, "labels": dict(device.operator_labels), "generation": device.generation}

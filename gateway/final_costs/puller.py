@@ -145,7 +145,7 @@ class FinalCostPuller:
     async def states(self) -> Sequence[SellerState]:
         sellers, now = self._sellers or _sellers(await self._kept()), self._clock.now()
         return [
-            _shown(seller.name, sellers.get(seller.name, Waiting()), now)
+            _describe(seller.name, sellers.get(seller.name, Waiting()), now)
             for seller in self._settings().seller
         ]
 
@@ -243,7 +243,7 @@ def _sellers(kept: Mapping[str, Any]) -> dict[str, Waiting]:
     return {name: Waiting.from_kept(one) for name, one in kept.get("sellers", {}).items()}
 
 
-def _shown(name: str, waiting: Waiting, now: float) -> SellerState:
+def _describe(name: str, waiting: Waiting, now: float) -> SellerState:
     is_paused = waiting.paused_until > now
     return SellerState(
         name=name,

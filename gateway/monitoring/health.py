@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from gateway.monitoring.nodes import shown_nodes
+from gateway.monitoring.nodes import describe_nodes
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import ORPHANED, PARKED, RouteState
@@ -82,12 +82,12 @@ class Health:
         return {
             "ready": not obstacles,
             "reasons": obstacles,
-            "routes": [shown_route(route) for route in routes],
+            "routes": [describe_route(route) for route in routes],
             "keys": {"read": self._keys_read()},
             "clock": {"now": now, "up_s": now - self._started, "step_s": step_s, "held_s": held_s},
-            "space": stats and {**_shown_space(stats), "kept_by": kept_by(stats, routes)},
-            "storage": stats and _shown_mount(stats),
-            "nodes": await shown_nodes(self._leases, now),
+            "space": stats and {**_describe_space(stats), "kept_by": kept_by(stats, routes)},
+            "storage": stats and _describe_mount(stats),
+            "nodes": await describe_nodes(self._leases, now),
             "ledger": await self._shown_ledger(),
         }
 
@@ -161,7 +161,7 @@ def kept_by(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
     ]
 
 
-def _shown_mount(stats: LogStats) -> dict[str, object]:
+def _describe_mount(stats: LogStats) -> dict[str, object]:
     """
     The file system of the data directory, and why it is no good place for it; a database tells what it waits
     for.
@@ -172,7 +172,7 @@ def _shown_mount(stats: LogStats) -> dict[str, object]:
     return {"mount": mount.kind, "durability": mount.durability, "warning": mount.warning or None}
 
 
-def _shown_space(stats: LogStats) -> dict[str, object]:
+def _describe_space(stats: LogStats) -> dict[str, object]:
     return {
         "bytes": stats.bytes,
         "max_bytes": stats.max_bytes,
@@ -182,7 +182,7 @@ def _shown_space(stats: LogStats) -> dict[str, object]:
     }
 
 
-def shown_route(route: RouteState) -> dict[str, object]:
+def describe_route(route: RouteState) -> dict[str, object]:
     """A route or a sync, as every answer on the operator's side shows it."""
     return {
         "route": route.name,

@@ -8,7 +8,7 @@ from spool.errors import SpoolError
 from spool.leases import Leases, NodeState
 
 
-def shown_node(node: NodeState, now: float) -> dict[str, object]:
+def describe_node(node: NodeState, now: float) -> dict[str, object]:
     """`leases` are the routes and tasks that it runs, and no other gateway."""
     return {
         "node": node.id,
@@ -22,9 +22,9 @@ def shown_node(node: NodeState, now: float) -> dict[str, object]:
     }
 
 
-async def shown_nodes(leases: Leases, now: float) -> Sequence[dict[str, object]]:
+async def describe_nodes(leases: Leases, now: float) -> Sequence[dict[str, object]]:
     """None where one gateway has the storage for itself, and while they cannot be read."""
     try:
-        return [shown_node(node, now) for node in await leases.nodes()]
+        return [describe_node(node, now) for node in await leases.nodes()]
     except SpoolError:
         return []

@@ -27,7 +27,7 @@ def normalise(
     items take beyond it.
     """
     allowance = Allowance(options.max_items, hold)
-    named = format if format in OTLP_SIGNALS else export_requests.shown(body) or format
+    named = format if format in OTLP_SIGNALS else export_requests.recognise_signal(body) or format
     if named in OTLP_SIGNALS:
         return Normalised((yield from _otlp(named, body, options, allowance)))
     found = BY_NAME.get(named)

@@ -15,7 +15,7 @@ from gateway.normalise.payload.body_limits import Allowance
 _NEAR: Final = 4096  # an OTLP request has no other member that its name could stand behind
 
 
-def shown(body: bytes) -> str | None:
+def recognise_signal(body: bytes) -> str | None:
     """The signal of a JSON body, whatever it was called."""
     if b"resource" not in body[:_NEAR]:
         return None

@@ -33,7 +33,7 @@ from gateway.operator.address import SIGNED_IN, WHOLE, OperatorAddress
 from gateway.operator.body import read_body
 from gateway.operator.requests import OperatorRequest, holder, named_holder
 from spool.errors import Invalid
-from spool.registry.operators import ADMIN, Actor, checked_email
+from spool.registry.operators import ADMIN, Actor, check_email
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import EVERYTHING, Rights
 
@@ -102,7 +102,7 @@ def _admit_on_socket(request: web.Request, services: OperatorServices) -> Operat
         raise Refusal(400, "actor", f"the header {AS} names who asks: 1 to {MAX_ACTOR} printable characters")
     if request.method not in SAFE_METHODS:
         try:
-            name = checked_email(name)
+            name = check_email(name)
         except Invalid as error:
             raise Refusal(400, "actor", NO_ADDRESS) from error
     actor = Actor(name, "operator socket")

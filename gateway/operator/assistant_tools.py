@@ -32,7 +32,7 @@ class AssistantTool:
     updated_by: str | None = None
 
 
-def shown_tool(tool: AssistantTool) -> dict[str, object]:
+def describe_tool(tool: AssistantTool) -> dict[str, object]:
     return {
         "name": tool.name,
         "title": tool.title,
@@ -47,7 +47,7 @@ def shown_tool(tool: AssistantTool) -> dict[str, object]:
 
 ASSISTANT_TOOLS: List[AssistantTool] = List(
     root="assistant_tools",
-    show=shown_tool,
+    show=describe_tool,
     identity=Sort(value=lambda tool: tool.name),
     sorts={
         "name": Sort(value=lambda tool: tool.name),
@@ -71,7 +71,7 @@ async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChan
     if name not in TOOLS:
         raise NotThere(f"there is no such tool; there are {', '.join(TOOLS)}")
     await request.registry.assistant_tools.decide(name, enabled=request.body.enabled, actor=request.actor)
-    return {"assistant_tool": shown_tool(_tool(request.services, name))}
+    return {"assistant_tool": describe_tool(_tool(request.services, name))}
 
 
 def _tool(services: OperatorServices, name: str) -> AssistantTool:

@@ -65,7 +65,7 @@ class ChannelChanges(RequestBody):
     time_zone: str | UnsetType = UNSET
 
 
-def shown_kept_channel(row: KeptChannel) -> Mapping[str, object]:
+def describe_kept_channel(row: KeptChannel) -> Mapping[str, object]:
     """All but the secret, of which is told since when it is the same."""
     stated: dict[str, Any] = {name: getattr(row, name) for name in names_of(ChannelDraft)}
     stated["secret_since"] = row.secret_since or None
@@ -78,11 +78,11 @@ async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]
     table = request.registry.kept_channels
     most, seal = request.shared.most(table.limit), request.services.seal_channel
     made = await table.create(ChannelDraft(**given), secret, seal, most=most, actor=request.actor)
-    return {"notification_channel": shown_kept_channel(made)}
+    return {"notification_channel": describe_kept_channel(made)}
 
 
 async def show_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
-    return {"notification_channel": shown_kept_channel(request.registry.kept_channels.get(_name(request)))}
+    return {"notification_channel": describe_kept_channel(request.registry.kept_channels.get(_name(request)))}
 
 
 async def edit_channel(request: OperatorRequest[InstallationServices, ChannelChanges]) -> Result:
@@ -90,7 +90,7 @@ async def edit_channel(request: OperatorRequest[InstallationServices, ChannelCha
     secret, version = given.pop("secret"), given.pop("version")
     seal = request.services.seal_channel
     changed = await table.change(_name(request), given, secret, seal, version=version, actor=request.actor)
-    return {"notification_channel": shown_kept_channel(changed)}
+    return {"notification_channel": describe_kept_channel(changed)}
 
 
 async def remove_channel(request: OperatorRequest[InstallationServices, None]) -> Result:

@@ -17,13 +17,13 @@ from spool.record import moment
 Finding = Mapping[str, Any]
 
 
-def shown_shape(shape: Finding) -> dict[str, object]:
+def describe_shape(shape: Finding) -> dict[str, object]:
     return {**shape, "last_seen": moment(shape["last_seen"])}
 
 
 IGNORED: List[Finding] = List(
     root="ignored",
-    show=shown_shape,
+    show=describe_shape,
     identity=Sort(value=lambda shape: "\n".join(shape["names"])),
     sorts={
         "names": Sort(value=lambda shape: "\n".join(shape["names"])),

@@ -13,9 +13,9 @@ from gateway.api.lists.insights import (
     COMMENTS,
     INSIGHTS_OF_PEOPLE,
     comment_rows,
+    describe_comment,
+    describe_for_people,
     insight_rows,
-    shown_comment,
-    shown_to_people,
 )
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.lists import MemoryRows
@@ -29,7 +29,7 @@ from gateway.operator.visible import insight_of, visible_to
 from gateway.rate_cards.card import CardUnreadable
 from gateway.statements.arrivals import Arrival, arrivals
 from spool.errors import Invalid
-from spool.registry.insights import checked_effort, checked_status
+from spool.registry.insights import check_effort, check_status
 
 
 class InsightStatus(RequestBody):
@@ -94,20 +94,23 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
 async def show_insight(request: OperatorRequest[InstallationServices, None]) -> Result:
     insight = await insight_of(request, await visible_to(request), request.word("id"))
     comments = await request.registry.insights.comments(insight.id)
-    return {"insight": shown_to_people(insight), "comments": [shown_comment(comment) for comment in comments]}
+    return {
+        "insight": describe_for_people(insight),
+        "comments": [describe_comment(comment) for comment in comments],
+    }
 
 
 async def set_insight(request: OperatorRequest[InstallationServices, InsightStatus]) -> Result:
     given = request.body
     if given.status is not None:  # what is wrong with the request is said first, whatever the insight is
-        checked_status(given.status)
-    changes: dict[str, Any] = {} if given.effort is None else {"effort": checked_effort(given.effort)}
+        check_status(given.status)
+    changes: dict[str, Any] = {} if given.effort is None else {"effort": check_effort(given.effort)}
     id, table = (
         (await insight_of(request, await visible_to(request), request.word("id"))).id,
         request.registry.insights,
     )
     insight = await table.change(id, status=given.status, fields=changes, actor=request.actor)
-    return {"insight": shown_to_people(insight)}
+    return {"insight": describe_for_people(insight)}
 
 
 async def list_comments(request: OperatorRequest[InstallationServices, None]) -> Result:
@@ -123,7 +126,7 @@ async def comment_insight(request: OperatorRequest[InstallationServices, Insight
         request.registry.insights,
     )
     comment = await table.comment(insight.id, given.message, actor=request.actor)
-    return {"comment": shown_comment(comment)}
+    return {"comment": describe_comment(comment)}
 
 
 async def delete_insight_comment(request: OperatorRequest[InstallationServices, None]) -> Result:

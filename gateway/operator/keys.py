@@ -52,7 +52,7 @@ class Rotation(RequestBody):
     overlap_s: float = DEFAULT_OVERLAP_S
 
 
-def shown(key: Key) -> dict[str, object]:
+def describe(key: Key) -> dict[str, object]:
     """A key as every list and answer shows it."""
     return {
         "name": key.name,
@@ -72,7 +72,7 @@ def shown(key: Key) -> dict[str, object]:
 
 KEYS: List[Key] = List(
     root="keys",
-    show=shown,
+    show=describe,
     identity=Sort(value=lambda key: key.id),
     sorts={
         "name": Sort(value=lambda key: key.name),
@@ -107,7 +107,7 @@ async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
     key = request.services.access.key(request.word("name"))
     overlap_ends_at = key.overlap_ends_at
     over = overlap_ends_at is not None and overlap_ends_at <= request.shared.clock.now()
-    return {"key": shown(key), "previous_secret_until": None if over else moment(overlap_ends_at)}
+    return {"key": describe(key), "previous_secret_until": None if over else moment(overlap_ends_at)}
 
 
 async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result:
@@ -121,7 +121,7 @@ async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result
         labels=given.labels,
         actor=request.actor,
     )
-    return {"key": shown(key), "secret": secret, **_told_of_empty(request, key)}
+    return {"key": describe(key), "secret": secret, **_told_of_empty(request, key)}
 
 
 async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Result:
@@ -147,7 +147,7 @@ async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Resu
     if access.has_legacy() and table.is_of_file(access.key(name)):
         raise NotAllowed(f"{name} comes from the deployment: change the file that server.api_key_file names")
     key, secret = await table.rotate(name, overlap_s=given.overlap_s, actor=request.actor)
-    return {"key": shown(key), "secret": secret, "previous_secret_until": moment(key.overlap_ends_at)}
+    return {"key": describe(key), "secret": secret, "previous_secret_until": moment(key.overlap_ends_at)}
 
 
 async def enable_key(request: OperatorRequest[SenderServices, None]) -> Result:
@@ -196,7 +196,7 @@ def _editable(request: OperatorRequest[SenderServices, Any]) -> str:
 
 def _now(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
     """The changed key, with its last access up to now."""
-    return {"key": shown(request.services.access.key(key.name))}
+    return {"key": describe(request.services.access.key(key.name))}
 
 
 def _told_of_empty(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:

@@ -38,7 +38,7 @@ class ChannelTest(RequestBody):
     """An empty object."""
 
 
-def shown_notification(row: Notification) -> dict[str, object]:
+def describe_notification(row: Notification) -> dict[str, object]:
     notice = row.notice
     return {
         "id": row.id,
@@ -57,7 +57,7 @@ def shown_notification(row: Notification) -> dict[str, object]:
     }
 
 
-def shown_channel(channel: ChannelState) -> dict[str, object]:
+def describe_channel(channel: ChannelState) -> dict[str, object]:
     return {
         "name": channel.name,
         "type": channel.type,
@@ -74,7 +74,7 @@ def shown_channel(channel: ChannelState) -> dict[str, object]:
 
 NOTIFICATIONS: List[Notification] = List(
     root="notifications",
-    show=shown_notification,
+    show=describe_notification,
     identity=Sort(value=lambda row: row.id),
     sorts={
         "at": Sort(value=lambda row: row.notice.at),
@@ -95,7 +95,7 @@ NOTIFICATIONS: List[Notification] = List(
 
 CHANNELS: List[ChannelState] = List(
     root="notification_channels",
-    show=shown_channel,
+    show=describe_channel,
     identity=Sort(value=lambda row: row.name),
     sorts={
         "name": Sort(value=lambda row: row.name),
@@ -119,7 +119,7 @@ async def show_notification(request: OperatorRequest[InstallationServices, None]
     row = await request.registry.notices.find(request.word("id"))
     notice = row.notice
     said = {"text": notice.text, "fields": dict(notice.fields), "link": notice.link, "thread": notice.thread}
-    return {"notification": {**shown_notification(row), **said}}
+    return {"notification": {**describe_notification(row), **said}}
 
 
 async def list_channels(request: OperatorRequest[InstallationServices, None]) -> Result:
@@ -155,7 +155,7 @@ async def test_channel(request: OperatorRequest[InstallationServices, ChannelTes
         text=f"This is a test of the channel {name}. Nothing has happened, and there is nothing to do.",
         severity=WARNING,
     )
-    return {"notification": shown_notification(await table.test(notice, name, actor=request.actor))}
+    return {"notification": describe_notification(await table.test(notice, name, actor=request.actor))}
 
 
 async def retry_notifications(request: OperatorRequest[InstallationServices, ChosenNotifications]) -> Result:

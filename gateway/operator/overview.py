@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from gateway.api.lists.insights import INSIGHTS, shown_to_people
+from gateway.api.lists.insights import INSIGHTS, describe_for_people
 from gateway.api.measures import per
 from gateway.devices.states import MUTE, SILENT
 from gateway.errors import Refusal
@@ -129,6 +129,6 @@ async def _insights(request: OperatorRequest[OperatorServices, None]) -> Mapping
             each for each in await table.found() if visible.insight(each) and each.status in _OPEN
         ]
         seen.sort(key=lambda each: (-float(each.cost_impact), each.id))
-        return {"rows": [shown_to_people(each) for each in seen[:LISTED]], "total_count": len(seen)}
+        return {"rows": [describe_for_people(each) for each in seen[:LISTED]], "total_count": len(seen)}
     page = await table.page(query)
-    return {"rows": [shown_to_people(each) for each in page.rows], "total_count": page.total}
+    return {"rows": [describe_for_people(each) for each in page.rows], "total_count": page.total}

@@ -14,11 +14,11 @@ from gateway.api.lists.recommendations import (
     RECOMMENDATION_COMMENTS,
     RECOMMENDATION_DIMENSIONS,
     RECOMMENDATION_TYPES,
+    describe_recommendation,
+    describe_recommendation_comment,
     dimension_rows,
     recommendation_comment_rows,
     recommendation_list,
-    shown_recommendation,
-    shown_recommendation_comment,
     type_rows,
 )
 from gateway.api.recommendations import (
@@ -66,11 +66,11 @@ async def change_recommendations(request: OperatorRequest[MoneyServices, Recomme
 async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> Result:
     visible = await visible_to(request)
     found = await recommendation_of(request, visible, request.word("id"))
-    shown = shown_recommendation(_seen(found, visible))
+    shown = describe_recommendation(_seen(found, visible))
     comments = await request.registry.recommendations.comments(found.id)
     return {
         "recommendation": shown,
-        "comments": [shown_recommendation_comment(comment) for comment in comments],
+        "comments": [describe_recommendation_comment(comment) for comment in comments],
     }
 
 
@@ -91,7 +91,7 @@ async def change_recommendation_comment(request: OperatorRequest[MoneyServices, 
     table, number = request.registry.recommendations, by_key.comment_number(request.word("comment"))
     id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
     changed = await table.change_comment(id, number, request.body.message, actor=request.actor)
-    return {"comment": shown_recommendation_comment(changed)}
+    return {"comment": describe_recommendation_comment(changed)}
 
 
 async def delete_recommendation_comment(request: OperatorRequest[MoneyServices, None]) -> Result:

@@ -9,8 +9,8 @@ from typing import Any
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.monitoring.health import shown_route
-from gateway.monitoring.nodes import shown_nodes
+from gateway.monitoring.health import describe_route
+from gateway.monitoring.nodes import describe_nodes
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
 from spool.deliveries.values import ROUTE_STATES, RouteState
@@ -35,7 +35,7 @@ class AcceptClock(RequestBody):
     """An empty object."""
 
 
-def shown_books(books: Books) -> dict[str, object]:
+def describe_books(books: Books) -> dict[str, object]:
     return {
         "topics": {topic: dict(terms) for topic, terms in books.topics.items()},
         "routes": {route: dict(terms) for route, terms in books.routes.items()},
@@ -46,7 +46,7 @@ def shown_books(books: Books) -> dict[str, object]:
 
 ROUTES: List[RouteState] = List(
     root="routes",
-    show=shown_route,
+    show=describe_route,
     identity=Sort(value=lambda route: route.name),
     sorts={
         "route": Sort(value=lambda route: route.name),
@@ -74,7 +74,7 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
     topics = [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())]
     return {
         "topics": topics,
-        "routes": [shown_route(route) for route in sorted(routes, key=lambda route: route.name)],
+        "routes": [describe_route(route) for route in sorted(routes, key=lambda route: route.name)],
         "space": {
             "entries": stats.entries,
             "bytes": stats.bytes,
@@ -85,7 +85,7 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
             "wal_problem": stats.wal_problem or None,
         },
         "duplicate_window_s": float(stats.duplicate_window_s),
-        "nodes": await shown_nodes(request.shared.leases, request.shared.clock.now()),
+        "nodes": await describe_nodes(request.shared.leases, request.shared.clock.now()),
     }  # fmt: skip
 
 
@@ -156,7 +156,7 @@ async def receipt(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 
 async def show_running_books(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return shown_books(await request.services.log.books())
+    return describe_books(await request.services.log.books())
 
 
 async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
@@ -169,7 +169,7 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     async def recounted() -> dict[str, object]:
         books = await services.log.verify()
         compared = await request.whole_ledger.compare(services.log)
-        return shown_books(replace(books, imbalances=[*books.imbalances, *compared.words()]))
+        return describe_books(replace(books, imbalances=[*books.imbalances, *compared.words()]))
 
     return await request.shared.questions.recount(f"person {request.actor.name}", recounted)
 

@@ -32,7 +32,7 @@ class _Unknown:
     records: list[Record]
 
 
-def shown_unknown(unknown: _Unknown) -> dict[str, object]:
+def describe_unknown(unknown: _Unknown) -> dict[str, object]:
     delivery = unknown.delivery
     return {
         "id": delivery.id,
@@ -46,7 +46,7 @@ def shown_unknown(unknown: _Unknown) -> dict[str, object]:
 
 UNKNOWN: List[_Unknown] = List(
     root="unknown",
-    show=shown_unknown,
+    show=describe_unknown,
     identity=Sort(value=lambda unknown: unknown.delivery.id),
     sorts={"id": Sort(value=lambda unknown: unknown.delivery.id)},
     default_sort=("id", "asc"),

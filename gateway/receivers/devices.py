@@ -21,7 +21,7 @@ from gateway.http.requests import KeyRequest, Result
 from gateway.normalise.reading.content import may_hold_content
 from spool.devices.device import REVOKED, Device, is_device_id
 from spool.errors import Invalid
-from spool.registry.keys import checked_labels
+from spool.registry.keys import check_labels
 
 MAX_TEXT = 256
 MAX_SOURCES = 64
@@ -93,7 +93,7 @@ def _id(named: Named, bearer: Bearer) -> str:
 
 def _facts(report: Report, bearer: Bearer) -> DeviceReport:
     try:
-        labels = checked_labels(report.labels)
+        labels = check_labels(report.labels)
     except Invalid as error:
         raise BadPayload(f"labels: {error}.") from error
     for name in labels:

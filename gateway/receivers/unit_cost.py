@@ -35,7 +35,7 @@ _FARTHEST = 2**63 - 1  # nanoseconds, as far as a time is kept
 
 RECORDS: List[Total] = List(
     root="records",
-    show=lambda total: shown(total),
+    show=lambda total: describe(total),
     identity=Sort(field=SortField("key")),
     sorts={
         "timestamp": Sort(field=SortField("start_time")),
@@ -54,7 +54,7 @@ RECORDS: List[Total] = List(
 
 STREAMS: List[Stream] = List(
     root="streams",
-    show=lambda stream: shown_stream(stream),
+    show=lambda stream: describe_stream(stream),
     identity=Sort(value=lambda stream: stream.name),
     sorts={"name": Sort(value=lambda stream: stream.name), "type": Sort(value=lambda stream: stream.type)},
     default_sort=("name", "asc"),
@@ -86,7 +86,7 @@ async def _create(request: KeyRequest[bytes]) -> web.Response:
     operation, stream = unit_cost.created(request.body, type=type, stream=name, find=book.find)
     receipt = await _keep(request, [operation], [None], {name: stream})
     return answers.json_response(
-        {"stream": shown_stream(stream)}, status=201 if is_new else 200, receipt=receipt
+        {"stream": describe_stream(stream)}, status=201 if is_new else 200, receipt=receipt
     )
 
 
@@ -167,13 +167,13 @@ def _dimensions(given: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def shown_stream(stream: Stream) -> dict[str, object]:
+def describe_stream(stream: Stream) -> dict[str, object]:
     """Show the fixed properties of a stream; null where one is not known yet."""
     keys = None if stream.keys is None else list(stream.keys)
     return {"name": stream.name, "type": stream.type, "granularity": stream.granularity, "dimensions": keys}
 
 
-def shown(total: Total) -> Mapping[str, object]:
+def describe(total: Total) -> Mapping[str, object]:
     """A record as it would be sent, under today's names."""
     record: dict[str, object] = {"timestamp": rfc3339(total.start_time), "granularity": total.granularity}
     if total.element_name is not None:

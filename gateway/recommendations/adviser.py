@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.recommendations.evaluation import Evaluation, Known, evaluate, savings
-from gateway.recommendations.facts import concerned
+from gateway.recommendations.facts import recommendation_dimensions
 from gateway.recommendations.gathering import Chosen, Sources, chosen_by, gather
 from gateway.recommendations.list import TYPES
 from gateway.recommendations.realized import realized_by
@@ -106,7 +106,7 @@ class Adviser:
     ) -> tuple[Evaluation, Sequence[Saving]]:
         facts, book = await gather(self._sources, now=now, chosen=chosen)
         types = [each for each in TYPES if known.is_enabled(each.NAME) and type in (None, each.NAME)]
-        dimensions = concerned(self._sources.ledger.own_dimensions())
+        dimensions = recommendation_dimensions(self._sources.ledger.own_dimensions())
 
         def work() -> tuple[Evaluation, Sequence[Saving]]:
             evaluation = evaluate(facts, types, known)

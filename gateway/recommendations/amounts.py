@@ -9,7 +9,7 @@ from spool.ledger import money
 from spool.registry.insights import dollars
 
 
-def shown(units: int) -> str:
+def format_dollars(units: int) -> str:
     """Dollars to the cent, for sentences; what is answered beside them is exact."""
     return f"${Decimal(dollars(Decimal(money.text(units)))):,}"
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 
 from gateway.insights.findings import named
-from gateway.recommendations.amounts import shown
+from gateway.recommendations.amounts import format_dollars
 from gateway.recommendations.facts import Opportunity, RecommendationType, SavingFacts, value_of
 from gateway.recommendations.list import BY_NAME
 from gateway.recommendations.settling import Settled, settle
@@ -109,8 +109,8 @@ def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], pri
     description = f"What was seen: {seen}\n\nWhat to do: {advice}"
     if settled.saving < opportunity.gross:
         description += (
-            f"\n\nAlone it would save {shown(opportunity.gross)}; {shown(settled.saving)} are left after larger"
-            " recommendations on the same tokens."
+            f"\n\nAlone it would save {format_dollars(opportunity.gross)}; {format_dollars(settled.saving)} are "
+            "left after larger recommendations on the same tokens."
         )
     return Saving(
         key=key_of(settled.type, opportunity),

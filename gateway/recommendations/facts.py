@@ -147,7 +147,7 @@ def share_of(amount: int, cost: int, estimate: int) -> int:
     return amount * min(cost, estimate) // estimate
 
 
-def concerned(dimensions: Iterable[str]) -> list[str]:
+def recommendation_dimensions(dimensions: Iterable[str]) -> list[str]:
     """
     The dimensions of the ledger that recommendations have: all that say whose calls of what they are about.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
-from gateway.api.lists.budgets import with_state
+from gateway.api.lists.budgets import add_state
 from gateway.api.visible import Visible
 from gateway.budgets.judging import limit_of
 from gateway.budgets.words import amount
@@ -101,7 +101,7 @@ def _budgets(services: MoneyServices, reader: Reader, view: View) -> Iterator[st
     for budget in reader.registry.budgets.all():
         if budget.view_id != view.id or not reader.visible.budget(budget):
             continue
-        shown, figures = with_state(services, budget), services.require_budgets().figures.get(budget.id)
+        shown, figures = add_state(services, budget), services.require_budgets().figures.get(budget.id)
         if shown.problem is not None:
             yield f"{budget.name}: not evaluated, {shown.problem}"
         elif figures is not None and figures.periods and shown.percent is not None:

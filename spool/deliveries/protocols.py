@@ -127,7 +127,7 @@ class Deliveries(Protocol):
         """
         ...
 
-    async def restored(self, *, hold_back: str | None) -> None:
+    async def reopen_restored(self, *, hold_back: str | None) -> None:
         """
         The data is a copy from a backup: what waits may have been sent since, by the installation that it is
         of.

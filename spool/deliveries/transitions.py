@@ -227,7 +227,7 @@ def interrupted(delivery: StoredDelivery) -> RouteChange:
     return RouteChange(route=delivery.route, changed=changed, counts=counts)
 
 
-def restored(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
+def reopen_restored(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
     """
     Reopen a delivery of a backup, which may have been taken since: hold it back for that reason, or send it
     again under its key.

@@ -11,7 +11,7 @@ from spool.ledger import kept, money
 from spool.ledger.counting import state_of
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
-from spool.ledger.periods import beginning, following
+from spool.ledger.periods import beginning, next_beginning
 from spool.ledger.queries import TOTAL, CostQuery, CostRow, Group, check_dimension
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Measures
 from spool.turns.ordering import ordered
@@ -75,7 +75,7 @@ def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
     while start.astimezone(UTC) < until.astimezone(UTC):
         end = until
         if query.granularity != TOTAL:
-            end = min(following(start, query.granularity), until, key=_instant)
+            end = min(next_beginning(start, query.granularity), until, key=_instant)
         yield start.astimezone(UTC), end.astimezone(UTC)
         start = end.astimezone(query.zone)
 
@@ -96,7 +96,7 @@ def cut(query: CostQuery) -> Sequence[datetime]:
     first = own_start(query.granularity, since)
     last = own_start(query.granularity, until - timedelta(microseconds=1))
     found = [first] if _instant(first) < _instant(query.since) else []
-    if _instant(following(last, query.granularity)) > _instant(query.until) and last not in found:
+    if _instant(next_beginning(last, query.granularity)) > _instant(query.until) and last not in found:
         found.append(last)
     return found
 

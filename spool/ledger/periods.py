@@ -20,7 +20,7 @@ def beginning(when: datetime, granularity: str) -> datetime:
     return day.replace(month=(day.month - 1) // _MONTHS[granularity] * _MONTHS[granularity] + 1, day=1)
 
 
-def following(start: datetime, granularity: str) -> datetime:
+def next_beginning(start: datetime, granularity: str) -> datetime:
     """The first moment of the next period."""
     if granularity == "hourly":
         after = (start.astimezone(UTC) + timedelta(hours=1)).astimezone(start.tzinfo)

@@ -131,7 +131,7 @@ def unpack_terms(packed: bytes) -> list[Terms]:
     return _decoder.decode(packed)
 
 
-def checked_terms(packed: object, checksum: object) -> list[Terms] | None:
+def check_terms(packed: object, checksum: object) -> list[Terms] | None:
     """The terms of a commit's row; None when its bytes changed on disk."""
     if not isinstance(packed, bytes) or zlib.crc32(packed) != checksum:
         return None

@@ -97,9 +97,9 @@ class MemoryDeliveries(SentDeliveries):
             raise self._taken_over(delivery)
         self._deliveries[delivery.id] = replace(stored, mark=mark)
 
-    async def restored(self, *, hold_back: str | None) -> None:
+    async def reopen_restored(self, *, hold_back: str | None) -> None:
         for delivery in [each for each in self._deliveries.values() if each.state == OPEN]:
-            self._write(transitions.restored(delivery, hold_back=hold_back))
+            self._write(transitions.reopen_restored(delivery, hold_back=hold_back))
         for route in list(self._routes.values()) if hold_back is not None else ():
             highest = self._log.accepted(route.topic)
             self._write(transitions.hold_rest(route, accepted=highest, reason=hold_back or ""))

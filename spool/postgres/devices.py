@@ -103,7 +103,7 @@ class PostgresDevices:
         told = {device.id for device in ordered if _facts(device) != self._told.get(device.id)} | set(deleted)
         ends_keys = self._is_a_key_ended(wanted)
         read = {device.id: self._versions.get(device.id) for device in ordered}
-        following = {id: _following(version) for id, version in read.items()}
+        following = {id: _next_version(version) for id, version in read.items()}
 
         def work(connection: Connection) -> tuple[set[str], list[Any]]:
             if told:
@@ -281,7 +281,7 @@ def _facts(device: Device) -> Device:
     )  # fmt: skip
 
 
-def _following(version: int | None) -> int:
+def _next_version(version: int | None) -> int:
     """The version of a row that replaces one; a row that is begun has one that none of its id had before."""
     return secrets.randbits(60) if version is None else version + 1
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from spool.errors import Invalid
 from spool.registry.shared.documents import DocumentKind
-from spool.registry.texts import checked_text, optional_text
+from spool.registry.texts import check_text, optional_text
 
 # The kinds of texts, which are documents of their own: the others are read as a whole.
 VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-text"
@@ -118,7 +118,7 @@ def version_id(namespace: str, number: int) -> str:
     return f"{namespace}/{number}"
 
 
-def checked_namespace_id(id: str) -> str:
+def check_namespace_id(id: str) -> str:
     if not _ID.fullmatch(id) or id == DEFAULT_WORD:
         raise Invalid(
             "a namespace's id has 1 to 64 small letters, digits, _ and -, begins with a letter"
@@ -127,11 +127,11 @@ def checked_namespace_id(id: str) -> str:
     return id
 
 
-def checked_namespace(draft: NamespaceDraft) -> NamespaceDraft:
+def check_namespace(draft: NamespaceDraft) -> NamespaceDraft:
     """The draft in its stored form; Invalid names the field and the rule."""
     return replace(
         draft,
-        name=checked_text("name", draft.name, MAX_NAME),
+        name=check_text("name", draft.name, MAX_NAME),
         description=optional_text("description", draft.description, MAX_DESCRIPTION),
     )
 

@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 
 from spool.errors import Invalid
 from spool.ledger.periods import beginning
-from spool.registry.insights import checked_amount
+from spool.registry.insights import check_amount
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.texts import check_one_of, checked_text, optional_text
+from spool.registry.texts import check_one_of, check_text, optional_text
 
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
 GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)
@@ -99,7 +99,7 @@ def percents(alerts: Mapping[str, str]) -> list[int]:
     return sorted(int(percent) for percent, wanted in alerts.items() if wanted == "Y")
 
 
-def checked_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
+def check_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
     """The draft in its stored form; Invalid names the field and the rule."""
     check_one_of("granularity", draft.granularity, GRANULARITIES)
     check_one_of("measure", draft.measure, MEASURES)
@@ -113,13 +113,13 @@ def checked_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
         raise Invalid("a budget needs an amount: planned_limits, or default_amount")
     return replace(
         draft,
-        name=checked_text("name", draft.name, MAX_NAME),
+        name=check_text("name", draft.name, MAX_NAME),
         planned=planned,
         default_amount=default,
         time_zone=_zone(draft.time_zone, draft.granularity, now),
         alerts=_alerts("alerts", draft.alerts),
         forecast_alerts=_alerts("forecast_alerts", draft.forecast_alerts),
-        channels=tuple(dict.fromkeys(checked_text("channels", name, MAX_NAME) for name in draft.channels)),
+        channels=tuple(dict.fromkeys(check_text("channels", name, MAX_NAME) for name in draft.channels)),
         silent_reason=optional_text("silence.reason", draft.silent_reason, MAX_REASON),
     )
 
@@ -184,7 +184,7 @@ def _zone(name: str, granularity: str, now: float) -> str:
 
 
 def _amount(field: str, amount: str) -> str:
-    text = checked_amount(amount, field=field)
+    text = check_amount(amount, field=field)
     if text.startswith("-"):
         raise Invalid(f"{field} must not be negative")
     return text

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from spool.errors import Invalid
-from spool.registry.texts import checked_text
+from spool.registry.texts import check_text
 
 MAX_NAME = 200
 MAX_TEXT = 200
@@ -77,26 +77,26 @@ def new_connection_id() -> str:
     return secrets.token_hex(16)
 
 
-def checked_connection_id(id: str) -> str:
+def check_connection_id(id: str) -> str:
     if not is_connection_id(id):
         raise Invalid("a connection's id has 1 to 128 letters, digits and any of . _ : @ -")
     return id
 
 
-def checked_connection(draft: ConnectionDraft) -> ConnectionDraft:
+def check_connection(draft: ConnectionDraft) -> ConnectionDraft:
     """The draft in its stored form; Invalid names the field and the rule."""
     if draft.upstream_id:
-        checked_connection_id(draft.upstream_id)
+        check_connection_id(draft.upstream_id)
     return replace(
         draft,
-        name=checked_text("name", draft.name, MAX_NAME),
-        cloud_provider=checked_text("cloud_provider", draft.cloud_provider, MAX_TEXT),
+        name=check_text("name", draft.name, MAX_NAME),
+        cloud_provider=check_text("cloud_provider", draft.cloud_provider, MAX_TEXT),
         expected_ingest_rate=_rate(draft.expected_ingest_rate),
-        s3_bucket=draft.s3_bucket and _checked_bucket(draft.s3_bucket),
+        s3_bucket=draft.s3_bucket and _check_bucket(draft.s3_bucket),
     )
 
 
-def _checked_bucket(bucket: S3Bucket) -> S3Bucket:
+def _check_bucket(bucket: S3Bucket) -> S3Bucket:
     if not _BUCKET.fullmatch(bucket.bucket_name):
         raise Invalid("s3_bucket_info.bucket_name has 3 to 63 letters, digits, dots and hyphens")
     if not _ACCOUNT.fullmatch(bucket.cloud_account_id):

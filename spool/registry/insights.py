@@ -137,7 +137,7 @@ class Merged:
     left_out: int
 
 
-def checked(draft: Draft) -> Draft:
+def check_draft(draft: Draft) -> Draft:
     """The draft in its stored form; Invalid names the field and the rule."""
     title = draft.title.strip()
     if not title:
@@ -146,23 +146,23 @@ def checked(draft: Draft) -> Draft:
         title=_text("title", title, MAX_TITLE),
         description=_text("description", draft.description, MAX_TEXT),
         category=_text("category", draft.category.strip(), MAX_CATEGORY),
-        link=checked_link(draft.link),
-        effort=checked_effort(draft.effort),
-        cost_impact=checked_amount(draft.cost_impact),
+        link=check_link(draft.link),
+        effort=check_effort(draft.effort),
+        cost_impact=check_amount(draft.cost_impact),
     )
 
 
-def checked_status(status: str) -> str:
+def check_status(status: str) -> str:
     check_one_of("status", status, STATUSES)
     return status
 
 
-def checked_effort(effort: str) -> str:
+def check_effort(effort: str) -> str:
     check_one_of("effort", effort, EFFORTS)
     return effort
 
 
-def checked_amount(amount: str, *, field: str = "cost_impact") -> str:
+def check_amount(amount: str, *, field: str = "cost_impact") -> str:
     """Plain decimal text, without an exponent."""
     try:
         found = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
@@ -173,7 +173,7 @@ def checked_amount(amount: str, *, field: str = "cost_impact") -> str:
     return f"{found:f}"
 
 
-def checked_link(link: str) -> str:
+def check_link(link: str) -> str:
     """A web address, or nothing: whoever reads an insight may follow it, so no other scheme is kept."""
     link = _text("link", link.strip(), MAX_LINK)
     if link != web_link(link):
@@ -191,7 +191,7 @@ def web_link(link: str) -> str:
     return link if is_web and link.isprintable() and " " not in link else ""
 
 
-def checked_comment(text: str) -> str:
+def check_comment(text: str) -> str:
     if not text.strip():
         raise Invalid("a comment needs a text")
     return _text("text", text.strip(), MAX_TEXT)

@@ -113,7 +113,7 @@ def stored_file_key(state: FileKey) -> dict[str, object]:
     return {"key": state.key, "ended": list(state.ended)}
 
 
-def restored_file_key(body: Mapping[str, object] | None) -> FileKey | None:
+def restore_file_key(body: Mapping[str, object] | None) -> FileKey | None:
     """None: no file ever gave a key."""
     if body is None:
         return None
@@ -134,7 +134,7 @@ def folded(name: str) -> str:
     return unicodedata.normalize("NFC", name.strip()).casefold()
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """The name as it is kept, or Invalid with the rule."""
     name = unicodedata.normalize("NFC", name.strip())
     if len(name) < MIN_NAME:
@@ -146,7 +146,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def checked_description(text: str) -> str:
+def check_description(text: str) -> str:
     if len(text) > MAX_DESCRIPTION:
         raise Invalid(f"a description has at most {MAX_DESCRIPTION} characters")
     if _has_control(text, allowed="\n\t"):
@@ -154,7 +154,7 @@ def checked_description(text: str) -> str:
     return text
 
 
-def checked_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
     Fixed scopes or managed use cases, each once and in the catalogue's order; Invalid for both, none or
     unknown.
@@ -170,7 +170,7 @@ def checked_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tupl
     return tuple(sorted(scopes, key=_ORDER.__getitem__)), in_order
 
 
-def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
     if len(labels) > MAX_LABELS:
         raise Invalid(f"a key has at most {MAX_LABELS} labels")
     for name, value in labels.items():

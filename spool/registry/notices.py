@@ -144,7 +144,7 @@ def notification_id(channel: str, notice: str) -> str:
     return f"{channel}:{notice}"
 
 
-def checked_notice(notice: Notice) -> Notice:
+def check_notice(notice: Notice) -> Notice:
     """
     The notice in its stored form. Words that others chose are cut to their bounds, as a refusal would lose
     the notice; Invalid is for a wrong id, kind or severity.

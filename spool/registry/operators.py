@@ -135,7 +135,7 @@ def status(operator: Operator) -> str:
     return DISABLED if operator.disabled else ENABLED
 
 
-def checked_email(email: str) -> str:
+def check_email(email: str) -> str:
     """Trimmed and in small letters: one person has one account."""
     email = unicodedata.normalize("NFC", email.strip()).lower()
     if not is_email(email):
@@ -147,13 +147,13 @@ def is_email(text: str) -> bool:
     return _EMAIL.fullmatch(text) is not None and text.isprintable()
 
 
-def checked_role(role: str) -> str:
+def check_role(role: str) -> str:
     if role not in ROLES:
         raise Invalid("a role is one of " + ", ".join(ROLES))
     return role
 
 
-def checked_password(password: str) -> str:
+def check_password(password: str) -> str:
     if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
         raise Invalid(f"a password has {MIN_PASSWORD} to {MAX_PASSWORD} characters")
     return password

@@ -33,7 +33,7 @@ def stored(context: OrgContext) -> dict[str, Any]:
     return body
 
 
-def restored(body: Mapping[str, Any]) -> OrgContext:
+def restore_context(body: Mapping[str, Any]) -> OrgContext:
     """The text of a document; RegistryDamaged if it is none."""
     try:
         return msgspec.convert(body, OrgContext)
@@ -41,7 +41,7 @@ def restored(body: Mapping[str, Any]) -> OrgContext:
         raise RegistryDamaged(f"the notes on the organization cannot be read: {error}") from error
 
 
-def checked_context(text: str) -> str:
+def check_context(text: str) -> str:
     """The text in its stored form; empty for none."""
     text = text.strip()
     if len(text) > MAX_TEXT:

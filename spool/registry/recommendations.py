@@ -137,18 +137,18 @@ class CommentThread:
     comments: Sequence[RecommendationComment] = field(default_factory=tuple)
 
 
-def checked_assignee(assignee: str) -> str:
+def check_assignee(assignee: str) -> str:
     assignee = assignee.strip()
     if len(assignee) > MAX_ASSIGNEE or not assignee.isprintable():
         raise Invalid(f"assignee is a name of at most {MAX_ASSIGNEE} printable characters")
     return assignee
 
 
-def checked_least_savings(amount: str) -> str:
+def check_least_savings(amount: str) -> str:
     return _number("least_savings", amount, _MAX_AMOUNT, "dollars a month")
 
 
-def checked_least_share(share: str) -> str:
+def check_least_share(share: str) -> str:
     return _number("least_share", share, Decimal(100), "percent, up to 100")
 
 

@@ -24,7 +24,7 @@ from spool.registry.operators import (
     Operator,
     Person,
     Session,
-    checked_email,
+    check_email,
 )
 from spool.registry.permission_sets import (
     ALL,
@@ -36,7 +36,7 @@ from spool.registry.permission_sets import (
 )
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.texts import check_one_of, checked_text, optional_text, storable
+from spool.registry.texts import check_one_of, check_text, optional_text, storable
 
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000
@@ -338,7 +338,7 @@ def new_role_id() -> str:
     return secrets.token_hex(16)
 
 
-def checked_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
+def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
     """
     The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked
     elsewhere.
@@ -358,12 +358,12 @@ def checked_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
         raise Invalid(f"a role has at most {limits.members} members and groups (roles.max_members)")
     return replace(
         draft,
-        name=checked_text("name", draft.name, MAX_NAME),
+        name=check_text("name", draft.name, MAX_NAME),
         description=optional_text("description", draft.description, MAX_DESCRIPTION),
-        filters=tuple(map(_checked_filter, draft.filters)),
-        permission_sets=_checked_sets(draft.permission_sets),
-        members=tuple(sorted(set(map(checked_email, draft.members)))),
-        groups=tuple(sorted({storable(checked_text("groups", each, MAX_GROUP)) for each in draft.groups})),
+        filters=tuple(map(_check_filter, draft.filters)),
+        permission_sets=_check_sets(draft.permission_sets),
+        members=tuple(sorted(set(map(check_email, draft.members)))),
+        groups=tuple(sorted({storable(check_text("groups", each, MAX_GROUP)) for each in draft.groups})),
     )
 
 
@@ -372,7 +372,7 @@ def dimensions(draft: RoleDraft) -> Iterator[str]:
     return (each.dimension for each in draft.filters)
 
 
-def _checked_filter(given: RoleFilter) -> RoleFilter:
+def _check_filter(given: RoleFilter) -> RoleFilter:
     check_one_of("filters.mode", given.mode, MODES)
     if not given.values:
         raise Invalid(f"filters: {given.dimension[:MAX_NAME]} needs at least one value")
@@ -382,7 +382,7 @@ def _checked_filter(given: RoleFilter) -> RoleFilter:
     return RoleFilter(dimension=given.dimension, values=values, mode=given.mode)
 
 
-def _checked_sets(ids: Iterable[str]) -> tuple[str, ...]:
+def _check_sets(ids: Iterable[str]) -> tuple[str, ...]:
     chosen = set(ids)
     for id in sorted(chosen):
         check_one_of("permission_sets", id, PERMISSION_SETS)

@@ -14,10 +14,10 @@ from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from spool.errors import Invalid
-from spool.registry.operators import checked_email
+from spool.registry.operators import check_email
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.texts import check_one_of, checked_text
+from spool.registry.texts import check_one_of, check_text
 
 WEEK, MONTH = "week", "month"
 EVERY = (WEEK, MONTH)
@@ -107,7 +107,7 @@ def new_scheduled_report_id() -> str:
     return secrets.token_hex(16)
 
 
-def checked_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
+def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
     """The draft in its stored form; Invalid names the field and the rule. Which channels exist is asked elsewhere."""
     check_one_of("every", draft.every, EVERY)
     last = 7 if draft.every == WEEK else 28
@@ -125,7 +125,7 @@ def checked_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraf
         raise Invalid(f"people has at most {MAX_PEOPLE} e-mail addresses")
     return replace(
         draft,
-        name=checked_text("name", draft.name, MAX_NAME),
-        channels=tuple(dict.fromkeys(checked_text("channels", name, MAX_NAME) for name in draft.channels)),
-        people=tuple(dict.fromkeys(map(checked_email, draft.people))),
+        name=check_text("name", draft.name, MAX_NAME),
+        channels=tuple(dict.fromkeys(check_text("channels", name, MAX_NAME) for name in draft.channels)),
+        people=tuple(dict.fromkeys(map(check_email, draft.people))),
     )

@@ -9,7 +9,7 @@ from spool.errors import Invalid
 MAX_DIMENSION = 200  # characters of one that a message repeats
 
 
-def checked_text(field: str, text: str, most: int) -> str:
+def check_text(field: str, text: str, most: int) -> str:
     """The text without blanks around it; Invalid unless 1 to `most` printable characters remain."""
     text = text.strip()
     if not text or len(text) > most or not text.isprintable():

@@ -18,7 +18,7 @@ from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL, Wanted
 from spool.ledger.ranges import RANGES
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.texts import check_one_of, checked_text, storable
+from spool.registry.texts import check_one_of, check_text, storable
 
 MAX_NAME = 200
 MAX_VALUE = 256  # characters, as much as the ledger keeps
@@ -156,7 +156,7 @@ def new_view_id() -> str:
     return secrets.token_hex(16)
 
 
-def checked_view(draft: ViewDraft) -> ViewDraft:
+def check_view(draft: ViewDraft) -> ViewDraft:
     """
     The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked
     elsewhere.
@@ -170,10 +170,10 @@ def checked_view(draft: ViewDraft) -> ViewDraft:
         raise Invalid(f"a filter has at most {MAX_VALUES} values")
     return replace(
         draft,
-        name=checked_text("name", draft.name, MAX_NAME),
+        name=check_text("name", draft.name, MAX_NAME),
         filter={name: tuple(_values(name, values)) for name, values in draft.filter.items()},
-        connections=_checked_connections(draft.connections),
-        anomalies=_checked_anomalies(draft.anomalies),
+        connections=_check_connections(draft.connections),
+        anomalies=_check_anomalies(draft.anomalies),
         group_by=tuple(dict.fromkeys(draft.group_by)),
     )
 
@@ -187,24 +187,24 @@ def _values(name: str, values: tuple[str, ...]) -> Iterator[str]:
         yield storable(value)
 
 
-def _checked_connections(given: ViewConnections) -> ViewConnections:
+def _check_connections(given: ViewConnections) -> ViewConnections:
     for name, entries in (
         ("email.addresses", given.email.addresses), ("slack", given.slack), ("notify", given.notify),
     ):  # fmt: skip
         if len(entries) > MAX_CHANNELS:
             raise Invalid(f"connections.{name} has at most {MAX_CHANNELS} entries")
     for address in given.email.addresses:
-        if not _EMAIL.fullmatch(checked_text("connections.email.addresses", address, MAX_NAME)):
+        if not _EMAIL.fullmatch(check_text("connections.email.addresses", address, MAX_NAME)):
             raise Invalid("connections.email.addresses are e-mail addresses")
     for channel in given.slack:
-        checked_text("connections.slack.id", channel.id, MAX_NAME)
-        checked_text("connections.slack.name", channel.name, MAX_NAME)
+        check_text("connections.slack.id", channel.id, MAX_NAME)
+        check_text("connections.slack.name", channel.name, MAX_NAME)
     for channel_name in given.notify:
-        checked_text("connections.notify", channel_name, MAX_NAME)
+        check_text("connections.notify", channel_name, MAX_NAME)
     return given
 
 
-def _checked_anomalies(given: Anomalies) -> Anomalies:
+def _check_anomalies(given: Anomalies) -> Anomalies:
     check_one_of("anomalies.threshold_type", given.threshold_type, (AUTOMATIC, PERCENT))
     if given.threshold_value is None and given.threshold_type == PERCENT:
         raise Invalid("anomalies.threshold_value is required with threshold_type Percent")

@@ -38,7 +38,7 @@ def test_a_sealed_slice_comes_back() -> None:
     """The same records, one by one."""
     given = records(100)
     ((_, packed),) = codec.cut(given)
-    raws = codec.raws(codec.checked(codec.seal(packed, "here"), "here"))
+    raws = codec.raws(codec.check_entry(codec.seal(packed, "here"), "here"))
     assert given == [codec.record(raw) for raw in raws]
 
 
@@ -50,16 +50,16 @@ def test_every_flipped_bit_is_found() -> None:
         data = bytearray(body.data)
         data[at] ^= 16
         with pytest.raises(EntryUnreadable):
-            codec.checked(body._replace(data=bytes(data)), "here")
+            codec.check_entry(body._replace(data=bytes(data)), "here")
     for wrong in (
         body._replace(checksum=body.checksum ^ 1),
         body._replace(version=2),
         body._replace(data=b""),
     ):
         with pytest.raises(EntryUnreadable):
-            codec.checked(wrong, "here")
+            codec.check_entry(wrong, "here")
     with pytest.raises(EntryUnreadable):
-        codec.checked(body, "there")
+        codec.check_entry(body, "there")
 
 
 def test_what_passes_the_checksum_and_is_no_entry_is_unreadable() -> None:
@@ -67,4 +67,4 @@ def test_what_passes_the_checksum_and_is_no_entry_is_unreadable() -> None:
     for nonsense in (b"\x01", b"\x91\x92\x01\xc4"):
         body = codec.seal(nonsense, "here")
         with pytest.raises(EntryUnreadable):
-            [codec.record(raw) for raw in codec.raws(codec.checked(body, "here"))]
+            [codec.record(raw) for raw in codec.raws(codec.check_entry(body, "here"))]

@@ -17,9 +17,9 @@ from gateway.api.kept.records import (
     LOOKED_THROUGH_SCHEMA,
     STATES,
     KeptRecord,
+    describe,
     looked_through,
     newest_of,
-    shown,
 )
 from gateway.errors import Refusal
 from gateway.http.holders.spool import SpoolServices
@@ -49,7 +49,7 @@ class KeptEvent:
         return int(self.kept.committed_at * NS) if start is None else start
 
 
-def shown_type(type: SentType) -> dict[str, object]:
+def describe_type(type: SentType) -> dict[str, object]:
     """
     `sent_as` is null for a type whose events are kept here and not sent; `unmapped`: for want of a mapping.
 
@@ -65,9 +65,9 @@ def shown_type(type: SentType) -> dict[str, object]:
     }
 
 
-def shown_event(row: KeptEvent) -> dict[str, object]:
+def describe_event(row: KeptEvent) -> dict[str, object]:
     """The record with its place; `amount` as the mapping of its type is now."""
-    return {**shown(row.kept), "amount": _text(row.amount)}
+    return {**describe(row.kept), "amount": _text(row.amount)}
 
 
 def _text(amount: Decimal | None) -> str | None:
@@ -76,7 +76,7 @@ def _text(amount: Decimal | None) -> str | None:
 
 TYPES: List[SentType] = List(
     root="event_types",
-    show=shown_type,
+    show=describe_type,
     identity=Sort(value=lambda type: type.seen.type),
     sorts={
         "type": Sort(value=lambda type: type.seen.type),
@@ -99,7 +99,7 @@ SPAN: dict[str, Filter[KeptEvent]] = {
 
 EVENTS: List[KeptEvent] = List(
     root="events",
-    show=shown_event,
+    show=describe_event,
     identity=Sort(value=lambda row: row.kept.place),
     sorts={
         "number": Sort(value=lambda row: row.kept.place),

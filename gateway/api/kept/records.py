@@ -64,19 +64,19 @@ class KeptRecord:
         return str(bounded(self.value(name)))
 
 
-def shown(kept: KeptRecord) -> dict[str, object]:
-    row = shown_record(kept.record)
+def describe(kept: KeptRecord) -> dict[str, object]:
+    row = describe_record(kept.record)
     row.pop("body", None)  # of a billing drop: as large as a request
-    return {**shown_place(kept), **row}
+    return {**describe_place(kept), **row}
 
 
-def shown_record(record: Record) -> dict[str, object]:
+def describe_record(record: Record) -> dict[str, object]:
     """Every field, and the name of the key that brought a call, which no destination is told."""
     row: dict[str, object] = as_json(record)
     return {**row, "sender": record.sender_key} if isinstance(record, AiRecord) else row
 
 
-def shown_place(kept: KeptRecord) -> dict[str, object]:
+def describe_place(kept: KeptRecord) -> dict[str, object]:
     return {
         "topic": kept.topic,
         "number": kept.number if kept.is_number_shown else None,

@@ -37,7 +37,7 @@ class ShownNamespace:
     broken: str | None
 
 
-def shown_version(row: ShownVersion) -> dict[str, object]:
+def describe_version(row: ShownVersion) -> dict[str, object]:
     version = row.version
     return {
         "version": str(version.number),
@@ -51,7 +51,7 @@ def shown_version(row: ShownVersion) -> dict[str, object]:
     }
 
 
-def shown_namespace(row: ShownNamespace) -> dict[str, object]:
+def describe_namespace(row: ShownNamespace) -> dict[str, object]:
     namespace, newest = row.namespace, row.newest
     return answer(
         NamespaceItem,
@@ -64,7 +64,7 @@ def shown_namespace(row: ShownNamespace) -> dict[str, object]:
     )
 
 
-def shown_job(job: PublishJob) -> dict[str, object]:
+def describe_job(job: PublishJob) -> dict[str, object]:
     return {
         "id": job.id,
         "namespace": job.namespace or None,
@@ -92,7 +92,7 @@ _LAST_UPDATED_BY: Filter[ShownVersion] = Filter(values=lambda row: (row.version.
 # Of the default namespace alone.
 VERSIONS: List[ShownVersion] = List(
     root="versions",
-    show=shown_version,
+    show=describe_version,
     identity=Sort(value=lambda row: row.version.number),
     sorts=_VERSION_SORTS,
     default_sort=("version", "desc"),
@@ -102,7 +102,7 @@ VERSIONS: List[ShownVersion] = List(
 # Of every namespace.
 ALL_VERSIONS: List[ShownVersion] = List(
     root="versions",
-    show=shown_version,
+    show=describe_version,
     identity=Sort(value=lambda row: row.version.id),
     sorts={**_VERSION_SORTS, "namespace": Sort(value=lambda row: row.version.namespace)},
     default_sort=("last_updated", "desc"),
@@ -119,7 +119,7 @@ ALL_VERSIONS: List[ShownVersion] = List(
 
 NAMESPACES: List[ShownNamespace] = List(
     root="namespaces",
-    show=shown_namespace,
+    show=describe_namespace,
     identity=Sort(value=lambda row: row.namespace.id),
     sorts={
         "id": Sort(value=lambda row: row.namespace.id),
@@ -136,7 +136,7 @@ NAMESPACES: List[ShownNamespace] = List(
 
 PUBLISH_JOBS: List[PublishJob] = List(
     root="publish_jobs",
-    show=shown_job,
+    show=describe_job,
     identity=Sort(value=lambda job: job.number),
     sorts={
         "submitted": Sort(value=lambda job: job.submitted),
@@ -153,7 +153,7 @@ PUBLISH_JOBS: List[PublishJob] = List(
 )
 
 
-def with_state(money: MoneyServices, version: DefinitionVersion, uri: str | None = None) -> ShownVersion:
+def add_state(money: MoneyServices, version: DefinitionVersion, uri: str | None = None) -> ShownVersion:
     return ShownVersion(version=version, uri=uri, is_in_force=_is_in_force(money, version))
 
 
@@ -165,7 +165,7 @@ def version_rows(
     """
     versions = money.require_registry().allocation.versions(namespace)
     return MemoryRows(
-        [with_state(money, each, place and f"{place}/{each.number}/definition") for each in versions]
+        [add_state(money, each, place and f"{place}/{each.number}/definition") for each in versions]
     )
 
 

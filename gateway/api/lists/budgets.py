@@ -62,7 +62,7 @@ class AlertRow:
     alert: Alert
 
 
-def shown_budget(row: ShownBudget) -> dict[str, object]:
+def describe_budget(row: ShownBudget) -> dict[str, object]:
     budget = row.budget
     planned = {day: {"amount": amount} for day, amount in budget.planned.items()}
     return answer(
@@ -88,7 +88,7 @@ def _silence(budget: SpendBudget) -> dict[str, object] | None:
     return {"until": moment(budget.silent_until), "reason": budget.silent_reason}
 
 
-def shown_owner(row: OwnerRow) -> dict[str, object]:
+def describe_owner(row: OwnerRow) -> dict[str, object]:
     return answer(
         OwnerItem,
         row,
@@ -101,7 +101,7 @@ def shown_owner(row: OwnerRow) -> dict[str, object]:
     )
 
 
-def shown_alert(row: AlertRow) -> dict[str, object]:
+def describe_alert(row: AlertRow) -> dict[str, object]:
     alert = row.alert
     return answer(
         AlertItem,
@@ -117,7 +117,7 @@ def shown_alert(row: AlertRow) -> dict[str, object]:
 
 BUDGETS: List[ShownBudget] = List(
     root="budgets",
-    show=shown_budget,
+    show=describe_budget,
     identity=Sort(value=lambda row: row.budget.id),
     sorts={
         "name": Sort(value=lambda row: row.budget.name),
@@ -137,7 +137,7 @@ BUDGETS: List[ShownBudget] = List(
 
 OWNERS: List[OwnerRow] = List(
     root="owners",
-    show=shown_owner,
+    show=describe_owner,
     identity=Sort(value=lambda row: row.owner),
     sorts={
         "actual": Sort(value=lambda row: row.spent.actual / money.UNIT),  # to sort by; what is shown is exact
@@ -156,7 +156,7 @@ OWNERS: List[OwnerRow] = List(
 
 ALERTS: List[AlertRow] = List(
     root="alerts",
-    show=shown_alert,
+    show=describe_alert,
     identity=Sort(value=lambda row: f"{row.first_day} {row.alert.kind} {row.alert.percent:04} {row.owner}"),
     sorts={
         "since": Sort(value=lambda row: row.alert.since),
@@ -175,7 +175,7 @@ ALERTS: List[AlertRow] = List(
 )
 
 
-def with_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
+def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
     view = money.require_registry().views.find(budget.view_id)
     problem = problem_of(budget, view, money.ledger.dimensions())
     evaluated = money.require_budgets().figures.get(budget.id)
@@ -194,7 +194,7 @@ def budget_rows(
 ) -> MemoryRows[ShownBudget]:
     """The budgets that are shown."""
     kept = money.require_registry().budgets.all()
-    return MemoryRows([with_state(money, budget) for budget in kept if shows(budget)])
+    return MemoryRows([add_state(money, budget) for budget in kept if shows(budget)])
 
 
 async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.devices.agent_config import checked_config, version_of
+from gateway.devices.agent_config import check_config, version_of
 from gateway.devices.clusters import Clusters
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.normalise.cluster_reports import STATES
@@ -29,7 +29,7 @@ class ClusterChanges(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def change(self) -> ClusterChange:
         """Invalid if the configuration is none that an agent takes."""
         if self.config is not None:
-            checked_config(self.config)
+            check_config(self.config)
         return ClusterChange(**msgspec.structs.asdict(self))
 
 
@@ -81,7 +81,7 @@ class SeenCluster(msgspec.Struct, frozen=True):
         return self.cluster.state or UNKNOWN
 
 
-def shown(seen: SeenCluster) -> dict[str, object]:
+def describe(seen: SeenCluster) -> dict[str, object]:
     cluster = seen.cluster
     known: dict[str, object] = {name: getattr(cluster, name, None) for name in ClusterItem.__struct_fields__}
     return {
@@ -99,7 +99,7 @@ def shown(seen: SeenCluster) -> dict[str, object]:
 
 CLUSTERS: List[SeenCluster] = List(
     root="clusters",
-    show=shown,
+    show=describe,
     identity=Sort(value=lambda row: row.cluster.id),
     sorts={
         "name": Sort(value=lambda row: row.cluster.name),
@@ -125,7 +125,7 @@ def one_cluster(clusters: Clusters, id: str) -> dict[str, object]:
     cluster = clusters.table.find(id)
     if cluster is None:
         raise NotThere(f"there is no cluster {id!r}")
-    return {"cluster": shown(_seen(clusters, cluster))}
+    return {"cluster": describe(_seen(clusters, cluster))}
 
 
 def _seen(clusters: Clusters, cluster: Cluster) -> SeenCluster:

@@ -20,7 +20,7 @@ CONNECTION_TYPE = "external"
 CAPABILITIES = ("billing_drops",)
 
 
-def shown_connection(row: ShownConnection) -> dict[str, object]:
+def describe_connection(row: ShownConnection) -> dict[str, object]:
     connection = row.connection
     return answer(
         ConnectionItem,
@@ -39,13 +39,13 @@ def shown_connection(row: ShownConnection) -> dict[str, object]:
     )
 
 
-def shown_drop(drop: StoredDrop) -> dict[str, object]:
+def describe_drop(drop: StoredDrop) -> dict[str, object]:
     return {"drop_id": drop.id, "month": drop.month, "row_count": drop.rows}
 
 
 CONNECTIONS: List[ShownConnection] = List(
     root="connections",
-    show=shown_connection,
+    show=describe_connection,
     identity=Sort(value=lambda row: row.connection.id),
     sorts={
         "connection_name": Sort(value=lambda row: row.connection.name),
@@ -69,7 +69,7 @@ CONNECTIONS: List[ShownConnection] = List(
 
 DROPS: List[StoredDrop] = List(
     root="billing_drops",
-    show=shown_drop,
+    show=describe_drop,
     identity=Sort(field=SortField("number")),
     sorts={"month": Sort(field=SortField("month")), "row_count": Sort(field=SortField("rows"))},
     default_sort=("month", "asc"),

@@ -20,7 +20,7 @@ RESOLVED = ("addressed", "ignored")
 NO_STATUS = ("",)  # that no insight has
 
 
-def shown(insight: Insight) -> dict[str, object]:
+def describe(insight: Insight) -> dict[str, object]:
     return {
         "id": insight.id,
         "title": insight.title,
@@ -35,14 +35,14 @@ def shown(insight: Insight) -> dict[str, object]:
     }
 
 
-def shown_to_people(insight: Insight) -> dict[str, object]:
+def describe_for_people(insight: Insight) -> dict[str, object]:
     """
     `gone`: a detector found it, and does so no more; then it is addressed, unless a person said otherwise.
     """
-    return {**shown(insight), "gone": insight.is_gone}
+    return {**describe(insight), "gone": insight.is_gone}
 
 
-def shown_comment(comment: Comment) -> dict[str, object]:
+def describe_comment(comment: Comment) -> dict[str, object]:
     return {
         "id": str(comment.id),
         "insight": {"id": comment.insight},
@@ -55,7 +55,7 @@ def shown_comment(comment: Comment) -> dict[str, object]:
 
 INSIGHTS: List[Insight] = List(
     root="insights",
-    show=shown,
+    show=describe,
     identity=Sort(field=SortField("id"), value=lambda insight: insight.id),
     sorts={
         "category": Sort(field=SortField("category"), value=lambda insight: insight.category),
@@ -83,11 +83,11 @@ INSIGHTS: List[Insight] = List(
     },
 )
 
-INSIGHTS_OF_PEOPLE: List[Insight] = replace(INSIGHTS, show=shown_to_people)
+INSIGHTS_OF_PEOPLE: List[Insight] = replace(INSIGHTS, show=describe_for_people)
 
 COMMENTS: List[Comment] = List(
     root="comments",
-    show=shown_comment,
+    show=describe_comment,
     identity=Sort(value=lambda comment: comment.id),
     sorts={
         "created": Sort(value=lambda comment: comment.created),

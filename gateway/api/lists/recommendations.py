@@ -11,7 +11,7 @@ from functools import partial
 
 from gateway.api.times import seconds
 from gateway.http.lists import Filter, List, MemoryRows, Sort
-from gateway.recommendations.facts import RecommendationType, concerned
+from gateway.recommendations.facts import RecommendationType, recommendation_dimensions
 from gateway.recommendations.list import TYPES
 from gateway.schemas import TEXT, closed
 from spool.registry.insights import EFFORTS, STATUSES
@@ -33,7 +33,7 @@ class ShownDimension:
     values: Sequence[str]
 
 
-def shown_recommendation(each: Recommendation) -> dict[str, object]:
+def describe_recommendation(each: Recommendation) -> dict[str, object]:
     saving = each.saving
     return {
         "id": each.id,
@@ -62,7 +62,7 @@ def shown_recommendation(each: Recommendation) -> dict[str, object]:
     }
 
 
-def shown_recommendation_comment(comment: RecommendationComment) -> dict[str, object]:
+def describe_recommendation_comment(comment: RecommendationComment) -> dict[str, object]:
     return {
         "id": str(comment.id),
         "message": comment.text,
@@ -72,7 +72,7 @@ def shown_recommendation_comment(comment: RecommendationComment) -> dict[str, ob
     }
 
 
-def shown_type(row: ShownType) -> dict[str, object]:
+def describe_type(row: ShownType) -> dict[str, object]:
     settings = row.settings
     return {
         "type": row.type.NAME,
@@ -101,12 +101,12 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
         "assignee": Filter(values=lambda row: (row.assignee,)),
     }
     of_dimensions = {
-        name: Filter(values=partial(_concerned, name), is_open=name in ("user", "device"))
-        for name in concerned(dimensions)
+        name: Filter(values=partial(_values_of, name), is_open=name in ("user", "device"))
+        for name in recommendation_dimensions(dimensions)
     }
     return List(
         root="recommendations",
-        show=shown_recommendation,
+        show=describe_recommendation,
         identity=Sort(value=lambda row: row.id),
         sorts={
             # to sort by; shown exactly
@@ -121,13 +121,13 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
     )
 
 
-def _concerned(dimension: str, row: Recommendation) -> Sequence[str]:
+def _values_of(dimension: str, row: Recommendation) -> Sequence[str]:
     return row.saving.dimensions.get(dimension, ())
 
 
 RECOMMENDATION_COMMENTS: List[RecommendationComment] = List(
     root="comments",
-    show=shown_recommendation_comment,
+    show=describe_recommendation_comment,
     identity=Sort(value=lambda comment: comment.id),
     sorts={
         "created": Sort(value=lambda comment: comment.created),
@@ -140,7 +140,7 @@ RECOMMENDATION_COMMENTS: List[RecommendationComment] = List(
 
 RECOMMENDATION_TYPES: List[ShownType] = List(
     root="recommendation_types",
-    show=shown_type,
+    show=describe_type,
     identity=Sort(value=lambda row: row.type.NAME),
     sorts={
         "type": Sort(value=lambda row: row.type.NAME),
@@ -185,7 +185,7 @@ def dimension_rows(kept: Iterable[Recommendation], dimensions: Sequence[str]) ->
     found = [each.saving.dimensions for each in kept if each.is_open]
     values = {
         name: sorted({value for each in found for value in each.get(name, ())})
-        for name in concerned(dimensions)
+        for name in recommendation_dimensions(dimensions)
     }
     return MemoryRows([ShownDimension(id=name, values=each) for name, each in values.items()])
 

@@ -33,15 +33,15 @@ class SigningKeys:
         id.
         """
         # Nobody whose key is known waits while the provider is asked for one that is not.
-        if not self._are_old and token.is_signed_by(self._fitting(token)):
+        if not self._are_old and token.is_signed_by(self._candidates(token)):
             return True
         async with self._one_at_a_time:
             if self._are_old:
                 await self._load()
-            is_signed = token.is_signed_by(self._fitting(token))
+            is_signed = token.is_signed_by(self._candidates(token))
             if not is_signed and self._clock.monotonic() - self._asked_at > AGAIN_S:
                 await self._load()
-                is_signed = token.is_signed_by(self._fitting(token))
+                is_signed = token.is_signed_by(self._candidates(token))
         return is_signed
 
     @property
@@ -53,7 +53,7 @@ class SigningKeys:
         self._keys = (await self._fetch())[:MAX_KEYS]
         self._loaded_at = self._clock.monotonic()
 
-    def _fitting(self, token: SignedToken) -> Sequence[Mapping[str, Any]]:
+    def _candidates(self, token: SignedToken) -> Sequence[Mapping[str, Any]]:
         return [
             key
             for key in self._keys

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from gateway.authentication.oidc.problems import SignInProblem
 from gateway.configuration.sections import OidcSettings
 from spool.errors import Invalid
-from spool.registry.operators import ROLES, Person, checked_email
+from spool.registry.operators import ROLES, Person, check_email
 
 MAX_GROUPS = 1000
 MAX_GROUP_CHARACTERS = 256
@@ -65,7 +65,7 @@ def _name(claims: Mapping[str, Any], settings: OidcSettings) -> str:
             if plain
             else blake2b(subject.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         )
-        return checked_email(f"{local}@{urlsplit(settings.issuer).hostname}")
+        return check_email(f"{local}@{urlsplit(settings.issuer).hostname}")
     if email is None:
         raise SignInProblem("email")
     return email
@@ -80,7 +80,7 @@ def _verified_email(claims: Mapping[str, Any], settings: OidcSettings) -> str | 
     if verified not in (True, "true") or not isinstance(email, str):
         return None
     try:
-        return checked_email(email)
+        return check_email(email)
     except Invalid:
         return None
 

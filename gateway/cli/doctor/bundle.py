@@ -41,7 +41,7 @@ def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: 
     """
     parts = {
         "diagnosis.json": [asdict(one) for one in found],
-        "configuration.json": shown_settings(config),
+        "configuration.json": describe_settings(config),
         "files.json": _files(config.data_dir),
         "status.json": state.get("/status"),
         "books.json": state.get("/verify"),
@@ -55,16 +55,16 @@ def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: 
             archive.addfile(member, io.BytesIO(text))
 
 
-def shown_settings(settings: object, name: str = "") -> object:
+def describe_settings(settings: object, name: str = "") -> object:
     """A section of the configuration with the values that may be shown."""
     if is_dataclass(settings):
         return {
-            each.name: shown_settings(getattr(settings, each.name), each.name) for each in fields(settings)
+            each.name: describe_settings(getattr(settings, each.name), each.name) for each in fields(settings)
         }
     if isinstance(settings, Mapping):
         return {"entries": len(settings)} if name != "sources" else _sources(settings)
     if isinstance(settings, tuple | list):
-        return [shown_settings(each, name) for each in settings]
+        return [describe_settings(each, name) for each in settings]
     if settings is None or isinstance(settings, bool | int | float | Decimal):
         return settings
     if isinstance(settings, _PATHS):
@@ -73,7 +73,7 @@ def shown_settings(settings: object, name: str = "") -> object:
 
 
 def _sources(sources: Mapping[str, object]) -> dict[str, object]:
-    return {source: shown_settings(settings) for source, settings in sources.items()}
+    return {source: describe_settings(settings) for source, settings in sources.items()}
 
 
 def _text(text: str, name: str) -> str:

@@ -53,7 +53,10 @@ class ListeningSockets:
             )
             raise ConfigError([f"LISTEN_FDNAMES is {shown}: name the sockets by {wanted}"])
         return cls(
-            {name: _checked(name, number) for name, number in zip(socket_names, descriptors, strict=True)}
+            {
+                name: _check_socket(name, number)
+                for name, number in zip(socket_names, descriptors, strict=True)
+            }
         )
 
     def find(self, name: str) -> socket.socket | None:
@@ -80,7 +83,7 @@ def address_of(listening: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _checked(name: str, descriptor: int) -> socket.socket:
+def _check_socket(name: str, descriptor: int) -> socket.socket:
     try:
         found = socket.socket(fileno=descriptor)
         is_usable = found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM

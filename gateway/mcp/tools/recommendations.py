@@ -16,7 +16,7 @@ from gateway.http.address import SLICED
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
-from gateway.recommendations.facts import concerned
+from gateway.recommendations.facts import recommendation_dimensions
 from spool.errors import Invalid
 from spool.record import moment
 from spool.registry.recommendations import Processing, Recommendation
@@ -135,7 +135,7 @@ async def _check(
     know.
     """
     ledger = asking.ledger
-    known = concerned(ledger.own_dimensions())
+    known = recommendation_dimensions(ledger.own_dimensions())
     for name, values in filters.items():
         if name not in known:
             raise Invalid(

@@ -10,11 +10,11 @@ from gateway.api.allocation import (
 from gateway.api.lists.allocation import (
     ALL_VERSIONS,
     PUBLISH_JOBS,
+    add_state,
+    describe_job,
+    describe_version,
     job_rows,
-    shown_job,
-    shown_version,
     version_rows,
-    with_state,
 )
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
@@ -68,7 +68,7 @@ async def publish_definition(request: OperatorRequest[MoneyServices, DraftToPubl
         base=given.base,
         actor=request.actor,
     )
-    return {"version": shown_version(with_state(services, version)), "publish_job": shown_job(job)}
+    return {"version": describe_version(add_state(services, version)), "publish_job": describe_job(job)}
 
 
 async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
@@ -76,9 +76,9 @@ async def list_jobs(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def show_job(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return {"publish_job": shown_job(request.registry.allocation.job(request.word("id")))}
+    return {"publish_job": describe_job(request.registry.allocation.job(request.word("id")))}
 
 
 async def cancel_job(request: OperatorRequest[MoneyServices, None]) -> Result:
     job = await request.registry.allocation.cancel(request.word("id"), actor=request.actor)
-    return {"publish_job": shown_job(job)}
+    return {"publish_job": describe_job(job)}

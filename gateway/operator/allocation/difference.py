@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from gateway.allocation.border import border, shown
+from gateway.allocation.border import border, describe
 from gateway.allocation.difference import Difference, ElementSpend, difference, sources_of
 from gateway.allocation.language import joined, parse
 from gateway.http.holders.money import MoneyServices
@@ -81,7 +81,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
             "from": since.isoformat(), "to": until.isoformat(), "namespace": draft.namespace,
             "version": services.published.version or None,
             "whole_since": moment(whole) if since.timestamp() < whole else None,
-            "border": shown(await border(ledger, sources_of(drafted))),
+            "border": describe(await border(ledger, sources_of(drafted))),
             "truncated": any(each.element_count > len(each.elements) for each in result.dimensions),
         },
         "dimensions": _dimensions(result),

@@ -32,7 +32,7 @@ async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
         raise Invalid("from and to are required")
     since, until = _span(given["from"], given["to"])
     await request.services.ledger.catch_up(request.services.log)
-    return {"billing": _shown(since, until, await request.services.billing.preview(since, until))}
+    return {"billing": _describe(since, until, await request.services.billing.preview(since, until))}
 
 
 async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
@@ -47,7 +47,7 @@ async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
         span = {"since": since.isoformat(), "until": until.isoformat()}
         async with request.audited("billing.push", "billing", span):
             plan = await services.billing.push(since, until)
-    return {"billing": {**_shown(since, until, plan), "dry_run": given.dry_run}}
+    return {"billing": {**_describe(since, until, plan), "dry_run": given.dry_run}}
 
 
 def _span(first: str, last: str) -> tuple[datetime, datetime]:
@@ -61,5 +61,5 @@ def _span(first: str, last: str) -> tuple[datetime, datetime]:
     return since, until
 
 
-def _shown(since: datetime, until: datetime, plan: BillingPlan) -> dict[str, object]:
+def _describe(since: datetime, until: datetime, plan: BillingPlan) -> dict[str, object]:
     return {"from": since.isoformat(), "to": until.isoformat(), **asdict(plan)}

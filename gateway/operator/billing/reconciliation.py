@@ -98,8 +98,8 @@ def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
         "other_currencies": dict(found.foreign),
         "finest": found.finest,
         "has_money": found.has_money,
-        "total": _shown(found.total, ""),
-        "rows": [_shown(line, by) for line in shown],
+        "total": _describe(found.total, ""),
+        "rows": [_describe(line, by) for line in shown],
         "row_count": len(lines),
         "truncated": len(shown) < len(lines) or any(len(each) > most for each in lists),
         "causes": [{**_cause(claim), "where": found.where(claim)} for claim in found.claims[:most]],
@@ -114,7 +114,7 @@ def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _shown(line: Line, by: str) -> dict[str, object]:
+def _describe(line: Line, by: str) -> dict[str, object]:
     return {
         "name": day_text(int(line.name)) if by == DAY else line.name or None,
         "state": line.state if by == DAY else None,

@@ -48,7 +48,7 @@ class StatementPull(RequestBody):
     name: str | None = None
 
 
-def _shown(month: StatementMonth) -> dict[str, object]:
+def _describe(month: StatementMonth) -> dict[str, object]:
     return {
         "id": month.id,
         "source": month.source,
@@ -67,7 +67,7 @@ def _shown(month: StatementMonth) -> dict[str, object]:
 
 STATEMENTS: List[StatementMonth] = List(
     root="statements",
-    show=_shown,
+    show=_describe,
     identity=Sort(value=lambda row: row.id),
     sorts={
         "month": Sort(value=lambda row: row.month),
@@ -84,7 +84,7 @@ STATEMENTS: List[StatementMonth] = List(
 )
 
 
-def _shown_pull(state: PullState) -> dict[str, object]:
+def _describe_pull(state: PullState) -> dict[str, object]:
     return {
         "name": state.name,
         "source": state.source,
@@ -98,7 +98,7 @@ def _shown_pull(state: PullState) -> dict[str, object]:
 
 PULLS: List[PullState] = List(
     root="statement_pulls",
-    show=_shown_pull,
+    show=_describe_pull,
     identity=Sort(value=lambda row: row.name),
     sorts={"name": Sort(value=lambda row: row.name), "source": Sort(value=lambda row: row.source)},
     default_sort=("name", "asc"),
@@ -109,7 +109,7 @@ PULLS: List[PullState] = List(
 )
 
 
-def _shown_seller(state: SellerState) -> dict[str, object]:
+def _describe_seller(state: SellerState) -> dict[str, object]:
     return {
         "name": state.name,
         "state": state.state,
@@ -128,7 +128,7 @@ def _shown_seller(state: SellerState) -> dict[str, object]:
 
 FINAL_COSTS: List[SellerState] = List(
     root="final_costs",
-    show=_shown_seller,
+    show=_describe_seller,
     identity=Sort(value=lambda row: row.name),
     sorts={"name": Sort(value=lambda row: row.name)},
     default_sort=("name", "asc"),
@@ -194,7 +194,7 @@ async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]
     await request.registry.note(request.actor, "statement.pull", ", ".join(names) or "all")
     for name in names:
         await puller.pull(name)
-    return {"statement_pulls": [_shown_pull(each) for each in await puller.states() if each.name in names]}
+    return {"statement_pulls": [_describe_pull(each) for each in await puller.states() if each.name in names]}
 
 
 def _open(path: Path, most: int, now: float) -> ReportFile:

@@ -45,7 +45,10 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     page = await enveloped(
         request,
         drivers,
-        show=lambda driver: {**dict(zip(query.group_by, driver[1].group, strict=True)), **_shown(driver[1])},
+        show=lambda driver: {
+            **dict(zip(query.group_by, driver[1].group, strict=True)),
+            **_describe(driver[1]),
+        },
         place=itemgetter(0),
         identity=lambda _: "",
         query=query,
@@ -60,12 +63,12 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
             "names": {each.name: each.label for each in await named_dimensions(request)},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
         },
-        "total": _shown(found.total),
+        "total": _describe(found.total),
         **page,
     }  # fmt: skip
 
 
-def _shown(driver: Driver) -> Mapping[str, object]:
+def _describe(driver: Driver) -> Mapping[str, object]:
     parts = {name: money.text(getattr(driver.parts, name)) for name in PARTS}
     was = _spending(driver.before)
     return {**_spending(driver.now), "against": was, "change": money.text(driver.parts.change), **parts}

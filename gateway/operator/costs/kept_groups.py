@@ -19,7 +19,7 @@ def largest(rows: Sequence[CostRow], top: int, *, by: str, dimensions: int) -> f
     return frozenset({(None,) * dimensions, *_by_size(rows, by)[:top]})
 
 
-def fitting(
+def largest_groups(
     rows: Sequence[CostRow], places: Collection[tuple[int, Group]], most: int, *, by: str
 ) -> frozenset[Group] | None:
     """

@@ -39,7 +39,7 @@ from gateway.operator.costs.asked_measures import (
     asked_measures,
     check_unit,
 )
-from gateway.operator.costs.kept_groups import fitting, largest
+from gateway.operator.costs.kept_groups import largest, largest_groups
 from gateway.operator.costs.row_pages import PAGING, enveloped
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import named_dimensions, usable_view_of, visible_to
@@ -329,7 +329,7 @@ def _answer(
     places = _placed_rows(question, now, before)
     count, groups, shown = len(places), None, question.query.shown
     if most is not None:
-        groups = fitting(now, places, most, by=question.top_by)
+        groups = largest_groups(now, places, most, by=question.top_by)
     if groups is not None:
         folded = replace(question.query, kept=groups)
         now, before = (
@@ -424,11 +424,11 @@ def _beside(
     extra_before: Mapping[str, object],
 ) -> dict[str, object]:
     """The measures of a row, with those of the time before where they are asked for."""
-    shown = _shown(question, row, extra)
-    return shown if was is None else {**shown, PREVIOUS: _shown(question, was, extra_before)}
+    shown = _describe(question, row, extra)
+    return shown if was is None else {**shown, PREVIOUS: _describe(question, was, extra_before)}
 
 
-def _shown(question: _Question, row: CostRow, extra: Mapping[str, object]) -> dict[str, object]:
+def _describe(question: _Question, row: CostRow, extra: Mapping[str, object]) -> dict[str, object]:
     found: dict[str, object] = {
         **{name: getattr(row, name) for name in SUMS},
         **_latency(row.latency),

@@ -34,7 +34,7 @@ class Edit(RequestBody):
     record: dict[str, Any]
 
 
-def shown_dead(letter: DeadLetter) -> dict[str, object]:
+def describe_dead(letter: DeadLetter) -> dict[str, object]:
     return {
         "id": letter.id,
         "route": letter.route,
@@ -46,7 +46,7 @@ def shown_dead(letter: DeadLetter) -> dict[str, object]:
     }
 
 
-def shown_refusal(refusal: PartialRefusal) -> dict[str, object]:
+def describe_refusal(refusal: PartialRefusal) -> dict[str, object]:
     return {
         "route": refusal.route,
         "first": refusal.first,
@@ -59,7 +59,7 @@ def shown_refusal(refusal: PartialRefusal) -> dict[str, object]:
 
 DEAD: List[DeadLetter] = List(
     root="dead",
-    show=shown_dead,
+    show=describe_dead,
     identity=Sort(value=lambda letter: letter.id),
     sorts={
         "id": Sort(value=lambda letter: letter.id),
@@ -78,7 +78,7 @@ DEAD: List[DeadLetter] = List(
 
 REFUSALS: List[PartialRefusal] = List(
     root="partial_refusals",
-    show=shown_refusal,
+    show=describe_refusal,
     identity=Sort(value=lambda refusal: f"{refusal.route} {refusal.first:020} {refusal.at:017.6f}"),
     sorts={
         "at": Sort(value=lambda refusal: refusal.at),
@@ -96,14 +96,14 @@ async def list_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
     letter = await _letter(request, request.number("id"))
-    return {"dead": {**shown_dead(letter), "record": as_json(letter.record)}}
+    return {"dead": {**describe_dead(letter), "record": as_json(letter.record)}}
 
 
 async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
     letters = await _letters(request)
     ids = [letter.id for letter in letters]
-    async with request.audited("dead.retry", _target(letters), _shown_ids(ids)):
+    async with request.audited("dead.retry", _target(letters), _describe_ids(ids)):
         retried = await services.deliveries.dead_retry(ids)
     for route in {letter.route for letter in letters}:
         services.wake(route)
@@ -139,7 +139,7 @@ async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Resu
     services = request.services
     letters = await _letters(request)
     ids = [letter.id for letter in letters]
-    async with request.audited("dead.discard", _target(letters), _shown_ids(ids)):
+    async with request.audited("dead.discard", _target(letters), _describe_ids(ids)):
         discarded = await services.deliveries.dead_discard(ids)
     for route in {letter.route for letter in letters}:
         services.wake(route)  # it may have parked with all the dead letters that it may have
@@ -163,7 +163,7 @@ async def _letters(request: OperatorRequest[SpoolServices, Letters]) -> list[Dea
     return found
 
 
-def _shown_ids(ids: Sequence[int]) -> dict[str, object]:
+def _describe_ids(ids: Sequence[int]) -> dict[str, object]:
     """Their part of the audit row: the count, and at most a hundred ids."""
     return {"count": len(ids), "ids": list(ids[:100])}
 

@@ -10,7 +10,7 @@ from spool.deliveries.values import DELIVERY_STATES, OPEN, UnsettledDelivery
 from spool.record import moment
 
 
-def shown_delivery(delivery: UnsettledDelivery) -> dict[str, object]:
+def describe_delivery(delivery: UnsettledDelivery) -> dict[str, object]:
     """`not_before` is null where no time is waited for: it is due, or a person has to settle it."""
     waits = delivery.state == OPEN and delivery.not_before > 0
     return {
@@ -28,7 +28,7 @@ def shown_delivery(delivery: UnsettledDelivery) -> dict[str, object]:
 
 DELIVERIES: List[UnsettledDelivery] = List(
     root="deliveries",
-    show=shown_delivery,
+    show=describe_delivery,
     identity=Sort(value=lambda delivery: delivery.id),
     sorts={
         "id": Sort(value=lambda delivery: delivery.id),

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.api.kept.records import KeptRecord, kept_records, shown
+from gateway.api.kept.records import KeptRecord, describe, kept_records
 from gateway.http.event_streams import News, event
 from gateway.http.lists import chosen
 from gateway.http.services import OperatorServices
@@ -187,7 +187,9 @@ def _tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> N
             if below > begin:
                 entries = await log.read(topic, begin, below - 1, with_open=True)
                 events += [
-                    event("record", shown(record)) for record in kept_records(log, entries) if passes(record)
+                    event("record", describe(record))
+                    for record in kept_records(log, entries)
+                    if passes(record)
                 ]
             reached[topic] = below
         return events
@@ -214,7 +216,7 @@ def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) 
             [event("skipped", {"topic": AI_TELEMETRY, "records": None})] if len(own) > MOST_AT_ONCE else []
         )
         records = map(own_record, own[-MOST_AT_ONCE:])
-        return skipped + [event("record", shown(each)) for each in records if passes(each)]
+        return skipped + [event("record", describe(each)) for each in records if passes(each)]
 
     return news
 

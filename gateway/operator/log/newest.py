@@ -13,8 +13,8 @@ from gateway.api.kept.records import (
     LOOKED_THROUGH_SCHEMA,
     STATES,
     KeptRecord,
+    describe,
     newest_of,
-    shown,
 )
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, Sort
@@ -47,7 +47,7 @@ def _bounds(name: str) -> Filter[KeptRecord]:
 
 RECORDS: List[KeptRecord] = List(
     root="records",
-    show=shown,
+    show=describe,
     identity=Sort(value=lambda kept: kept.place),
     sorts={
         "number": Sort(value=lambda kept: kept.place),

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from gateway.api.kept.records import KeptRecord, shown_place, shown_record
+from gateway.api.kept.records import KeptRecord, describe_place, describe_record
 from gateway.api.times import parse_moment
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.intake.reasons import price_lines, reasons
-from gateway.operator.delivery.dead_letters import shown_dead
-from gateway.operator.delivery.deliveries import shown_delivery
+from gateway.operator.delivery.dead_letters import describe_dead
+from gateway.operator.delivery.deliveries import describe_delivery
 from gateway.operator.log.listing import STEP
 from gateway.operator.log.newest import seen
 from gateway.operator.requests import OperatorRequest
@@ -67,8 +67,8 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     shown = {
-        "record": shown_record(stored.record),
-        **shown_place(stored),
+        "record": describe_record(stored.record),
+        **describe_place(stored),
         "why": reasons(stored.record, book),
         "price_lines": price_lines(stored.record, book),
     }
@@ -83,8 +83,8 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     routes = await services.spool.deliveries.routes()
     return {
         **shown,
-        "deliveries": [shown_delivery(one) for one in held],
-        "dead": [shown_dead(one) for one in dead],
+        "deliveries": [describe_delivery(one) for one in held],
+        "dead": [describe_dead(one) for one in dead],
         "routes": [_passed(route, stored, held, dead) for route in routes if route.topic == stored.topic],
         "not_stored": list(NOT_STORED),
     }

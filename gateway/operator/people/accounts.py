@@ -33,7 +33,7 @@ class OperatorChanges(RequestBody):
     status: str | None = None
 
 
-def shown(operator: Operator) -> dict[str, object]:
+def describe(operator: Operator) -> dict[str, object]:
     return {
         "email": operator.email,
         "role": operator.role,
@@ -45,7 +45,7 @@ def shown(operator: Operator) -> dict[str, object]:
     }
 
 
-def shown_audit(row: AuditRow) -> dict[str, object]:
+def describe_audit(row: AuditRow) -> dict[str, object]:
     return {
         "id": row.id,
         "at": moment(row.at),
@@ -60,7 +60,7 @@ def shown_audit(row: AuditRow) -> dict[str, object]:
 
 OPERATORS: List[Operator] = List(
     root="operators",
-    show=shown,
+    show=describe,
     identity=Sort(value=lambda operator: operator.email),
     sorts={
         "email": Sort(value=lambda operator: operator.email),
@@ -77,7 +77,7 @@ OPERATORS: List[Operator] = List(
 
 AUDIT: List[AuditRow] = List(
     root="audit",
-    show=shown_audit,
+    show=describe_audit,
     identity=Sort(field=SortField("id")),
     sorts={name: Sort(field=SortField(name)) for name in ("at", "id", "actor", "action", "target")},
     default_sort=("id", "desc"),
@@ -97,7 +97,7 @@ async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) ->
     operator = await request.registry.operators.add(
         given.email, role=given.role or usual, password=given.password, actor=request.actor
     )
-    return {"operator": shown(operator)}
+    return {"operator": describe(operator)}
 
 
 async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -> Result:
@@ -133,7 +133,7 @@ async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges
         disabled=None if given.status is None else given.status == DISABLED,
         actor=request.actor,
     )
-    return {"operator": shown(operator)}
+    return {"operator": describe(operator)}
 
 
 async def remove_operator(request: OperatorRequest[PeopleServices, None]) -> Result:
@@ -143,7 +143,7 @@ async def remove_operator(request: OperatorRequest[PeopleServices, None]) -> Res
     return {"removed": email}
 
 
-def shown_session(session: Session) -> dict[str, object]:
+def describe_session(session: Session) -> dict[str, object]:
     return {
         "id": session.id,
         "actor": session.actor,
@@ -166,7 +166,7 @@ def _began_with(session: Session) -> str:
 PASSWORD, LINK, PROVIDER = "password", "link", "provider"
 SESSIONS: List[Session] = List(
     root="sessions",
-    show=shown_session,
+    show=describe_session,
     identity=Sort(value=lambda session: session.id),
     sorts={
         "created": Sort(value=lambda session: session.created_at),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gateway.api.measures import CURRENCY_UNIT
-from gateway.api.roles import draft_of, shown_filter
+from gateway.api.roles import describe_filter, draft_of
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.mounts import OPERATOR_API
@@ -21,7 +21,7 @@ from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.ranges import span
 from spool.ledger.slices import SlicedLedger
-from spool.registry.operators import NO_ROLE, checked_email, checked_role
+from spool.registry.operators import NO_ROLE, check_email, check_role
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import (
     FULL,
@@ -31,7 +31,7 @@ from spool.registry.roles import (
     LedgerSlice,
     Rights,
     RoleDraft,
-    checked_role_draft,
+    check_role_draft,
     dimensions,
 )
 from spool.registry.texts import check_dimensions
@@ -78,7 +78,7 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
                 if id in rights.permission_sets
             ],
             "data_access": _access(rights.slice),
-            "filters": [list(map(shown_filter, part)) for part in rights.slice.parts if part],
+            "filters": [list(map(describe_filter, part)) for part in rights.slice.parts if part],
             "calls": _calls(request, rights),
             **await _seen(request, sliced, rights.slice),
         }
@@ -87,10 +87,10 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
 
 async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Holder:
     given = request.body
-    person = "" if given.person is None else checked_email(given.person)
+    person = "" if given.person is None else check_email(given.person)
     groups = await groups_of(request.registry, person) if given.groups is None else given.groups
     if given.account_role is not None:
-        return Holder(person=person, groups=groups, base=checked_role(given.account_role))
+        return Holder(person=person, groups=groups, base=check_role(given.account_role))
     try:
         account = await request.registry.operators.get(person)
     except NotThere:
@@ -107,7 +107,7 @@ def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: H
         return roles.rights(holder)
     if not given.role.name.strip():
         given.role.name = DRAFT
-    draft = checked_role_draft(draft_of(given.role), request.shared.role_limits())
+    draft = check_role_draft(draft_of(given.role), request.shared.role_limits())
     check_dimensions(dimensions(draft), services.money.ledger.dimensions())
     replaced = None if given.replaces is None else roles.find_any(given.replaces).id
     return roles.rights_with(holder, _given_to(draft, holder), replaced=replaced)

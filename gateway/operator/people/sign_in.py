@@ -55,7 +55,7 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     if signed_in is None:
         raise Refusal(401, "sign_in", wrong)
     secret, session = signed_in
-    response = uncached_json({"session": _shown(session)}, status=201)
+    response = uncached_json({"session": _describe(session)}, status=201)
     set_session_cookie(request, response, secret, session.ends_at - session.created_at)
     return response
 
@@ -81,7 +81,7 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
     it.
     """
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
-    shown = _shown(request.session) if request.session else session
+    shown = _describe(request.session) if request.session else session
     rights = {
         "permission_sets": sorted(request.rights.permission_sets),
         "roles": list(request.rights.roles),
@@ -119,7 +119,7 @@ async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result
     return {"link": console_link(request.shared.urls().console, secret), "role": given.role}
 
 
-def _shown(session: Session) -> dict[str, object]:
+def _describe(session: Session) -> dict[str, object]:
     return {
         "actor": session.actor,
         "role": session.role,

@@ -21,7 +21,7 @@ class Discard(RequestBody):
     confirm: str
 
 
-def shown_file(file: ContainerFile) -> dict[str, object]:
+def describe_file(file: ContainerFile) -> dict[str, object]:
     """Show a file without its bytes and without an address to which they could be sent."""
     return {
         "id": file.id,
@@ -44,7 +44,7 @@ def shown_file(file: ContainerFile) -> dict[str, object]:
     }
 
 
-def shown_cluster_files(files: ClusterFiles) -> Mapping[str, object]:
+def describe_cluster_files(files: ClusterFiles) -> Mapping[str, object]:
     place = files.identity
     return {
         "account": place.account,
@@ -58,7 +58,7 @@ def shown_cluster_files(files: ClusterFiles) -> Mapping[str, object]:
 
 CONTAINER_FILES: List[ContainerFile] = List(
     root="container_files",
-    show=shown_file,
+    show=describe_file,
     identity=Sort(field=SortField("id")),
     sorts={
         "announced": Sort(field=SortField("announced_at")),
@@ -90,7 +90,7 @@ async def show_container_metrics(request: OperatorRequest[SenderServices, None])
             "max_bytes": settings.max_bytes,
             "files": files.sums.known,
             "max_files": settings.max_files,
-            "clusters": [shown_cluster_files(each) for each in await files.stats()],
+            "clusters": [describe_cluster_files(each) for each in await files.stats()],
         }
     }
 
@@ -107,4 +107,4 @@ async def discard_container_file(request: OperatorRequest[SenderServices, Discar
     told = {"kind": file.kind, "reference": file.reference, "cluster": file.cluster}
     async with request.audited("container_file.discard", id, told):
         done = await files.discard(id)
-    return {"container_file": shown_file(done)}
+    return {"container_file": describe_file(done)}

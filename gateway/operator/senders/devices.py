@@ -35,7 +35,7 @@ class Labels(RequestBody):
     labels: dict[str, str | None]
 
 
-def shown(row: Shown) -> dict[str, object]:
+def describe(row: Shown) -> dict[str, object]:
     device = row.device
     return {
         "id": device.id,
@@ -55,7 +55,7 @@ def details(row: Shown) -> dict[str, object]:
     device = row.device
     heartbeat = msgspec.json.decode(device.heartbeat, type=dict[str, object]) if device.heartbeat else {}
     return {
-        **shown(row),
+        **describe(row),
         "enrolled_by": device.enrolled_by,
         "last_heartbeat": moment(device.last_heartbeat),
         "last_telemetry": moment(device.last_telemetry),
@@ -72,7 +72,7 @@ def details(row: Shown) -> dict[str, object]:
     }
 
 
-def shown_name(name: Unenrolled) -> dict[str, object]:
+def describe_name(name: Unenrolled) -> dict[str, object]:
     return {
         "name": name.name,
         "key": name.key,
@@ -84,7 +84,7 @@ def shown_name(name: Unenrolled) -> dict[str, object]:
 
 DEVICES: List[Shown] = List(
     root="devices",
-    show=shown,
+    show=describe,
     identity=Sort(value=lambda row: row.device.id),
     sorts={
         "id": Sort(value=lambda row: row.device.id),
@@ -113,7 +113,7 @@ DEVICES: List[Shown] = List(
 
 UNENROLLED: List[Unenrolled] = List(
     root="unenrolled",
-    show=shown_name,
+    show=describe_name,
     identity=Sort(value=lambda name: name.name),
     sorts={
         "name": Sort(value=lambda name: name.name),

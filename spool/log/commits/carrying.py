@@ -36,7 +36,7 @@ def carried_sums(rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool) -
     """
     sums: Counter[tuple[str, str]] = Counter()
     for commit, checksum, packed in rows:
-        terms = books.checked_terms(packed, checksum)
+        terms = books.check_terms(packed, checksum)
         if terms is None and not as_they_are:
             raise DamagedCommits
         if terms is None:

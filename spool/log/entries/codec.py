@@ -78,7 +78,7 @@ def checksum(data: bytes, place: str) -> int:
     return zlib.crc32(data, zlib.crc32(place.encode()))
 
 
-def checked(body: EntryBody, place: str) -> bytes:
+def check_entry(body: EntryBody, place: str) -> bytes:
     """
     The packed bytes of a stored entry; EntryUnreadable when a bit of them changed or the form is unknown.
     """
@@ -101,7 +101,7 @@ def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[li
     The records of a stored entry, undecoded, and how many bytes they are packed; EntryUnreadable when
     damaged.
     """
-    packed = checked(body, entry_place(topic, first, count))
+    packed = check_entry(body, entry_place(topic, first, count))
     found = raws(packed)
     if len(found) != count:
         raise EntryUnreadable(f"the entry holds {len(found)} records in place of {count}")
@@ -130,7 +130,7 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
     return _encoder.encode(fields)
 
 
-def checked_fields(topic: str, number: int, checksum_kept: int, packed: object) -> dict[str, Any]:
+def check_fields(topic: str, number: int, checksum_kept: int, packed: object) -> dict[str, Any]:
     """An amendment's fields; EntryUnreadable when they changed on disk."""
     if not isinstance(packed, bytes) or checksum(packed, amendment_place(topic, number)) != checksum_kept:
         raise EntryUnreadable("the amendment's checksum does not match")

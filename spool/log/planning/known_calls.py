@@ -191,7 +191,7 @@ class KnownCalls:
         if record.shadow or place == IN_A_RUN:
             return place
         others = list(self._other_sides(identity.links, hours))
-        candidates = [*self._fitting(identity, hours), *[other for other, _ in others]]
+        candidates = [*self._named_places(identity, hours), *[other for other, _ in others]]
         fitting = {place, *map(self._counting, candidates)} - {IN_A_RUN}
         calls = sorted(each for each in fitting if self._is_call(each))
         if len(calls) < 2:
@@ -209,7 +209,7 @@ class KnownCalls:
             self._told.update(told)
         return first
 
-    def _fitting(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
+    def _named_places(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
         """The places that exact names lead to; not those that a step of time does."""
         for name in (identity.id, *identity.also):
             if (found := self.place(name, hours)) is not None:

@@ -168,14 +168,14 @@ class PostgresDeliveries(SentDeliveries):
                 del self._in_hand[delivery.route][delivery.id]
             raise self._taken_over(delivery)
 
-    async def restored(self, *, hold_back: str | None) -> None:
+    async def reopen_restored(self, *, hold_back: str | None) -> None:
         session = self._session()
 
         def work(connection: Connection) -> None:
             open_deliveries = session.deliveries(connection, queries.EVERY_OPEN)
             session.execute(connection, queries.LOCK_ROUTES)
             for delivery, _ in open_deliveries:
-                change = transitions.restored(delivery, hold_back=hold_back)
+                change = transitions.reopen_restored(delivery, hold_back=hold_back)
                 self._require(session.write(connection, change, [delivery]))
             for row in (
                 session.execute(connection, queries.EVERY_ROUTE).fetchall() if hold_back is not None else ()

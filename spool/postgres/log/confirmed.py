@@ -49,7 +49,7 @@ class LostCommits:
 
     def words(self) -> str:
         """A sentence for the operator."""
-        times = " to ".join(dict.fromkeys(_shown(at) for at in (self.since, self.until)))
+        times = " to ".join(dict.fromkeys(_describe(at) for at in (self.since, self.until)))
         return (
             f"{self.commits} commits with {self.records} new records (commits {self.first} to {self.last}, "
             f"{times}) "
@@ -189,5 +189,5 @@ def _write(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def _shown(at: float) -> str:
+def _describe(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

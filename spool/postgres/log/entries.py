@@ -149,12 +149,14 @@ def cache_entry(topic: str, row: EntryRow, data: bytes, cache: EntryCache) -> Ca
 
 def unpacked_fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:
     """Amendments by number; a damaged one is left out, so the record stands as it first came."""
-    return dict(_checked(topic, rows))
+    return dict(_check_amendments(topic, rows))
 
 
-def _checked(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Iterator[tuple[int, dict[str, object]]]:
+def _check_amendments(
+    topic: str, rows: Sequence[tuple[int, int, bytes]]
+) -> Iterator[tuple[int, dict[str, object]]]:
     for number, checksum, packed in rows:
         try:
-            yield number, codec.checked_fields(topic, number, checksum, packed)
+            yield number, codec.check_fields(topic, number, checksum, packed)
         except EntryUnreadable as error:
             log_damaged_amendment(topic, number, error)

@@ -61,9 +61,7 @@ class BookedCommit(NamedTuple):
 def unbooked(database: Database, connection: Connection, limit: int = AT_ONCE) -> list[BookedCommit]:
     """The oldest commits that are not in the counters."""
     rows = connection.execute(database.sql(queries.UNBOOKED), {"limit": limit}, binary=True)
-    return [
-        BookedCommit(id, at, books.checked_terms(terms, sum), found) for id, at, sum, terms, found in rows
-    ]
+    return [BookedCommit(id, at, books.check_terms(terms, sum), found) for id, at, sum, terms, found in rows]
 
 
 async def book_all(database: Database) -> None:

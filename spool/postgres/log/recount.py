@@ -128,7 +128,7 @@ def _commits(database: Database, connection: Connection, *, after: int, border: 
         if commit != expected:
             wrong.append(f"commits {expected} to {commit - 1}: their rows are missing")
         expected = commit + 1
-        terms = books.checked_terms(packed, checksum)
+        terms = books.check_terms(packed, checksum)
         if terms is None:
             wrong.append(f"commit {commit}: its row is damaged")
             unread[commit] = checksum

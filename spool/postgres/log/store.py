@@ -214,7 +214,7 @@ def _write_series(database: Database, connection: Connection, plan: Plan) -> Non
 def read_commit(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
     """Return the time and terms of a commit; None if it was carried forward."""
     row = connection.execute(database.sql(queries.COMMIT), {"id": commit}, binary=True).fetchone()
-    return (row[0], books.checked_terms(row[2], row[1])) if row else None
+    return (row[0], books.check_terms(row[2], row[1])) if row else None
 
 
 class Since(NamedTuple):

@@ -43,7 +43,7 @@ class NewestIds:
             topic, number = row["topic"], row["number"]
             if number > through.get(topic, 0):
                 with suppress(EntryUnreadable):  # as it first came
-                    self._fields[topic, number] = codec.checked_fields(
+                    self._fields[topic, number] = codec.check_fields(
                         topic, number, row["checksum"], row["fields"]
                     )
         self._found: defaultdict[str, dict[int, list[tuple[int, int, int]]]] = defaultdict(dict)

@@ -258,7 +258,7 @@ class _TakingOver:
         def commits() -> Iterator[dict[str, Any]]:
             nonlocal first_commit, last, at, folded_commit
             for row in self._rows("commits"):
-                terms = books.checked_terms(row["terms"], row["checksum"])
+                terms = books.check_terms(row["terms"], row["checksum"])
                 if terms is None:
                     raise SpoolDamaged(f"commit {row['id']} cannot be read: tollhouse doctor says what to do")
                 for one in terms:

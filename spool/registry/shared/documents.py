@@ -56,11 +56,11 @@ class DocumentKind(Generic[Row]):
 
     def all(self, rows: DocumentRows) -> dict[str, Row]:
         """Return all, ordered by id."""
-        return {id: self.restored(body) for id, body in rows.documents(self.name).items()}
+        return {id: self.restore(body) for id, body in rows.documents(self.name).items()}
 
     def find(self, rows: DocumentRows, id: str) -> Row | None:
         body = rows.document(self.name, id)
-        return None if body is None else self.restored(body)
+        return None if body is None else self.restore(body)
 
     def put(self, rows: DocumentRows, row: Row) -> None:
         """Add a row, or replace the one with its id."""
@@ -69,7 +69,7 @@ class DocumentKind(Generic[Row]):
     def delete(self, rows: DocumentRows, id: str) -> None:
         rows.delete_document(self.name, id)
 
-    def restored(self, body: Mapping[str, Any]) -> Row:
+    def restore(self, body: Mapping[str, Any]) -> Row:
         """The row of a document; RegistryDamaged if it is none."""
         try:
             return msgspec.convert(body, self.row)

@@ -103,9 +103,9 @@ class AllocationTable(DocumentTable[Namespace]):
     ) -> Namespace:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
-        drafted = allocation.checked_namespace(NamespaceDraft(name=name, description=description))
+        drafted = allocation.check_namespace(NamespaceDraft(name=name, description=description))
         made = Namespace(
-            id=allocation.checked_namespace_id(id), created=now, last_updated=now, **stated(drafted)
+            id=allocation.check_namespace_id(id), created=now, last_updated=now, **stated(drafted)
         )
         return await self._add(made, most=most, actor=actor)
 
@@ -113,7 +113,7 @@ class AllocationTable(DocumentTable[Namespace]):
         """Set `name` and `description`, where given."""
 
         def edit(before: Namespace) -> Namespace:
-            drafted = allocation.checked_namespace(self._redrafted(before, changes))
+            drafted = allocation.check_namespace(self._redrafted(before, changes))
             return replace(before, **stated(drafted))
 
         return await self._edit(id, edit, actor=actor)

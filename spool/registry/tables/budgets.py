@@ -71,7 +71,7 @@ class BudgetTable(DocumentTable[SpendBudget]):
     ) -> SpendBudget:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
-        drafted = budgets.checked_budget(draft, now=now)
+        drafted = budgets.check_budget(draft, now=now)
         _check_owners(drafted, known)
         id = budgets.new_budget_id()
         budget = SpendBudget(id=id, created=now, last_updated=now, rules_since=now, **stated(drafted))
@@ -94,7 +94,7 @@ class BudgetTable(DocumentTable[SpendBudget]):
         now = self._changes.clock.now()
 
         def edit(before: SpendBudget) -> SpendBudget:
-            drafted = budgets.checked_budget(self._redrafted(before, changes), now=now)
+            drafted = budgets.check_budget(self._redrafted(before, changes), now=now)
             if "per" in changes:
                 _check_owners(drafted, known)
             is_judged_anew = any(getattr(before, name) != getattr(drafted, name) for name in RULES)

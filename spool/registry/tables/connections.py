@@ -12,8 +12,8 @@ from typing import Any
 from spool.registry.connections import (
     BillingConnection,
     ConnectionDraft,
-    checked_connection,
-    checked_connection_id,
+    check_connection,
+    check_connection_id,
     new_connection_id,
 )
 from spool.registry.operators import Actor
@@ -59,7 +59,7 @@ class ConnectionTable(DocumentTable[BillingConnection]):
 
         NotAllowed when there are `most`, or a key made as many as it leaves free.
         """
-        id = new_connection_id() if id is None else checked_connection_id(id)
+        id = new_connection_id() if id is None else check_connection_id(id)
         return await self._make(id, draft, most=most, actor=actor)
 
     async def establish(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
@@ -73,7 +73,7 @@ class ConnectionTable(DocumentTable[BillingConnection]):
         """Set the fields of a draft that are given."""
 
         def edit(before: BillingConnection) -> BillingConnection:
-            return replace(before, **stated(checked_connection(self._redrafted(before, changes))))
+            return replace(before, **stated(check_connection(self._redrafted(before, changes))))
 
         return await self._edit(id, edit, check=_check, actor=actor)
 
@@ -86,7 +86,7 @@ class ConnectionTable(DocumentTable[BillingConnection]):
     ) -> BillingConnection:
         now = self._changes.clock.now()
         connection = BillingConnection(
-            id=id, created=now, last_updated=now, **stated(checked_connection(draft))
+            id=id, created=now, last_updated=now, **stated(check_connection(draft))
         )
         return await self._add(connection, check=_check, most=most, actor=actor)
 

@@ -27,9 +27,9 @@ from spool.registry.insights import (
     Finding,
     Insight,
     Merged,
-    checked,
-    checked_comment,
-    checked_status,
+    check_comment,
+    check_draft,
+    check_status,
     stored_concern,
     web_link,
 )
@@ -75,8 +75,8 @@ class InsightTable:
         return await self._changes.read(work)
 
     async def create(self, draft: Draft, *, status: str = NEW, actor: Actor) -> Insight:
-        draft, now = checked(draft), self._changes.clock.now()
-        insight = replace(_fresh(draft, now), status=checked_status(status), touched=True)
+        draft, now = check_draft(draft), self._changes.clock.now()
+        insight = replace(_fresh(draft, now), status=check_status(status), touched=True)
 
         def work(rows: RegistryRows) -> Insight:
             return _added(rows, insight, draft, actor)
@@ -87,7 +87,7 @@ class InsightTable:
         """
         The insight of exactly this draft: a new one, or the one that was logged before, as it stands by now.
         """
-        draft, now = checked(draft), self._changes.clock.now()
+        draft, now = check_draft(draft), self._changes.clock.now()
         insight = replace(_fresh(draft, now), id=_id_of(draft), touched=True)
 
         def work(rows: RegistryRows) -> Insight:
@@ -100,7 +100,7 @@ class InsightTable:
     ) -> Insight:
         """Set a status, or fields of a draft. A detector writes its own fields again when it runs next."""
         if status is not None:
-            checked_status(status)
+            check_status(status)
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> Insight:
@@ -109,7 +109,7 @@ class InsightTable:
             # fail.
             unchanged = {name: getattr(before, name) for name in _DRAFTED} | {"link": web_link(before.link)}
             drafted = unchanged | dict(fields or {})
-            after = replace(before, **asdict(checked(Draft(**drafted))))
+            after = replace(before, **asdict(check_draft(Draft(**drafted))))
             if status not in (None, before.status):
                 after = replace(after, status=status, status_at=now)
             after = edited(before, after, last_updated=now, touched=True)
@@ -144,7 +144,7 @@ class InsightTable:
     async def comment(self, id: str, text: str, *, actor: Actor) -> Comment:
         now = self._changes.clock.now()
         draft = Comment(
-            id=0, insight=id, text=checked_comment(text), author=actor.name, created=now, last_updated=now
+            id=0, insight=id, text=check_comment(text), author=actor.name, created=now, last_updated=now
         )
 
         def work(rows: RegistryRows) -> Comment:
@@ -162,7 +162,7 @@ class InsightTable:
 
     async def change_comment(self, id: str, comment: int, text: str, *, actor: Actor) -> Comment:
         now = self._changes.clock.now()
-        text = checked_comment(text)
+        text = check_comment(text)
 
         def work(rows: RegistryRows) -> Comment:
             before = _comment_of(rows, id, comment)
@@ -293,7 +293,7 @@ def _fresh(draft: Draft, now: float) -> Insight:
 
 def _found(finding: Finding, now: float) -> Insight:
     return replace(
-        _fresh(checked(finding.draft), now),
+        _fresh(check_draft(finding.draft), now),
         finding=finding.key,
         concerns=stored_concern(finding.concerns),
         found_at=now,
@@ -302,7 +302,7 @@ def _found(finding: Finding, now: float) -> Insight:
 
 
 def _found_again(before: Insight, finding: Finding, now: float) -> Insight:
-    after = replace(before, **asdict(checked(finding.draft)))
+    after = replace(before, **asdict(check_draft(finding.draft)))
     if before.returns(finding.newest):
         after = replace(after, status=NEW, status_at=now)
     if after != before:

@@ -19,7 +19,7 @@ from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
 from spool.registry.tables.documents import DocumentTable, stated
 from spool.registry.tables.notices import NoticeTable
-from spool.registry.texts import checked_text, optional_text
+from spool.registry.texts import check_text, optional_text
 
 MAX_NAME = 64
 MAX_ADDRESS = 2048
@@ -75,7 +75,7 @@ class KeptChannel(ChannelDraft):
 CHANNELS = DocumentKind("channel", KeptChannel, "channel")
 
 
-def checked_channel(draft: ChannelDraft) -> ChannelDraft:
+def check_channel(draft: ChannelDraft) -> ChannelDraft:
     """The draft in its stored form; Invalid names the field and the rule. What its type needs is asked above."""
     if len(draft.to) > MAX_TO:
         raise Invalid(f"to has at most {MAX_TO} e-mail addresses")
@@ -85,9 +85,9 @@ def checked_channel(draft: ChannelDraft) -> ChannelDraft:
     }
     return replace(
         draft,
-        name=checked_text("name", draft.name, MAX_NAME),
-        to=tuple(checked_text("to", each, MAX_ADDRESS) for each in draft.to),
-        categories=tuple(checked_text("categories", each, MAX_NAME) for each in draft.categories[:MAX_TO]),
+        name=check_text("name", draft.name, MAX_NAME),
+        to=tuple(check_text("to", each, MAX_ADDRESS) for each in draft.to),
+        categories=tuple(check_text("categories", each, MAX_NAME) for each in draft.categories[:MAX_TO]),
         **texts,
     )
 
@@ -113,7 +113,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
     ) -> KeptChannel:
         """NotAllowed when there are `most`, AlreadyThere for a name that the configuration or another one has."""
         now = self._changes.clock.now()
-        drafted = replace(checked_channel(draft), secret_since=moment(now) if secret else "")
+        drafted = replace(check_channel(draft), secret_since=moment(now) if secret else "")
         if drafted.name in self._notices.channels:
             raise AlreadyThere(f"there is a channel named {drafted.name!r}")
         sealed = seal(drafted, secret, None)
@@ -134,7 +134,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         now = self._changes.clock.now()
 
         def edit(before: KeptChannel) -> KeptChannel:
-            drafted = checked_channel(self._redrafted(before, changes))
+            drafted = check_channel(self._redrafted(before, changes))
             if secret:
                 drafted = replace(drafted, secret_since=moment(now))
             return replace(before, **stated(drafted), sealed=seal(drafted, secret, before))

@@ -29,13 +29,13 @@ from spool.registry.keys import (
     FileKey,
     Key,
     Secret,
-    checked_description,
-    checked_grant,
-    checked_labels,
-    checked_name,
+    check_description,
+    check_grant,
+    check_labels,
+    check_name,
     folded,
     new_secret,
-    restored_file_key,
+    restore_file_key,
     stored_file_key,
 )
 from spool.registry.operators import Actor
@@ -171,17 +171,17 @@ class KeyTable:
         actor: Actor,
     ) -> tuple[Key, str]:
         """The new key and its secret, which is nowhere else from now on."""
-        name = checked_name(name)
-        fixed, managed = checked_grant(scopes, use_cases)
+        name = check_name(name)
+        fixed, managed = check_grant(scopes, use_cases)
         secret = new_secret()
         draft = Key(
             id=0,
             name=name,
             status=ENABLED,
-            description=checked_description(description),
+            description=check_description(description),
             scopes=fixed,
             use_cases=managed,
-            labels=checked_labels(labels or {}),
+            labels=check_labels(labels or {}),
             created_by=actor.name,
             updated_by=actor.name,
             last_modified=self._changes.clock.now(),
@@ -191,7 +191,7 @@ class KeyTable:
         def work(rows: RegistryRows) -> Key:
             _check_free(rows, draft)
             key = rows.add_key(draft)
-            rows.add_audit(key.last_modified, actor, "key.create", key.name, after=_shown(key))
+            rows.add_audit(key.last_modified, actor, "key.create", key.name, after=_describe(key))
             return key
 
         return await self._changes.change(work, self._remember), secret
@@ -215,17 +215,17 @@ class KeyTable:
         NotAllowed if it is not of the `version` any more that was read.
         """
         if scopes is not None or use_cases is not None:
-            grant = checked_grant(scopes or (), use_cases or ())
+            grant = check_grant(scopes or (), use_cases or ())
 
         def as_given(key: Key) -> Key:
             check_version(key.version, version)
             return replace(
                 key,
-                name=key.name if new_name is None else checked_name(new_name),
-                description=key.description if description is None else checked_description(description),
+                name=key.name if new_name is None else check_name(new_name),
+                description=key.description if description is None else check_description(description),
                 scopes=key.scopes if scopes is None and use_cases is None else grant[0],
                 use_cases=key.use_cases if scopes is None and use_cases is None else grant[1],
-                labels=key.labels if labels is None else checked_labels(labels),
+                labels=key.labels if labels is None else check_labels(labels),
             )
 
         return await self._update(name, as_given, "key.edit", actor)
@@ -267,7 +267,7 @@ class KeyTable:
         def work(rows: RegistryRows) -> tuple[Key, FileKey | None]:
             key, state = _read(rows, name), _file_key(rows)
             rows.delete_key(key.id)
-            rows.add_audit(self._changes.clock.now(), actor, "key.delete", name, before=_shown(key))
+            rows.add_audit(self._changes.clock.now(), actor, "key.delete", name, before=_describe(key))
             if state is not None and state.key == key.id:
                 state = replace(state.without(each.digest for each in key.secrets), key=None)
                 rows.put_document(FILE_KEY, DEPLOYMENT, stored_file_key(state))
@@ -314,7 +314,7 @@ class KeyTable:
                 return before
             _check_free(rows, after)
             rows.put_key(after)
-            was, now = _shown(before), _shown(after)
+            was, now = _describe(before), _describe(after)
             changed = [field for field in was if was[field] != now[field]]
             rows.add_audit(
                 after.last_modified,
@@ -352,7 +352,7 @@ class KeyTable:
 
 
 def _file_key(rows: RegistryRows) -> FileKey | None:
-    return restored_file_key(rows.document(FILE_KEY, DEPLOYMENT))
+    return restore_file_key(rows.document(FILE_KEY, DEPLOYMENT))
 
 
 def _numbered(rows: RegistryRows, id: int) -> Key | None:
@@ -375,7 +375,7 @@ def _added(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: 
     )
     _check_free(rows, draft)
     key = rows.add_key(draft)
-    rows.add_audit(now, actor, "key.create", key.name, after=_shown(key))
+    rows.add_audit(now, actor, "key.create", key.name, after=_describe(key))
     before = rows.legacy_accessed()  # by an earlier release, which kept it beside the keys
     if before is not None:
         rows.note_accesses({key.id: before})
@@ -395,7 +395,7 @@ def _check_free(rows: RegistryRows, key: Key) -> None:
         raise AlreadyThere(f"a key named {taken.name!r} already exists; names are unique, whatever the case")
 
 
-def _shown(key: Key) -> dict[str, object]:
+def _describe(key: Key) -> dict[str, object]:
     """Return what the audit list shows of a key: everything but its hashes."""
     return {
         "name": key.name,

@@ -26,7 +26,7 @@ from spool.registry.notices import (
     InsightSubscription,
     Notice,
     Notification,
-    checked_notice,
+    check_notice,
     document_of,
     insight_notice,
     notification_id,
@@ -48,7 +48,7 @@ def add_notices(rows: RegistryRows, notices: Iterable[Notice], channels: Iterabl
     One that is known already, waiting or over, stays as it is. Where MAX_WAITING wait already, it has failed
     at once.
     """
-    checked = [checked_notice(notice) for notice in notices]
+    checked = [check_notice(notice) for notice in notices]
     for channel in channels:
         books = _ChannelBooks(rows, channel)
         for notice in checked:

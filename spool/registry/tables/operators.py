@@ -21,9 +21,9 @@ from spool.registry.operators import (
     Operator,
     Person,
     Session,
-    checked_email,
-    checked_password,
-    checked_role,
+    check_email,
+    check_password,
+    check_role,
     hashed,
     matches,
     status,
@@ -57,9 +57,9 @@ class OperatorTable:
     async def add(self, email: str, *, role: str, password: str, actor: Actor) -> Operator:
         now = self._changes.clock.now()
         operator = Operator(
-            email=checked_email(email),
-            role=checked_role(role),
-            password=await asyncio.to_thread(hashed, checked_password(password)),
+            email=check_email(email),
+            role=check_role(role),
+            password=await asyncio.to_thread(hashed, check_password(password)),
             created_by=actor.name,
             created_at=now,
             last_modified=now,
@@ -86,8 +86,8 @@ class OperatorTable:
     ) -> Operator:
         """Every change ends all sessions of the operator, and of the links that the operator made."""
         if role is not None:
-            checked_role(role)
-        digest = None if password is None else await asyncio.to_thread(hashed, checked_password(password))
+            check_role(role)
+        digest = None if password is None else await asyncio.to_thread(hashed, check_password(password))
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> Operator:
@@ -173,7 +173,7 @@ class OperatorTable:
         own.
         """
         secret, now = secrets.token_urlsafe(32), self._changes.clock.now()
-        email = checked_email(person.email)
+        email = check_email(person.email)
         actor = Actor(email, address)
 
         def work(rows: RegistryRows) -> Session:
@@ -213,7 +213,7 @@ class OperatorTable:
         """
         The operator that a person of a provider is, added if there is none; refused as `sign_in_person` does.
         """
-        email, now = checked_email(person.email), self._changes.clock.now()
+        email, now = check_email(person.email), self._changes.clock.now()
         actor, known = Actor(email, address), replace(person, email=email)
         return await self._changes.change(
             lambda rows: _kept_operator(rows, known, actor, now, takes_accounts=takes_accounts)
@@ -260,7 +260,7 @@ class OperatorTable:
         link = ConsoleLink(
             digest=self._digest(secret),
             actor=actor.name,
-            role=checked_role(role),
+            role=check_role(role),
             ends_at=now + LINK_LIFE_S,
             account=account,
         )
@@ -429,7 +429,7 @@ def _operator_of(
     if known is None:
         return Operator(
             email=email,
-            role=checked_role(person.role),
+            role=check_role(person.role),
             created_by=email,
             created_at=now,
             last_modified=now,
@@ -442,7 +442,7 @@ def _operator_of(
         raise AlreadyThere("this e-mail address belongs to another operator")
     if known.disabled:
         raise NotAllowed("this operator is disabled")
-    role = checked_role(person.role) if person.decides_role else known.role
+    role = check_role(person.role) if person.decides_role else known.role
     if is_same_person and role == known.role:
         return known
     return replace(known, role=role, issuer=person.issuer, subject=person.subject, last_modified=now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spool.registry.changes import Changes
 from spool.registry.operators import Actor
-from spool.registry.org_context import ID, KIND, OrgContext, checked_context, restored, stored
+from spool.registry.org_context import ID, KIND, OrgContext, check_context, restore_context, stored
 from spool.registry.registry_rows import RegistryRows
 
 
@@ -19,7 +19,7 @@ class OrgContextTable:
 
     async def set(self, text: str, *, actor: Actor) -> OrgContext | None:
         """Replace the notes; an empty text removes them. The same text again changes nothing."""
-        text, now = checked_context(text), self._changes.clock.now()
+        text, now = check_context(text), self._changes.clock.now()
 
         def work(rows: RegistryRows) -> OrgContext | None:
             before = _read(rows)
@@ -41,4 +41,4 @@ class OrgContextTable:
 
 def _read(rows: RegistryRows) -> OrgContext | None:
     body = rows.document(KIND, ID)
-    return None if body is None else restored(body)
+    return None if body is None else restore_context(body)

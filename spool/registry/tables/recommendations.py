@@ -16,7 +16,7 @@ import msgspec
 
 from spool.errors import Invalid, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.changes import Changes
-from spool.registry.insights import ADDRESSED, NEW, Merged, checked_comment, checked_status
+from spool.registry.insights import ADDRESSED, NEW, Merged, check_comment, check_status
 from spool.registry.operators import Actor
 from spool.registry.recommendations import (
     MAX_AT_ONCE,
@@ -28,9 +28,9 @@ from spool.registry.recommendations import (
     RecommendationComment,
     Saving,
     TypeSettings,
-    checked_assignee,
-    checked_least_savings,
-    checked_least_share,
+    check_assignee,
+    check_least_savings,
+    check_least_share,
 )
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.edits import edited
@@ -42,8 +42,8 @@ KEPT_S = 90 * 86400.0  # one that nobody touched and that is closed stays this l
 
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "enabled": bool,
-    "least_savings": checked_least_savings,
-    "least_share": checked_least_share,
+    "least_savings": check_least_savings,
+    "least_share": check_least_share,
 }
 
 
@@ -121,9 +121,9 @@ class RecommendationTable:
             raise Invalid(f"ids must name 1 to {MAX_AT_ONCE} recommendations")
         if status is None and assignee is None:
             raise Invalid("say what to change: status or assignee")
-        changes = {} if status is None else {"status": checked_status(status)}
+        changes = {} if status is None else {"status": check_status(status)}
         if assignee is not None:
-            changes["assignee"] = checked_assignee(assignee)
+            changes["assignee"] = check_assignee(assignee)
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> Mapping[str, Recommendation | None]:
@@ -142,7 +142,7 @@ class RecommendationTable:
         self, id: str, texts: Sequence[str], *, actor: Actor
     ) -> Sequence[RecommendationComment]:
         """Add comments, all of them or none; they are returned."""
-        checked = [checked_comment(text) for text in texts]
+        checked = [check_comment(text) for text in texts]
         if not checked:
             raise Invalid("there is no comment to add")
         now = self._changes.clock.now()
@@ -166,7 +166,7 @@ class RecommendationTable:
     async def change_comment(
         self, id: str, comment: int, text: str, *, actor: Actor
     ) -> RecommendationComment:
-        text, now = checked_comment(text), self._changes.clock.now()
+        text, now = check_comment(text), self._changes.clock.now()
 
         def work(rows: RegistryRows) -> RecommendationComment:
             thread = _thread(rows, id)
@@ -198,7 +198,7 @@ class RecommendationTable:
         """The settings of the types that somebody changed, by type."""
 
         def work(rows: RegistryRows) -> Mapping[str, TypeSettings]:
-            return {id: _restored(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()}
+            return {id: _restore(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()}
 
         return await self._changes.read(work)
 
@@ -211,7 +211,7 @@ class RecommendationTable:
         now = self._changes.clock.now()
 
         def work(rows: RegistryRows) -> TypeSettings:
-            before = _restored(rows.document(TYPE_KIND, type) or {}, TypeSettings)
+            before = _restore(rows.document(TYPE_KIND, type) or {}, TypeSettings)
             after = edited(before, replace(before, **checked), last_updated=now)
             if after is before:
                 return before
@@ -267,7 +267,7 @@ def _changed(
     body = rows.document(KIND, id)
     if body is None:
         return None
-    before = _restored(body, Recommendation)
+    before = _restore(body, Recommendation)
     after = edited(before, replace(before, **changes), touched=True, last_updated=now)  # type: ignore[arg-type]
     if after is before:
         return before
@@ -284,7 +284,7 @@ def _changed(
 
 def _thread(rows: RegistryRows, id: str) -> CommentThread:
     _read(rows, id)
-    return _restored(rows.document(COMMENT_KIND, id) or {}, CommentThread)
+    return _restore(rows.document(COMMENT_KIND, id) or {}, CommentThread)
 
 
 def _put_thread(rows: RegistryRows, id: str, thread: CommentThread, now: float) -> None:
@@ -299,7 +299,7 @@ def _comment_of(thread: CommentThread, comment: int) -> RecommendationComment:
     return found
 
 
-def _restored(body: Mapping[str, Any], type: type[T]) -> T:
+def _restore(body: Mapping[str, Any], type: type[T]) -> T:
     """The value that a document holds; RegistryDamaged if it holds none."""
     try:
         return msgspec.convert(body, type)
@@ -308,11 +308,11 @@ def _restored(body: Mapping[str, Any], type: type[T]) -> T:
 
 
 def _all(rows: RegistryRows) -> dict[str, Recommendation]:
-    return {id: _restored(body, Recommendation) for id, body in rows.documents(KIND).items()}
+    return {id: _restore(body, Recommendation) for id, body in rows.documents(KIND).items()}
 
 
 def _read(rows: RegistryRows, id: str) -> Recommendation:
     body = rows.document(KIND, id)
     if body is None:
         raise NotThere("there is no recommendation with this id")
-    return _restored(body, Recommendation)
+    return _restore(body, Recommendation)

@@ -65,7 +65,7 @@ class RoleTable(NamedTable[Role]):
     ) -> Role:
         """NotAllowed when there are as many as may be, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
-        drafted = roles.checked_role_draft(draft, limits)
+        drafted = roles.check_role_draft(draft, limits)
         check_dimensions(roles.dimensions(drafted), known)
         id = roles.new_role_id()
         role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **stated(drafted))
@@ -89,7 +89,7 @@ class RoleTable(NamedTable[Role]):
         """
 
         def edit(before: Role) -> Role:
-            drafted = roles.checked_role_draft(self._redrafted(before, changes), limits)
+            drafted = roles.check_role_draft(self._redrafted(before, changes), limits)
             if "filters" in changes:
                 check_dimensions(roles.dimensions(drafted), known)
             return replace(before, **stated(drafted))

@@ -37,7 +37,7 @@ class ScheduledReportTable(NamedTable[ScheduledReport]):
             created=now,
             last_updated=now,
             done=now,
-            **stated(reports.checked_scheduled_report(draft)),
+            **stated(reports.check_scheduled_report(draft)),
         )
         return await self._add(report, check=_check, most=most, actor=actor)
 
@@ -48,7 +48,7 @@ class ScheduledReportTable(NamedTable[ScheduledReport]):
         now = self._changes.clock.now()
 
         def edit(before: ScheduledReport) -> ScheduledReport:
-            drafted = reports.checked_scheduled_report(self._redrafted(before, changes))
+            drafted = reports.check_scheduled_report(self._redrafted(before, changes))
             after = replace(before, **stated(drafted))
             return after if after == before else replace(after, done=now, problem="")
 

@@ -129,7 +129,7 @@ class StatementTable:
 
     async def months(self) -> Sequence[StatementMonth]:
         return await self._changes.read(
-            lambda rows: [_shown(id, month) for id, month in _months(rows).items()]
+            lambda rows: [_describe(id, month) for id, month in _months(rows).items()]
         )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
@@ -319,7 +319,7 @@ def _continues(run: StatementInfo, info: StatementInfo) -> bool:
     return (run.end, run.settled, run.imported_at) == (info.start, info.settled, info.imported_at)
 
 
-def _shown(id: str, month: _Month) -> StatementMonth:
+def _describe(id: str, month: _Month) -> StatementMonth:
     entries = list(month.days.values())
     return StatementMonth(
         id=id,

@@ -31,7 +31,7 @@ class ViewTable(NamedTable[View]):
     async def create(self, draft: ViewDraft, *, known: Collection[str], most: int, actor: Actor) -> View:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
-        drafted = views.checked_view(draft)
+        drafted = views.check_view(draft)
         check_dimensions(views.dimensions(drafted), known)
         view = View(id=views.new_view_id(), created=now, last_updated=now, **stated(drafted))
         return await self._add(view, check=_check, most=most, actor=actor)
@@ -52,7 +52,7 @@ class ViewTable(NamedTable[View]):
         """
 
         def edit(before: View) -> View:
-            drafted = views.checked_view(self._redrafted(before, changes))
+            drafted = views.check_view(self._redrafted(before, changes))
             if not DIMENSIONAL.isdisjoint(changes):
                 check_dimensions(views.dimensions(drafted), known)
             return replace(before, **stated(drafted))

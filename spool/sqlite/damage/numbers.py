@@ -214,7 +214,7 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
     for topic, last in connection.execute(ends):
         highest[topic] = last
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        for terms in books.checked_terms(packed, checksum) or ():
+        for terms in books.check_terms(packed, checksum) or ():
             if terms.accepted:
                 highest[terms.topic] = max(highest[terms.topic], terms.last)
     return highest
@@ -224,7 +224,7 @@ def _explained(connection: sqlite3.Connection) -> _Terms:
     """Sum the counters from the rows of commits."""
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
-        explained.update(books.totals(books.checked_terms(packed, checksum) or ()))
+        explained.update(books.totals(books.check_terms(packed, checksum) or ()))
     return explained
 
 

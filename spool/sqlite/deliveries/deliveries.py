@@ -139,10 +139,10 @@ class SqliteDeliveries(SentDeliveries):
                 del self._in_hand[delivery.route][delivery.id]
             raise self._taken_over(delivery)
 
-    async def restored(self, *, hold_back: str | None) -> None:
+    async def reopen_restored(self, *, hold_back: str | None) -> None:
         def work(connection: sqlite3.Connection) -> None:
             for delivery in list(delivery_rows.read_deliveries(connection, queries.EVERY_OPEN)):
-                delivery_rows.write(connection, transitions.restored(delivery, hold_back=hold_back))
+                delivery_rows.write(connection, transitions.reopen_restored(delivery, hold_back=hold_back))
             for row in connection.execute(queries.EVERY_ROUTE).fetchall() if hold_back is not None else ():
                 route = delivery_rows.route(row)
                 highest = accepted(connection, route.topic)

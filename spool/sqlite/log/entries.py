@@ -17,7 +17,7 @@ from spool.errors import EntryUnreadable
 from spool.log.amendments import amended
 from spool.log.entries import codec
 from spool.log.entries.cache import CachedEntry, EntryCache
-from spool.log.entries.codec import EntryBody, checked_fields
+from spool.log.entries.codec import EntryBody, check_fields
 from spool.log.entries.damage import Damage, log_damaged_amendment
 from spool.log.values import Entry
 from spool.record import TOPICS, Inference, Record
@@ -95,7 +95,7 @@ def read_record(
         record = codec.record(_cached_entry(connection, topic, row, cache).raws[number - row.first])
         amendment = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
         if amendment and isinstance(record, Inference):
-            record = amended(record, checked_fields(topic, number, *amendment))
+            record = amended(record, check_fields(topic, number, *amendment))
         return record
     except EntryUnreadable:
         return None
@@ -173,7 +173,7 @@ def _amendments(
     found = {}
     for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):
         try:
-            found[number] = checked_fields(topic, number, checksum, packed)
+            found[number] = check_fields(topic, number, checksum, packed)
         except EntryUnreadable as error:
             log_damaged_amendment(topic, number, error)
     return found

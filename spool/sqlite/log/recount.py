@@ -116,7 +116,7 @@ def _commits(
     """Add one slice of commit rows; returns where the next one begins."""
     for commit, checksum, packed in _commit_rows(connection, begin, border, wrong):
         begin = max(begin, commit)
-        terms = books.checked_terms(packed, checksum)
+        terms = books.check_terms(packed, checksum)
         if terms is None:
             wrong.append(f"commit {commit}: its row is damaged")
             unread.append(commit)

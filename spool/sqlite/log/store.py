@@ -117,7 +117,7 @@ def _write_entries(connection: sqlite3.Connection, plan: Plan, topic: str, recor
 def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:
     for (topic, number), fields in plan.amendments.items():
         before = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
-        merged = {**codec.checked_fields(topic, number, *before), **fields} if before else fields
+        merged = {**codec.check_fields(topic, number, *before), **fields} if before else fields
         packed = codec.pack_fields(merged)
         checksum = codec.checksum(packed, codec.amendment_place(topic, number))
         connection.execute(queries.AMEND, (topic, number, checksum, packed))
@@ -163,7 +163,7 @@ def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
 def read_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
     """Return the time and terms of a commit; None if it was carried forward."""
     row = connection.execute(queries.COMMIT, (commit,)).fetchone()
-    return (row[0], books.checked_terms(row[2], row[1])) if row else None
+    return (row[0], books.check_terms(row[2], row[1])) if row else None
 
 
 def read_conflicts(connection: sqlite3.Connection) -> Conflicts:

@@ -158,7 +158,7 @@ def test_any_course_fires_each_threshold_once(
         alerts, new = judge(both, alerts, each)
         # A restart reads the states from the registry.
         kept = PeriodAlerts(budget_id="b", first_day="2026-11-01", end=1.0, rules="r", owners={"": alerts})
-        assert kept == BUDGET_ALERTS.restored(stored(kept))
+        assert kept == BUDGET_ALERTS.restore(stored(kept))
         counts.update((one.kind, one.percent, one.state) for one in new)
         crossed = [percent for percent in actual if is_past(spent * UNIT, 100 * UNIT, percent)]
         assert all((ACTUAL, percent) in by_threshold(alerts) for percent in crossed)

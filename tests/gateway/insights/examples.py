@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.insights.facts import DAY_S, Detector, Facts, Spend
 from spool.record import NS, Inference
-from spool.registry.insights import EFFORTS, Finding, checked
+from spool.registry.insights import EFFORTS, Finding, check_draft
 
 NOW = 1_790_000_000.0 // DAY_S * DAY_S + 15 * 3600  # a Monday afternoon
 TODAY = NOW // DAY_S * DAY_S
@@ -35,7 +35,7 @@ def found(detector: Detector, **facts: Any) -> Sequence[Finding]:
     findings = detector.find(Facts(now=NOW, **facts))
     for each in findings:
         assert each.key.startswith(f"{detector.NAME}:")
-        assert checked(each.draft) == each.draft
+        assert check_draft(each.draft) == each.draft
         assert each.draft.effort in EFFORTS
         assert "What was seen: " in each.draft.description
         assert "What to do: " in each.draft.description

@@ -27,7 +27,7 @@ from spool.deliveries.values import RouteSpec, Settlement
 from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
-from spool.registry.operators import checked_email
+from spool.registry.operators import check_email
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.sqlite import lock_directory, open_spool
@@ -345,7 +345,7 @@ def test_as_names_the_actor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     again = answer(run("keys", "disable", "search team", "--json"))["key"]
     mine = local_address(Config())
     assert ("grace@example.com", mine) == (again["created_by"], again["updated_by"])
-    assert mine == checked_email(mine)
+    assert mine == check_email(mine)
     monkeypatch.setenv("TOLLHOUSE_AS", "ops@example.com")
     assert "ops@example.com" == answer(run("keys", "enable", "search team", "--json"))["key"]["updated_by"]
     refused = run("keys", "disable", "search team", "--as", "root", code=2)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.ledger.periods import beginning, following
+from spool.ledger.periods import beginning, next_beginning
 from spool.ledger.queries import GRANULARITIES
 
 ZONES = (
@@ -24,7 +24,7 @@ def test_a_moment_is_in_one_period(moment: int, name: str, granularity: str) -> 
     """A period begins at or before its moments and ends after them, and the next one begins where it ends."""
     zone = ZoneInfo(name)
     start = beginning(datetime.fromtimestamp(moment, zone), granularity)
-    end = following(start, granularity)
+    end = next_beginning(start, granularity)
     assert start.timestamp() <= moment < end.timestamp()
     assert (
         beginning(datetime.fromtimestamp(end.timestamp(), zone), granularity).timestamp() == end.timestamp()
@@ -49,7 +49,7 @@ def test_a_moment_is_in_one_period(moment: int, name: str, granularity: str) -> 
 def test_the_clock_changes_of_berlin(day: str, granularity: str, hours: int) -> None:
     """A period with a clock change is an hour shorter or longer; a year has one of each."""
     start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo("Europe/Berlin"))
-    end = following(beginning(start, granularity), granularity)
+    end = next_beginning(beginning(start, granularity), granularity)
     assert timedelta(hours=hours) == end.astimezone(UTC) - start.astimezone(UTC)
 
 

@@ -17,7 +17,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, within
 from spool.memory.ledger import MemoryLedger
 from spool.record import NS, Inference
-from spool.registry.views import View, ViewDraft, checked_view
+from spool.registry.views import View, ViewDraft, check_view
 from tests.rounds import examples
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
@@ -74,7 +74,7 @@ def test_the_cost_of_a_view_is_that_of_its_records(
     records: list[Inference], chosen: dict[str, Any], first: int, days: int, zone: str, granularity: str
 ) -> None:
     """Under any filter, span and zone, in total and for each owner; rows of periods add up to the total."""
-    draft = checked_view(ViewDraft(name="any", filter=chosen, principal_dimension="team"))
+    draft = check_view(ViewDraft(name="any", filter=chosen, principal_dimension="team"))
     view = View(id="1", created=0, last_updated=0, **{name: getattr(draft, name) for name in draft.__slots__})
     begin = datetime.fromtimestamp(BEGIN, UTC).astimezone(ZoneInfo(zone))
     since = begin.replace(hour=0) + timedelta(days=first)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from spool.registry.allocation import NamespaceDraft, checked_namespace
-from spool.registry.budgets import BudgetDraft, checked_budget
-from spool.registry.connections import ConnectionDraft, checked_connection
-from spool.registry.roles import FULL, RoleDraft, RoleLimits, checked_role_draft
-from spool.registry.views import ViewDraft, checked_view
+from spool.registry.allocation import NamespaceDraft, check_namespace
+from spool.registry.budgets import BudgetDraft, check_budget
+from spool.registry.connections import ConnectionDraft, check_connection
+from spool.registry.roles import FULL, RoleDraft, RoleLimits, check_role_draft
+from spool.registry.views import ViewDraft, check_view
 
 AMOUNTS = {"planned": {}, "default_amount": "5", "alerts": {}, "forecast_alerts": {}}
 
@@ -21,11 +21,11 @@ AMOUNTS = {"planned": {}, "default_amount": "5", "alerts": {}, "forecast_alerts"
 @pytest.mark.parametrize(
     ("draft", "check", "fields"),
     [
-        (ViewDraft, checked_view, {"principal_dimension": "model"}),
-        (BudgetDraft, partial(checked_budget, now=0.0), {"view_id": "v", **AMOUNTS}),
-        (RoleDraft, partial(checked_role_draft, limits=RoleLimits()), {"data_access": FULL}),
-        (ConnectionDraft, checked_connection, {"cloud_provider": "x"}),
-        (NamespaceDraft, checked_namespace, {"description": ""}),
+        (ViewDraft, check_view, {"principal_dimension": "model"}),
+        (BudgetDraft, partial(check_budget, now=0.0), {"view_id": "v", **AMOUNTS}),
+        (RoleDraft, partial(check_role_draft, limits=RoleLimits()), {"data_access": FULL}),
+        (ConnectionDraft, check_connection, {"cloud_provider": "x"}),
+        (NamespaceDraft, check_namespace, {"description": ""}),
     ],
 )
 def test_a_field_more_of_a_draft_is_kept(

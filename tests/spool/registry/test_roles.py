@@ -39,7 +39,7 @@ from spool.registry.roles import (
     RoleFilter,
     RoleLimits,
     Roles,
-    checked_role_draft,
+    check_role_draft,
 )
 
 ADA, BOB = "ada@example.com", "bob@example.com"
@@ -297,9 +297,9 @@ def test_a_draft_breaks_a_rule(changes: dict[str, Any], message: str) -> None:
     """The message names the field and the rule; one less than the limit passes."""
     limits = RoleLimits(filters=2, values=3, members=2)
     with pytest.raises(Invalid, match=re.escape(message)):
-        checked_role_draft(replace(DRAFT, **changes), limits)
+        check_role_draft(replace(DRAFT, **changes), limits)
     at_edge = replace(DRAFT, filters=(team("a", "b"), team("c")), members=(ADA,), groups=("x",))
-    assert at_edge == checked_role_draft(at_edge, limits)
+    assert at_edge == check_role_draft(at_edge, limits)
 
 
 def test_a_draft_is_kept_in_one_form() -> None:
@@ -311,7 +311,7 @@ def test_a_draft_is_kept_in_one_form() -> None:
         permission_sets=(VIEW_RECORDS, VIEW_COSTS, VIEW_RECORDS),
         filters=(team("a", "a", ""),),
     )
-    kept = checked_role_draft(given, RoleLimits())
+    kept = check_role_draft(given, RoleLimits())
     assert (
         replace(
             DRAFT, members=(ADA, BOB), permission_sets=(VIEW_COSTS, VIEW_RECORDS), filters=(team("a", ""),)

@@ -223,7 +223,7 @@ def _show_dimension(dimension: Mapping[str, Any], total: Mapping[str, Any]) -> N
         rows = [*rows[:_MOST_SHOWN], (f"({len(rest)} more)", was, now)]
     whole, state = Decimal(total["cost"]), dimension["state"]
     rows.append(("total", None if state == "new" else whole, None if state == "gone" else whole))
-    lines = [{"element": name, "before": _shown(was), "after": _shown(now), "change": _change(was, now)}
+    lines = [{"element": name, "before": _describe(was), "after": _describe(now), "change": _change(was, now)}
              for name, was, now in rows]  # fmt: skip
     show_table(lines, ("element", "before", "after", "change"))
 
@@ -237,7 +237,7 @@ def _sum(costs: Iterable[Decimal | None]) -> Decimal | None:
     return sum(known, Decimal()) if known else None
 
 
-def _shown(cost: Decimal | None) -> str | None:
+def _describe(cost: Decimal | None) -> str | None:
     return None if cost is None else f"{cost:,.4f}"
 
 

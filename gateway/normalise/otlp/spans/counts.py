@@ -115,7 +115,7 @@ def fuller(kept: Tokens, twin: Tokens) -> Tokens:
     if first.meters is None and second.meters is not None:
         first = first._replace(meters=second.meters)
     missing = {part: getattr(second, part) for part in PARTS if not getattr(first, part)}
-    return _fitting(first, {part: number for part, number in missing.items() if number is not None})
+    return _add_parts(first, {part: number for part, number in missing.items() if number is not None})
 
 
 def _is_fuller(tokens: Tokens, other: Tokens) -> bool:
@@ -132,7 +132,7 @@ def _fullness(tokens: Tokens) -> tuple[int, int]:
     return sum(map(bool, tokens)), tokens.reported()
 
 
-def _fitting(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
+def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
     """Add these parts to the counts, unless they are more than the whole."""
     found = tokens._replace(**parts) if parts else tokens
     cache = (found.cache_read or 0) + (found.cache_write or 0)

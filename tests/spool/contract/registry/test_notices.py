@@ -21,7 +21,7 @@ from spool.registry.notices import (
     ChannelCounts,
     InsightSubscription,
     Notice,
-    checked_notice,
+    check_notice,
     insight_severity,
 )
 from spool.registry.operators import Actor
@@ -103,7 +103,7 @@ async def test_too_many_that_wait(open_registry: RegistryOpener) -> None:
 def test_words_that_others_chose_are_cut() -> None:
     """A line break cannot begin a header, a link can only lead to a page, and every text is bounded."""
     names = {str(number): "x" * 1_000 for number in range(100)}
-    found = checked_notice(
+    found = check_notice(
         replace(
             NOTICE, title="a\r\nBcc: b" + "x" * 999, text="one\ntwo\x00", link="javascript:x", fields=names
         )
@@ -117,7 +117,7 @@ def test_words_that_others_chose_are_cut() -> None:
 def test_what_a_notice_must_have(wrong: dict[str, str]) -> None:
     """An id that can stand in a header, a kind and a severity that receivers know."""
     with pytest.raises(Invalid):
-        checked_notice(replace(NOTICE, **wrong))  # type: ignore[arg-type]
+        check_notice(replace(NOTICE, **wrong))  # type: ignore[arg-type]
 
 
 @pytest.mark.asyncio

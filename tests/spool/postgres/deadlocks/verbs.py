@@ -227,7 +227,7 @@ async def set_state(gateway: Gateway) -> None:
 
 
 async def restore(gateway: Gateway) -> None:
-    await gateway.storage.deliveries.restored(hold_back=None)
+    await gateway.storage.deliveries.reopen_restored(hold_back=None)
 
 
 async def drop_route(gateway: Gateway) -> None:
