@@ -8,9 +8,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.cli.reference import commands, configuration, fields, http_api, json_schema
+from gateway.cli.reference import commands, configuration, connect, fields, http_api, json_schema
 
 _LIMITS = "limits.md"
+_CONNECT = "../gateway/console/static/pages/connect_texts.mjs"  # of a checkout, whose docs these are
 _BEGIN, _END = "<!-- made by make docs-reference -->\n", "<!-- end -->\n"
 
 
@@ -26,6 +27,7 @@ def reference(docs: Path) -> Mapping[str, str]:
         "reference/commands.md": commands.page(),
         "reference/http-api.md": http_api.page(),
         "reference/fields.md": fields.page(),
+        _CONNECT: connect.module(docs),
         _LIMITS: before + _BEGIN + configuration.limits() + _END + rest.partition(_END)[2],
     }
 
@@ -34,4 +36,5 @@ if __name__ == "__main__":
     directory = Path(*sys.argv[1:2] or ["docs"])
     (directory / "reference").mkdir(exist_ok=True)
     for name, text in reference(directory).items():
-        (directory / name).write_text(text)
+        if (directory / name).parent.is_dir():
+            (directory / name).write_text(text)

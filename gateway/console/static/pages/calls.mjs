@@ -56,7 +56,7 @@ const LIST = {
   identity: (row) => row.id, Details: Call,
   show: (id) => `/records/${encodeURIComponent(id)}?since=${new Date(Date.now() - LOOK_BACK_MS).toISOString().slice(0, 10)}`,
   Before: Looked,
-  empty: html`<h2>No record has arrived yet</h2><p><a href="#/">The overview</a> says how to send the first.</p>`,
+  empty: html`<h2>No record has arrived yet</h2><p><a href=${to("/connect")}>Connect</a> what makes calls, and they appear here.</p>`,
 };
 
 /** Whether the calls of a span are asked for, by what they cost or took, instead of the newest. */

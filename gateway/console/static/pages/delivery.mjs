@@ -52,7 +52,10 @@ const ROUTES = {
       run: (row) => send("DELETE", `/routes/${row.route.split("/").map(encodeURIComponent).join("/")}`).then(() => null)},
   ],
   empty: html`<h2>Nothing leaves this Tollhouse</h2><p>That is fine: records are kept, counted and shown here. To forward them, add${" "}
-    <code>[upstream]</code> or <code>[[destinations]]</code> to the configuration.</p>`,
+    these lines to the configuration, and <code>tollhouse reload</code>:</p>
+    <${Copy} label="the configuration that forwards" text=${["[upstream]", 'base_url = "https://cost.example.com"', "[[upstream.keys]]",
+    'name = "telemetry"', 'secret_file = "keys/telemetry.key"', 'use_cases = ["Send AI Telemetry"]'].join("\n")} />
+    <p><code>tollhouse check</code> tries address and key before. Files, webhooks and OTLP are <code>[[destinations]]</code>.</p>`,
 };
 
 function Replay({wanted, count}) {

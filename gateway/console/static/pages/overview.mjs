@@ -4,6 +4,7 @@ import {go, here, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
 import {ago, change, count, exactCount, minus, money, per, percent} from "../lib/format.mjs";
+import {receivedAt} from "../lib/receivers.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Copy, Loading, Problem} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
@@ -137,30 +138,9 @@ function insightNote(row) {
 function FirstRecord({telemetry}) {
   const here = receivedAt(telemetry);
   return html`<section class="first"><h2>No record has arrived yet</h2>
-    <p role="status">This page changes when the first one does. You need a key: <code>tollhouse keys create --name laptop --use-case "Send AI
-      Telemetry"</code>.</p>
+    <p role="status">This page changes when the first one does.</p>
+    <p class="bar"><a class="button main" href=${to("/connect")}>Connect an assistant, a gateway or a library</a></p>
     <h3>Try it without a client</h3>
     <${Copy} label="the command that sends an example" text=${`tollhouse send --example litellm --to ${here}`} />
-    <h3>Claude Code</h3>
-    <${Copy} label="the settings of Claude Code" text=${[
-      "export CLAUDE_CODE_ENABLE_TELEMETRY=1 OTEL_LOGS_EXPORTER=otlp OTEL_METRICS_EXPORTER=otlp",
-      `export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf OTEL_EXPORTER_OTLP_ENDPOINT=${here}`,
-      'export OTEL_EXPORTER_OTLP_HEADERS="Authorization=YOUR-KEY"'].join("\n")} />
-    <h3>LiteLLM</h3>
-    <${Copy} label="the settings of LiteLLM" text=${[
-      "litellm_settings:", '  callbacks: ["generic_api"]', "environment_variables:",
-      `  GENERIC_LOGGER_ENDPOINT: ${here}/v1/ai-telemetry/litellm`,
-      '  GENERIC_LOGGER_HEADERS: "Authorization=YOUR-KEY"'].join("\n")} />
-    <h3>An OpenTelemetry SDK</h3>
-    <${Copy} label="the settings of an OpenTelemetry SDK" text=${[
-      `export OTEL_EXPORTER_OTLP_ENDPOINT=${here} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf`,
-      'export OTEL_EXPORTER_OTLP_HEADERS="Authorization=YOUR-KEY"'].join("\n")} />
   </section>`;
-}
-
-/** Where senders reach the gateway: at the console's own address unless the server names another. */
-function receivedAt(telemetry) {
-  const found = new URL(telemetry ?? "..", document.baseURI);
-  if (["0.0.0.0", "[::]"].includes(found.hostname)) found.hostname = location.hostname;
-  return found.href.replace(/\/$/, "");
 }

@@ -1,0 +1,86 @@
+/** Connect a sender: its settings with this gateway's address and a fresh key, and the first record when it arrives. */
+import {go, here, to} from "../lib/address.mjs";
+import {get, send} from "../lib/api.mjs";
+import {count, money} from "../lib/format.mjs";
+import {html, useEffect, useState} from "../lib/html.mjs";
+import {useLive} from "../lib/live.mjs";
+import {Copy, Problem, may} from "../lib/parts.mjs";
+import {useQuery} from "../lib/query.mjs";
+import {receivedAt} from "../lib/receivers.mjs";
+import {TOOLS} from "./connect_texts.mjs";
+
+const PATH = "/connect";
+const USE_CASE = "Send AI Telemetry";
+const kinds = [...new Set(TOOLS.map((each) => each.kind))];
+
+export function Page({query, session, telemetry}) {
+  const tool = TOOLS.find((each) => each.id === query.get("tool"));
+  return tool ? html`<${Tool} key=${tool.id} tool=${tool} session=${session} address=${receivedAt(telemetry)} />` : html`<${Choice} />`;
+}
+
+function Choice() {
+  const [word, setWord] = useState("");
+  const shown = TOOLS.filter((each) => each.title.toLowerCase().includes(word.trim().toLowerCase()));
+  return html`<p>What shall report its calls here? You get its settings, with an address and a key of its own.</p>
+    <label>Find <input type="search" value=${word} onInput=${(event) => setWord(event.target.value)} autocomplete="off" /></label>
+    ${kinds.map((kind) => {
+      const found = shown.filter((each) => each.kind === kind);
+      return found.length > 0 && html`<section key=${kind}><h2>${kind[0].toUpperCase() + kind.slice(1)}</h2>
+        <ul class="choices">${found.map((each) => html`<li key=${each.id}><a href=${here({tool: each.id})}>${each.title}</a></li>`)}</ul></section>`;
+    })}
+    ${!shown.length && html`<p role="status">Nothing called “${word}” was found. What sends OTLP works with the settings of
+      <a href=${here({tool: "opentelemetry"})}> OpenTelemetry SDKs</a>.</p>`}`;
+}
+
+/** The text with this gateway's address, and the key once there is one. */
+function filled(text, address, secret) {
+  const {hostname} = new URL(address);
+  const placed = text.replaceAll("http://HOST:4318", address).replaceAll(/\bHOST\b/g, hostname);
+  return secret ? placed.replaceAll(/\bKEY\b/g, secret) : placed;
+}
+
+function Tool({tool, session, address}) {
+  const [key, setKey] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const make = async () => {
+    const name = `${tool.id}-${crypto.getRandomValues(new Uint32Array(1))[0].toString(36).slice(0, 5)}`;
+    try {
+      const {secret} = await send("POST", "/keys", {name, use_cases: [USE_CASE], description: `Made on the page Connect, for ${tool.title}`});
+      setKey({name, secret});
+      setProblem(null);
+    } catch (error) {
+      setProblem(error);
+    }
+  };
+  return html`<p class="bar"><a href=${to(PATH)}>All senders</a></p>
+    <h2>${tool.title}</h2>
+    ${key ? html`<p role="status">The key <a href=${to("/keys", {open: key.name})}>${key.name}</a> stands in the settings below. It is shown now and never again.</p>`
+    : may(session, "api_key_management") ? html`<p class="bar"><button type="button" class="main" onClick=${make}>Make a key</button>
+      <span class="faint">It may send telemetry and nothing else. It takes the place of KEY below.</span></p>`
+    : html`<p>KEY stands for a key with the use case ${USE_CASE}: ask somebody who manages API keys.</p>`}
+    <${Problem} error=${problem} />
+    <div class="steps">${tool.steps.map((each, place) => (each.code
+      ? html`<${Copy} key=${place} label=${`settings ${place + 1} of ${tool.title}`} text=${filled(each.code, address, key?.secret)} />`
+      : html`<p key=${place}>${filled(each.text, address, key?.secret)}</p>`))}</div>
+    <${Arrival} tool=${tool} sender=${key?.name} />`;
+}
+
+/** Waits for the first call of the key; before there is one, shows how the tool's own calls are found. */
+function Arrival({tool, sender}) {
+  const query = useQuery(async () => (sender ? (await get("/records", {sender, limit: 1})).records[0] ?? null : null), [sender]);
+  useLive(["records"], query.reload);
+  useEffect(() => {
+    if (!sender || query.data) return undefined;
+    const timer = setInterval(query.reload, 5000); // a key's first record may come before the stream listens
+    return () => clearInterval(timer);
+  }, [sender, query.data]);
+  const call = query.data;
+  if (!sender) return html`<p class="faint">Calls of it have the source ${tool.source}: <a href=${to("/calls", {source: tool.source})}>those that arrived</a>.</p>`;
+  if (!call) return html`<p role="status" class="waits">Waiting for the first record of ${sender} ... It counts about ten seconds after the call.</p>`;
+  const cost = call.cost ?? call.estimated_cost;
+  return html`<section class="first"><h2>It works: the first record has arrived</h2>
+    <p role="status">${call.response_model ?? call.request_model ?? call.source}: ${call.input_tokens !== null && call.input_tokens !== undefined
+      ? `${count(call.input_tokens)} tokens in, ${count(call.output_tokens ?? 0)} out, ` : ""}${cost ? money(cost) : "without a price"}.</p>
+    <p class="bar"><a class="button main" href=${to("/calls", {open: call.id})}>See how it was counted</a>
+      <a href=${to("/costs", {sender, by: "model"})}>Its costs</a> <button type="button" onClick=${() => go(to(PATH))}>Connect another</button></p></section>`;
+}

@@ -1,0 +1,55 @@
+"""Connect: a sender is picked, gets its settings with a fresh key, and its first record is shown with its cost."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW
+
+
+def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Connect (1), Claude Code (2), Make a key (3): the settings hold the key, and the page turns by itself."""
+    console = open_console(house)
+    page = console.page
+    console.open("/")
+    page.get_by_role("link", name="Connect an assistant, a gateway or a library").click()
+    assert [] == console.audit()
+    console.screenshot("connect")
+    page.get_by_role("link", name="Claude Code", exact=True).click()
+    settings = page.get_by_label(re.compile("^settings"), exact=False).first
+    expect(settings).to_contain_text("authorization=KEY")
+    page.get_by_role("button", name="Make a key").click()
+    expect(page.get_by_text("Waiting for the first record")).to_be_visible()
+    text = settings.inner_text()
+    [secret] = re.findall("authorization=(.+)", text)
+    assert f"OTEL_EXPORTER_OTLP_ENDPOINT={house.url}" in text and secret != "KEY"
+    assert [] == console.audit()
+    console.screenshot("connect-waits")
+    words = ("send", "--example", "litellm", "--to", house.url)
+    assert 0 == house.attempt(*words, config=False, env={**os.environ, "TOLLHOUSE_KEY": secret}).returncode
+    expect(page.get_by_role("heading", name="It works: the first record has arrived")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"tokens in, .*\$"))).to_be_visible()
+    assert [] == console.audit()
+    console.screenshot("connect-arrived")
+    page.get_by_role("link", name="See how it was counted").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert secret not in page.content()
+
+
+def test_who_makes_no_keys_is_told_whom_to_ask(house: Tollhouse, open_console: OpenConsole) -> None:
+    """On a phone, in the dark; what is not in the list leads to OpenTelemetry."""
+    console = open_console(house, role="viewer", viewport=NARROW, color_scheme="dark")
+    page = console.page
+    console.open("/connect")
+    assert ([], True) == (console.audit(), console.overhang() <= 0)
+    page.get_by_label("Find").fill("nothing of this name")
+    page.get_by_role("link", name="OpenTelemetry SDKs").click()
+    expect(page.get_by_text("ask somebody who manages API keys")).to_be_visible()
+    expect(page.get_by_role("button", name="Make a key")).to_have_count(0)
+    console.screenshot("connect-phone-dark")
+    assert ([], True) == (console.audit(), console.overhang() <= 0)
