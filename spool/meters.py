@@ -99,8 +99,8 @@ def quantity_of(units: int) -> Quantity:
 
 def fitting(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """
-    Of `meters` those that fit the record's counts: a part is at most its whole, and parts that exclude one
-    another are so together. Of a group that does not fit, none is kept.
+    Return the quantities of `meters` that fit the record's counts: a part is at most its whole, and parts
+    that exclude one another are so together. Of a group that does not fit, none is kept.
     """
     kept = {name: meters[name] for name in METERS if name in meters and _is_within(name, meters[name])}
     for whole in _COVERS:

@@ -247,7 +247,7 @@ def moment(at: float | None) -> str | None:
 
 
 def border(at: float) -> str:
-    """Where a period of whole seconds begins or ends, in UTC."""
+    """Write the begin or end of a period of whole seconds, in UTC."""
     return f"{_second(int(at))}Z"
 
 

@@ -39,7 +39,7 @@ class Message:
 
     @property
     def people(self) -> tuple[str, ...]:
-        """Who alone is written to, where that is stated."""
+        """Return the only people to write to, if any are stated."""
         return tuple(dict.fromkeys(notice.to for notice in self.notices if notice.to))
 
 
@@ -56,7 +56,8 @@ class Channel(Protocol):
 
     async def send(self, message: Message) -> str:
         """
-        What is worth keeping of the answer, such as recipients that were refused for good; usually nothing.
+        Send a message; return what is worth keeping of the answer, such as recipients that were refused for
+        good; usually nothing.
         """
         ...
 
@@ -69,7 +70,7 @@ class Channel(Protocol):
         ...
 
     async def probe(self) -> Probe:
-        """What would become of a message. Leaves nothing behind."""
+        """Find out what would become of a message, and leave nothing behind."""
         ...
 
     async def close(self) -> None: ...

@@ -110,7 +110,7 @@ class ChannelSender:
         return await self._table.changes(self.name) != self._changes
 
     def _is_mended(self) -> bool:
-        """Whether a file was changed while the channel is parked."""
+        """True if a file was changed while the channel is parked."""
         return self.state == PARKED and self._channel.stamp() != self._stamp
 
     async def _try(self, group: Sequence[Notification], mine: Sequence[Notification]) -> None:

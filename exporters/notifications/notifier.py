@@ -75,7 +75,8 @@ class Notifier:
 
     async def states(self) -> Sequence[ChannelState]:
         """
-        Those of the configuration in its order, then those that left it and have notifications that wait.
+        Return the states of the configured channels in their order, then of channels that left and have
+        waiting notifications.
         """
         counts = await self._table.counts()
         oldest: dict[str, float] = {}

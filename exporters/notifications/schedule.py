@@ -72,7 +72,7 @@ def schedule_of(settings: NotifySettings, *, groups: bool) -> Schedule:
 
 
 def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
-    """What is wrong with the times of a channel."""
+    """Yield the problems of a channel's times."""
     begins, _, ends = settings.quiet_hours.partition("-")
     if settings.quiet_hours and not (_TIME.fullmatch(begins) and _TIME.fullmatch(ends) and begins != ends):
         yield f'{shown}.quiet_hours must be two different times such as "22:00-07:00"'

@@ -48,6 +48,6 @@ def encode(payload: bytes) -> Sequence[bytes]:
 
 
 def unpacked(answer: bytes, *, compresses: bool) -> Encoded:
-    """What `encode` returned."""
+    """Unpack an answer of `encode`."""
     size = int.from_bytes(answer[:_SIZE], "little")
     return Encoded(answer[_SIZE:], size, compresses and size >= compression.MIN_BYTES)

@@ -36,7 +36,7 @@ def _short_varint(value: int) -> bytes:
 
 
 def length(value: int) -> bytes:
-    """As `varint`: those of messages repeat."""
+    """Encode a length as `varint` does, from a table: lengths of messages repeat."""
     return (_short_varints[value] or _short_varint(value)) if value < _TWO_BYTES else varint(value)
 
 

@@ -55,7 +55,7 @@ SCHEDULED_REPORTS: List[tuple[ScheduledReport, str | None, float]] = List(
 
 
 async def report_of(asking: Asker, word: str) -> ScheduledReport:
-    """By its id or its name. NotThere if there is none that the person sees."""
+    """Find a report by its id or its name. NotThere if there is none that the person sees."""
     report = asking.registry.scheduled_reports.find_any(word)
     if not await _is_seen(asking, report):
         raise NotThere("there is no scheduled report with this id or name")
@@ -67,7 +67,10 @@ async def _is_seen(asking: Asker, report: ScheduledReport) -> bool:
 
 
 def _owner(asking: Asker) -> str:
-    """Whose rights cut it: the person's; everything at the server itself, and of a console link."""
+    """
+    Return the person whose rights limit the report; "" for everything, at the server itself and for a console
+    link.
+    """
     return "" if asking.holder is None else asking.holder.person
 
 
@@ -113,7 +116,7 @@ def _one(asking: Asker, report: ScheduledReport) -> Answer:
 
 
 async def _fields(asking: Asker, given: Any) -> dict[str, Any]:
-    """By the names of a draft, what is stated."""
+    """Return the stated fields by the names of a draft."""
     found = stated(given)
     if given.view is not UNSET:
         try:

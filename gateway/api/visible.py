@@ -81,7 +81,7 @@ EVERYTHING = Visible(True, lambda include, exclude: True, lambda id: None)
 
 
 async def visible_in(ledger: SlicedLedger, registry: Registry) -> Visible:
-    """What is visible to who may see the ledger so far."""
+    """Return what is visible with this view of the ledger."""
     contains = await ledger.contained()
     return Visible(ledger.is_whole, contains, registry.views.find, limits=ledger.limits)
 

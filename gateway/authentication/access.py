@@ -78,7 +78,7 @@ class Bearer:
 
     @property
     def party(self) -> str:
-        """Whose turn a request takes: a person has one share here and in the console."""
+        """Return the party whose turn a request takes: a person has one share here and in the console."""
         return f"key {self.name}" if self.person is None else self.person.principal
 
     @property

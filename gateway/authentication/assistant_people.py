@@ -38,7 +38,7 @@ class AssistantPerson:
 
 
 def metadata_address(oauth: McpOAuthSettings) -> str:
-    """Where clients find what protects the tools: the path of the resource stands behind the well-known part."""
+    """Return the address of the metadata: the path of the resource stands behind the well-known part."""
     parts = urlsplit(oauth.resource)
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 

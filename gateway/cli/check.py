@@ -117,7 +117,7 @@ async def try_provider(config: Config) -> str:
 
 
 async def missed_by_assistants(config: Config) -> Sequence[str]:
-    """What clients of assistants will miss at the provider; nothing where no tokens are taken."""
+    """List what clients of assistants will miss at the provider; nothing if no tokens are taken."""
     if not config.mcp.oauth.resource:
         return ()
     from gateway.authentication.oidc.check import missing_for_clients

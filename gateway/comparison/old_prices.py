@@ -22,7 +22,7 @@ Row = tuple[str | None, str | None, CostRow]  # provider, model, and what came t
 
 
 async def list_prices(load: Callable[[], PriceBook]) -> Estimate | None:
-    """What tells kinds of tokens apart; None while the file of list prices cannot be read."""
+    """Return the list prices that weigh kinds of tokens; None while their file cannot be read."""
     try:
         return (await asyncio.to_thread(load)).estimate
     except CardUnreadable:
@@ -31,7 +31,7 @@ async def list_prices(load: Callable[[], PriceBook]) -> Estimate | None:
 
 def at_old_prices(before: Sequence[Row], now: Sequence[Row], estimate: Estimate, at: float) -> int:
     """
-    What a group's tokens of `now` would have cost, in units of money.
+    Return the cost that a group's tokens of `now` would have had before, in units of money.
 
     List prices of one moment weigh the kinds of tokens of a model; what a weighed token cost before is its old
     price. So a change of kinds is none of prices, whether these are those of the list or not. A model that was
@@ -53,9 +53,9 @@ def at_old_prices(before: Sequence[Row], now: Sequence[Row], estimate: Estimate,
 
 def cache_saving(provider: str | None, model: str | None, row: CostRow, estimate: Estimate) -> int | None:
     """
-    What reading from a provider's prompt cache saved less what writing to it cost more, in units of money at the list
-    prices of the row's day for calls of its average size. Negative where less was read than paid for; None if a price
-    is unknown, or nothing was cached.
+    Return the money that reading from a provider's prompt cache saved, less the extra cost of writing to it,
+    at the list prices of the row's day for calls of its average size. Negative if less was read than paid
+    for; None if a price is unknown, or nothing was cached.
     """
     read, written, long = row.cache_read_tokens, row.cache_write_tokens, row.cache_write_1h_tokens
     if not read and not written:

@@ -15,7 +15,7 @@ _LITTLE = 20  # a driver below this part of the largest one is not named
 
 
 def sentence(found: Comparison) -> str:
-    """What changed and why, from the largest drivers."""
+    """Describe what changed and why, from the largest drivers."""
     total = found.total
     if not total.before.calls and not total.before.cost:
         return (

@@ -94,7 +94,7 @@ def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
 
 
 def added(values: Sequence[Spending]) -> Spending:
-    """Their sum."""
+    """Add up spendings."""
     return _sum(Spending, values)
 
 

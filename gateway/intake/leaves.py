@@ -232,7 +232,7 @@ def words_of(problem: Unpriced) -> str:
 
 
 def _missing(rate: PartRate, found: Quantities, told: Quantities) -> Unpriced | None:
-    """What has to be told and is not, or has no price."""
+    """Return the count or price that is missing; None if the leaf can be priced."""
     for side in ("input_tokens", "output_tokens"):
         if found.get(side) is None and rate.prices.get(side) is not None:
             return Unpriced(COUNT_UNKNOWN, side)

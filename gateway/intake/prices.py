@@ -411,7 +411,10 @@ def _decimals(amount: Decimal | None) -> int:
 
 
 def _written(override: PriceOverride) -> tuple[Any, ...]:
-    """What names a book; without prices of meters it is what it was before there were any."""
+    """
+    Return the fields that name a book; without prices of meters it has the name that it had before there were
+    any.
+    """
     *fields, meters = astuple(override)
     return (*fields, meters) if meters else tuple(fields)
 

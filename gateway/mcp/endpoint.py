@@ -41,8 +41,9 @@ async def ask_mcp(request: KeyRequest[bytes]) -> Result:
 
 async def _rights_of_now(request: KeyRequest[bytes], person: AssistantPerson) -> tuple[Rights, str | None]:
     """
-    What a person may do at this moment, and the challenge for a token that is good for reading alone. Who sends
-    slowly has the rights of when all of it is here. Refusal 403 for who may not use assistants.
+    Return the rights of a person at this moment, and the challenge for a token that is good for reading
+    alone. A slow sender has the rights of when all of the body is here. Refusal 403 for people who may not
+    use assistants.
     """
     operators = request.services.operators
     people = operators.people.assistants

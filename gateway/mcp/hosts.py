@@ -36,6 +36,6 @@ def check_host(request: web.Request, services: Services) -> None:
 
 
 def _is_local(request: web.Request) -> bool:
-    """Whether the listener is one of loopback."""
+    """True if the listener is on loopback."""
     name = request.transport.get_extra_info("sockname") if request.transport else None
     return isinstance(name, tuple) and is_loopback(str(name[0]))

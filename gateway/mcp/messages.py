@@ -117,7 +117,7 @@ def decoded(text: bytes) -> McpMessage:
 
 def asks_tool(text: bytes) -> bool:
     """
-    Whether a message makes a tool work; False if it cannot be read. The other methods take next to no time.
+    True if a message makes a tool work; False if it cannot be read. The other methods take next to no time.
     """
     try:
         return msgspec.json.decode(text, type=_Method).method in _TOOL_METHODS

@@ -43,7 +43,7 @@ async def show_protected_resource(request: KeyRequest[None]) -> Result:
 
 def _is_address_of(oauth: McpOAuthSettings, path: str) -> bool:
     """
-    Whether the document stands behind the well-known part at this path: that of the resource, also where a
+    True if the document stands behind the well-known part at this path: that of the resource, also where a
     proxy took away what is before our own; or none, if no other address takes keys alone.
     """
     if not oauth.resource:

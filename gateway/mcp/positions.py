@@ -19,7 +19,9 @@ def sealed(asking: Asking, tool: str, arguments: msgspec.Struct, shown: int) -> 
 
 
 def opened(asking: Asking, tool: str, arguments: msgspec.Struct, cursor: str | None) -> int:
-    """How many rows were shown before. Invalid for a cursor of another question, or of somebody else."""
+    """
+    Return how many rows were shown before. Invalid for a cursor of another question, or of somebody else.
+    """
     if cursor is None:
         return 0
     number, _, seal = cursor.partition(".")

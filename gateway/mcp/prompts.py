@@ -96,7 +96,7 @@ _TOOL = re.compile(r"\b(?:get|compare)_\w+")
 
 
 def prompts_of(tools: Container[str]) -> Mapping[str, Prompt]:
-    """Those whose tools are all there."""
+    """Return the prompts whose tools are all there."""
     return {
         name: each
         for name, each in PROMPTS.items()

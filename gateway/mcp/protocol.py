@@ -115,9 +115,7 @@ async def _answered(message: McpMessage, asking: Asking, *, modern: bool) -> Map
 
 
 async def _call(called: Called, asking: Asking) -> Mapping[str, object]:
-    """
-    What a tool answers. Wrong arguments are an answer, too, that says how to mend them: models repeat well.
-    """
+    """Call a tool. Wrong arguments are answered with how to mend them: models repeat well."""
     tool = TOOLS.get(called.name)
     if tool is None or not is_enabled(asking.services, called.name):
         there = ", ".join(offered(asking))
@@ -160,8 +158,8 @@ def _why_not(name: str) -> str:
 
 def _closed(tool: Tool[Any], asking: Asking) -> str:
     """
-    What who asks lacks for a tool. No new token helps, so it is no refusal of the credential: clients would
-    sign in again and again.
+    Describe what the caller lacks for a tool. No new token helps, so it is no refusal of the credential:
+    clients would sign in again and again.
     """
     if tool.needs not in asking.rights.permission_sets:
         title = PERMISSION_SETS[tool.needs].title

@@ -93,7 +93,7 @@ async def question(
 
 
 def _dimension(name: str) -> str:
-    """What a filter is on, without what stands before the name."""
+    """Return the dimension of a filter, without the sign before its name."""
     return name.removeprefix("!").removeprefix("&")
 
 

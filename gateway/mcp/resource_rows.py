@@ -40,7 +40,7 @@ class ResourceRow:
     cost: int | None = None
 
     def value(self, name: str) -> str:
-        """By the name of a filter; empty where it has none."""
+        """Return the value under the name of a filter; "" if there is none."""
         match name:
             case "state" | "provider" | "account":
                 return str(getattr(self, name))

@@ -93,7 +93,7 @@ async def _behind(asking: Asking, uri: str) -> tuple[Tool[Any], ToolInput] | Non
 
 
 def _question(view: View) -> cost_data.CostQuestion:
-    """What a report of the view shows, less what tools do not take."""
+    """Make the question of a view's report, without the parts that tools do not take."""
     by = view.group_by or (view.principal_dimension,)
     return cost_data.CostQuestion(
         date_range=next(
@@ -105,7 +105,7 @@ def _question(view: View) -> cost_data.CostQuestion:
 
 
 async def _views(asking: Asking) -> list[View]:
-    """Those that are shown to who asks."""
+    """Return the views that the caller may see."""
     registry = asking.services.installation.registry
     if registry is None:
         return []

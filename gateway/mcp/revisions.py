@@ -26,7 +26,7 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 def is_modern(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
     """
-    Whether a request follows MODERN; McpError if it breaks its rules, or names a revision that is not spoken
+    True if a request follows MODERN; McpError if it breaks its rules, or names a revision that is not spoken
     here.
 
     `headers` is None where there are none: on stdio.

@@ -62,7 +62,7 @@ class Asking:
         self.ledger = SlicedLedger(self.services.money.ledger, self.rights.slice)
 
     async def sees(self) -> Visible:
-        """What of views, budgets, insights and recommendations is shown to who asks."""
+        """Return the test of views, budgets, insights and recommendations that the caller may see."""
         if self.ledger.is_whole:
             return EVERYTHING
         return await visible_in(self.ledger, self.services.installation.require_registry())
@@ -120,7 +120,7 @@ class Tool(Generic[Input]):
     shows: str = WHOLE
 
     def is_for(self, rights: Rights) -> bool:
-        """Whether these rights open it."""
+        """True if these rights open the tool."""
         return self.needs in rights.permission_sets and (self.shows != WHOLE or rights.slice.is_everything)
 
     def shown(self, dimensions: Sequence[str]) -> Mapping[str, object]:

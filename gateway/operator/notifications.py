@@ -128,7 +128,10 @@ async def list_channels(request: OperatorRequest[InstallationServices, None]) ->
 
 
 async def list_channel_names(request: OperatorRequest[InstallationServices, None]) -> Result:
-    """What budgets, views and reports may name: for who may change those and may not see how channels fare."""
+    """
+    List the names that budgets, views and reports may use, for people who may change those and may not see
+    how channels fare.
+    """
     table = request.registry.notices
     return {
         "channel_names": [

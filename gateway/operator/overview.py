@@ -98,7 +98,9 @@ def _folded(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]
 
 
 async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
-    """How Tollhouse is: its routes, how far it counts, what was refused and which laptops are silent."""
+    """
+    Describe how Tollhouse is: its routes, how far it counts, what was refused and which laptops are silent.
+    """
     if request.is_limited or VIEW_OPERATION not in request.rights.permission_sets:
         return None
     services, asked = request.services, cast(OperatorRequest[Any, None], request)

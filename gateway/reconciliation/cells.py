@@ -240,7 +240,7 @@ def _add_sides(
 
 
 def _paid_rates(found: Split) -> dict[tuple[str, str], int]:
-    """What a token of a meter was billed at, by model: the price of last resort where no price is known."""
+    """Return the billed price of a meter's token, by model: the last resort if no price is known."""
     tokens: dict[tuple[str, str], int] = defaultdict(int)
     for cell, sums in found.billed.items():
         for meter, quantity in sums.tokens.items():
@@ -311,7 +311,7 @@ def _level(found: Split, at_our_prices: _AtOurPrices, moved: list[Move]) -> None
 
 
 def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
-    """What came from another place is of the regions that it is of there."""
+    """Give moved tokens the regions that they have at their source."""
     for (region, place), value in ours.regional.items():
         if place == move.source[1]:
             sums.counted_in[region] += int(move.tokens * move.target_price * value / ours.values[place])
@@ -319,8 +319,8 @@ def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
 
 def _rates(found: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
     """
-    What was billed for tokens, less the same tokens at our prices, by the meters that the statement tells
-    apart.
+    Subtract the tokens at our prices from what was billed for them, by the meters that the statement
+    distinguishes.
     """
     for (cell, meter), amount in found.paid.items():
         found.parts[RATE, cell, meter] += amount

@@ -78,7 +78,7 @@ class Case:
     precision: Mapping[int, int] = field(default_factory=dict)
 
     def is_rounded(self, entry: Entry) -> bool:
-        """Whether what is left of a rate is at most half of the last digit of each of its lines."""
+        """True if the rest of a rate is at most half of the last digit of each of its lines."""
         _, cell, meter = entry
         digit = self.precision.get(cell.day, 0)
         return 2 * abs(self.left.amounts.get(entry, 0)) <= digit * max(
@@ -112,7 +112,8 @@ class Left:
 
     def paid(self, cell: Cell, meter: str) -> int | None:
         """
-        What was billed for tokens, less the portions that were claimed of their rate; None if all of it was.
+        Return the money billed for tokens, less the claimed portions of their rate; None if all of it was
+        claimed.
         """
         if (cell, meter) in self._priced:
             return None
@@ -148,7 +149,7 @@ class Left:
         return entries
 
     def _is_one_share(self, volume: Sequence[Entry], rates: Sequence[Entry]) -> bool:
-        """Whether rates are the same share of the tokens of one side in each cell."""
+        """True if rates are the same share of the tokens of one side in each cell."""
         worth: dict[tuple[Cell, str], int] = defaultdict(int)
         for entry in volume:
             if entry[0] == VOLUME:
@@ -245,13 +246,13 @@ class Left:
         return Portion(round(self.amounts.get(entry, 0) * share), round(tokens * share))
 
     def beside(self, entry: Entry, portion: Portion) -> Portion:
-        """What is left of an entry but for a portion of it."""
+        """Return the rest of an entry after a portion of it."""
         _, cell, meter = entry
         amount, tokens = self.amounts.get(entry, 0), self.extra.get((cell, meter), 0)
         return Portion(amount - portion.amount, tokens - portion.tokens)
 
     def said(self, entry: Entry) -> Portion:
-        """What the statement has of an entry of volume, at our prices and in tokens."""
+        """Return the statement's part of an entry of volume, at our prices and in tokens."""
         _, cell, meter = entry
         split = self._split
         own = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0

@@ -101,7 +101,7 @@ class Reconciliation:
 
     @property
     def compared(self) -> bool:
-        """Whether a day of it is settled."""
+        """True if a day of it is settled."""
         return any(line.state in (AGREES, DIFFERS) for line in self.days)
 
     def where(self, claim: Claim) -> dict[str, list[str]]:
@@ -244,7 +244,7 @@ def _states(
     unsettled: Mapping[str, frozenset[int]],
     wide: Mapping[int, int],
 ) -> dict[int, str]:
-    """By day; of a bucket that is longer than a day, its first day stands for all."""
+    """Return the state of each day; the first day of a bucket longer than a day stands for all of it."""
     last: dict[int, int] = defaultdict(int)
     for day in facts.days:
         place = wide.get(day, day)
@@ -315,7 +315,7 @@ def _lines(found: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str,
 
 
 def _largest_claims(claimed: Sequence[Claim]) -> dict[int, int]:
-    """By day, the most that a cause has of the day's tokens or prices; what is rounded away is none."""
+    """Return by day the most that a cause has of the day's tokens or prices; rounding does not count."""
     largest: dict[int, int] = defaultdict(int)
     for claim in claimed:
         if claim.cause == "rounding" or not claim.is_of_tokens:

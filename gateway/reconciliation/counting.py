@@ -91,7 +91,7 @@ def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[Cou
 
 
 def seller(source: str | None, provider: str | None, model: str | None) -> str:
-    """Who billed it. A counter names no provider: its model's maker stands for it."""
+    """Return the seller that billed a call. A counter names no provider: its model's maker stands for it."""
     if source in providers.BILLED_BY_SOURCE:
         return providers.BILLED_BY_SOURCE[source]
     if provider:
@@ -101,7 +101,7 @@ def seller(source: str | None, provider: str | None, model: str | None) -> str:
 
 
 def calls_of(seller: str) -> Mapping[str, tuple[str, ...]]:
-    """Which calls of the ledger are a seller's, as a filter of costs."""
+    """Return the filter of costs that selects a seller's calls."""
     sources = tuple(source for source, sold_by in providers.BILLED_BY_SOURCE.items() if sold_by == seller)
     return {"source": sources} if sources else {"provider": (seller,)}
 

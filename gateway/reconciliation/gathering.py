@@ -79,7 +79,7 @@ class Gathered:
 async def gather(
     sources: StatementSources, month: CalendarMonth, *, now: float, provider: str | None = None
 ) -> Gathered:
-    """What is closed by now of a month, of one provider or of all."""
+    """Gather all that is closed by now of a month, of one provider or of all."""
     await sources.ledger.catch_up(sources.log)
     book = await asyncio.to_thread(sources.prices)
     prices = TokenPrices(book)

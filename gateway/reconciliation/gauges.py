@@ -9,7 +9,9 @@ from gateway.reconciliation.comparing import Reconciliation
 
 
 def gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:
-    """Of those with compared days: tokens, and money where a statement has any."""
+    """
+    Yield the ratios of tokens, and of money if a statement has any, for reconciliations with compared days.
+    """
     for found in newest:
         total = found.total
         pairs = [("tokens", total.counted_tokens, total.billed_tokens)]

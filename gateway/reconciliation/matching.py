@@ -103,7 +103,10 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
 
 
 def _named(row: BilledMoney) -> BilledMoney:
-    """What is given back is a credit, whatever a bill calls it: grants, refunds, adjustments, promotions."""
+    """
+    Count money that is given back as a credit, whatever a bill calls it: grants, refunds, adjustments,
+    promotions.
+    """
     is_given_back = row.amount < 0 and not row.is_for_tokens and row.meter not in NAMED
     return replace(row, meter=CREDIT) if is_given_back else row
 
@@ -126,7 +129,7 @@ def one_source(
     rows: Sequence[BilledTokens] | Sequence[BilledMoney], covered: Mapping[str, frozenset[int]]
 ) -> dict[int, str]:
     """
-    Which source tells each day: of several that tell the same, the one that tells most apart.
+    Choose the source of each day: of several with the same rows, the most detailed.
 
     Sources are never added to each other, because two reports of one provider are of the same calls.
     """
@@ -158,8 +161,8 @@ def levels_of(
     keys: bool,
 ) -> Levels:
     """
-    What all of the chosen rows tell apart; keys only where some of both sides are known to be one, and
-    regions where both sides mean the same by them.
+    Return the levels that all of the chosen rows distinguish; keys only if some of both sides are known to be
+    one, and regions if both sides mean the same by them.
     """
     told: Sequence[BilledTokens | BilledMoney] = [row for row in tokens if row.meter is not None]
     paid = [row for row in amounts if row.is_for_tokens]
@@ -181,8 +184,8 @@ def levels_of(
 
 def _are_regions_alike(tokens: Sequence[BilledTokens], counted: Sequence[CountedUse]) -> bool:
     """
-    Whether both sides tell regions by the same names: of no model has one side tokens in a region that the
-    other has in another, over the whole time.
+    True if both sides use the same names of regions: over the whole time, no model has tokens in a region on
+    one side and in another region on the other.
     """
     extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     theirs, ours = {row.region for row in tokens}, {row.region for row in counted}
@@ -230,10 +233,7 @@ class Keys:
         return UNMATCHED if self._ours else row.key
 
     def where(self, key: str) -> dict[str, list[str]]:
-        """
-        Which calls of ours a key of the comparison has, as a filter of costs; empty if it cannot be said by
-        one.
-        """
+        """Return the filter of costs for our calls of a key; empty if one filter cannot say it."""
         for owner in self._owners:
             if owner.billed == key:
                 pairs = (("api_key", owner.api_key), ("team", owner.team), ("source", owner.source))

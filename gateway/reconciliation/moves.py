@@ -40,8 +40,8 @@ def moves(
     times: Callable[[Cell], Fraction] = lambda _: Fraction(1),
 ) -> Iterator[Move]:
     """
-    Those between the tiers of a model, and then between kinds of its input; `told` are billed tokens by
-    METERS. They are looked for in the tokens of one time, where the statement has them more `times`.
+    Yield the moves between the tiers of a model, and then between kinds of its input; `told` are billed
+    tokens by METERS. They are searched in the tokens of one time, where the statement has them more `times`.
     """
     groups: dict[Cell, list[Cell]] = defaultdict(list)
     for cell in sorted(told):
@@ -98,7 +98,7 @@ def levelled(
     paid: Callable[[Place], int | None],
 ) -> Iterator[tuple[Move, int, int]]:
     """
-    By how much each move is worth more than its prices say, at both ends: for the large inputs that are in
+    Yield how much more each move is worth than its prices say, at both ends: because of the large inputs in
     it.
 
     Where both ends are billed by themselves, it is what makes them billed at one share of our price, as far

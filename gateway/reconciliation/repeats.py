@@ -34,12 +34,12 @@ class Repeats:
     counted: Mapping[Owner, tuple[str, ...]] = field(default_factory=dict)
 
     def times(self, cell: Cell) -> Fraction:
-        """How many times as much as was counted the statement has for that."""
+        """Return how many times the counted tokens stand in the statement."""
         return Fraction(self.billed.get(cell.day, 1), 2 if (cell.key, cell.model) in self.counted else 1)
 
 
 def repeats_of(told: Told, counted: Mapping[Cell, CountedSums]) -> Repeats:
-    """What is exactly a multiple, in input and in output: of days, and of keys and models over all days."""
+    """Find exact multiples, in input and in output: of days, and of keys and models over all days."""
     theirs = _sums(told)
     ours = _sums({cell: sums.tokens for cell, sums in counted.items()})
     sources = _two_sources(counted)
@@ -73,7 +73,9 @@ def _sums(tokens: Told) -> _Sums:
 
 
 def _on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
-    """Those whose key and model are names of both sides; of others the calls are of one side alone."""
+    """
+    Return the owners whose key and model are names of both sides; the calls of others are of one side alone.
+    """
     names = [{owner[place] for owner in theirs} & {owner[place] for owner in ours} for place in (0, 1)]
     return {owner for owner in theirs.keys() | ours.keys() if owner[0] in names[0] and owner[1] in names[1]}
 
@@ -93,7 +95,8 @@ def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, 
 
 def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) -> bool:
     """
-    Whether twice as much was counted as was billed, each day of both, but for days whose rows came again.
+    True if twice as much was counted as was billed, on each day of both, except for days whose rows came
+    again.
     """
     times = [_ratio(theirs.get(day, [0, 0]), ours.get(day, [0, 0])) for day in ours.keys() | theirs.keys()]
     half = times.count(Fraction(1, 2))
@@ -109,7 +112,7 @@ def _ratio(said: list[int], have: list[int]) -> Fraction:
 
 
 def _times(said: Mapping[Owner, list[int]], have: Mapping[Owner, list[int]]) -> int:
-    """How many times the tokens of a day were billed, of most of them and all alike; 0 if they were not."""
+    """Return how many times most tokens of a day were billed, all alike; 0 if they were not."""
     ratios = {
         owner: _ratio(said[owner], have[owner]) for owner in have if any(said[owner]) or any(have[owner])
     }
@@ -123,7 +126,7 @@ def _times(said: Mapping[Owner, list[int]], have: Mapping[Owner, list[int]]) -> 
 
 
 def _are_rows(told: Told, counted: Mapping[Cell, CountedSums], days: Mapping[int, int]) -> bool:
-    """Whether the tokens of each tier and kind are as many times those that were counted of it."""
+    """True if the tokens of each tier and kind are the same multiple of those that were counted."""
     return all(
         count == days[cell.day] * (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
         for cell, by_meter in told.items()

@@ -8,7 +8,7 @@ ALIKE = 0.02  # two series of tokens by day that are one
 
 
 def are_alike(first: Mapping[int, int], second: Mapping[int, int], tolerance: float = ALIKE) -> bool:
-    """Whether two series by day are one, within a share of the larger."""
+    """True if two series by day are one, within a share of the larger."""
     size = max(sum(first.values()), sum(second.values()))
     apart = sum(abs(first.get(day, 0) - second.get(day, 0)) for day in {*first, *second})
     return size > 0 and apart <= tolerance * size

@@ -20,7 +20,7 @@ def dollars(units: int) -> str:
 
 
 def per_million(units: int, tokens: int) -> str:
-    """What a million tokens cost, as `[[prices.override]]` takes it; "" without tokens."""
+    """Return the cost of a million tokens, as `[[prices.override]]` takes it; "" without tokens."""
     if not tokens:
         return ""
     price = (Decimal(units) * MILLION / tokens).scaleb(-money.DECIMALS)

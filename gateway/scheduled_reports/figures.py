@@ -84,7 +84,7 @@ async def figures_of(
 
 
 def _dimension(view: View) -> str:
-    """What the view is mainly about; of a view of one value of that, models."""
+    """Return the dimension that the view is mainly about; models if it has one value of that."""
     name = view.principal_dimension
     return _MODEL if len(view.include.get(name, ())) == 1 else name
 
@@ -97,7 +97,7 @@ async def _bars(reader: Reader, query: CostQuery, report: ScheduledReport) -> Se
 
 
 def _budgets(services: MoneyServices, reader: Reader, view: View) -> Iterator[str]:
-    """Those of the view, by their last evaluation."""
+    """Yield a line for each budget of the view, by its last evaluation."""
     for budget in reader.registry.budgets.all():
         if budget.view_id != view.id or not reader.visible.budget(budget):
             continue

@@ -51,7 +51,7 @@ class ReportSender:
             await asyncio.sleep(LOOK_S)
 
     async def send_due(self) -> int:
-        """How many reports were stored to be sent now."""
+        """Store the reports that are due, and return how many."""
         now, sent = self.clock.now(), 0
         for report in self._table.all():
             due = report.due(now)

@@ -38,7 +38,7 @@ class Arrival:
 def arrivals(
     infos: Sequence[StatementInfo], pulls: Sequence[PullState], *, settle_s: float = 0
 ) -> Sequence[Arrival]:
-    """What is pulled, and what else was imported once."""
+    """Return the pulls and the statements that were imported once."""
     return [*_pulled(infos, pulls, settle_s), *_imported(infos, pulls, settle_s)]
 
 

@@ -52,7 +52,7 @@ def tier(said: list[str]) -> str:
 
 
 def unit_size(unit: str) -> int | None:
-    """How many tokens a unit is by its name; None if it does not say."""
+    """Return how many tokens a unit is, by its name; None if the name does not say."""
     folded = unit.lower().replace(",", "")
     if re.search(r"\b1m\b|\b1m tokens|million|1000000\b", folded):
         return 1_000_000

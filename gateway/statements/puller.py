@@ -176,7 +176,9 @@ class StatementPuller:
         await self._table.keep_pull_state(pull.name, failed)
 
     async def _kept(self, pull: StatementPullSettings) -> dict[str, Any]:
-        """How far it came; nothing if it asked for another report, account or address before."""
+        """
+        Return the stored progress of a pull; none if it asked for another report, account or address before.
+        """
         kept = dict(await self._table.pull_state(pull.name) or {})
         return kept if kept.get("asks") == _asks(pull) else {}
 
@@ -312,7 +314,7 @@ def _asks(pull: StatementPullSettings) -> str:
 
 
 def _goes_on(kept: Mapping[str, Any], today: int) -> bool:
-    """Whether a pull that did not end has kept something already, and goes on behind it."""
+    """True if a pull that did not end has stored something and goes on behind it."""
     if kept.get("state") not in (RUNNING, FAILED) or "damaged" not in kept:
         return False
     if kept["end"] > today:  # the clock was ahead

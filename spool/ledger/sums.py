@@ -202,7 +202,7 @@ class HourlySums:
         return True
 
     def rows(self) -> Iterator[tuple[int, Dimensions, Measures]]:
-        """What was added up."""
+        """Yield the sums, by hour and dimensions."""
         for hour, rows in self.hours.items():
             for values, row in rows.items():
                 yield hour, Dimensions._make(values), row

@@ -154,7 +154,7 @@ def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: li
 
 
 def _meaning(error: OSError, password: str) -> SendError:
-    """What a failure means for the message: every SMTPException is an OSError."""
+    """Return the error for the message that a failure means: every SMTPException is an OSError."""
     if not isinstance(error, smtplib.SMTPException):
         return Retryable(redact(f"no answer: {error}", [password]), answered=False, ambiguous=True)
     if not isinstance(error, smtplib.SMTPResponseException):

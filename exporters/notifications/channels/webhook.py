@@ -93,7 +93,7 @@ def document(notice: Notice) -> dict[str, object]:
 
 
 def sign(secret: bytes, id: str, at: str, body: bytes) -> str:
-    """What a receiver works out and compares, in constant time."""
+    """Compute the signature that a receiver compares in constant time."""
     digest = hmac.new(secret, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
 

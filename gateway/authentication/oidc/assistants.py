@@ -156,7 +156,7 @@ class AssistantSignIns:
         )
 
     async def _first_holder(self, claims: Mapping[str, Any], address: str) -> Holder:
-        """Of somebody who is not among the operators: added as by a first sign-in to the console."""
+        """Add a person who is no operator yet, as by a first sign-in to the console."""
         named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
         if not named or (self._hang_on_groups() and not says_groups(claims, self._oidc)):
             raise self._not_let(_CONSOLE_FIRST)
@@ -172,7 +172,9 @@ class AssistantSignIns:
         return self._holder(operator, person, claims)
 
     def _as_person(self, claims: Mapping[str, Any], known: Operator) -> Person:
-        """What the token says of an operator, whose address stands for that of a token without one."""
+        """
+        Return the person that a token names; the operator's address stands for that of a token without one.
+        """
         given = dict(claims)
         if self._oidc.named_by == "email" and not has_verified_email(claims, self._oidc):
             given |= {"email": known.email, "email_verified": True}
@@ -180,9 +182,10 @@ class AssistantSignIns:
 
     def _holder(self, operator: Operator, person: Person, claims: Mapping[str, Any]) -> Holder:
         """
-        Where roles hang on groups, a token that says none gives what a role has for the address, and no more:
-        the role of the account may be the one that a group closes. Else the lower one counts of the account's
-        role and the one of the token's groups: an older token may name groups that the person has left.
+        Return the holder for a token. If roles hang on groups, a token without groups gives what a role has
+        for the address, and no more: the role of the account may be the one that a group closes. Else the
+        lower one counts of the account's role and the one of the token's groups: an older token may name
+        groups that the person has left.
         """
         base = operator.role
         if self._hang_on_groups() and not says_groups(claims, self._oidc):

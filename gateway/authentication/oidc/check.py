@@ -30,7 +30,7 @@ async def missing_for_clients(
     settings: OidcSettings, oauth: McpOAuthSettings, *, clock: Clock
 ) -> Sequence[str]:
     """
-    What assistants will miss at the provider, a sentence each; nothing where it does not answer, which
+    List what assistants will miss at the provider, a sentence each; nothing if it does not answer, which
     `provider_problem` says.
     """
     try:

@@ -26,7 +26,7 @@ class Introspection:
         self._asked: dict[bytes, asyncio.Task[Claims | None]] = {}
 
     async def claims(self, text: str) -> Claims | None:
-        """What an active token says, else None. ProviderDown if the provider does not answer."""
+        """Return the claims of an active token, else None. ProviderDown if the provider does not answer."""
         digest = sha256(text.encode()).digest()
         until, kept = self._kept.get(digest, (0.0, None))
         if until > self._clock.monotonic():
@@ -48,6 +48,6 @@ class Introspection:
         return found
 
     def _life(self, found: Claims | None) -> float:
-        """How long an answer is kept: never past the end of the token."""
+        """Return how long an answer is kept: never past the end of the token."""
         ends = None if found is None else found.get("exp")
         return KEEP_S if not isinstance(ends, (int, float)) else min(KEEP_S, ends - self._clock.now())

@@ -121,7 +121,7 @@ class IdentityProvider:
         return token.claims
 
     async def introspected(self, text: str) -> Mapping[str, Any] | None:
-        """What the provider says of a token (RFC 7662); None for one that is not active."""
+        """Ask the provider about a token (RFC 7662); None for one that is not active."""
         described = await self._described()
         if described.introspection is None:
             raise ProviderDown("its discovery document has no introspection_endpoint with https")
@@ -132,7 +132,7 @@ class IdentityProvider:
         return answer if answer.get("active") is True else None
 
     async def discovery(self) -> Mapping[str, Any]:
-        """Its discovery document."""
+        """Return the provider's discovery document."""
         return (await self._described()).document
 
     async def _id_claims(self, text: object, *, nonce: str | None) -> Mapping[str, Any]:

@@ -147,7 +147,9 @@ def _namespace(asked: AllocationQuestion, asking: Asking) -> str | None:
 
 
 async def _definition(version: DefinitionVersion, asking: Asking, problems: list[str]) -> Definition:
-    """What a version defines; nothing, and one problem more, where the ledger cannot carry it out."""
+    """
+    Return the definition of a version; an empty one, and one problem more, if the ledger cannot carry it out.
+    """
     try:
         return await asking.services.money.require_publishing().definition_of(version)
     except InvalidDefinition as error:

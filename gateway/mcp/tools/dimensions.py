@@ -91,7 +91,7 @@ def _count(each: KnownDimension) -> str:
 
 
 async def meanings(asking: Asking) -> Mapping[str, str]:
-    """What each dimension is; names that people and senders chose are cut."""
+    """Return the meaning of each dimension; names that people and senders chose are cut."""
     own = {
         name: _MEANINGS.get(name, f"the tag {cut(name.removeprefix(TAG), MAX_TAG)} of calls")
         for name in asking.ledger.own_dimensions()

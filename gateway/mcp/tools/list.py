@@ -65,7 +65,7 @@ def offered(asking: Asking) -> Mapping[str, Tool[Any]]:
 
 def is_enabled(services: OperatorServices, name: str) -> bool:
     """
-    Whether the organization has a tool enabled: as people decided, else as mcp.tools says.
+    True if the organization has a tool enabled: as people decided, else as mcp.tools says.
 
     Where neither says anything, tools that read are, and those that write follow mcp.writes.
     """

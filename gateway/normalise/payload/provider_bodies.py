@@ -68,7 +68,7 @@ class ProviderBody(msgspec.Struct):
         return Tokens()
 
     def _with_searches(self, tokens: Tokens, told: meters.Told) -> Tokens:
-        """What the answer's steps tell; a number in its usage goes before."""
+        """Add the searches that the answer's steps state; a number in its usage has precedence."""
         return tokens if told is None else tokens._replace(meters=meters.merged(tokens.meters, told))
 
     def _grounding(self) -> meters.Told:

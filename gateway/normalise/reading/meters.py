@@ -127,7 +127,7 @@ def searches_of(*stated: Any) -> Any:
 
 
 def of_numbers(told: dict[str, Any]) -> Told:
-    """Those that are quantities; None if none is."""
+    """Return the values that are quantities; None if there are none."""
     found = {name: number for name, value in told.items() if (number := quantity(value)) is not None}
     return found or None
 

@@ -35,11 +35,11 @@ class Tokens(NamedTuple):
     meters: dict[str, int | str] | None = None  # what is no plain text (spool.meters); None: nothing is told
 
     def __bool__(self) -> bool:
-        """Whether anything was counted: a call without a model is one only then."""
+        """True if anything was counted: a call without a model is one only then."""
         return bool(self.input or self.output)
 
     def reported(self) -> int:
-        """How many of the counts are known: the fuller of two reports of one call wins."""
+        """Return how many of the counts are known: the fuller of two reports of one call wins."""
         return sum(number is not None for number in self)
 
 
@@ -179,10 +179,7 @@ def settle(
 def agreeing(
     tokens: Tokens, total: int, inputs: Sequence[Any], outputs: Sequence[Any], *, without_cache: bool
 ) -> Tokens:
-    """
-    Of several sums that one report states the pair that makes up the total; `tokens` as they are if none
-    does.
-    """
+    """Choose the pair of stated sums that makes up the total; `tokens` as they are if none does."""
     cache, reasoning = (tokens.cache_read or 0) + (tokens.cache_write or 0), tokens.reasoning or 0
     rest = total - cache if without_cache else total
     if rest < 0:
@@ -283,7 +280,7 @@ def total_of(stated: Any) -> int | None:
 
 
 def _beyond(total: int | None, *parts: int | None) -> int | None:
-    """What a total has beyond its parts, None if that is nothing."""
+    """Return the part of a total beyond its parts; None if there is none."""
     rest = 0 if total is None else total - sum(part or 0 for part in parts)
     return rest if rest > 0 else None
 
@@ -376,7 +373,7 @@ def _beside_tokens(usage: Usage) -> meters.Told:
 
 
 def _is_openai(usage: Usage) -> bool:
-    """Whether it has OpenAI's details; those of the output alone are Anthropic's, too."""
+    """True if the usage has OpenAI's details; those of the output alone are Anthropic's, too."""
     details = (
         usage.prompt_tokens_details,
         usage.input_tokens_details,

@@ -191,7 +191,7 @@ async def _question(request: OperatorRequest[MoneyServices, Any], known: Sequenc
 async def _asked(
     request: OperatorRequest[MoneyServices, Any], question: _Question, query: CostQuery | None
 ) -> AskedMeasures | None:
-    """What is shown beside the sums; None where nothing of it is asked for."""
+    """Return the measures shown beside the sums; None if none of them is asked for."""
     if query is None or set(ASKED).isdisjoint(question.show):
         return None
     saves = SAVED_BY_CACHING in question.show

@@ -99,7 +99,7 @@ def time_edge(case: Case) -> Iterator[Claim]:
 
 
 def _are_tiers_apart(case: Case, counted: Mapping[int, int]) -> bool:
-    """Whether one tier has too many tokens over the whole time, and another as many too few."""
+    """True if one tier has too many tokens over the whole time, and another as many too few."""
     by_tier: dict[str, int] = defaultdict(int)
     for (cell, _), extra in case.left.extra.items():
         by_tier[cell.tier] += extra
@@ -110,8 +110,8 @@ def _are_tiers_apart(case: Case, counted: Mapping[int, int]) -> bool:
 
 def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
     """
-    Whether what a day has too many its neighbour has too few: since the first day it is always too many, or
-    always too few, and never more than a day has. Else calls are missing here and too many there.
+    True if each day's surplus is its neighbour's lack: since the first day the sum is always too high, or
+    always too low, and never by more than a day has. Otherwise calls are missing here and too many there.
     """
     sums = list(accumulate(tokens for _, tokens in sorted(by_day.items())))
     most, least = max(*sums, 0), min(*sums, 0)
@@ -120,7 +120,7 @@ def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
 
 
 def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
-    """Of the entries of some days, as many tokens as a shift moves, at the mean price of what was billed."""
+    """Return as many tokens of some days' entries as a shift moves, at the mean price of what was billed."""
     left = case.left
     entries = [entry for entry in left.volume() if entry[1].day in days]
     said: dict[int, int] = defaultdict(int)
@@ -135,7 +135,7 @@ def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Por
 
 
 def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
-    """By day, the tokens that are apart, and those that were counted."""
+    """Return by day the tokens that differ, and the counted ones."""
     by_day: dict[int, int] = defaultdict(int)
     for (cell, _), extra in case.left.extra.items():
         by_day[cell.day] += extra
@@ -147,8 +147,8 @@ def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
 
 def hints_at_shift(case: Case) -> bool:
     """
-    Whether, beside a share that all days lack, hours by which the ledger's times were ahead would leave clearly
-    less of what days differ by.
+    True if, beside a share that all days lack, a shift of the ledger's hours would explain clearly more of
+    the days' differences.
     """
     by_day, counted = _days(case)
     billed = {day: counted[day] + by_day.get(day, 0) for day in case.days}
@@ -171,7 +171,7 @@ def hints_at_shift(case: Case) -> bool:
 
 
 def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:
-    """By day, the tokens that so many hours move into it."""
+    """Return by day the tokens that a shift by so many hours moves into it."""
     moved = {}
     for day in case.days:
         start = day + hours * HOUR_S
@@ -181,7 +181,9 @@ def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]
 
 
 def shift_of(case: Case) -> Shift | None:
-    """By how many hours the ledger's times are ahead; None if no shift explains the days, or most of them."""
+    """
+    Find the hours by which the ledger's times are ahead; None if no shift explains the days, or most of them.
+    """
     by_day, counted = _days(case)
     if not case.hours or sum(map(abs, by_day.values())) <= LEAST_SHARE * sum(counted.values()):
         return None

@@ -120,9 +120,7 @@ def _exchanged(extras: Iterable[int]) -> int:
 
 
 def _in_both(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Portion]:
-    """
-    What is exchanged between some places, of each: as much of those with too many as of those with too few.
-    """
+    """Exchange tokens between places, as many from those with too many as to those with too few."""
     extras = {place: case.left.extra[place] for place in places}
     exchanged = _exchanged(extras.values())
     more, fewer = (sum(abs(each) for each in extras.values() if (each > 0) is sign) for sign in (True, False))
@@ -137,8 +135,8 @@ def _in_both(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Portion]
 
 def _of_tiers_alone(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Portion]:
     """
-    What is of the tiers where kinds of tokens are apart as well, over all tiers: those are of the tiers under
-    which the ledger has tokens of the kinds that are too few.
+    Claim for tiers, over all tiers, if kinds of tokens differ as well: those tiers under which the ledger has
+    tokens of the kinds that are too few.
     """
     extra = case.left.extra
     of_kinds: dict[str, int] = defaultdict(int)
@@ -213,8 +211,8 @@ def cache_split(case: Case) -> Iterator[Claim]:
 
 def _untold_kinds(case: Case) -> dict[tuple[str, str], str]:
     """
-    Of a model, kinds of input of which the statement has nothing in the whole time and the ledger has, with
-    the kind under which it has as many tokens too many.
+    Find the kinds of input of a model that the ledger has and the statement never, with the kind that has as
+    many tokens too many.
     """
     split = case.split
     said: dict[tuple[str, str], int] = defaultdict(int)
@@ -234,7 +232,10 @@ def _untold_kinds(case: Case) -> dict[tuple[str, str], str]:
 
 
 def _of_untold_kinds(case: Case, cell: Cell, untold: Mapping[tuple[str, str], str]) -> dict[Entry, Portion]:
-    """Of one cell, all tokens of kinds that the statement does not have, and as many of where it has them."""
+    """
+    Claim all tokens of a cell that are of kinds which the statement lacks, and as many of the kinds that hold
+    them.
+    """
     found: dict[Entry, Portion] = {}
     for (model, meter), target in untold.items():
         tokens, listed = -case.left.extra.get((cell, meter), 0), case.split.listed.get((cell, meter), 0)

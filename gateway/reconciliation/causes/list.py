@@ -43,7 +43,10 @@ _NO_CAUSE = frozenset({"rounding", "own_price"})
 
 
 def claims(case: Case) -> list[Claim]:
-    """What every test claims, the largest first, each with the causes that cannot be told apart from it."""
+    """
+    Return the claims of every test, the largest first, each with the causes that cannot be distinguished from
+    it.
+    """
     found = [claim for test in TESTS for claim in test(case)]
     found = [_named(claim, found, case) for claim in found]
     return sorted(found, key=lambda each: (-each.moved, -abs(each.tokens), each.cause))
@@ -69,8 +72,8 @@ def _named(claim: Claim, found: Sequence[Claim], case: Case) -> Claim:
 
 def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     """
-    What is claimed of prices of the same models; where nothing is, and no call of theirs has a price of its own,
-    any price.
+    Name the causes among prices of the same models; any price if there are none and no call of theirs has its
+    own price.
     """
     models = {cell.model for cell in claim.by_cell}
     names = [
@@ -82,6 +85,6 @@ def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
 
 
 def _overlap(claim: Claim, other: Claim) -> bool:
-    """Whether both are of tokens of the same days and models."""
+    """True if both are about tokens of the same days and models."""
     places = {(cell.day, cell.model) for cell in claim.by_cell}
     return other.is_of_tokens and any((cell.day, cell.model) in places for cell in other.by_cell)

@@ -123,7 +123,7 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
 
 
 def _ratios_on(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[str, Decimal]:
-    """Of the kinds of tokens that have a worth on these days."""
+    """Return the ratios of the kinds of tokens that have a worth on these days."""
     chosen = {meter: set(days) & each.worth.keys() for meter, each in meters.items()}
     return {meter: meters[meter].ratio(of) for meter, of in chosen.items() if of}
 
@@ -258,7 +258,7 @@ def _on_days(
 def _later_too(
     case: Case, entries: list[Entry], days: Collection[int], off: Mapping[str, Decimal]
 ) -> dict[Entry, Portion]:
-    """What a price that stays is on later days, which have another price beside it."""
+    """Claim a lasting price on later days, too, which have another price as well."""
     return {
         entry: Portion(round((off[entry[2]] - 1) * case.split.worth[entry[1], entry[2]]))
         for entry in entries
@@ -276,7 +276,7 @@ def _of_most_days(
 
 def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
     """
-    Whether tokens are apart on all of these few days, and not on others: a price of theirs is of those
+    True if tokens differ on all of these few days, and not on others: a price of these days is about those
     tokens.
     """
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
@@ -293,7 +293,7 @@ def _when(days: list[int], *, stays: bool) -> str:
 
 
 def _name(model: str, places: set[tuple[str, str, str]]) -> str:
-    """What the cells have in common, in a sentence."""
+    """Describe in a sentence what the cells have in common."""
     words = [named([model]) if model else "all tokens"]
     if len(places) == 1:
         [(key, tier, region)] = places

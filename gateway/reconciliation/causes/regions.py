@@ -84,8 +84,8 @@ class _Fit:
 
 def regional_price(case: Case) -> Iterator[Claim]:
     """
-    What is left of the rates of a model is a share of what was processed in some regions, the same on each
-    day.
+    Claim a regional price: the rest of a model's rates is a share of what was processed in some regions, the
+    same on each day.
     """
     for model in case.models():
         ledger, statement = (
@@ -165,7 +165,7 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], told_by: str) -
 
 
 def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -> bool:
-    """Whether each kind of token has few prices, where regions are dearer by so much of our price."""
+    """True if each kind of token has few prices, where regions are dearer by this share of our price."""
     sums: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
     for each in rates:
         paid, worth = sums.setdefault(each.meter, (defaultdict(int), defaultdict(int)))
@@ -176,7 +176,7 @@ def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -
 
 
 def are_told(split: Split, model: str, days: Collection[int]) -> bool:
-    """Whether the ledger tells where calls of a model were processed on one of the days."""
+    """True if the ledger knows where calls of a model were processed on one of the days."""
     return any(
         cell.model == model and cell.day in days and any(regions.values())
         for (cell, _), regions in split.counted_in.items()
@@ -184,14 +184,14 @@ def are_told(split: Split, model: str, days: Collection[int]) -> bool:
 
 
 def _told(rates: list[_Rates]) -> list[_Rates]:
-    """Those of days on which a region is told; none if that is every day."""
+    """Return the rates of days on which a region is known; none if that is every day."""
     days = {each.cell.day for each in rates if any(each.regional.values())}
     found = [each for each in rates if each.cell.day in days]
     return found if len(found) < len(rates) else []
 
 
 def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
-    """What no test has claimed yet of the rates of a model, where a statement bills them."""
+    """Return the rest of a model's rates that no test has claimed, where a statement bills them."""
     split, left = case.split, case.left.amounts
     return [
         _Rates(cell, meter, left.get((RATE, cell, meter), 0), worth, regional.get((cell, meter), {}))

@@ -202,7 +202,7 @@ def _longest_silence(case: Case, day: int) -> tuple[int, int]:
 
 
 def _days(case: Case) -> tuple[set[int], set[int]]:
-    """Those with counted calls, and those with billed tokens, calls or money."""
+    """Return the days with counted calls, and those with billed tokens, calls or money."""
     counted = {
         cell.day for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
     }
@@ -217,7 +217,8 @@ def _open(case: Case) -> set[int]:
 
 def _entries(case: Case, days: Collection[int]) -> list[Entry]:
     """
-    What is left of tokens on some days, with the rates there unless the model has them on other days as well.
+    Return the rest of the tokens on some days, with the rates there unless the model has them on other days
+    as well.
     """
     left, chosen = case.left, set(days)
     volume = [entry for entry in left.volume() if entry[1].day in chosen]

@@ -221,7 +221,7 @@ def usage_missing(case: Case) -> Iterator[Claim]:
 
 
 def batch_unreported(case: Case) -> Iterator[Claim]:
-    """What is missing ran as a batch, whose results nobody reports."""
+    """Claim missing tokens that ran as a batch, whose results nobody reports."""
     told = {
         (cell.key, cell.model)
         for cell, sums in case.split.counted.items()
@@ -268,7 +268,8 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
 
 def missing_share(case: Case) -> Iterator[Claim]:
     """
-    Where no calls are billed: all kinds of tokens of a model are short by about one share, on many days.
+    Claim a missing share if no calls are billed: all kinds of tokens of a model lack about one share, on many
+    days.
     """
     for model in case.models():
         ours, theirs = _of_model(case, model)
@@ -384,7 +385,10 @@ def _unusual_days(case: Case, entries: list[Entry]) -> set[int]:
 
 
 def _shares(case: Case, entries: list[Entry]) -> dict[int, float]:
-    """By day, what is missing of what was billed of the models: of input or of output, whichever is less."""
+    """
+    Return by day the missing share of what was billed of the models: of input or of output, whichever is
+    less.
+    """
     lacking: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     billed: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for _, cell, meter in entries:
@@ -438,8 +442,8 @@ def _taken(
 
 def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
     """
-    What was counted of a model, and how many calls were billed (None: not told), where that is not explained
-    yet.
+    Return the counted sums of a model and the number of billed calls (None: not stated), where they are not
+    explained yet.
     """
     ours, theirs = CountedSums(), None
     for cell, sums in case.split.counted.items():

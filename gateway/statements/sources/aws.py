@@ -76,7 +76,10 @@ def _add(
 
 
 def region_of(usage_type: str) -> str | None:
-    """As calls name it, or as the bill does where that is not known here; `global` for endpoints anywhere."""
+    """
+    Return the region as calls name it, or as the bill does if it is not known here; `global` for endpoints
+    anywhere.
+    """
     if "global" in cloud_meters.words(usage_type):
         return "global"
     found = _REGION.match(usage_type)
@@ -84,7 +87,7 @@ def region_of(usage_type: str) -> str | None:
 
 
 def model_of(resource: str | None, service: str | None, usage_type: str) -> str | None:
-    """As the resource names it, else the service, else the type of usage."""
+    """Return the model that the resource names, else the service, else the type of usage."""
     found = _MODEL_ARN.search(resource or "")
     if found is not None:
         return found[1]

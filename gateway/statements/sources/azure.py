@@ -89,7 +89,9 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
 
 
 def _cost(row: Mapping[str, Any]) -> tuple[Decimal, str | None]:
-    """What was billed; in dollars where those are the currency of prices and the bill is in another one."""
+    """
+    Return the billed amount; in dollars if those are the currency of prices and the bill is in another one.
+    """
     billing = text(row, "billingcurrency") or text(row, "billingcurrencycode") or text(row, "currency")
     cost = number(row, "costinbillingcurrency")
     if cost is None:

@@ -85,7 +85,10 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
 
 
 def _model(row: Mapping[str, Any], provider: str, meter: str) -> str | None:
-    """As the cloud's own report names it: the number of a SKU names one kind of tokens, and no model."""
+    """
+    Return the model as the cloud's own report names it: the number of a SKU names a kind of tokens, and no
+    model.
+    """
     if provider == aws.PROVIDER:
         return aws.model_of(
             text(row, "resourceid"), text(row, "servicename"), text(row, "x_usagetype") or meter
@@ -96,7 +99,7 @@ def _model(row: Mapping[str, Any], provider: str, meter: str) -> str | None:
 
 
 def _provider(row: Mapping[str, Any]) -> str | None:
-    """Who bills; None if the row is not of AI."""
+    """Return the provider that bills; None if the row is not about AI."""
     names = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
     said = next((name for each in names if (name := text(row, each)) is not None), None)
     if said is None:

@@ -62,7 +62,7 @@ def _add(
 
 
 def _span(period: Mapping[str, Any]) -> tuple[int, int]:
-    """Of a day, a month, or a year."""
+    """Return the begin and end of a day, a month, or a year."""
     parts = [count(period, name) for name in ("year", "month", "day")]
     year, month, day = (None if part is None else int(part) for part in parts)
     if year is None or not 2000 <= year < 2999 or (month is None and day is not None):

@@ -51,7 +51,7 @@ class ChannelDraft:
 
     @property
     def address(self) -> tuple[str, ...]:
-        """Where the secret goes: who changes that states the secret again."""
+        """Return the address that gets the secret: people who change it state the secret again."""
         return self.url, self.server, self.tls, self.username
 
 

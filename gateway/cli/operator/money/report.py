@@ -217,7 +217,10 @@ def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
 
 
 def _decimals(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> int:
-    """As many as it takes to see every amount, and for rows as shown to add up to the last of them; at least cents."""
+    """
+    Return as many decimals as it takes to see every amount, and for rows as shown to add up to the last of
+    them; at least cents.
+    """
     sums = [name for name in shown if name in _AMOUNTS and name not in _EACH]
     exact = [[Decimal(row[name] or 0) for row in rows] for name in sums]
     least = min((abs(amount) for amounts in exact for amount in amounts if amount), default=Decimal(1))

@@ -89,7 +89,7 @@ def _completed(stated: Tokens, more: Fields) -> Tokens:
 
 
 def meters_of(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
-    """What attributes tell beside plain text; zeros alone are nothing."""
+    """Return the stated meters beside plain text; None if there are only zeros."""
     told = of_numbers({meter: attributes[name] for meter, name in reversed(shape.meters)})
     return told if told and any(told.values()) else None
 
