@@ -137,7 +137,7 @@ class RouteLoop:
             return False
         try:
             await self._forward(delivery)
-        except Exception as error:  # what became of it could not be said: it must not stay in hand
+        except Exception as error:  # what became of it could not be said: it must not stay as being sent
             not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
             # then it is due again at once, and known as one that may have been taken
             with suppress(SpoolError):

@@ -140,7 +140,7 @@ class App:
         return await self._supervisor.failure()
 
     async def stop(self) -> None:
-        """Refuse new requests, finish those in hand, settle, close."""
+        """Refuse new requests, finish those that run, settle, close."""
         _log.info("stopping", extra={"action": "stopping"})
         await self._stack.aclose()
         _log.info("stopped", extra={"action": "stopped"})

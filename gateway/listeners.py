@@ -119,7 +119,7 @@ class Listeners:
         await self._hand_over.asked.wait()
 
     async def close(self) -> None:
-        """Refuse new requests, finish those in hand, close."""
+        """Refuse new requests, finish those that run, close."""
         await self._stack.aclose()
         self._sockets.close()
 

@@ -83,8 +83,8 @@ class ServerSettings:
     )
     max_inflight_bytes: Size = setting(
         64 * MIB,
-        "bytes of all bodies in hand; not less than `max_body_bytes`",
-        edge="503 with `Retry-After`; shared by key: [limits](limits.md#how-the-bytes-in-hand-are-shared)",
+        "bytes of all bodies in flight; not less than `max_body_bytes`",
+        edge="503 with `Retry-After`; shared by key: [limits](limits.md#how-the-bytes-in-flight-are-shared)",
     )
     small_body_bytes: Size = setting(
         MIB,

@@ -82,7 +82,7 @@ class Address:
     One address: `methods` of one meaning (HEAD is answered as GET is) at one path in aiohttp's syntax.
 
     The order of the checks: `guard`, content coding, method, `check`, key and `scope` (None: no key is
-    required), query, size, bytes in hand, body. Rows of one path share `endpoint` and `error_form`; those of
+    required), query, size, bytes in flight, body. Rows of one path share `endpoint` and `error_form`; those of
     the first row count.
     """
 

@@ -188,7 +188,7 @@ async def read(
     The whole body, inflated. It counts against the share of the request until that is closed.
 
     Refusal 400 when the body is not whole, 413 when it is too large, 503 when it is too slow or too much is
-    in hand. `setting` is the one that `max_bytes` comes from, empty if it is fixed. `min_rate` is in bytes a
+    in flight. `setting` is the one that `max_bytes` comes from, empty if it is fixed. `min_rate` is in bytes a
     second, for large bodies. A client that waits for `100 Continue` gets it here, after every check that
     needs no body.
     """

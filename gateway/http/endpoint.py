@@ -2,7 +2,7 @@
 The request boundary: an aiohttp handler made from the rows of one path.
 
 The order is: content coding (415), method (405), media type (415), key and scope (401, 403, 429), size (413),
-bytes in hand (503), body (400). Nothing is read from a sender that may not send.
+bytes in flight (503), body (400). Nothing is read from a sender that may not send.
 """
 
 from __future__ import annotations

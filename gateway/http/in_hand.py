@@ -1,4 +1,4 @@
-"""The requests in hand: counted, so that a stop can refuse new ones and finish these."""
+"""The pending requests: counted, so that a stop can refuse new ones and finish these."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RequestsInHand:
         self.leaving = True
 
     async def close(self, timeout_s: float) -> bool:
-        """Refuse new requests and wait for those in hand; False when some were still there at the end."""
+        """Refuse new requests and wait for those that run; False when some were still there at the end."""
         self.closed = True
         try:
             async with asyncio.timeout(timeout_s):

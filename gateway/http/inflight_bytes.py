@@ -1,5 +1,5 @@
 """
-The memory of bodies, shared fairly: how many bytes the requests in hand may hold, and whose upload ends for
+The memory of bodies, shared fairly: how many bytes the pending requests may hold, and whose upload ends for
 whom.
 
 While there is room, a key may hold all of `server.max_inflight_bytes`. When a request finds none, each key is
@@ -39,7 +39,7 @@ class Pool:
 
 
 class InflightBytes:
-    """The bytes of all requests in hand, in the general pool and in the reserve."""
+    """The bytes of all pending requests, in the general pool and in the reserve."""
 
     def __init__(self, limit: int, *, reserve: int = 0, small: int = 0) -> None:
         """A request that holds at most `small` bytes may hold them in the reserve."""
@@ -102,7 +102,7 @@ class InflightBytes:
 
 
 class Share:
-    """One request's share of the bytes in hand, given back when the request is answered."""
+    """One request's share of the bytes in flight, given back when the request is answered."""
 
     def __init__(self, inflight: InflightBytes, key: str) -> None:
         self._inflight = inflight
@@ -166,5 +166,5 @@ class Share:
 
 
 def busy() -> Refusal:
-    message = "Too many bytes are in hand (server.max_inflight_bytes); send it again shortly."
+    message = "Too many bytes are in flight (server.max_inflight_bytes); send it again shortly."
     return Refusal(503, "busy", message, retry_after_s=1)

@@ -55,7 +55,7 @@ class KeyRequest(AdmittedRequest[Body]):
 
     services: Services
     bearer: Bearer
-    share: Share  # what the request holds of the bytes in hand
+    share: Share  # what the request holds of the bytes in flight
 
     @property
     def receivers(self) -> ReceiverServices:

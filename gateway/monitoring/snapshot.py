@@ -88,7 +88,7 @@ class SnapshotCollector:
         )
         yield from _storage(stats)
         yield _gauge(
-            "tollhouse_commit_in_hand_seconds", "How long the commit in hand has taken", stats.commit_s
+            "tollhouse_commit_in_hand_seconds", "How long the running commit has taken", stats.commit_s
         )
         yield _gauge(
             "tollhouse_submissions_waiting", "Submissions that wait for the next commit", stats.waiting

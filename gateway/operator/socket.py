@@ -20,7 +20,7 @@ from gateway.mounts import OPERATOR_API, socket_path
 from gateway.operator.admission import LOCAL
 
 MAX_PATH_BYTES = 100
-STOP_S = 2.0  # twice at most: the time that commands in hand get to finish at a stop
+STOP_S = 2.0  # twice at most: the time that running commands get to finish at a stop
 
 
 class OperatorSocket:

@@ -1,7 +1,7 @@
 """
 Who decodes a body: a worker process or this one. The outcome is the same, whoever it is.
 
-Small bodies are not worth the way to a worker, and this process decodes when every worker has enough in hand.
+Small bodies are not worth the way to a worker, and this process decodes when every worker has enough pending jobs.
 """
 
 from __future__ import annotations

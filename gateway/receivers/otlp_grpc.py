@@ -86,7 +86,7 @@ class GrpcServer:
         self.address = f"{address.rpartition(':')[0]}:{port}"
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new calls at once; those in hand may finish."""
+        """Refuse new calls at once; those that run may finish."""
         if self._server is not None:
             await self._server.stop(grace_s)
 
@@ -201,7 +201,7 @@ async def _admit(services: ReceiverServices, context: Context) -> Bearer:
 
 async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, context: Context) -> bytes:
     """
-    The call's one message, charged to its key and to the bytes in hand. BadPayload if there is none.
+    The call's one message, charged to its key and to the bytes in flight. BadPayload if there is none.
 
     Read from the context: the iterator of messages would hold it until the collector finds both.
     """

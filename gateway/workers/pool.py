@@ -72,13 +72,13 @@ class _Worker:
 
     def __init__(self) -> None:
         self.process: WorkerProcess | None = None
-        self.jobs: dict[int, _Job] = {}  # in hand, in their order
+        self.jobs: dict[int, _Job] = {}  # pending, in their order
         self.bytes = 0
         self.is_ready = False
         self.options: Options | None = None  # that it was told last
         self.reader: str | None = None  # the same
         self.heard_at = 0.0
-        self.free_at = 0.0  # when the job before the first in hand was done
+        self.free_at = 0.0  # when the job before the first pending one was done
         self.watched: WorkerProcess | None = None  # the process that is looked at after `silent_s`
         self.why_ended = DIED
 
@@ -114,7 +114,7 @@ class WorkerPool:
         await self._complete.wait()
 
     async def close(self) -> None:
-        """End the workers. What they have in hand is NotDone."""
+        """End the workers. Their pending jobs are NotDone."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -182,7 +182,7 @@ class WorkerPool:
 
     def _assign(self) -> None:
         """
-        Give the jobs that wait to those that have the least in hand: first that of the party that used least.
+        Give the jobs that wait to those that have the fewest pending: first that of the party that used least.
         """
         while self._waiting:
             worker = min(

@@ -40,7 +40,7 @@ class Deliveries(Protocol):
         """
         The configuration's routes: new ones begin where `start` says, missing ones become orphaned.
 
-        At a start nothing is in hand afterwards, and everything that waited is due. What was in hand may have
+        At a start nothing is being sent afterwards, and everything that waited is due. What was being sent may have
         been taken: it is ambiguous, unless it has a mark. Later, deliveries stay as they are.
         """
         ...
@@ -49,7 +49,7 @@ class Deliveries(Protocol):
         self, route: str, *, now: float, max_records: int, below: int | None = None
     ) -> Delivery | None:
         """
-        The oldest delivery of a route that may be sent now and is not in hand, else a new one; None: nothing
+        The oldest delivery of a route that may be sent now and is not being sent, else a new one; None: nothing
         due.
 
         A new one is cut of what is closed; with `below`, of lower numbers only.

@@ -37,7 +37,7 @@ class SentDeliveries(ABC):
         Nothing either when it was taken again since, which is told (`_taken_over`): whoever has it now says
         what became of it.
 
-        Afterwards it is not in hand, also when this fails: a delivery that is still open is due.
+        Afterwards it is not being sent, also when this fails: a delivery that is still open is due.
         """
 
     def _taken_over(self, delivery: Delivery) -> TakenOver:

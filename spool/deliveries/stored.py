@@ -29,7 +29,7 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     idempotency_key: str = field(default_factory=new_key)
     state: str = OPEN
     not_before: float = 0.0
-    sending: bool = False  # in hand of a worker: after a crash it may have been taken
+    sending: bool = False  # being sent by a worker: after a crash it may have been taken
     answer: str | None = None  # the last one under the present key
     same_answers: int = 0  # how often it came in a row
     passed: int  # the route's acceptances at the last 5xx, or when the delivery was made

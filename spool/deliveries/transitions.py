@@ -28,7 +28,7 @@ def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
     A new delivery of the lowest numbers that none was cut for, to be sent at once; None when there are none,
     or too many wait.
 
-    `waiting` is how many deliveries of the backlog are open and not in hand: no replays, and none that waits
+    `waiting` is how many deliveries of the backlog are open and not being sent: no replays, and none that waits
     apart.
     """
     first, end = route.next, min(route.next + max_records, closed_below)

@@ -127,5 +127,5 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish the commits in hand, flush, release the directory."""
+        """Finish the running commits, flush, release the directory."""
         ...

@@ -125,7 +125,7 @@ class LogStats:
     mount: Mount | None = None  # where the files lie; None where it cannot be known
     wal_bytes: int = 0  # of the log beside the file, from which a commit is moved into the file later
     wal_problem: str = ""  # why it cannot be moved
-    commit_s: float = 0.0  # how long the commit or the upkeep in hand has taken so far
+    commit_s: float = 0.0  # how long the running commit or upkeep has taken so far
     waiting: int = 0  # submissions behind it
     cache_bytes: int = 0  # memory of the entries that were read last
     durability: str = FSYNC  # what an answer has survived, where no mount says it

@@ -278,7 +278,7 @@ class MemoryDeliveries(SentDeliveries):
         return self._deliveries[delivery.id]
 
     def _hold(self, delivery: StoredDelivery | None) -> Delivery | None:
-        """A delivery that was taken or cut just now is in hand."""
+        """A delivery that was taken or cut just now is being sent."""
         if delivery is None:
             return None
         self._in_hand[delivery.id] = delivery.fence

@@ -140,7 +140,7 @@ class PostgresLeases:
         self._is_away = False
         self._told: _Told | None = None  # what the others are to know of the settings
         self._is_written = False  # in the row of this session
-        self.session = uuid4()  # who has a delivery in hand
+        self.session = uuid4()  # who sends a delivery
 
     @property
     def held(self) -> Collection[str]:

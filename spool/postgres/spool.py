@@ -55,7 +55,7 @@ class PostgresSpool:
     book: StreamBook
 
     async def close(self) -> None:
-        """Finish the commits in hand, whatever of it fails. The database stays open."""
+        """Finish the running commits, whatever of it fails. The database stays open."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.log.close)
             stack.push_async_callback(self.devices.close)

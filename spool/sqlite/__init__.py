@@ -62,7 +62,7 @@ class SqliteSpool:
     incarnation: str
 
     async def close(self) -> None:
-        """Finish the commits in hand, close the file and release the directory, whatever of it fails."""
+        """Finish the running commits, close the file and release the directory, whatever of it fails."""
         async with AsyncExitStack() as stack:
             stack.callback(self.lock.release)
             stack.push_async_callback(self.database.close)

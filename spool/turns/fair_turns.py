@@ -4,7 +4,7 @@ requests.
 
 A party that is alone works as it comes. Beside others, each step of one that used more waits for its turn:
 one step for each pass of the event loop, the party that used least first, and none for a moment while a
-request of one that used less is in hand. What others waited for a request is charged to its party, so nobody
+request of one that used less is pending. What others waited for a request is charged to its party, so nobody
 holds up the rest by being slow.
 """
 
@@ -29,15 +29,15 @@ ALONE_S: Final = 0.004  # the same, while no others are there
 MEMORY_S: Final = 2.0  # what was used counts for half after some 1.4 s
 LATELY_S: Final = 2.0  # somebody who had something for a commit may have more at any moment
 RECENT_S: Final = 10.0  # for so long behind something for a commit of one party another one is not alone
-LITTLE_S: Final = 0.05  # who used less of late, such as a scraper, is there only while a request is in hand
+LITTLE_S: Final = 0.05  # who used less of late, such as a scraper, is there only while a request is pending
 URGENT_S: Final = 0.05  # since its last step: a request that waits longer for something else holds up nobody
-# Between two steps of parties that used more than one whose request is in hand: so many times the step
+# Between two steps of parties that used more than one whose request is pending: so many times the step
 # before.
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
 FAR_LESS: Final = 2.0  # so many times less was used
 HEAVY_S: Final = 0.2  # who used less than this of late, a tenth of the time, waits for nobody's commits
-MOST_LOOKED_AT: Final = 64  # parties with requests in hand, among which one that used less is looked for
+MOST_LOOKED_AT: Final = 64  # parties with pending requests, among which one that used less is looked for
 _RENEW_S: Final = 0.1  # how long a weight is used
 _FAR: Final = 100.0  # of the exponent: then all sums are scaled down
 
@@ -121,11 +121,11 @@ class FairTurns:
         return any(party.used < most and party.submitted > since for party in looked_at)
 
     def request(self, name: str) -> WorkInHand:
-        """A request while it is in hand. `name`: the party that it is of, unless it says another one."""
+        """A request while it is pending. `name`: the party that it is of, unless it says another one."""
         return WorkInHand(self, name)
 
     def enter(self, party: Party) -> None:
-        """A request of the party is in hand."""
+        """A request of the party is pending."""
         party.in_hand += 1
         party.urgent_until = self._now() + URGENT_S
         self._in_hand[party.name] = party
@@ -258,7 +258,7 @@ class FairTurns:
         return left
 
     def _lighter(self, party: Party) -> Party | None:
-        """A party that used less and has a request in hand that was at work a moment ago."""
+        """A party that used less and has a pending request that was at work a moment ago."""
         now, used = self._now(), party.used
         for each in islice(self._in_hand.values(), MOST_LOOKED_AT):
             if each.used < used and each is not party and each.urgent_until > now:
@@ -295,7 +295,7 @@ class WorkInHand:
     """
     The work of one request: for whom it is, and how long the step that runs has taken.
 
-    As a context manager it is that of the task, until the request is no longer in hand.
+    As a context manager it is that of the task, until the request is no longer pending.
     """
 
     __slots__ = ("_before", "_before_s", "_began", "_name", "party", "turns")

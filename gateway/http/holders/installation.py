@@ -84,7 +84,7 @@ class InstallationServices(WithRegistry):
     """
     `secret` is the installation's. `urls` is asked when they are shown, because port 0 is known only then.
     `leases` knows the gateways that share the storage, and `database` has the figures of what they share.
-    `inflight` are the bytes in hand, which a large answer counts in, too. `copy` is the storage's: it fills a
+    `inflight` are the bytes in flight, which a large answer counts in, too. `copy` is the storage's: it fills a
     directory with copies for a backup. `reload` takes over the configuration in the name of somebody;
     ConfigError when it is refused. `settings` are those in effect, and `most` has the value of one that
     bounds something, by its name. `channels` are those that send notifications,

@@ -4,7 +4,7 @@ that idle.
 
 A connection is its address's until a key was admitted on it, then that key's. Beyond the limit, the
 connection that idles longest is closed for a new one. It is one of the owner that has the most; when all of
-these have a request in hand, the new one is refused.
+these have a pending request, the new one is refused.
 """
 
 from __future__ import annotations

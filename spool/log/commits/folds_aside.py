@@ -42,6 +42,6 @@ class FoldsAside:
             _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})
 
     async def end(self) -> None:
-        """Wait for the fold in hand."""
+        """Wait for the running fold."""
         if self._task is not None:
             await asyncio.wait([self._task])

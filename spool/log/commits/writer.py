@@ -23,7 +23,7 @@ BESIDE_RECORDS = 32  # the same beside one that used less, in every other group
 SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # of processor time that a commit takes for each, about
 GROWS_BY = 8  # the part of itself by which a group may be larger than the one before
 # Behind a group of parties of which each used far more than one that had something lately: so many times its
-# duration until the next such group, so that who comes next seldom waits for one in hand; or until that one
+# duration until the next such group, so that who comes next seldom waits for a running one; or until that one
 # had something, because then it seldom has more at once.
 REST = 8.0
 MOST_REST_S = 0.03
@@ -56,8 +56,8 @@ class GroupWriter:
     One task that takes all submissions that wait, commits them together and answers each.
 
     `between` runs after every group, and every second while it answers True. A disk that does not answer
-    holds up the group in hand only: what has waited `wait_s` for it, or would be beyond `max_waiting`, is
-    refused and not kept. `answers_in_time`: what is in hand is refused after that time, too, and may be kept
+    holds up the running group only: what has waited `wait_s` for it, or would be beyond `max_waiting`, is
+    refused and not kept. `answers_in_time`: a running group is refused after that time, too, and may be kept
     nevertheless. `keeper` is who does not answer then, for the sender.
 
     From the beginning of a group of several to the next one at least `gather_s` pass: where submissions come
@@ -94,7 +94,7 @@ class GroupWriter:
         # the next group without one that used far less than those of the last such group
         self._heavy_not_before = 0.0
         self._passed_over = False  # somebody had more for the group before than fits beside another
-        self._began: float | None = None  # the group in hand, or the upkeep behind it
+        self._began: float | None = None  # the running group, or the upkeep behind it
         self._waiting: deque[_WaitingSubmission] = deque()
         self._in_hand: Sequence[_WaitingSubmission] = ()
         self._timer: asyncio.TimerHandle | None = None  # one for all: most are taken long before
@@ -114,7 +114,7 @@ class GroupWriter:
 
     @property
     def waiting(self) -> int:
-        """Submissions behind the group in hand."""
+        """Submissions behind the running group."""
         return len(self._waiting)
 
     @property
@@ -174,7 +174,7 @@ class GroupWriter:
             self._began = None
 
     def _rest(self, took_s: float) -> None:
-        """Say when the next group may begin, behind the one in hand."""
+        """Say when the next group may begin, behind the running one."""
         assert self._began is not None
         if self._is_heavy(self._in_hand):
             self._heavy_not_before = self._loop.time() + min(MOST_REST_S, REST * took_s)

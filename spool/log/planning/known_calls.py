@@ -49,7 +49,7 @@ class KnownCalls:
         self._terms = terms
         self._amends = amends
         self._open_from = closed_below.get(terms.topic, 1)
-        self._told: set[bytes] = set()  # names by which nobody else is to join what the report in hand joins
+        self._told: set[bytes] = set()  # names by which nobody else is to join what the present report joins
 
     def place(self, name: bytes, hours: Iterable[int]) -> int | None:
         """The place of the record that is known under a name."""

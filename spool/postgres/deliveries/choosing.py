@@ -27,7 +27,7 @@ from spool.postgres.log import queries as log_queries
 @dataclass
 class DeliveryChoice:
     """
-    `where` names the route and what this session has in hand. `unsent` are those that it took and did not
+    `where` names the route and what this session sends. `unsent` are those that it took and did not
     send, as no standby had that, by id with their fence.
     """
 

@@ -4,7 +4,7 @@ node.
 
 A verb reads, asks the rules, and writes in one statement on the condition that nothing of what it read has
 changed; if something has, it begins again. So nobody holds a lock while he thinks. Each row says which
-session has it in hand.
+session sends it.
 
 What is sent rests on rows that a standby has: that a delivery is taken (with its cut, its key and all that
 was written before) and its mark are confirmed before it leaves, and so is what an operator is told. What

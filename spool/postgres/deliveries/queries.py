@@ -91,7 +91,7 @@ NEWEST_BATCH = f"""{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous AND
 # of deliveries and dead letters before it has a route, as the statement of one change does.
 EVERY_FREE = f"{_FREE_OF_ROUTE} ORDER BY d.id FOR UPDATE OF d"
 
-# All that a session has in hand no more, this one's among them.
+# All that a session no longer sends, this one's among them.
 INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.route, d.id"
 
 # One delivery in some state.

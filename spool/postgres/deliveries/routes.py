@@ -24,7 +24,7 @@ NOBODY = UUID(int=0)
 
 
 class PostgresRoutes:
-    """Asked by the log; it has no delivery in hand."""
+    """Asked by the log; it sends no delivery."""
 
     def __init__(self, database: Database) -> None:
         self._session = DeliveryRows(database, NOBODY)

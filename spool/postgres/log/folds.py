@@ -42,7 +42,7 @@ class Folds:
                 await self._fold(partial(index.fold, now))
 
     async def end(self) -> None:
-        """Wait for the fold in hand."""
+        """Wait for the running fold."""
         await self._aside.end()
 
     async def fold_all(self) -> None:

@@ -103,7 +103,7 @@ class PostgresRetention:
 
     async def begin_period(self, now: float) -> bool:
         """
-        Have what is appended from now on go to partitions of its own, if the period in hand is long enough.
+        Have what is appended from now on go to partitions of its own, if the present period is long enough.
         """
         full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
         query = self._database.sql(queries.FULL_PERIOD)

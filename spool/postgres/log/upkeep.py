@@ -67,7 +67,7 @@ class Upkeep:
         self._readers = readers
         self._trim = trim
         self._no_room_at = float("-inf")
-        self._period_bytes = 0  # of the log before the period in hand
+        self._period_bytes = 0  # of the log before the present period
         self.lock = asyncio.Lock()  # of retention or a recount: no entry goes while it is counted
 
     async def begin_period_if_full(self) -> None:

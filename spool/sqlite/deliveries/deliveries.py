@@ -1,7 +1,7 @@
 """
 The routes' side of the log on SQLite: numbered requests, stored before they are first sent.
 
-Every verb is one transaction. Which deliveries are in hand belongs to the process alone: after a crash they
+Every verb is one transaction. Which deliveries are being sent belongs to the process alone: after a crash they
 are due.
 """
 
@@ -344,7 +344,7 @@ class SqliteDeliveries(SentDeliveries):
 
 
 def _where(route: str, in_hand: Set[int], *, now: float) -> dict[str, Any]:
-    """The route and its deliveries in hand, as the statements of `queries` want them."""
+    """The route and its deliveries being sent, as the statements of `queries` want them."""
     return {"route": route, "now": now, "in_hand": json.dumps(list(in_hand))}
 
 

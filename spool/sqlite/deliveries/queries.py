@@ -48,7 +48,7 @@ _FREE = f"""{_DELIVERY}
      WHERE d.route = :route AND d.state = 'open' AND d.id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
 # The open deliveries of a route beside its replays, oldest first, with whether each is one of
-# `StoredDelivery.waits_apart`. Those in hand are among them: leaving them out costs less than handing over
+# `StoredDelivery.waits_apart`. Those being sent are among them: leaving them out costs less than handing over
 # their ids. A route stopped half way finds the same row again, so a crash needs no repair step, and the
 # repeat carries the same records under the same key.
 BACKLOG = f"""

@@ -40,7 +40,7 @@ def test_a_key_may_hold_everything_while_nobody_else_asks(senders: Senders) -> N
     for _ in range(10):
         senders.ask("large", 10)
     assert (100, []) == (senders.inflight.held, senders.cut)
-    with pytest.raises(Refusal, match="in hand"):
+    with pytest.raises(Refusal, match="in flight"):
         senders.ask("large", 1)
 
 

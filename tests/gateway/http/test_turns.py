@@ -95,7 +95,7 @@ async def test_what_needs_a_second_slice_goes_on_aside() -> None:
 
 
 async def test_memory_is_taken_by_the_loop_after_each_slice() -> None:
-    """The bytes in hand are counted on one thread; a refusal ends the job."""
+    """The bytes in flight are counted on one thread; a refusal ends the job."""
     taken: list[tuple[int, bool]] = []
     here = threading.current_thread()
 
@@ -110,7 +110,7 @@ async def test_memory_is_taken_by_the_loop_after_each_slice() -> None:
         if n > 30:
             raise busy()
 
-    with pytest.raises(Refusal, match="Too many bytes are in hand"):
+    with pytest.raises(Refusal, match="Too many bytes are in flight"):
         await drive_aside(work, take, size=LARGE + 1)
     assert [(11, True), (22, True), (33, True)] == taken
 
