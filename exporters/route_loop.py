@@ -27,6 +27,7 @@ from exporters.errors import (
 )
 from exporters.exporter import Exporter
 from exporters.linger import Linger
+from exporters.resting_workers import RestingWorkers
 from exporters.throttle import RouteThrottle
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries
@@ -84,7 +85,7 @@ class RouteLoop:
         self._backoff = backoff or Backoff()
         self._max_dead_letters = max_dead_letters
         self._throttle = RouteThrottle(clock, self._backoff)
-        self._news = asyncio.Event()
+        self._resting = RestingWorkers(lambda place: self._throttle.rest_s(place) == 0.0)
         self._faults = 0  # of our own since the last success
         self._is_retired = self._is_let_go = self.is_running = False
         self._waits = ""  # for the spool, as it was last logged
@@ -108,17 +109,17 @@ class RouteLoop:
     def poke(self) -> None:
         """Try again now: a secret or the configuration changed."""
         self._throttle.open()
-        self._wake()
+        self._resting.wake_all()
 
     def retire(self) -> None:
         """Begin no further delivery, ever."""
         self._is_retired = True
-        self._wake()
+        self._resting.wake_all()
 
     def let_go(self) -> None:
         """Begin no further delivery in this run: another process is to send for the route."""
         self._is_let_go = True
-        self._wake()
+        self._resting.wake_all()
 
     async def flush(self) -> None:
         """Send what waits for others to leave with it, if the route may send now."""
@@ -135,6 +136,7 @@ class RouteLoop:
         delivery = await self._next()
         if delivery is None:
             return False
+        self._resting.wake_one()  # there may be more
         try:
             await self._forward(delivery)
         except Exception as error:  # what became of it could not be said: it must not stay as being sent
@@ -143,7 +145,6 @@ class RouteLoop:
             with suppress(SpoolError):
                 await self._deliveries.give_back(delivery, reason=str(error), not_before=not_before)
             raise
-        self._wake()
         return True
 
     async def _forward(self, delivery: Delivery) -> None:
@@ -309,11 +310,13 @@ class RouteLoop:
 
     async def _work(self, place: int) -> None:
         while not (self._is_retired or self._is_let_go):
-            news = self._news  # taken first: what happens from here on is not missed
+            told = self._resting.told  # read first: what happens from here on is not missed
             rest_s = self._throttle.rest_s(place)
             if rest_s == 0.0:
                 try:
                     if await self.forward_once():
+                        if self._throttle.rest_s(place):  # now another one sends, or says how long all wait
+                            self._resting.wake_all()
                         continue
                     rest_s = await self._until_due()
                     self._waits = ""
@@ -324,10 +327,7 @@ class RouteLoop:
                 except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost
                     _log.exception("%s: the spool failed", self.name, extra={"action": "route_fault"})
                     rest_s = AFTER_A_FAULT_S
-            with suppress(TimeoutError):
-                # Not wait_for, which loses a cancellation in 3.11.
-                async with asyncio.timeout(min(rest_s, LONGEST_REST_S)):
-                    await news.wait()
+            await self._resting.rest(place, min(rest_s, LONGEST_REST_S), told=told)
 
     def _tell_waiting(self, words: str) -> None:
         if words != self._waits:
@@ -340,14 +340,9 @@ class RouteLoop:
         return LONGEST_REST_S if at is None else max(0.01, at - self._throttle.now())
 
     async def _listen(self) -> None:
-        """Wake the workers for new records. They look in LONGEST_REST_S anyway, so an end is no failure."""
+        """Wake a worker for new records. They look in LONGEST_REST_S anyway, so an end is no failure."""
         async for _ in self._linger.changes():
-            self._wake()
-
-    def _wake(self) -> None:
-        """Wake the workers that rest."""
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+            self._resting.wake_one()
 
     def _warn(self, delivery: Delivery, action: str, words: str) -> None:
         fields = {"action": action, "route": self.name, "first": delivery.first, "last": delivery.last}

@@ -1,0 +1,204 @@
+"""
+`python -m tests.bench.calls`: how many functions of ours one warm span calls, by area.
+
+One OTLP/JSON span of eight attributes on SQLite, one upstream, `hold` 0, nothing else to do. A coroutine that goes on
+after a wait counts once more. How much of the route's part falls before the 2xx is up to the machine, so that part is
+counted by itself, until it rests again: the bound of a test is that of the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from exporters.route_loop import RouteLoop
+from exporters.settings import UpstreamKey, UpstreamSettings
+from gateway.configuration.sections import Config
+from gateway.http.listening.listener import Connection
+from spool.log.commits.writer import GroupWriter
+from spool.registry.scopes import SEND_AI_TELEMETRY
+from spool.settings import SpoolSettings
+from spool.sqlite.log.log import SqliteLog
+from tests.integration.conftest import servers
+from tests.integration.payloads import json_span, json_traces
+
+ROOT = Path(__file__).parents[2]
+OWN = tuple(str(ROOT / package) for package in ("gateway", "exporters", "spool"))
+ANSWER = web.Response.write_eof.__code__
+# What begins the work of either: tasks, and functions that a task hands to the thread of the database.
+OF_REQUEST = {
+    code.__code__
+    for code in (
+        web.RequestHandler._handle_request,
+        web.RequestHandler.start,
+        Connection.data_received,
+        GroupWriter._run,
+        SqliteLog._write,
+    )
+}
+OF_ROUTE = {code.__code__ for code in (RouteLoop._work, RouteLoop._listen)}
+WARM, ROUNDS = 15, 15
+# Whatever belongs to the last request is done by then: it waits for nothing but this machine.
+REST_S = 0.25
+
+
+Names = Counter[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Called:
+    """The functions that a request called, and those of the route that sent its record: how often, by file and name."""
+
+    request: Names
+    route: Names
+    before_answer: int  # of all, until the answer was written
+
+    def areas(self, names: Names) -> Counter[str]:
+        """By the first two parts of the path."""
+        found: Counter[str] = Counter()
+        for (file, _), count in names.items():
+            found["/".join(Path(file).parts[:2])] += count
+        return found
+
+
+class CallCounter:
+    """Counts on every thread while it is on; threads that began before are not seen."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.start()
+
+    def start(self) -> None:
+        self._request: Names = Counter()
+        self._route: Names = Counter()
+        self._others: Names = Counter()  # the ledger, metrics, leases
+        self._before_answer = 0
+
+    def called(self) -> Called:
+        return Called(self._request, self._route, self._before_answer)
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if not self.is_on or event != "call":
+            return
+        code = frame.f_code
+        if code is ANSWER:
+            self._before_answer = sum(map(Counter.total, (self._request, self._route, self._others)))
+        elif code.co_filename.startswith(OWN):
+            names = self._names_of(frame)
+            names[str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname] += 1
+
+    def _names_of(self, frame: FrameType) -> Names:
+        """Say by its callers whose work a function does."""
+        at: FrameType | None = frame
+        while at is not None:
+            if at.f_code in OF_REQUEST:
+                return self._request
+            if at.f_code in OF_ROUTE:
+                return self._route
+            at = at.f_back
+        return self._others
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        threading.setprofile(self)
+        sys.setprofile(self)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+
+
+def _request(url: str, key: str, body: bytes) -> bytes:
+    head = (
+        f"POST /v1/traces HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\nAuthorization: {key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _body(number: int) -> bytes:
+    given = {
+        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-4o",
+        "gen_ai.response.model": "gpt-4o-2024-08-06", "gen_ai.response.id": f"chatcmpl-{number}", "user.id": "u-1",
+    }  # fmt: skip
+    attributes = [{"key": key, "value": {"stringValue": value}} for key, value in given.items()]
+    counts = {"gen_ai.usage.input_tokens": 120, "gen_ai.usage.output_tokens": 30}
+    attributes += [{"key": key, "value": {"intValue": str(value)}} for key, value in counts.items()]
+    return json_traces(json_span(attributes=attributes, spanId=f"{number:016x}", traceId=f"{number:032x}"))
+
+
+def _send(connection: socket.socket, request: bytes) -> None:
+    connection.sendall(request)
+    answer = connection.recv(4096)
+    if not answer.startswith(b"HTTP/1.1 200"):
+        raise ValueError(answer.decode())
+
+
+async def _accept(request: web.Request) -> web.Response:
+    await request.read()
+    return web.json_response({})
+
+
+async def measured(place: Path) -> Sequence[Called]:
+    """Each of the rounds, on a server of its own."""
+    upstream = web.AppRunner(web.Application())
+    upstream.app.router.add_post("/{path:.*}", _accept)
+    await upstream.setup()
+    site = web.TCPSite(upstream, "127.0.0.1", 0)
+    await site.start()
+    (place / "key").write_text("secret")
+    keys = (UpstreamKey(name="all", secret_file=place / "key", use_cases=(SEND_AI_TELEMETRY,)),)
+    config = Config(
+        spool=SpoolSettings(hold=0, counter_wait=0),
+        upstream=UpstreamSettings(base_url=f"http://127.0.0.1:{upstream.addresses[0][1]}", keys=keys),
+    )
+    counter = CallCounter()
+    rounds = []
+    with counter.counting():
+        async with servers(place) as serve:
+            serving = await serve(config=config)
+            with socket.create_connection(("127.0.0.1", serving.port)) as connection:
+                for number in range(1, WARM + ROUNDS + 1):
+                    request = _request(serving.url, serving.key, _body(number))
+                    counter.start()
+                    counter.is_on = True
+                    await asyncio.to_thread(_send, connection, request)
+                    await asyncio.sleep(REST_S)
+                    counter.is_on = False
+                    rounds.append(counter.called())
+    await upstream.cleanup()
+    return rounds[WARM:]
+
+
+def usual(rounds: Sequence[Called]) -> Called:
+    """The one in the middle, by the calls of the request."""
+    return sorted(rounds, key=lambda called: called.request.total())[len(rounds) // 2]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        rounds = asyncio.run(measured(Path(folder)))
+    called = usual(rounds)
+    for what, names in (("the request", called.request), ("its route", called.route)):
+        print(f"{names.total()} calls of {what}")
+        for area, count in called.areas(names).most_common():
+            print(f"{count:5d}  {area}")
+        if "-v" in sys.argv:
+            for (file, name), count in sorted(names.items()):
+                print(f"      {count:5d}  {file} {name}")
+    print("until the 2xx:", *(each.before_answer for each in rounds))
+    print("of the request:", *(each.request.total() for each in rounds))
+    print("of the route:", *(each.route.total() for each in rounds))

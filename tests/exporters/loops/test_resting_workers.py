@@ -1,0 +1,108 @@
+"""Workers of a route are woken one by one: as many look for work as there is work, and one more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from exporters.resting_workers import RestingWorkers
+from exporters.route_loop import RouteLoop
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
+from tests.exporters.capture import Capture
+from tests.exporters.spools import SPEC, Spooled, StoppedClock, calls, spooled
+
+pytestmark = pytest.mark.asyncio
+
+WORKERS = 4
+
+
+class _Together(Capture):
+    """Answers when so many deliveries are with it at once."""
+
+    in_flight = WORKERS
+
+    def __init__(self, count: int) -> None:
+        super().__init__(max_records=1)
+        self._barrier = asyncio.Barrier(count)
+
+    async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        await self._barrier.wait()
+        return await super().send(delivery, entries)
+
+
+@asynccontextmanager
+async def _running(place: Path, exporter: Capture) -> AsyncIterator[tuple[Spooled, list[str]]]:
+    """A spool with a route that runs, and what its workers asked for since all of them rest."""
+    async with spooled("memory", place, StoppedClock()) as spool:
+        await spool.deliveries.declare([SPEC])
+        asked: list[str] = []
+        due = spool.deliveries.due
+
+        async def counted(*given: object, **named: object) -> Delivery | None:
+            asked.append("due")
+            return await due(*given, **named)  # type: ignore[arg-type]
+
+        spool.deliveries.due = counted  # type: ignore[method-assign]
+        route = RouteLoop(SPEC, exporter, deliveries=spool.deliveries, log=spool.log, clock=spool.clock)
+        task = asyncio.create_task(route.run())
+        await _until(lambda: len(asked) >= WORKERS)
+        await _steps()
+        asked.clear()
+        yield spool, asked
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not is_so():  # noqa: ASYNC110 - the state of a loop is no event
+            await asyncio.sleep(0)
+
+
+async def _steps() -> None:
+    """Whatever can go on without waiting for anything else does so."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+async def test_one_record_wakes_a_worker_and_the_next(tmp_path: Path) -> None:
+    """The first sends it and looks again, the second finds nothing; the others rest."""
+    exporter = _Together(1)
+    async with _running(tmp_path, exporter) as (spool, asked):
+        await spool.add(calls(1, 1))
+        await _until(lambda: len(exporter.records) == 1)
+        await _steps()
+        assert 3 == len(asked)
+
+
+async def test_all_send_at_once_when_there_is_enough(tmp_path: Path) -> None:
+    """Each that finds work wakes another: none of these deliveries is answered before all were sent."""
+    exporter = _Together(WORKERS)
+    async with _running(tmp_path, exporter) as (spool, _):
+        await spool.add(calls(1, WORKERS))
+        await _until(lambda: len(exporter.records) == WORKERS)
+
+
+async def test_who_may_not_work_is_not_woken_in_place_of_who_may() -> None:
+    """While one sends alone, news wake that one."""
+    resting = RestingWorkers(lambda place: place == 0)
+    workers = [asyncio.create_task(resting.rest(place, 60, told=resting.told)) for place in (1, 0)]
+    await _steps()
+    resting.wake_one()
+    await workers[1]
+    assert not workers[0].done()
+    resting.wake_all()
+    await workers[0]
+
+
+async def test_news_are_not_missed_by_who_looks_just_now() -> None:
+    """They come when nobody rests: who read before them does not begin to rest."""
+    resting = RestingWorkers(lambda place: True)
+    told = resting.told
+    resting.wake_one()
+    await resting.rest(0, 60, told=told)
