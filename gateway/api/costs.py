@@ -22,7 +22,7 @@ from gateway.api.times import parse_moment
 from gateway.api.views import within_view
 from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
-from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
+from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import KeyRequest, Result
 from gateway.schemas import OBJECT, TEXT, array
 from spool import record
@@ -116,7 +116,7 @@ def _named(root: str, filters: Mapping[str, Filter[dict[str, Any]]] | None = Non
 
 # The service can hide dimensions, and its clients may ask for hidden ones; here none is ever hidden.
 _HIDDEN: Filter[dict[str, Any]] = Filter(
-    values=lambda item: ("true", "false"), valid_values=("true", "false"), type="boolean"
+    values=lambda item: ("true", "false"), valid_values=YES_NO, type="boolean"
 )
 DIMENSION_LIST = _named("dimensions", {"include_hidden": _HIDDEN})
 TAG_LIST = _named("resource_tags")

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.api.times import seconds
 from gateway.http.holders.money import MoneyServices
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.requests import KeyRequest, Result
 from gateway.resources.declaration import answer, stated
 from gateway.resources.roles import FilterOfRole, NewRole, OneRole, PermissionSetItem, RoleChanges, RoleItem
@@ -68,11 +68,7 @@ ROLES: List[ShownRole] = List(
         ),
         "member": Filter(values=lambda row: row.role.members),
         "group": Filter(values=lambda row: row.role.groups),
-        "is_builtin": Filter(
-            values=lambda row: ("true" if row.role.is_builtin else "false",),
-            valid_values=("true", "false"),
-            type="boolean",
-        ),
+        "is_builtin": yes_no(lambda row: row.role.is_builtin),
     },
 )
 

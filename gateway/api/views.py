@@ -19,7 +19,7 @@ from gateway.api.times import seconds
 from gateway.api.visible import EVERYTHING, Visible
 from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.resources.declaration import answer, stated
 from gateway.resources.views import NewView, OneView, Values, ViewChanges, ViewItem
 from spool.errors import NotThere
@@ -60,11 +60,7 @@ VIEWS: List[ShownView] = List(
     filters={
         "name": Filter(values=lambda row: (row.view.name,)),
         "principal_dimension": Filter(values=lambda row: (row.view.principal_dimension,)),
-        "is_broken": Filter(
-            values=lambda row: ("true" if row.broken else "false",),
-            valid_values=("true", "false"),
-            type="boolean",
-        ),
+        "is_broken": yes_no(lambda row: row.broken),
     },
 )
 

@@ -48,6 +48,9 @@ class Sort(Generic[Row]):
     field: SortField | None = None
 
 
+YES_NO = ("true", "false")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Filter(Generic[Row]):
     """
@@ -72,6 +75,13 @@ class Filter(Generic[Row]):
     def is_told(self) -> bool:
         """True if the list can show which values its rows have."""
         return not (self.valid_values or self.is_open or self.holds) and self.type == "string"
+
+
+def yes_no(is_so: Callable[[Row], bool]) -> Filter[Row]:
+    """The filter of a truth, which is asked for as "true" or "false"."""
+    return Filter(
+        values=lambda row: ("true" if is_so(row) else "false",), valid_values=YES_NO, type="boolean"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

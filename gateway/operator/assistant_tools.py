@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.mcp.tools.list import TOOLS, is_enabled
@@ -55,8 +55,8 @@ ASSISTANT_TOOLS: List[AssistantTool] = List(
     },
     default_sort=("name", "asc"),
     filters={
-        "enabled": Filter(values=lambda tool: (_word(tool.enabled),), valid_values=("true", "false"), type="boolean"),
-        "writes": Filter(values=lambda tool: (_word(tool.writes),), valid_values=("true", "false"), type="boolean"),
+        "enabled": yes_no(lambda tool: tool.enabled),
+        "writes": yes_no(lambda tool: tool.writes),
     },
 )  # fmt: skip
 
@@ -86,7 +86,3 @@ def _tool(services: OperatorServices, name: str) -> AssistantTool:
         last_updated=None if decided is None else decided.last_updated,
         updated_by=None if decided is None else decided.updated_by,
     )
-
-
-def _word(value: bool) -> str:
-    return "true" if value else "false"

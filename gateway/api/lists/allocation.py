@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gateway.api.times import seconds
 from gateway.http.holders.money import MoneyServices
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.resources.declaration import answer
 from gateway.resources.namespaces import NamespaceItem
 from spool.registry.allocation import DEFAULT, STATES, DefinitionVersion, Namespace, PublishJob
@@ -109,11 +109,7 @@ ALL_VERSIONS: List[ShownVersion] = List(
     filters={
         "namespace": Filter(values=lambda row: (row.version.namespace,)),
         "last_updated_by": _LAST_UPDATED_BY,
-        "is_in_force": Filter(
-            values=lambda row: ("true" if row.is_in_force else "false",),
-            valid_values=("true", "false"),
-            type="boolean",
-        ),
+        "is_in_force": yes_no(lambda row: row.is_in_force),
     },
 )
 

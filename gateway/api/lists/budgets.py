@@ -14,7 +14,7 @@ from gateway.budgets.figures import BudgetFigures, Spent, problem_of
 from gateway.budgets.forecast import Forecast, TooEarly
 from gateway.budgets.judging import limit_of, rules_digest
 from gateway.http.holders.money import MoneyServices
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.resources.budgets import CURRENT, FORECAST, AlertItem, BudgetItem, OwnerItem
 from gateway.resources.declaration import answer
 from gateway.schemas import TEXT, closed
@@ -147,9 +147,7 @@ OWNERS: List[OwnerRow] = List(
     default_sort=("actual", "desc"),
     filters={
         "owner": Filter(values=lambda row: (row.owner,)),
-        "is_past": Filter(
-            values=lambda row: ("true" if row.fired else "false",), valid_values=("true", "false")
-        ),
+        "is_past": yes_no(lambda row: row.fired),
     },
     beside={"budget": closed({"id": TEXT})},
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.api.times import seconds
-from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
+from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows, yes_no
 from gateway.intake.billing_connections import STATES, BillingConnections, ShownConnection
 from gateway.resources.connections import ConnectionItem
 from gateway.resources.declaration import answer
@@ -59,10 +59,7 @@ CONNECTIONS: List[ShownConnection] = List(
     default_sort=("name", "asc"),
     filters={
         "cloud_provider": Filter(values=lambda row: (row.connection.cloud_provider,)),
-        "is_enabled": Filter(
-            values=lambda row: ("true" if row.connection.is_enabled else "false",),
-            valid_values=("true", "false"),
-        ),
+        "is_enabled": yes_no(lambda row: row.connection.is_enabled),
         "state": Filter(values=lambda row: (row.state,), valid_values=STATES),
     },
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.api.times import seconds
-from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
+from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.schemas import TEXT, closed
 from spool.listing import ListPage, SortField
 from spool.registry.insights import EFFORTS, STATUSES, Comment, Insight, web_link
@@ -77,7 +77,7 @@ INSIGHTS: List[Insight] = List(
         # Of the service's own client. "false" leaves nothing out.
         HIDE_RESOLVED: Filter(
             holds=lambda insight, value: value == "false" or insight.status not in RESOLVED,
-            valid_values=("true", "false"),
+            valid_values=YES_NO,
             type="boolean",
         ),
     },

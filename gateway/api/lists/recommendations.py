@@ -10,7 +10,7 @@ from decimal import Decimal
 from functools import partial
 
 from gateway.api.times import seconds
-from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.recommendations.facts import RecommendationType, recommendation_dimensions
 from gateway.recommendations.list import TYPES
 from gateway.schemas import TEXT, closed
@@ -94,9 +94,7 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
             values=lambda row: (row.saving.type,), valid_values=tuple(type.NAME for type in TYPES)
         ),
         "status": Filter(values=lambda row: (row.status,), valid_values=STATUSES),
-        "open": Filter(
-            values=lambda row: ("true" if row.is_open else "false",), valid_values=("true", "false")
-        ),
+        "open": yes_no(lambda row: row.is_open),
         "confidence": Filter(values=lambda row: (row.saving.confidence,), valid_values=CONFIDENCES),
         "assignee": Filter(values=lambda row: (row.assignee,)),
     }
@@ -149,9 +147,7 @@ RECOMMENDATION_TYPES: List[ShownType] = List(
     },
     default_sort=("type", "asc"),
     filters={
-        "enabled": Filter(
-            values=lambda row: ("true" if row.settings.enabled else "false",), valid_values=("true", "false")
-        ),
+        "enabled": yes_no(lambda row: row.settings.enabled),
         "confidence": Filter(values=lambda row: (row.type.CONFIDENCE,), valid_values=CONFIDENCES),
     },
 )
