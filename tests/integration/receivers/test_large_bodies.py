@@ -20,6 +20,7 @@ import pytest
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.bench.server import meters
 from tests.integration.payloads import PROTOBUF, proto_span
+from tests.rounds import part
 
 CONFIG = """
 [server]
@@ -99,7 +100,7 @@ def loop_lag_s(server: Tollhouse) -> float:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory as Linux tells it")
-@pytest.mark.parametrize(("coding", "workers"), [("identity", 0), ("gzip", 1)])
+@pytest.mark.parametrize(("coding", "workers"), part([("identity", 0), ("gzip", 1)], every=2))
 def test_the_largest_body_costs_little_memory_and_nobody_waits_long(
     server: Tollhouse, coding: str, workers: int
 ) -> None:
