@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -151,7 +152,9 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held
         if row.takes_turn(admitted.body):
-            return await _answer_in_turn(row, admitted)
+            questions = services.operators.installation.questions
+            work = partial(_handled, row, admitted)
+            return await questions.give(bearer.party, request, work, status=row.status)
         answer = await _handled(row, admitted)
         if isinstance(answer, web.StreamResponse):
             return answer
@@ -162,17 +165,6 @@ def _handled(row: Address, admitted: KeyRequest[Any]) -> Awaitable[Result]:
     asks_change = admitted.bearer is not NOBODY and admitted.http.method not in SAFE_METHODS
     registry = admitted.services.operators.installation.registry
     return confirmed(row.handler(admitted), registry, asks_change=asks_change)
-
-
-async def _answer_in_turn(row: Address, admitted: KeyRequest[Any]) -> web.StreamResponse:
-    async def work() -> Result:
-        return await answers.encoded(await _handled(row, admitted), status=row.status)
-
-    async def send(result: Result) -> web.StreamResponse:
-        return await answers.give(admitted.http, result, status=row.status)
-
-    questions = admitted.services.operators.installation.questions
-    return await questions.answer(admitted.bearer.party, work, send)
 
 
 def _limit(row: Address, services: Services) -> tuple[int, str]:

@@ -11,17 +11,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
+
+from aiohttp import web
 
 from gateway.configuration.sections import AnswerSettings
 from gateway.errors import Refusal
+from gateway.http.answers import Pieces, encoded, give
 from spool.ledger.limits import QuestionLimit, limited, took_too_long
 
 T = TypeVar("T")
 R = TypeVar("R")
+Answer: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
 
 RETRY_S = 5
 RECOUNT = "recount"
@@ -59,6 +63,25 @@ class Questions:
             async with self._place(section):
                 answer = await _in_time(work, section)
             return await send(answer)
+
+    async def give(
+        self,
+        who: str,
+        request: web.Request,
+        work: Callable[[], Awaitable[Answer]],
+        *,
+        status: int,
+        headers: Mapping[str, str] | None = None,
+    ) -> web.StreamResponse:
+        """Work out what a handler answers, make it bytes and send it, in turn."""
+
+        async def work_and_encode() -> Answer:
+            return await encoded(await work(), status=status, headers=headers)
+
+        async def send(answer: Answer) -> web.StreamResponse:
+            return await give(request, answer, status=status, headers=headers)
+
+        return await self.answer(who, work_and_encode, send)
 
     async def recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
         """

@@ -20,7 +20,7 @@ from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.hosts import authority, host_name, is_own_name
 from gateway.configuration.listening_addresses import is_loopback
 from gateway.errors import Refusal
-from gateway.http.answers import UNCACHED, encoded, give
+from gateway.http.answers import UNCACHED, give
 from gateway.http.confirming import SAFE_METHODS, confirmed
 from gateway.http.holders.people import PeopleServices
 from gateway.http.key_carriage import CSRF_HEADER
@@ -81,17 +81,10 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             handled = row.handler(admitted)
             return await confirmed(handled, services.installation.registry, asks_change=asks_change)
 
-        async def send(result: Result) -> web.StreamResponse:
-            return await give(request, result, status=row.status, headers=UNCACHED)
-
-        async def work_and_encode() -> Result:
-            return await encoded(await work(), status=row.status, headers=UNCACHED)
-
         if row.takes_turn(admitted.body):
-            return await services.installation.questions.answer(
-                f"person {admitted.actor.name}", work_and_encode, send
-            )
-        return await send(await work())
+            questions, who = services.installation.questions, f"person {admitted.actor.name}"
+            return await questions.give(who, request, work, status=row.status, headers=UNCACHED)
+        return await give(request, await work(), status=row.status, headers=UNCACHED)
 
     return handle
 
