@@ -15,11 +15,11 @@ from spool.settings import LOCK_FILE, SQLITE
 def installation(config: Path | None, data: Path | None = None) -> Config:
     """The configuration of an installation whose data directory is there, or exit 2."""
     settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
-    need_data(settings, config)
+    need_data(settings, config, data)
     return settings
 
 
-def need_data(settings: Config, config: Path | None) -> None:
+def need_data(settings: Config, config: Path | None, data: Path | None = None) -> None:
     """
     Exit 2 where a command would have to create the data directory; an empty one, as init leaves it, is told.
 
@@ -34,7 +34,7 @@ def need_data(settings: Config, config: Path | None) -> None:
 
         names = {path.name for path in directory.iterdir()} - {"lost+found"}
     except (FileNotFoundError, NotADirectoryError):
-        fail(_no_directory(directory, config), 2)
+        fail(_no_directory(directory, None if data else config), 2)
     except OSError:  # opening it says why
         return
     if not names:
@@ -55,6 +55,7 @@ def need_named_data(config: Path | None, data: Path | None) -> None:
 
 
 def _no_directory(directory: Path, config: Path | None) -> str:
+    """`config` is the configuration that names the directory; None where --data does, or nothing."""
     if config is not None:
         return (
             f"there is no data directory {directory}, which {config} names; `tollhouse serve` begins one, and "

@@ -100,6 +100,8 @@ def test_what_is_not_there_is_named(empty: Path, tmp_path: Path) -> None:
     assert "/etc/tollhouse/tollhouse.toml" in told
     (empty / "tollhouse.toml").write_text('data_dir = "gone"\n')
     assert "which tollhouse.toml names" in run("keys", "list", code=2).stderr
+    told = run("keys", "list", "--data", tmp_path / "other", "--config", "tollhouse.toml", code=2).stderr
+    assert f"there is no data directory {tmp_path}/other; name it with --data" in told
     assert ["tollhouse.toml"] == [path.name for path in empty.iterdir()]
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/mine.txt").write_text("")
