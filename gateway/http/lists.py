@@ -77,7 +77,7 @@ class Filter(Generic[Row]):
         return not (self.valid_values or self.is_open or self.holds) and self.type == "string"
 
 
-def yes_no(is_so: Callable[[Row], bool]) -> Filter[Row]:
+def yes_no(is_so: Callable[[Row], object]) -> Filter[Row]:
     """The filter of a truth, which is asked for as "true" or "false"."""
     return Filter(
         values=lambda row: ("true" if is_so(row) else "false",), valid_values=YES_NO, type="boolean"

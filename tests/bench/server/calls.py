@@ -1,5 +1,5 @@
 """
-`python -m tests.bench.calls`: how many functions of ours one warm span calls, by area.
+`python -m tests.bench.server.calls`: how many functions of ours one warm span calls, by area.
 
 One OTLP/JSON span of eight attributes on SQLite, one upstream, `hold` 0, nothing else to do. A coroutine that goes on
 after a wait counts once more. How much of the route's part falls before the 2xx is up to the machine, so that part is
@@ -34,7 +34,7 @@ from spool.sqlite.log.log import SqliteLog
 from tests.integration.conftest import servers
 from tests.integration.payloads import json_span, json_traces
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OWN = tuple(str(ROOT / package) for package in ("gateway", "exporters", "spool"))
 ANSWER = web.Response.write_eof.__code__
 # What begins the work of either: tasks, and functions that a task hands to the thread of the database.
