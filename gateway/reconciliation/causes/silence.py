@@ -19,6 +19,7 @@ HOUR_S = 3600
 LEAST_HOURS = 5  # without a call that have one on other days: fewer are chance
 FARTHEST = 14  # hours by which zones differ at most
 LEAST_SHARE = 0.1  # of a day's tokens: less is no part of a day
+LEAST_CALLS = 10  # of a day that were billed twice: of fewer it may be chance
 LEAST_GAP = 0.01  # of a day's tokens: less is no gap
 LEAST_USUAL = 0.2  # of a day's tokens: what the silent hours have on other days
 FAR = 3  # times what days usually lack more or less than others: less is chance
@@ -71,33 +72,55 @@ def no_bill(case: Case) -> Iterator[Claim]:
 def billed_twice(case: Case) -> Iterator[Claim]:
     """
     Days of which the statement has the tokens of each model exactly twice, or more often: rows that came
-    again.
+    again. Else those with exactly twice the calls, or twice what the hours have that a shift gives them.
     """
     split, left = case.split, case.left
-    again = {**_twice_in_hours(case), **split.repeats.billed}
+    in_calls, in_hours = _twice_in_calls(case), _twice_in_hours(case)
+    again = {**in_hours, **in_calls, **split.repeats.billed}
     portions = {}
     for cell, meter in split.values:
         if cell.day in again and cell not in left.told:
             share = 1 - Fraction(1, again[cell.day])
             worth, tokens = left.said((VOLUME, cell, meter))
             portions[VOLUME, cell, meter] = Portion(round(worth * share), round(tokens * share))
+    is_of_hours = not again.keys() <= {*in_calls, *split.repeats.billed}
+    what = "input and output of each model" if split.repeats.billed else "the calls of each key and model"
     claim = left.take(
         "billed_twice",
         portions,
         sure=STRONG,
         evidence=f"{_named(sorted(again))}: the statement has "
-        + (
-            "input and output of each model exactly twice, or more"
-            if split.repeats.billed
-            else "exactly twice what the ledger's hours have, or more"
-        ),
+        f"{'what the hours of the ledger have' if is_of_hours else what} exactly twice, or more",
         advice="Look whether rows of these days stand in the report more than once, and import it again.",
         portions=portions,
         tells_calls=True,
-        beside=() if split.repeats.billed else ("time_edge",),
+        beside=("time_edge",) if is_of_hours else (),
     )
     if claim is not None:
         yield claim
+
+
+def _twice_in_calls(case: Case) -> dict[int, int]:
+    """
+    Days with a multiple of the calls of each key and model, some of which have no tokens; none if most days
+    are so.
+    """
+    theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
+    ours: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
+    for cell, sums in case.split.billed.items():
+        if sums.calls and cell not in case.left.told:
+            theirs[cell.day][cell.key, cell.model] += sums.calls
+    for cell, of in case.split.counted.items():
+        if of.calls and cell not in case.left.told:
+            ours[cell.day][cell.key, cell.model] += of.calls
+    found = {}
+    for day, calls in theirs.items():
+        own = ours[day]
+        if calls.keys() == own.keys() and sum(own.values()) >= LEAST_CALLS:
+            times = {Fraction(count, own[place]) for place, count in calls.items()}
+            if len(times) == 1 and (once := times.pop()).denominator == 1 and 1 < once <= MOST_AGAIN + 1:
+                found[day] = int(once)
+    return found if len(found) * 2 < len(theirs) else {}
 
 
 def _twice_in_hours(case: Case) -> dict[int, int]:

@@ -46,9 +46,10 @@ pytestmark = pytest.mark.asyncio
         # Two factors that come to one, and days at twice the half price, which is ours.
         (BEDROCK, 2891491162, "discount", "half", SAID),
         (OPENAI, 147155057, "half", "dear days", SAID),
-        # Rows twice where hours tell what a day has; where the tokens are not known they are left unexplained.
+        # Rows twice where hours or calls tell what a day has; where nothing does they are left unexplained.
         (ANTHROPIC, 3552580727, "twice", "pacific", RIGHT),
         (AZURE, 3311591214, "twice", "unsized", UNEXPLAINED),
+        (OPENAI, 178717959, "twice", "unsized", RIGHT),
         # Tiers that are exchanged beside many tokens too many are said, and a chance of few of them is not.
         (AZURE, 119333380, "batch share", "double report", SAID),
         (ANTHROPIC, 1453743460, "double report", "pacific", UNEXPLAINED),
