@@ -105,7 +105,7 @@ RESPONSE_ID = ("gen_ai.response.id", "ai.response.id", "llm.response.id", "respo
 SHARED_ID = ("request_id", "gen_ai.request.id", "client_request_id")
 COST = (
     "cost_usd", "cost_usd_micros", "gen_ai.usage.cost", "gen_ai.usage.cost.amount", "gen_ai.usage.cost_usd",
-    "gen_ai.usage.total_cost", "gen_ai.cost.total_cost",
+    "gen_ai.usage.total_cost", "gen_ai.cost.total_cost", "gen_ai.cost.amount",
     # Sentry's names of dollars
     "gen_ai.cost.total_tokens", "gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens",
 )  # fmt: skip
@@ -193,7 +193,10 @@ NO_CALLS = frozenset({
 
 _ERROR = "error"
 CURRENCY = "gen_ai.usage.cost.currency"
-_IN_CURRENCY = frozenset({"gen_ai.usage.cost.amount", "gen_ai.usage.cost", "gen_ai.usage.total_cost"})
+_CURRENCIES = {
+    **dict.fromkeys(("gen_ai.usage.cost.amount", "gen_ai.usage.cost", "gen_ai.usage.total_cost"), CURRENCY),
+    "gen_ai.cost.amount": "gen_ai.cost.currency",
+}
 _DOLLARS = (None, "USD")
 _COST_PARTS = ("gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens")
 _ONE_WORD = re.compile(r"[^\s{}\[\]\"]{1,128}")
@@ -279,7 +282,8 @@ def cost_of(attributes: Attributes, names: Iterable[str]) -> str | None:
     """The reported cost of a call, in dollars."""
     for name in names:
         amount = money(attributes.get(name), name)
-        if amount is None or (name in _IN_CURRENCY and attributes.get(CURRENCY) not in _DOLLARS):
+        stated_in = _CURRENCIES.get(name)
+        if amount is None or (stated_in is not None and attributes.get(stated_in) not in _DOLLARS):
             continue
         if name in _COST_PARTS:
             parts = [money(attributes.get(part), part) for part in _COST_PARTS]

@@ -221,15 +221,16 @@ def _on_days(
     """
     every = sorted({day for each in meters.values() for day in each.worth})
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
-    sets = sorted(sets_of_days(meters), key=lambda each: -len(each[0]))
+    sets = sets_of_days(meters)
     others = {day for days, _ in sets for day in days}
-    for days, off in sets:
+    # A price that stays holds on later days with another price, too, and is taken out of theirs first.
+    for days, off in sorted(sets, key=lambda each: not _stays(each[0], every, others)):
         if _is_apart(case, entries, set(days)) or all(
             map(case.is_rounded, (e for e in entries if e[1].day in days))
         ):
             continue
-        later = [day for day in every if day >= days[0]]
-        stays = len(days) * 2 > len(later) > 1 and days[-1] >= every[-2] and set(later) - others <= set(days)
+        stays = _stays(days, every, others)
+        later = {day for day in every if day >= days[0]}
         first = next(iter(off.values()))
         alike = len(off) > 1 and all(_near(ratio, first) for ratio in off.values())
         is_of_all = alike and all(
@@ -240,7 +241,7 @@ def _on_days(
         kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off.items())]
         what = f"every kind of token at {first:.4f}" if alike else ", ".join(kinds)
         chosen = [entry for entry in entries if entry[1].day in days and entry[2] in off]
-        portions = _later_too(case, entries, set(later) - set(days), off) if stays else {}
+        portions = _later_too(case, entries, later - set(days), off) if stays else {}
         claim = case.left.take(
             "price_change" if stays else "price_on_days",
             [*chosen, *portions],
@@ -253,6 +254,13 @@ def _on_days(
         )
         if claim is not None:
             yield claim
+
+
+def _stays(days: list[int], every: list[int], others: Collection[int]) -> bool:
+    """Whether a price holds on most days from its first one to the end, and no day since has our price."""
+    later = {day for day in every if day >= days[0]}
+    is_to_the_end = days[-1] >= every[-2] and later - set(others) <= set(days)
+    return len(days) * 2 > len(later) > 1 and is_to_the_end
 
 
 def _later_too(

@@ -63,6 +63,9 @@ def test_an_application_with_copilots_sdk_is_copilots() -> None:
         ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "EUR"}, None),
         ({"gen_ai.usage.cost": 0.25, "gen_ai.usage.cost.currency": "EUR"}, None),
         ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "EUR", "cost_usd": 0.3}, "0.3"),
+        ({"gen_ai.cost.amount": 0.25}, "0.25"),
+        ({"gen_ai.cost.amount": 0.25, "gen_ai.usage.cost": 0.25}, "0.25"),
+        ({"gen_ai.cost.amount": 0.25, "gen_ai.cost.currency": "EUR"}, None),
     ],
 )
 def test_costs_in_dollars_under_other_names(stated: dict[str, Any], cost: str | None) -> None:
