@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from gateway.reconciliation.causes.days import shift_of
 from gateway.reconciliation.cells import VOLUME, Entry
 from gateway.reconciliation.claims import EXACT, KINDS, OTHERS, STRONG, WEAK, Case, Claim, Portion
 from gateway.reconciliation.sides import INPUT_METERS, METERS, WRITE_1H, WRITE_5M, Cell
@@ -93,9 +94,10 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def _lasting(found: Mapping[Cell, _Exchange]) -> dict[Cell, _Exchange]:
+def _lasting(found: Mapping[Cell, _Exchange], *, is_enough: bool = True) -> dict[Cell, _Exchange]:
     """
     Without those of a key and model that are not exact and go now this way, now that: chance, and no cause.
+    `is_enough`: an exact one needs no others.
     """
     gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     for group, each in found.items():
@@ -104,7 +106,7 @@ def _lasting(found: Mapping[Cell, _Exchange]) -> dict[Cell, _Exchange]:
     return {
         group: each
         for group, each in found.items()
-        if each.is_exact
+        if (each.is_exact and is_enough)
         or (
             each.gains == (usual := common[group.key, group.model])
             and len(gains[group.key, group.model]) >= LEAST_DAYS
@@ -169,17 +171,22 @@ def cache_split(case: Case) -> Iterator[Claim]:
     portions: dict[Entry, Portion] = {}
     exchanges: dict[Cell, _Exchange] = {}
     untold, whole = _untold_kinds(case), dict[Entry, Portion]()
+    is_shifted = shift_of(case) is not None  # tokens of other days are apart by chance
     for cell, meters in groups.items():
         said = sum(tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1])
         places = [(cell, meter) for meter in meters]
         extras = [case.left.extra[place] for place in places]
         apart = abs(sum(extras)) / max(said, 1)
-        if apart > AGREES and (moved := _of_untold_kinds(case, cell, untold)):
+        is_mixed = apart > AGREES or (apart > 0 and is_shifted)
+        if is_mixed and (moved := _of_untold_kinds(case, cell, untold)):
             whole |= moved
-        elif _exchanged(extras) * 2 > (AGREES if apart <= AGREES else LEAST_MIXED) * said:
+        elif (
+            not (apart and is_shifted)
+            and _exchanged(extras) * 2 > (LEAST_MIXED if is_mixed else AGREES) * said
+        ):
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
             exchanges[cell] = _Exchange(places, apart, gains)
-    exchanges = _lasting(exchanges)
+    exchanges = _lasting(exchanges, is_enough=not is_shifted)
     is_exact = all(each.is_whole for each in exchanges.values()) and not whole
     found["cache_split"] += [(cell, meter) for _, cell, meter in whole]
     portions |= whole

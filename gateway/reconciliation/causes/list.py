@@ -72,8 +72,8 @@ def _named(claim: Claim, found: Sequence[Claim], case: Case) -> Claim:
 
 def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     """
-    Name the causes among prices of the same models; any price if there are none and no call of theirs has its
-    own price.
+    Name the causes among prices of the same models; if there are none, what else is claimed of calls that have
+    their own price, or any price if no call has one.
     """
     models = {cell.model for cell in claim.by_cell}
     names = [
@@ -81,7 +81,9 @@ def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
         for other in found
         if other.cause in OF_PRICES and not models.isdisjoint(cell.model for cell in other.by_cell)
     ]
-    return names or ([] if models & case.split.varying else [ANY_PRICE])
+    if names or not models & case.split.varying:
+        return names or [ANY_PRICE]
+    return [other.cause for other in found if other.moved >= CENT and _overlap(claim, other)]
 
 
 def _overlap(claim: Claim, other: Claim) -> bool:

@@ -230,7 +230,8 @@ def _on_days(
         ):
             continue
         stays = _stays(days, every, others)
-        later = {day for day in every if day >= days[0]}
+        since = _begin(days, off, every, sets) if stays else 0
+        later = {day for day in every if day >= since}
         first = next(iter(off.values()))
         alike = len(off) > 1 and all(_near(ratio, first) for ratio in off.values())
         is_of_all = alike and all(
@@ -246,9 +247,9 @@ def _on_days(
             "price_change" if stays else "price_on_days",
             [*chosen, *portions],
             sure=STRONG,
-            evidence=f"{name}: {_when(days, stays=stays)} {what} of our price",
+            evidence=f"{name}: {_when([since or days[0], *days[1:]], stays=stays)} {what} of our price",
             advice=_OVERRIDE if stays else _ADVICE["price_on_days"],
-            since=days[0] if stays else 0,
+            since=since,
             portions=portions,
             beside=_of_most_days(days, every, off, alike=alike),
         )
@@ -261,6 +262,37 @@ def _stays(days: list[int], every: list[int], others: Collection[int]) -> bool:
     later = {day for day in every if day >= days[0]}
     is_to_the_end = days[-1] >= every[-2] and later - set(others) <= set(days)
     return len(days) * 2 > len(later) > 1 and is_to_the_end
+
+
+def _begin(
+    days: list[int],
+    off: Mapping[str, Decimal],
+    every: list[int],
+    sets: list[tuple[list[int], dict[str, Decimal]]],
+) -> int:
+    """The first day of a price that stays: days just before it may have it beside the price of another set."""
+    both = {
+        day
+        for others, known in sets
+        if others is not days
+        and any(_is_product(known, off, each) for of, each in sets if of is not days and of is not others)
+        for day in others
+    }
+    begin = days[0]
+    for day in reversed([day for day in every if day < begin]):
+        if day not in both:
+            break
+        begin = day
+    return begin
+
+
+def _is_product(
+    known: Mapping[str, Decimal], first: Mapping[str, Decimal], second: Mapping[str, Decimal]
+) -> bool:
+    return all(
+        meter in first and meter in second and _near(ratio, first[meter] * second[meter], 2 * SAME)
+        for meter, ratio in known.items()
+    )
 
 
 def _later_too(

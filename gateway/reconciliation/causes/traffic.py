@@ -31,7 +31,7 @@ CHANCE = 6
 LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
 FEW = 10  # days may be one in so many of all
 FAR = 0.4  # of what a day would have: few days that lack as much are of another cause than the others
-CLEARLY = 0.1  # of what was billed on a day: so much more than any other day
+CLEARLY = 0.05  # of what was billed on a day: so much more than any other day
 UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
 
 _POINT = (
@@ -188,7 +188,7 @@ def usage_missing(case: Case) -> Iterator[Claim]:
     number.
     """
     for model in case.models():
-        unusual = _unusual_days(case, _missing(case, model))
+        unusual = _unusual_days(case)
         ours, theirs = _of_model(case, model, unusual)
         if not ours.unsized or ours.calls <= ours.unsized:
             continue
@@ -246,7 +246,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
     """More calls were billed, of the same mean size: retries within an SDK, evaluations, a second gateway."""
     for model in case.models():
         entries = _missing(case, model)
-        unusual = _unusual_days(case, entries)
+        unusual = _unusual_days(case)
         entries = [entry for entry in entries if entry[1].day not in unusual]
         ours, theirs = _of_model(case, model, unusual)
         if not theirs or not ours.calls or theirs - ours.calls <= LEAST_SHARE * theirs:
@@ -294,7 +294,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
         if share <= LEAST_SHARE or len(shares) < 2 or not is_even or not many:
             continue
         entries = _missing(case, model)
-        unusual = _unusual_days(case, entries)
+        unusual = _unusual_days(case)
         doubts = _unsized(ours) + _too_many(case, model)
         yield from _taken(
             case, "unreported_calls", [entry for entry in entries if entry[1].day not in unusual], WEAK,
@@ -369,13 +369,13 @@ def _missing(case: Case, model: str) -> list[Entry]:
     return found if over <= EXCHANGED * lacking else []
 
 
-def _unusual_days(case: Case, entries: list[Entry]) -> set[int]:
+def _unusual_days(case: Case) -> set[int]:
     """
     The few days that lack about half of what they would have as the others are, of input and of output alike,
     and clearly more than any other: what is missing there has another cause, such as rows that stand in the
     report twice.
     """
-    shares = _shares(case, entries)
+    shares = _shares(case, [entry for model in case.models() for entry in _missing(case, model)])
     usual = median(shares.values()) if shares else 0.0
     far = {day for day, share in shares.items() if share - usual >= FAR * (1 - usual)}
     if not far or usual <= LEAST_SHARE or len(far) * FEW > len(shares):
