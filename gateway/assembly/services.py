@@ -36,7 +36,6 @@ from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.intake import Intake
 from gateway.monitoring.metrics import Metrics
-from gateway.monitoring.observers import Observers
 from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolDamaged, SpoolError
@@ -89,7 +88,7 @@ async def open_services(
     remembered: opening again salvages.
     """
     metrics = Metrics(_named_sources)
-    observers = Observers([metrics, observer]) if observer else metrics
+    observers = _both(metrics, observer) if observer else metrics
     is_agent = local is not None
     async with AsyncExitStack() as stack:
         storage = await stack.enter_async_context(
@@ -244,6 +243,12 @@ async def _inspect(operators: OperatorServices) -> None:
     await asyncio.sleep(FIRST_INSPECTION_S)
     insights = await imported("gateway.operator.insights")
     await insights.inspector(operators).run()
+
+
+def _both(metrics: Metrics, observer: Observer) -> Observer:
+    from gateway.monitoring.observers import Observers  # an agent has them
+
+    return Observers([metrics, observer])
 
 
 async def _mend(assembler: Assembler, operators: OperatorServices) -> None:

@@ -63,6 +63,7 @@ COMMANDS = {
     "scheduled-reports": "gateway.cli.operator.money.scheduled_reports",
     "demo": "gateway.cli.demo",
     "operators": "gateway.cli.operator.operators",
+    "people-names": "gateway.cli.operator.people_names",
     "roles": "gateway.cli.operator.roles",
     "console": "gateway.cli.operator.console",
     "completion": "gateway.cli.completion",

@@ -268,6 +268,12 @@ class PrivacySettings:
     emails: str = setting(
         "hash", "what becomes of ids that are e-mail addresses", choices=("hash", "keep", "drop")
     )
+    max_names: int = setting(
+        50_000,
+        "names behind hashed people that are kept: [names of people](people-names.md)",
+        edge="one more: 409; forget some",
+        least=1,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

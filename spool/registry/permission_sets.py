@@ -30,6 +30,7 @@ WORK_ON_INSIGHTS = "work_on_insights"
 MODIFY_BILLING = "modify_billing"
 OPERATE_SPOOL = "operate_spool"
 INSTALLATION_ADMINISTRATION = "installation_administration"
+VIEW_NAMES = "view_names"
 
 _CATALOGUE = (
     # The names of the first five are the published interface's.
@@ -113,6 +114,11 @@ _CATALOGUE = (
         title="Installation Administration",
         description="Reload the configuration, back the data up, and export or import bundles.",
         includes=(VIEW_OPERATION,),
+    ),
+    PermissionSet(
+        id=VIEW_NAMES,
+        title="View Names of People",
+        description="See the names behind people whose e-mail addresses are kept as hashes.",
     ),
 )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from spool.clock import Clock
 from spool.listing import ListPage, ListQuery
@@ -31,6 +32,9 @@ from spool.registry.tables.scheduled_reports import ScheduledReportTable
 from spool.registry.tables.statements import StatementTable
 from spool.registry.tables.views import ViewTable
 from spool.statements.protocols import Statements
+
+if TYPE_CHECKING:
+    from spool.registry.tables.person_names import PersonNameTable
 
 
 class Registry:
@@ -87,6 +91,13 @@ class Registry:
 
         jobs = Counter(job.submitted_by if job.is_of_key else "" for job in self.allocation.unfinished())
         return {**await self._changes.read(work), makers.JOBS: jobs}
+
+    @cached_property
+    def person_names(self) -> PersonNameTable:
+        """Names behind hashed people: nothing of it is kept in memory, so no start needs it."""
+        from spool.registry.tables.person_names import PersonNameTable
+
+        return PersonNameTable(self._changes)
 
     @property
     def version(self) -> int:

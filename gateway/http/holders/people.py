@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ class PeopleServices(WithRegistry):
     """
     The HTTP side and the socket share the counted attempts.
 
+    `hashed` makes of an e-mail address what records keep in its place.
+
     `hosts` are the names (without port) under which the console may be reached beside loopback and bare
     addresses. `oidc` is None if no OpenID provider is configured. `is_behind_tls`: the configuration says
     that browsers speak https to what is in front of the operator side. `assistants` takes people's tokens for
@@ -33,6 +36,7 @@ class PeopleServices(WithRegistry):
     """
 
     hosts: frozenset[str] = frozenset()
+    hashed: Callable[[str], str] = str
     oidc: ProviderSignIns | None = None
     is_behind_tls: bool = False
     assistants: AssistantSignIns | None = None

@@ -25,7 +25,7 @@ ROWS = [row for area in OPERATOR_AREAS for row in operator_rows(area)]
 # They look at several things at once: what has changed of any of them, all that is said of one record, every fact for
 # the detectors, the tools of assistants, what a role would open, a report as somebody else sees it.
 OF_SEVERAL = {
-    "changes", "inspect", "list_assistant_tools", "preview_role",
+    "changes", "inspect", "list_assistant_tools", "overview", "preview_role",
     "preview_scheduled_report", "relay_mcp", "send_scheduled_report", "set_assistant_tool", "show_record",
     "tail",
 }  # fmt: skip

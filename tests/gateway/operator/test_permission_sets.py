@@ -166,6 +166,9 @@ CALLS = {
     POST /keys/{name}/disable
     DELETE /keys/{name}
     POST /reload
+    GET /people-names
+    POST /people-names
+    POST /people-names/forget
     POST /notification-channels
     PATCH /notification-channels/{name}
     DELETE /notification-channels/{name}

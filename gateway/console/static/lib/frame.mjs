@@ -5,6 +5,7 @@ import {html, useEffect, useRef, useState} from "./html.mjs";
 import {Help, useKeyboard} from "./keyboard.mjs";
 import {listen, pause, useLiveState} from "./live.mjs";
 import {Problem, State, isOpen} from "./parts.mjs";
+import {allowNames} from "./names.mjs";
 import {useQuery} from "./query.mjs";
 import {Found} from "./search.mjs";
 
@@ -12,6 +13,7 @@ const THEMES = ["system", "light", "dark"];
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 export function Frame({pages: all, session, version, telemetry, leave}) {
+  allowNames(isOpen(session, {needs: "view_names", isWhole: true}));
   const {path, query} = useAddress();
   const [theme, isDark, nextTheme] = useTheme();
   const [helps, setHelps] = useState(false);

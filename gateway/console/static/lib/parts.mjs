@@ -2,6 +2,7 @@
 import {go, to} from "./address.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
 import {clockTime, exactCount} from "./format.mjs";
+import {isHash, useNames} from "./names.mjs";
 
 /** What the server said, beside the last good data and its age. */
 export function Problem({error, at, retry}) {
@@ -54,26 +55,26 @@ export function Copy({text, label}) {
  */
 export function Table({caption, columns, rows, identity, href, sort, foot}) {
   const follow = (address) => (event) => event.target.closest("a, button, input") || !getSelection().isCollapsed || go(address);
-  const hasHash = rows.some((row) => columns.some((each) => isHash(each.value(row))));
+  const hashes = rows.flatMap((row) => columns.map((each) => each.value(row)).filter(isHash));
+  const nameOf = useNames(hashes);
+  const hasHash = hashes.some((each) => nameOf(each) === each);
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
     <caption class="unseen">${caption}</caption>
     <thead><tr>${columns.map((each) => head(each, sort))}</tr></thead>
     <tbody>${rows.map((row) => {
       const address = href?.(row);
       return html`<tr key=${identity(row)} class=${address && "leads"} onClick=${address && follow(address)}>
-        ${columns.map((each, place) => cell(each, row, place === 0, address))}</tr>`;
+        ${columns.map((each, place) => cell(each, row, place === 0, address, nameOf))}</tr>`;
     })}</tbody>
     ${foot && html`<tfoot><tr>${columns.map((each, place) => cell(each, foot, place === 0))}</tr></tfoot>`}
   </table></div>${hasHash && html`<${Hashed} />`}`;
 }
 
-const HASH = /^email:[0-9a-f]{16}$/;
-const isHash = (shown) => typeof shown === "string" && HASH.test(shown);
 const OF_HASH = 'This code stands for an e-mail address: the setting privacy.emails is "hash".';
 
 /** Why people are codes; under each table that shows one. */
 const Hashed = () => html`<p class="faint">Codes such as <code>email:f271...</code> stand for e-mail addresses, which Tollhouse does not keep:
-  <code>privacy.emails = "hash"</code>. <code>"keep"</code> shows addresses from then on.</p>`;
+  <code>privacy.emails = "hash"</code>. <code>"keep"</code> shows addresses from then on; <a href=${to("/settings", {tab: "names"})}>names</a> can be given to codes.</p>`;
 
 function head({title, kind, sort: key}, sort) {
   if (!sort || !key) return html`<th scope="col" class=${kind}>${title}</th>`;
@@ -82,9 +83,10 @@ function head({title, kind, sort: key}, sort) {
     <button type="button" onClick=${() => sort.by(key)}>${title}<span aria-hidden="true">${{asc: " ↑", desc: " ↓"}[order]}</span></button></th>`;
 }
 
-function cell(column, row, isFirst, address) {
-  const shown = column.value(row);
-  const title = column.exact?.(row) ?? (isHash(shown) ? OF_HASH : undefined);
+function cell(column, row, isFirst, address, nameOf = (each) => each) {
+  const value = column.value(row);
+  const shown = isHash(value) ? nameOf(value) : value;
+  const title = column.exact?.(row) ?? (shown !== value ? value : isHash(value) ? OF_HASH : undefined);
   return isFirst
     ? html`<th scope="row" class=${column.kind} title=${title}>${address ? html`<a href=${address}>${shown}</a>` : shown}</th>`
     : html`<td class=${column.kind} title=${title}>${shown}</td>`;

@@ -88,9 +88,28 @@ const TOOLS = {
   ],
 };
 
+/** `email, name` one a line, as the API takes it. */
+const typedNames = (text) => text.split("\n").map((line) => line.split(",")).filter(([user]) => user.trim())
+  .map(([user, ...name]) => ({user: user.trim(), name: name.join(",").trim()}));
+
+const PEOPLE = {
+  path: "/people-names", root: "people_names", at: PATH, caption: "names", what: ["keys"],
+  identity: (row) => row.user,
+  columns: [plain("Name", "name", true), {title: "Kept as", sort: "user", value: (row) => html`<code>${row.user}</code>`},
+    {title: "From", value: (row) => (row.origin === "account" ? "an account" : "given here")}],
+  Before: () => html`<p class="faint">Records keep a code in place of an e-mail address (<code>privacy.emails = "hash"</code>). Who has the permission set View
+    Names of People sees these names in tables instead. Exports keep codes.</p>`,
+  create: {title: "Add names", needs: "organization_administration", fields: () => [{name: "names", label: "Names", type: "area", required: true,
+    note: "an e-mail address or a code, a comma and the name, one a line; addresses are not kept"}],
+    run: (_, {names}) => send("POST", "/people-names", {names: typedNames(names)}).then(() => null)},
+  actions: [{title: "Forget", needs: "organization_administration", danger: true, when: (row) => row.origin !== "account", text: (row) => `${row.user} is a code again.`,
+    run: (row) => send("POST", "/people-names/forget", {users: [row.user]}).then(() => null)}],
+  empty: html`<h2>No code has a name yet</h2><p>Add names by hand or as lines of a CSV file. Accounts name themselves.</p>`,
+};
+
 const PARTS = [["configuration", "Configuration", CONFIGURATION, "operate_spool"], ["operators", "Operators", OPERATORS, "organization_administration"],
   ["sessions", "Sessions", SESSIONS, "organization_administration"], ["assistants", "Assistants", TOOLS, "organization_administration"],
-  ["audit", "Audit", AUDIT, "organization_administration"]];
+  ["names", "Names of people", PEOPLE, "view_names"], ["audit", "Audit", AUDIT, "organization_administration"]];
 
 export function Page(given) {
   const parts = PARTS.filter(([, , , needed]) => may(given.session, needed));

@@ -1,0 +1,31 @@
+/** Names behind hashed people, asked for once each and kept in this page alone. */
+import {get} from "./api.mjs";
+import {useEffect, useState} from "./html.mjs";
+
+const HASH = /^email:[0-9a-f]{16}$/;
+const MOST = 200;
+const known = new Map(); // by hash; null while it is asked for, and for who has none
+let sees = false;
+
+export const isHash = (shown) => typeof shown === "string" && HASH.test(shown);
+
+/** Says whether the person who is signed in may see names. */
+export function allowNames(may) {
+  if (!may) known.clear();
+  sees = may;
+}
+
+/** The name behind a hash, or the hash itself; what is not known is asked for, and drawn when it is there. */
+export function useNames(hashes) {
+  const [, draw] = useState(0);
+  const missing = sees ? [...new Set(hashes)].filter((each) => !known.has(each)).slice(0, MOST) : [];
+  useEffect(() => {
+    if (!missing.length) return;
+    missing.forEach((each) => known.set(each, null));
+    get("/people-names", {user: missing, limit: MOST}).then(({people_names: found}) => {
+      found.forEach(({user, name}) => known.set(user, name));
+      draw((times) => times + 1);
+    }, () => missing.forEach((each) => known.delete(each)));
+  }, [missing.join()]);
+  return (hash) => known.get(hash) ?? hash;
+}

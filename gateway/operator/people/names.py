@@ -1,0 +1,93 @@
+"""
+The calls of the operator API on names behind hashed people: given by hand or as CSV, and known of accounts.
+
+An account's e-mail address, whoever signs in by the OpenID provider too, names its own hash without being kept twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.http.holders.people import PeopleServices
+from gateway.http.lists import Filter, List, MemoryRows, Sort
+from gateway.http.requests import Result
+from gateway.operator.body import RequestBody
+from gateway.operator.requests import OperatorRequest
+from spool.errors import Invalid
+from spool.registry.tables.person_names import LIMIT, is_hash
+
+MAX_AT_ONCE = 5000
+GIVEN, ACCOUNT = "given", "account"
+ORIGINS = (GIVEN, ACCOUNT)
+
+
+@dataclass(frozen=True, slots=True)
+class PersonName:
+    user: str  # the hash
+    name: str
+    origin: str
+
+
+class NamedPerson(RequestBody):
+    """`user` is an e-mail address or its hash; without a name an address is its own."""
+
+    user: str
+    name: str = ""
+
+
+class NamesOfPeople(RequestBody):
+    names: list[NamedPerson]
+
+
+class ForgottenNames(RequestBody):
+    """Those of these hashes, or all that were given."""
+
+    users: list[str] | None = None
+    all: bool = False
+
+
+NAMES: List[PersonName] = List(
+    root="people_names",
+    show=lambda row: {"user": row.user, "name": row.name, "origin": row.origin},
+    identity=Sort(value=lambda row: row.user),
+    sorts={"name": Sort(value=lambda row: row.name.casefold()), "user": Sort(value=lambda row: row.user)},
+    default_sort=("name", "asc"),
+    filters={
+        "user": Filter(values=lambda row: (row.user,), is_open=True),
+        "origin": Filter(values=lambda row: (row.origin,), valid_values=ORIGINS),
+    },
+)
+
+
+async def list_people_names(request: OperatorRequest[PeopleServices, None]) -> Result:
+    accounts = {
+        user: PersonName(user, each.email, ACCOUNT)
+        for each in await request.registry.operators.all()
+        if is_hash(user := request.services.hashed(each.email))
+    }
+    given = await request.registry.person_names.all()
+    known = {**accounts, **{user: PersonName(user, name, GIVEN) for user, name in given.items()}}
+    return await request.list(NAMES, MemoryRows(list(known.values())))
+
+
+async def keep_people_names(request: OperatorRequest[PeopleServices, NamesOfPeople]) -> Result:
+    """Add names, or replace those that are there. Addresses are hashed here and not kept."""
+    given = request.body.names
+    if not 1 <= len(given) <= MAX_AT_ONCE:
+        raise Invalid(f"names has 1 to {MAX_AT_ONCE} of them at once")
+    names = {}
+    for each in given:
+        stated = each.user.strip()
+        user = stated if is_hash(stated) else request.services.hashed(stated)
+        names[user] = each.name.strip() or stated
+    most = request.shared.most(LIMIT)
+    count = await request.registry.person_names.keep(names, most=most, actor=request.actor)
+    return {"people_names": {"kept": len(names), "count": count}}
+
+
+async def forget_people_names(request: OperatorRequest[PeopleServices, ForgottenNames]) -> Result:
+    given = request.body
+    if (given.users is not None) == given.all:
+        raise Invalid("say users, or all, and not both")
+    gone = await request.registry.person_names.forget(given.users, actor=request.actor)
+    return {"people_names": {"forgotten": gone}}

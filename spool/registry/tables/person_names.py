@@ -1,0 +1,79 @@
+"""
+Names behind hashed people: a private table beside the records, which hold the hash alone.
+
+A row is a small document by the hash; none is kept in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from spool.errors import Invalid, NotAllowed
+from spool.registry.changes import Changes
+from spool.registry.operators import Actor
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.texts import check_text
+
+KIND = "person_name"
+LIMIT = "privacy.max_names"
+MAX_NAME = 200
+_HASH = re.compile(r"email:[0-9a-f]{16}")
+_SHOWN = 100  # hashes of one audit row
+
+
+def is_hash(text: str) -> bool:
+    """Whether a user is the hash of an e-mail address."""
+    return _HASH.fullmatch(text) is not None
+
+
+class PersonNameTable:
+    """A method that raises (Invalid, NotAllowed) changes nothing. The audit list has hashes and no name."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+
+    async def all(self) -> Mapping[str, str]:
+        """Each name by its hash."""
+        return await self._changes.read(_read)
+
+    async def keep(self, names: Mapping[str, str], *, most: int, actor: Actor) -> int:
+        """Add names, or replace those that are there; how many there are then. NotAllowed above `most`."""
+        checked = {user: check_text("name", name, MAX_NAME) for user, name in names.items()}
+        if wrong := next((user for user in checked if not is_hash(user)), None):
+            raise Invalid(
+                f"{wrong[:MAX_NAME]!r} is no hash of an e-mail address, such as email:0123456789abcdef"
+            )
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> int:
+            count = len({*_read(rows), *checked})
+            if count > most:
+                raise NotAllowed(f"there would be {count} names ({LIMIT} = {most}); forget some")
+            for user, name in checked.items():
+                rows.put_document(KIND, user, {"name": name})
+            shown = {"count": len(checked), "users": list(checked)[:_SHOWN]}
+            rows.add_audit(now, actor, "person_names.change", "names", after=shown)
+            return count
+
+        return await self._changes.change(work)
+
+    async def forget(self, users: Collection[str] | None, *, actor: Actor) -> int:
+        """Forget these names, all of them with None; how many were there."""
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> int:
+            known = _read(rows)
+            gone = [user for user in known if users is None or user in users]
+            for user in gone:
+                rows.delete_document(KIND, user)
+            if gone:
+                shown = {"count": len(gone), "users": gone[:_SHOWN]}
+                rows.add_audit(now, actor, "person_names.forget", "names", before=shown)
+            return len(gone)
+
+        return await self._changes.change(work)
+
+
+def _read(rows: RegistryRows) -> Mapping[str, str]:
+    return {user: str(body["name"]) for user, body in rows.documents(KIND).items()}
