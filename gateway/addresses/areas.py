@@ -123,7 +123,7 @@ OPERATOR_AREAS = (
               "/reconciliation"),
     _operator("assistants", "/mcp", "/assistant-tools"),
     _operator("budgets", "/views", "/budgets"),
-    _operator("costs", "/ledger", "/report", "/comparison", "/forecast", "/overview"),
+    _operator("costs", "/ledger", "/report", "/comparison", "/forecast", "/overview", "/what-if"),
     _operator("allocation", "/allocation"),
     _operator("insights", "/insights"),
     _operator("recommendations", "/recommendations", "/recommendation-types", "/recommendation-dimensions",

@@ -56,7 +56,7 @@ async def gather(
     for day in range(today - (DAYS - 1) * DAY_S, today + DAY_S, DAY_S):
         sums = await sources.ledger.sums_of_day(day, most=MOST_A_DAY)
         uses += await asyncio.to_thread(
-            _uses, [each for each in sums if chosen(each.dimensions)], known, book
+            priced_uses, [each for each in sums if chosen(each.dimensions)], known, book
         )
     calls = await recent_calls(sources.log, now - RECENT_DAYS * DAY_S)
     facts = SavingFacts(
@@ -64,15 +64,15 @@ async def gather(
         uses=uses,
         hours=await _hours(sources.ledger, now),
         recent=await asyncio.to_thread(_placed, calls, uses, sources.ledger.tags),
-        estimate=_of_sum(book),
+        estimate=of_sum(book),
         estimate_call=_of_call(book),
         newer=book.followers,
     )
     return facts, book
 
 
-def _uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], book: PriceBook) -> list[Use]:
-    estimate = _of_sum(book)
+def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], book: PriceBook) -> list[Use]:
+    estimate = of_sum(book)
     return [
         Use(
             day=each.day,
@@ -118,7 +118,7 @@ def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]
     return sorted(found, key=lambda each: each.call.start_time or 0)
 
 
-def _of_sum(book: PriceBook) -> Callable[[TokenSum], int | None]:
+def of_sum(book: PriceBook) -> Callable[[TokenSum], int | None]:
     def estimate(total: TokenSum) -> int | None:
         return _units(book.estimate_sum(total))
 

@@ -22,7 +22,7 @@ from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, CostRow, check_dimension
 from spool.ledger.repricing import Pricer, Repriced, reprice
-from spool.ledger.sums import DAY_S, HOUR_S, OTHER, HourlySums
+from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
@@ -399,9 +399,11 @@ class Ledger:
         limit = limit_of_question()
         return await self._read(lambda rows: [costs(rows, each, limit) for each in asked])
 
-    async def sums_of_day(self, day: int, *, most: int) -> Sequence[DaySum]:
+    async def sums_of_day(
+        self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] = lambda _: True
+    ) -> Sequence[DaySum]:
         """The priceable sums of a day that begins at `day` (epoch seconds), the most costly first."""
-        return await self._read(lambda rows: sums_of_day(rows, day, most))
+        return await self._read(lambda rows: sums_of_day(rows, day, most, chosen))
 
     async def usage_of_day(self, day: int) -> Sequence[UsageSum]:
         """All sums of a day that begins at `day` (epoch seconds) that a provider may have billed."""

@@ -420,3 +420,29 @@ def test_what_a_user_costs_is_a_measure(console: Console) -> None:
     expect(page.locator("tfoot td").nth(1)).to_have_text(str(answer["total"]["units"]))
     assert "measure=unit%3Auser" in page.url
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
+
+
+def test_costs_as_if_on_another_model(console: Console) -> None:
+    """
+    A model that is typed or chosen gives the sentence, what is assumed and each group, as the operator API has them;
+    one without a price says so.
+    """
+    console.open("/costs?by=team")
+    page = console.page
+    page.get_by_label("As if all ran on").fill("gpt-4o-mini")
+    page.get_by_role("button", name="Work out").click()
+    section = page.get_by_role("region", name="As if", exact=True)
+    expect(section).to_contain_text("a month at this rate")
+    expect(section).to_contain_text("The other model needs as many tokens.")
+    told = console.ask(f"/what-if?model=gpt-4o-mini&by=team&from={since(console)}")
+    total = section.locator("tfoot td[title]")
+    assert [f"${told['total'][name]}" for name in ("cost", "as_if", "saves")] == [
+        each.get_attribute("title") for each in total.all()
+    ]
+    assert [] == console.audit(("minor", "moderate", "serious", "critical"))
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert 0 == console.overhang()
+    console.expects("400")
+    page.get_by_label("As if all ran on").fill("no-such-model")
+    page.get_by_role("button", name="Work out").click()
+    expect(section.get_by_role("alert")).to_contain_text("no list price is known")

@@ -6,7 +6,7 @@ from gateway.addresses.operator_call import call
 from gateway.http.answers import JSON
 from gateway.operator import overview
 from gateway.operator.address import SLICED
-from gateway.operator.costs import comparison, forecast, ledger, report
+from gateway.operator.costs import comparison, forecast, ledger, report, what_if
 from gateway.schemas import OBJECT, TEXT
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 
@@ -20,6 +20,8 @@ ROWS = (
          repeated=comparison.REPEATED, shows=SLICED, in_turn=True),
     call("GET", "/forecast", VIEW_COSTS, forecast.forecast, "What a running period will cost", optional=forecast.ONCE,
          repeated=forecast.REPEATED, shows=SLICED, in_turn=True),
+    call("GET", "/what-if", VIEW_COSTS, what_if.what_if, "What calls would have cost with another model",
+         required=what_if.REQUIRED, optional=what_if.ONCE, repeated=what_if.REPEATED, shows=SLICED, in_turn=True),
     call("POST", "/ledger/rebuild", MODIFY_BILLING, ledger.rebuild, "Count anew what is kept",
          takes=ledger.Rebuild),
     call("POST", "/ledger/reprice", MODIFY_BILLING, ledger.reprice, "Price estimates again", takes=ledger.Reprice),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from spool.ledger.counting import period, state_of
@@ -26,7 +27,7 @@ class DaySum:
     cost: int
 
 
-def sums_of_day(rows: LedgerRows, day: int, most: int) -> list[DaySum]:
+def sums_of_day(rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool]) -> list[DaySum]:
     """The sums of a day (UTC) that cost something, the most costly first and no more than `most`."""
     summed: dict[Dimensions, Measures] = {}
     width = width_of_day(rows, day)
@@ -38,7 +39,7 @@ def sums_of_day(rows: LedgerRows, day: int, most: int) -> list[DaySum]:
     found = [
         DaySum(day=day, dimensions=dimensions, tokens=token_sum(day, dimensions, measures), cost=cost)
         for dimensions, measures in summed.items()
-        if (cost := cost_of(dimensions, measures)) > 0
+        if chosen(dimensions) and (cost := cost_of(dimensions, measures)) > 0
     ]
     return ordered(found, key=lambda each: (-each.cost, each.dimensions))[:most]
 

@@ -68,6 +68,7 @@ CALLS = {
     GET /comparison
     GET /forecast
     GET /overview
+    GET /what-if
     POST /allocation/diff
     POST /allocation/validate
     GET /allocation/versions

@@ -28,6 +28,7 @@ from gateway.api.report_words import (
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import show_cursor
 from gateway.cli.operator.money.top_calls import BY_CALL, TOP_CALLS, show_top_calls
+from gateway.cli.operator.money.what_if import show_what_if
 from gateway.cli.output import printable, show_json, show_table
 from gateway.cli.parameters import Choice, conditions
 from gateway.comparison.split import PARTS
@@ -40,6 +41,7 @@ _BY = (
     f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, tag:NAME for the tags of [ledger] tags, and"
     " User:Defined:NAME for what a published definition adds."
 )
+_NOT_AS_IF = ("per", "top", "top_by", "unit", "limit", "cursor")
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
 _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
@@ -87,6 +89,12 @@ _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
     help=f"List the dearest calls that are kept, {TOP_CALLS} unless --top says otherwise, instead of sums. --where "
     "takes bounds, too: 'cost>0.5', 'tokens>100000', 'duration>30' (in seconds).",
 )
+@click.option(
+    "--as-if",
+    "as_if",
+    metavar="model=MODEL",
+    help="Show what the same calls would have cost with another model, by list prices: the same tokens.",
+)
 @click.option("--show", multiple=True, metavar="MEASURES", help=f"Some of {', '.join((*MEASURES, *ASKED))}.")
 @click.option(
     "--unit",
@@ -115,12 +123,22 @@ def report(
     compare: bool,
     latency: bool,
     calls: bool,
+    as_if: str | None,
     form: str | None,
     **once: Any,
 ) -> None:
     """
     Report what AI cost, by model unless asked otherwise. In dollars: reported where known, else estimated.
     """
+    if as_if is not None:
+        others = [name for name in _NOT_AS_IF if once[name] is not None]
+        if show or compare or latency or calls or against is not None or form == "csv" or others:
+            raise click.UsageError(
+                "--as-if goes with --by, --where, --view, --range, --from, --to, --tz and --json alone"
+            )
+        span = {**once, "from": since, "to": until}
+        show_what_if(client, as_if, by or ("team",), where, span, as_json=form == "json")
+        return
     if calls:
         if (
             by

@@ -12,6 +12,7 @@ import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
 import {rangeOf, typedView, viewFields} from "../lib/view_fields.mjs";
 import {AgainstPicker, WhatChanged, Why} from "../lib/what_changed.mjs";
+import {WhatIf, WhatIfPicker} from "../lib/what_if.mjs";
 
 const PATH = "/costs";
 const PAGE = 50;
@@ -19,7 +20,7 @@ const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 12, 200]; // the largest groups; t
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and the days for which one can be drawn
 const BIN_COURSES = {hourly: "By hour", daily: "By day", weekly: "By week", monthly: "By month"};
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
-const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "hide"];
+const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "hide", "asif"];
 const DRILL = ["model", "team", "user", "api_key", "source", "sender"]; // what a row is divided by next
 const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
 
@@ -88,7 +89,7 @@ export function Page({query, isDark, session}) {
     if (!field) return;
     const answer = await get("/report", {...at.span, by: field, show: "cost", top: IN_TABLE}).catch(() => ({rows: []}));
     const ranked = answer.rows.sort((a, b) => Number(b.cost) - Number(a.cost)).map((row) => nameOf(row[field]));
-    setChoices({[field]: ranked.includes(OTHER) ? [] : [...new Set(ranked)]}); // too many to choose from: it is typed
+    setChoices({...choices, [field]: ranked.includes(OTHER) ? [] : [...new Set(ranked)]}); // too many to choose from: it is typed
   };
   const available = fields.map((field) => ({field, title: titled(field)[1], valid_values: choices[field] ?? []}));
   const [first, second] = at.by;
@@ -101,6 +102,7 @@ export function Page({query, isDark, session}) {
       ${pick("show", "measure", at.measure, [...Object.entries(MEASURES).map(([name, {title}]) => [name, title]), ...unitChoices(fields, streams)], (chosen) => ({measure: chosen, hide: ""}))}
       ${pick("per", "bin", at.bin, at.bins.map((each) => [each, BIN_TITLES[each]]))}
       <${AgainstPicker} query=${query} />
+      <${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />
     </div>
     <div class="bar"><${Filters} ...${{available, chose, filters: at.filters, at: here}} />
       ${may(session, "modify_views_and_budgets") && html`<button type="button" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
@@ -109,6 +111,8 @@ export function Page({query, isDark, session}) {
         view: (await send("POST", "/views", typedView({}, given))).view.id}))} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${data && at.measure === "cost" && !query.get("against") && data.table.rows.length > 0 && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} />`}
+    ${query.get("asif") && html`<${WhatIf} model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
+      href=${(row) => deeper(row, at)} />`}
     <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, isDark, query}} />`}<//>
     ${query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }

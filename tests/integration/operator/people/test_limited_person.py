@@ -235,6 +235,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
        "per=daily&compare=previous"],
     "comparison": [f"by={name}&range=last_7d" for name in FIELDS],
     "overview": [""],
+    "what_if": ["model=gpt-4o", f"model=gpt-4o&by=team&where=team={FOREIGN}"],
     "forecast": ["", f"where=team={FOREIGN}"],
     "list_records": [f"team={FOREIGN}", "date=2026-09-21", "date=2026-09&topic=usage-events",
                      f"model={FOREIGN}-model", "topic=usage-events", "state=open",
@@ -291,7 +292,9 @@ def asked(row: OperatorAddress, world: World) -> list[tuple[str, Any]]:
     for name, id in {**world.ids, "team": world.team}.items():
         body = body.replace(f"{{{name}}}", id)
     confirm = CONFIRM.get(row.name, "").format(team=world.team)
-    queries = ["confirm=" + confirm] if confirm else ["", *QUERIES.get(row.name, ())]
+    own = QUERIES.get(row.name, ())
+    queries: Sequence[str] = own if row.required and own else ["", *own]
+    queries = ["confirm=" + confirm] if confirm else queries
     return [
         (f"{path}?{query}" if query else path, json.loads(body) if row.takes else None) for query in queries
     ]
@@ -367,6 +370,7 @@ async def test_the_answers_are_those_of_the_own_calls(tmp_path: Path) -> None:
             "/report?by=user,status&per=daily&range=last_7d&top=1",
             "/report?show=calls,cost_per_call,latency_p95_ms&by=model",
             "/forecast?per=monthly",
+            "/what-if?model=gpt-4o&by=user",
         ]
         for path in asked:
             status, own = await there.send("GET", path, None, there.eva)

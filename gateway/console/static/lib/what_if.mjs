@@ -1,0 +1,50 @@
+/** What the calls that are shown would have cost with another model. */
+import {go, here} from "./address.mjs";
+import {addressOf, get} from "./api.mjs";
+import {OTHER, nameOf} from "./chart.mjs";
+import {titleOf} from "./dimensions.mjs";
+import {exactCount, money} from "./format.mjs";
+import {html} from "./html.mjs";
+import {Loading, Problem, Table} from "./parts.mjs";
+import {useQuery} from "./query.mjs";
+
+/** A field for the other model; `models` are offered, any other may be typed. */
+export function WhatIfPicker({query, models, load}) {
+  const submit = (event) => {
+    event.preventDefault();
+    go(here({asif: new FormData(event.currentTarget).get("model").trim()}));
+  };
+  const now = query.get("asif") ?? "";
+  return html`<form class="filters" onSubmit=${submit}><label>As if all ran on <input key=${now} name="model" list="models" defaultValue=${now}
+    placeholder="a model" autocomplete="off" onFocus=${load} /></label>
+    <datalist id="models">${models.map((each) => html`<option key=${each} value=${each} />`)}</datalist>
+    <button type="submit">Work out</button>
+    ${now && html` <a href=${here({asif: ""})}>(off)</a>`}</form>`;
+}
+
+/** `parameters` are those of the question: span, filters and `by`; `href` leads from a group further. */
+export function WhatIf({model, parameters, names, href}) {
+  const asked = {...parameters, model};
+  const found = useQuery(() => get("/what-if", asked), [JSON.stringify(asked)], ["ledger"]);
+  return html`<section aria-label="As if"><h2>As if all of this ran on ${model}</h2>
+    <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
+    <${Loading} of=${found} blocks=${["tiles", "table"]}>${found.data && html`<${Answer} ...${{...found.data, names, href}} />
+      <p class="bar"><span class="faint">The same data:</span> <a href=${addressOf("/what-if", asked)}>JSON</a></p>`}<//></section>`;
+}
+
+function Answer({what_if: told, rows, total, names, href}) {
+  const amount = (title, name) => ({title, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
+  const columns = [
+    ...told.by.map((field, place) => ({title: titleOf(names, field), kind: "text", value: (row) => (row.isTotal ? !place && "Total" : nameOf(row[field]))})),
+    {title: "Calls", kind: "number", value: (row) => exactCount(row.calls)},
+    amount("Cost", "cost"), amount("As if", "as_if"), amount("Saves", "saves"),
+  ];
+  const isDearer = told.saves_a_month.startsWith("-");
+  return html`
+    <p><strong>${money(total.cost)} would have been ${money(total.as_if)}: ${isDearer ? `${money(told.saves_a_month.slice(1))} more` : `${money(told.saves_a_month)} less`} a month at this rate.</strong></p>
+    <p class="faint">Assumes: ${told.assumptions.join(" ")} Days are of UTC, ${told.from} to ${told.to}.
+      ${Number(total.unchanged) > 0 && ` ${money(total.unchanged)} has no list price now and stays as it is.`}
+      ${Number(told.left_out) > 0 && ` ${money(told.left_out)} in small sums is left out.`}</p>
+    ${rows.length > 0 && html`<${Table} caption="As if, by group" columns=${columns} rows=${rows} foot=${{...total, isTotal: true}}
+      identity=${(row) => JSON.stringify(told.by.map((field) => row[field]))} href=${(row) => (told.by.some((field) => row[field] === OTHER) ? null : href(row))} />`}`;
+}

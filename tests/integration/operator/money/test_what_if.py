@@ -1,0 +1,92 @@
+"""What calls would have cost with another model, over the operator API and as a command."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gateway.intake.prices import PriceBook
+from spool.engines import MEMORY, SQLITE
+from spool.record import Inference
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+AT = int(datetime(2026, 9, 5, 12, tzinfo=UTC).timestamp())
+TOKENS = {"input_tokens": 10_000, "output_tokens": 1000, "cache_read_tokens": 2000}
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    clock = MovedClock(NOW.timestamp())
+    async with operator_server(tmp_path, engine=request.param, clock=clock) as server:
+        book = PriceBook.load()
+        paid = {"cost": "0.001", "cost_source": "reported"}
+        fields: tuple[tuple[str, str, dict[str, str]], ...] = (
+            ("checkout", "gpt-4o", {}),
+            ("checkout", "gpt-4o", paid),
+            ("ads", "gpt-4o", {}),
+            ("ads", "of-our-own", paid | {"cost": "5"}),
+        )
+        for number, (team, model, more) in enumerate(fields):
+            made = call(
+                number, at=AT + number, team=team, provider="openai", request_model=model, **TOKENS, **more
+            )
+            book.price(made[0])
+            await add(server.services.spool.log, made)
+        yield server
+
+
+def price(model: str) -> Decimal:
+    text = PriceBook.load().estimate(
+        Inference(id=b"", source="", request_model=model, start_time=AT * 10**9, **TOKENS)  # type: ignore[arg-type]
+    )
+    assert text is not None
+    return Decimal(text)
+
+
+async def asked(server: OperatorServer, query: str) -> Any:
+    answer = await server.ask("GET", f"/what-if?{query}")
+    assert 200 == answer.status, answer.payload
+    return answer.payload
+
+
+async def test_the_same_tokens_at_the_prices_of_another_model(server: OperatorServer) -> None:
+    """What is paid now in proportion to list prices; what has no list price stays as it is and is named."""
+    found = await asked(server, "model=gpt-4o-mini&by=team&from=2026-09-01&to=2026-09-10")
+    rows = {row["team"]: row for row in found["rows"]}
+    saves = price("gpt-4o") - price("gpt-4o-mini")
+    of_reported = saves * Decimal("0.001") / price("gpt-4o")  # a tenth of the list price saves a tenth
+    assert abs(Decimal(rows["checkout"]["saves"]) - saves - of_reported) < Decimal("1e-12")
+    assert saves == Decimal(rows["ads"]["saves"])
+    assert ("5", 2) == (rows["ads"]["unchanged"], rows["ads"]["calls"])
+    for row in (*rows.values(), found["total"]):
+        assert Decimal(row["cost"]) - Decimal(row["saves"]) == Decimal(row["as_if"])
+    total, told = found["total"], found["what_if"]
+    assert sum(Decimal(row["saves"]) for row in rows.values()) == Decimal(total["saves"])
+    assert (10, "0") == (told["days"], told["left_out"])
+    assert Decimal(total["saves"]) * 3 == Decimal(told["saves_a_month"])
+    report = await server.ask("GET", "/report?from=2026-09-01&to=2026-09-10")
+    assert report.payload["total"]["cost"] == total["cost"]
+
+
+async def test_filters_hold_and_dearer_is_below_nothing(server: OperatorServer) -> None:
+    found = await asked(server, "model=gpt-4&where=team=ads&where=model!=of-our-own")
+    assert 1 == found["total"]["calls"]
+    assert Decimal(found["total"]["saves"]) < 0
+
+
+@pytest.mark.parametrize(
+    ("query", "words"), [("", "model"), ("model=none", "no list price is known"), ("model=gpt-4o&by=x", "x")]
+)
+async def test_a_wrong_question_is_refused(server: OperatorServer, query: str, words: str) -> None:
+    status, _, message = (await server.ask("GET", f"/what-if?{query}")).error
+    assert (400, True) == (status, words in message), message
