@@ -4,7 +4,9 @@ Inference records as OTLP spans, in the current OpenTelemetry GenAI vocabulary.
 What that vocabulary lacks travels as `tollhouse.*` attributes, so that another Tollhouse gets every field
 back: a trace, span or request id that is no plain OTel id stands in `tollhouse.trace_id`, `.span_id`,
 `.request_id`, and `tollhouse.times` names the times that are known when not both are (`none`, `start`,
-`end`). The same records always become the same bytes.
+`end`). A meter without a name there is `tollhouse.meter.NAME`: a number, or decimal text where it has a
+fraction. The same records
+always become the same bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from struct import Struct
 
 from exporters.otlp import wire
 from spool import identity
+from spool.meters import METERS, MODALITIES
 from spool.record import CURRENCY, NS, Inference
 
 _ATTRIBUTES = 9  # field numbers of opentelemetry.proto.trace.v1.Span
@@ -55,6 +58,20 @@ _team = _text("tollhouse.team")
 _api_key = _text("tollhouse.api_key")
 _device = _text("tollhouse.device")
 _times = _text("tollhouse.times")
+
+
+def _meter_names() -> dict[str, str]:
+    """Map each meter to its attribute: that of the conventions where they have one."""
+    usage = "gen_ai.usage"
+    names = {name: f"tollhouse.meter.{name}" for name in METERS}
+    for kind in MODALITIES:
+        names[f"input_{kind}_tokens"] = f"{usage}.{kind}.input_tokens"
+        names[f"output_{kind}_tokens"] = f"{usage}.{kind}.output_tokens"
+        names[f"cache_{kind}_read_tokens"] = f"{usage}.{kind}.cache_read.input_tokens"
+    return names
+
+
+_METERS = {name: (_number(attribute), _text(attribute)) for name, attribute in _meter_names().items()}
 
 # Fields that take few values: together they are encoded once for each combination that occurs.
 _KIND = {
@@ -144,6 +161,8 @@ class SpanEncoder:
             parts.append(_device(r.device))
         if r.tags:
             parts.append(self._tags_of(r.tags))
+        if r.meters:
+            parts += [_meter(name, quantity) for name, quantity in r.meters.items() if name in _METERS]
         return b"".join(parts)
 
     def _kind(self, record: Inference) -> bytes:
@@ -178,6 +197,11 @@ class SpanEncoder:
             self._tags.clear()
         tag = self._tags[name] = _text(f"tollhouse.tag.{name}")
         return tag
+
+
+def _meter(name: str, quantity: int | str) -> bytes:
+    number, text = _METERS[name]
+    return number(quantity) if isinstance(quantity, int) else text(quantity)
 
 
 def _encode_kind(record: Inference) -> bytes:

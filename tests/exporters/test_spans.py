@@ -15,6 +15,7 @@ from exporters.otlp.spans import SpanEncoder
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import normalise
 from spool.identity import stand_in_ids
+from spool.meters import METERS
 from spool.record import NS, Inference
 from tests.exporters.spools import call, record_id
 
@@ -194,6 +195,18 @@ def test_the_same_records_are_the_same_bytes() -> None:
     assert SpanEncoder().request(records) == used.request(records)
 
 
+def test_meters_have_the_names_of_the_conventions_where_they_have_one() -> None:
+    """Others stand under Tollhouse's own; a quantity with a fraction is decimal text."""
+    record = Inference(id=b"1" * 16, source="otel")
+    record.meters = {"input_audio_tokens": 1000, "cache_image_read_tokens": 0, "audio_seconds": "12.5"}
+    found = attributes(parsed(record)[0])
+    assert {
+        "gen_ai.usage.audio.input_tokens": 1000,
+        "gen_ai.usage.image.cache_read.input_tokens": 0,
+        "tollhouse.meter.audio_seconds": "12.5",
+    } == {name: value for name, value in found.items() if "usage" in name or "meter" in name}
+
+
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=140)
 counts = st.integers(min_value=0, max_value=10**9)
 times = st.integers(min_value=1, max_value=2**62)
@@ -236,6 +249,9 @@ hexes = st.binary(min_size=16, max_size=16).filter(any).map(bytes.hex)
         device=st.none() | texts,
         region=st.none() | st.sampled_from(["us-east-1", "europe-west4", "eastus2", "data_zone", "global"]),
         tags=st.dictionaries(st.sampled_from(["env", "agent", "cost_center", "x" * 64]), texts, max_size=4),
+        meters=st.dictionaries(
+            st.sampled_from(sorted(METERS)), counts | st.sampled_from(["12.5", "0.000001"]), max_size=4
+        ),
     )
 )
 def test_another_tollhouse_gets_every_field_back(record: Inference) -> None:

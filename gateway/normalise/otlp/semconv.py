@@ -79,10 +79,18 @@ def _meter_names() -> dict[str, str]:
         f"{_USAGE}server_tool_use.web_search_requests": "web_searches",
         "anthropic.usage.server_tool_use.web_search_requests": "web_searches",
     }
-    return found
+    return found | {f"tollhouse.meter.{name}": name for name in meters.METERS}
 
 
 METERS: dict[str, str] = _meter_names()
+_OF_TOLLHOUSE = re.compile(
+    rf"{re.escape(_USAGE)}\w+\.(?:cache_read\.)?(?:input|output)_tokens|tollhouse\.meter\.\w+"
+)
+
+
+def is_meter_of_tollhouse(name: str) -> bool:
+    """True if another Tollhouse writes a meter under this name."""
+    return _OF_TOLLHOUSE.fullmatch(name) is not None
 
 # --- Other fields -------------------------------------------------------------------------------------------
 

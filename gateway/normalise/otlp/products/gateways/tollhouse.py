@@ -19,7 +19,7 @@ from gateway.normalise.otlp.model import Attributes, Point, Span
 from gateway.normalise.otlp.product import MONEY_UNIT, TOKEN_UNIT, Product
 from gateway.normalise.otlp.span_rules import ERROR_CODE
 from gateway.normalise.outcome import MALFORMED, Outcome
-from gateway.normalise.reading import regions, values
+from gateway.normalise.reading import meters, regions, values
 from gateway.normalise.reading import tags as tag_rules
 from spool.identity import Identity, stand_in_ids
 from spool.record import AiRecord, Inference, UsageMetric, decimal_text
@@ -52,6 +52,7 @@ _COUNTS = {
     "cache_write_1h_tokens": "tollhouse.cache_write_1h_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
+_METERS = {name: meter for name, meter in semconv.METERS.items() if semconv.is_meter_of_tollhouse(name)}
 _POINT_TEXTS = {
     "model": "gen_ai.request.model",
     "token_type": "gen_ai.token.type",
@@ -121,6 +122,9 @@ def _inference(span: Span, record_id: bytes) -> Inference:
     for field, name in _COSTS.items():
         setattr(record, field, semconv.money(attributes.get(name), name))
     record.region = regions.name_of(attributes.get(_REGION))
+    if not _METERS.keys().isdisjoint(attributes):
+        told = {meter: attributes[name] for name, meter in _METERS.items() if name in attributes}
+        record.meters = meters.of_numbers(told) or {}
     record.request_id = _text(attributes, "tollhouse.request_id") or _text(attributes, "gen_ai.response.id")
     record.trace_id, record.span_id = _ids(span, record_id)
     times = _text(attributes, "tollhouse.times")
