@@ -30,12 +30,13 @@ from spool.errors import NotKept
 from spool.ledger.costs import cut, own_start
 from spool.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow, end_of_hour
 from spool.listing import ListPage, cut_page
+from spool.meters import METERS
 
 PAGE = 10_000
 
 MAX_PERIODS = 10_000
 PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}  # any other is a week or more
-_ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "view")
+_ONCE = ("start_date", "end_date", "granularity", "filters", "cost_type", "meter", "view")
 _NAMES = {"api_key": "API key", "cost_source": "Cost source", "request_model": "Requested model"}
 
 
@@ -61,14 +62,19 @@ class Item:
     @property
     def amount(self) -> float:
         """Return the amount to sort by; the amount that is shown is exact."""
-        return float(amount(self.row, self.cost_type))
+        return float(amount(self.row, self.cost_type, self.query.meter))
 
     @property
     def shown(self) -> Mapping[str, object]:
         group = dict(zip(self.query.group_by, self.row.group, strict=True))
         usage = {name: getattr(self.row, name) for name in self.measures}
         field = USAGE_AMOUNT if self.cost_type == USAGE_AMOUNT else "cost"
-        return {"usage_date": self.usage_date, field: amount(self.row, self.cost_type), **group, **usage}
+        return {
+            "usage_date": self.usage_date,
+            field: amount(self.row, self.cost_type, self.query.meter),
+            **group,
+            **usage,
+        }
 
 
 async def read_costs(request: KeyRequest[None]) -> Result:
@@ -133,6 +139,7 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
         "group_by": Filter(valid_values=tuple(dimensions)),
         "filters": Filter(type="object"),
         "cost_type": Filter(valid_values=ANSWERED),
+        "meter": Filter(valid_values=tuple(METERS)),
         "measures": Filter(valid_values=tuple(USAGE)),
         "view": Filter(),
     }
@@ -167,7 +174,10 @@ class _Rows:
             if len(asked.get(name, ())) > 1:
                 raise _wrong(f"{name} may be given only once")
         cost_type, measures = asked.get("cost_type", ("real_cost",))[0], asked.get("measures", ())
-        query = replace(self._query(asked), measures=needed(cost_type, measures))
+        meter = asked.get("meter", ("",))[0]
+        if meter and cost_type != USAGE_AMOUNT:
+            raise _wrong(f"meter is a usage: ask for it with cost_type={USAGE_AMOUNT}")
+        query = replace(self._query(asked), measures=needed(cost_type, measures), meter=meter)
         try:
             cost_rows = await self._ledger.costs(query)
         except NotKept as error:
@@ -176,7 +186,7 @@ class _Rows:
         if query.since.timestamp() < whole:
             self.beside["whole_since"] = record.moment(whole)
         if measures or cost_type == USAGE_AMOUNT:
-            self.beside["units"] = units(cost_type, measures)
+            self.beside["units"] = units(cost_type, measures, meter)
         if cut_periods := [_time(start) for start in cut(query)]:
             self.beside["cut_periods"] = cut_periods
         page = await asyncio.to_thread(

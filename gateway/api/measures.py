@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from spool.ledger import money
 from spool.ledger.queries import COST_TYPES, CostRow
+from spool.meters import METERS, quantity_of
 
 USAGE_AMOUNT = "usage_amount"  # the published cost type that is no money
 USAGE_UNIT = "tokens"
@@ -58,10 +59,10 @@ def estimated(row: CostRow) -> int:
     return max(0, money.units(row.cost) - money.units(row.reported))
 
 
-def amount(row: CostRow, cost_type: str) -> str:
-    """Return a row's amount as decimal text in the unit of the cost type."""
+def amount(row: CostRow, cost_type: str, meter: str = "") -> str:
+    """Return a row's amount as decimal text in the unit of the cost type, or of the meter."""
     if cost_type == USAGE_AMOUNT:
-        return str(billed_tokens(row))
+        return str(quantity_of(row.metered) if meter else billed_tokens(row))
     text: str = getattr(row, COST_TYPES[cost_type])
     return text
 
@@ -81,7 +82,8 @@ def needed(cost_type: str, measures: tuple[str, ...]) -> tuple[str, ...]:
     return (*measures, *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (COST_TYPES[cost_type],)))
 
 
-def units(cost_type: str, measures: tuple[str, ...]) -> dict[str, str]:
+def units(cost_type: str, measures: tuple[str, ...], meter: str = "") -> dict[str, str]:
     """The unit of each field of a row."""
-    main = {USAGE_AMOUNT: USAGE_UNIT} if cost_type == USAGE_AMOUNT else {"cost": CURRENCY_UNIT}
+    usage = METERS[meter].unit if meter else USAGE_UNIT
+    main = {USAGE_AMOUNT: usage} if cost_type == USAGE_AMOUNT else {"cost": CURRENCY_UNIT}
     return main | {name: USAGE[name] for name in measures}

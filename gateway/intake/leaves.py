@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from gateway.rate_cards.card import Amounts
+from spool.ledger.repricing import TokenSum
 from spool.meters import DECIMALS, FEES, METERS, MODALITIES, millionths, quantity_of
 from spool.record import Inference, decimal_text
 
@@ -175,6 +176,15 @@ def quantities_of(record: Inference) -> dict[str, int | None]:
         if name in UNITS:
             found[name] = millionths(quantity)
     return found
+
+
+def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
+    """Return all quantities of calls that the ledger has summed."""
+    found: dict[str, int | None] = {}
+    for name in _FIELDS:
+        count = getattr(total, name)
+        found[name] = None if count is None else count * 10**DECIMALS
+    return found | {name: quantity for name, quantity in total.meters.items() if name in UNITS}
 
 
 def leaves(rate: PartRate, told: Quantities) -> list[Leaf] | Unpriced:

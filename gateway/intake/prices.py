@@ -173,6 +173,8 @@ class PriceBook:
         quote = self._memo.get(key, _NEVER)
         if not quote.low <= total.time < quote.high:
             quote = self._remember(key, total.time)
+        if total.meters:
+            return _sum_of_sums(quote.parts, total)
         if quote.rate is None or not all(_is_size(above) for above, _ in quote.tiers):
             return None
         rate = next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
@@ -275,6 +277,17 @@ def _sum_of_parts(parts: tuple[tuple[int, PartRate], ...], record: Inference) ->
         return None
     charged = leaves.leaves(rate, leaves.quantities_of(record))
     return None if isinstance(charged, Unpriced) else leaves.amount_of(rate, charged)
+
+
+def _sum_of_sums(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
+    """Price calls of one price tier together; None if the ledger does not keep the tiers apart."""
+    if not all(_is_size(above) for above, _ in parts if above >= 0):
+        return None
+    rate = next((rate for above, rate in parts if total.beyond >= above), None)
+    if rate is None:
+        return None
+    charged = leaves.leaves(rate, leaves.quantities_of_sum(total))
+    return None if isinstance(charged, Unpriced) else leaves.amount_of(rate, charged, calls=total.calls)
 
 
 def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:

@@ -18,14 +18,16 @@ from typing import Any
 
 from spool.ledger.counting import WIDTHS, period, state_of
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.sums import HOUR_S, HourlySums, hour_of
+from spool.ledger.sums import HOUR_S, HourlySums, MeterSums, hour_of
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
+from spool.meters import quantity_of
 from spool.record import AI_TELEMETRY
 
 STEP = 512  # numbers that are read at once
 AT_ONCE = 100  # records that are added up at once
 REST = 4  # times as long as a slice takes, for whoever compares at ease
+_NO_METERS: Mapping[Any, MeterSums] = {}
 MOST_TOLD = 10  # periods
 MEND = "`tollhouse ledger rebuild` counts again what is kept"
 
@@ -35,17 +37,28 @@ Read = Callable[[Callable[[LedgerRows], Any]], Awaitable[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class PeriodDifference:
-    """A period in which the log keeps another number of calls than are counted."""
+    """
+    A period in which the log keeps another number of calls than are counted, or of as many calls another
+    quantity of a meter, in millionths.
+    """
 
     place: Place
     kept: int
     counted: int
+    meter: str = ""
 
     def words(self) -> str:
         width, start = self.place
         what = "hour" if width == HOUR_S else "day"
         at = datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        if self.meter:
+            counted, kept = quantity_of(self.counted), quantity_of(self.kept)
+            return f"the ledger has {counted} of {self.meter} of the {what} from {at}, and {kept} are kept"
         return f"the ledger has {self.counted} calls of the {what} from {at}, and {self.kept} are kept"
+
+    @property
+    def missing_calls(self) -> int:
+        return 0 if self.meter else self.kept - self.counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +89,12 @@ class LedgerComparison:
 
     def told(self) -> Sequence[PeriodDifference]:
         """The differences that damage does not account for."""
-        excess = sum(max(0, one.counted - one.kept) for one in self.differences)
-        return [one for one in self.differences if one.kept > one.counted or excess > self.damaged]
+        excess = sum(max(0, -one.missing_calls) for one in self.differences)
+        return [
+            one
+            for one in self.differences
+            if one.kept > one.counted or (not self.damaged if one.meter else excess > self.damaged)
+        ]
 
     def words(self) -> Sequence[str]:
         """A sentence for everything that is wrong, and what mends it."""
@@ -100,6 +117,7 @@ class _Kept:
     span: tuple[int, int]
     hourly: int
     calls: Counter[Place] = field(default_factory=Counter)
+    meters: dict[Place, Counter[str]] = field(default_factory=dict)
     lowest: dict[Place, int] = field(default_factory=dict)
     highest: dict[Place, int] = field(default_factory=dict)
     in_span: Counter[Place] = field(default_factory=Counter)
@@ -117,6 +135,8 @@ class _Kept:
             self.lowest[place] = min(lowest, self.lowest.get(place, lowest))
             self.highest[place] = entry.last
             self.calls[place] += sum(measures[0] for measures in sums.hours[hour].values())
+            for found in sums.meters.get(hour, _NO_METERS).values():
+                self.meters.setdefault(place, Counter()).update(found)
         if sums.damaged:
             self.damaged += sums.damaged
             self.unread += [
@@ -151,7 +171,9 @@ async def compare(
     rebuild runs.
     """
     first = await oldest()
-    state, counted, firsts = await read(lambda rows: (state_of(rows), _calls(rows), rows.firsts()))
+    state, counted, firsts, meters = await read(
+        lambda rows: (state_of(rows), _calls(rows), rows.firsts(), _meters(rows))
+    )
     if state["rebuilding"]:
         return LedgerComparison(is_done=False)
     end = min(state["reach"], log.closed_below(AI_TELEMETRY))
@@ -174,6 +196,13 @@ async def compare(
             PeriodDifference(place=place, kept=logged.calls[place], counted=counted.get(place, 0))
             for place in places
             if logged.calls[place] != counted.get(place, 0)
+        ]
+        + [
+            difference
+            for place in places
+            if logged.calls[place] == counted.get(place, 0)
+            and (difference := _of_meters(place, logged.meters.get(place, {}), meters.get(place, {})))
+            is not None
         ],
         missed=state["missed"],
         gone=state["settled"] + max(0, span[1] - span[0] - logged.kept_in_span) + beyond,
@@ -209,6 +238,27 @@ def _calls(rows: LedgerRows) -> Mapping[Place, int]:
         for start, calls in rows.calls(width).items()
         if (width == HOUR_S) == (start >= hourly)
     }
+
+
+def _meters(rows: LedgerRows) -> Mapping[Place, MeterSums]:
+    """Return the meters by period, as `_calls` does."""
+    hourly = state_of(rows)["hourly"]
+    return {
+        (width, start): found
+        for width in WIDTHS
+        for start, found in rows.meters_by_start(width).items()
+        if (width == HOUR_S) == (start >= hourly)
+    }
+
+
+def _of_meters(place: Place, kept: Mapping[str, int], counted: Mapping[str, int]) -> PeriodDifference | None:
+    """Return the first meter that differs; None if all agree."""
+    for name in sorted(kept.keys() | counted.keys()):
+        if kept.get(name, 0) != counted.get(name, 0):
+            return PeriodDifference(
+                place=place, kept=kept.get(name, 0), counted=counted.get(name, 0), meter=name
+            )
+    return None
 
 
 async def _kept(log: ReadableLog, first: int, end: int, found: _Kept, *, at_ease: bool) -> _Kept:

@@ -58,6 +58,14 @@ def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None
             if limit is not None and place % CHECK_EVERY == 0:
                 limit.check_rows(row_count)
                 limit.check_time()
+        if query.meter:
+            for metered in rows.meter_totals(
+                question.width, question.low, question.high, query, by_start=by_start
+            ):
+                place = (metered.start - question.low) // question.width if by_start else 0
+                total = totals[question.periods[place]].get(query.shown(metered.group))
+                if total is not None:  # a meter has a sum beside it
+                    total.add_meter(metered.status, metered.quantity)
         if limit is not None:
             limit.check_rows(row_count)
             limit.check_time()
@@ -125,7 +133,7 @@ class _Total:
         self._cost = self._reported = self._estimated = self._saved = 0
         self._calls = self._errors = self._cached = self._unpriced = 0
         self._tokens = [0] * (len(COUNTS) - 1)
-        self._cached_input = self._cached_output = 0
+        self._cached_input = self._cached_output = self._metered = 0
         self._latency = [0] * len(LATENCY)
 
     def add(self, status: str, cost_source: str, measures: Measures) -> None:
@@ -145,6 +153,9 @@ class _Total:
         self._estimated += estimated
         self._cost += {"reported": reported, "estimated": estimated}.get(cost_source, 0)
         self._unpriced += calls if cost_source == "none" else 0
+
+    def add_meter(self, status: str, quantity: int) -> None:
+        self._metered += 0 if status == "cached" else quantity
 
     def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
         input_tokens, made, read, written, thought, written_1h = self._tokens
@@ -168,6 +179,7 @@ class _Total:
             cached_input_tokens=self._cached_input,
             cached_output_tokens=self._cached_output,
             latency_ms=self._latency[0],
+            metered=self._metered,
             latency=tuple(self._latency[1:]) if any(self._latency) else _NO_LATENCY,
         )
 

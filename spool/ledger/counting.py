@@ -14,7 +14,7 @@ from secrets import randbits
 from typing import Any
 
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.sums import AHEAD_S, DAY_S, HOUR_S, OTHER, Dimensions, HourlySums, Measures
+from spool.ledger.sums import AHEAD_S, DAY_S, HOUR_S, OTHER, Dimensions, HourlySums, Measures, MeterSums
 
 WIDTHS = (HOUR_S, DAY_S)
 # What a sum is not known by any more once there are too many of them: first (with the tags), and last.
@@ -166,6 +166,7 @@ def add(
     if state["reach"] != first:
         return state["reach"]
     added: dict[int, dict[tuple[int, int], Measures]] = {width: {} for width in WIDTHS}
+    meters: list[tuple[int, tuple[int, int, MeterSums]]] = []
     for hour, dimensions, measures in sums.rows():
         for width in WIDTHS:
             if hour < state["hourly"] if width == HOUR_S else hour >= state["daily"]:
@@ -176,8 +177,12 @@ def add(
             if before is not None:
                 measures = [a + b for a, b in zip(before, measures, strict=True)]
             added[width][place] = measures
+            if hour in sums.meters and (found := sums.meters[hour].get(dimensions)):
+                meters.append((width, (*place, found)))
     for width, new in added.items():
         rows.add(width, ((start, number, measures) for (start, number), measures in new.items()))
+        if meters:
+            rows.add_meters(width, [sum for of, sum in meters if of == width])
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)
     if state["rebuilding"]:  # what is read again was counted as missed, damaged or absurd the first time

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from spool.ledger.derived import Derived
 from spool.ledger.queries import CostQuery
-from spool.ledger.sums import Dimensions, Measures
+from spool.ledger.sums import Dimensions, Measures, MeterSums
 
 T = TypeVar("T")
 
@@ -29,6 +29,16 @@ class GroupSum:
     status: str
     cost_source: str
     measures: Measures
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MeterSum:
+    """The quantity of one meter of a group, in millionths, of calls that have one status."""
+
+    group: tuple[str | None, ...]
+    status: str
+    quantity: int
     start: int = 0
 
 
@@ -62,6 +72,24 @@ class LedgerRows(Protocol):
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
         """Add measures to those of (start, number)."""
+        ...
+
+    def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
+        """Add meters to those of (start, number), which has a sum; they go where it goes."""
+        ...
+
+    def meters(self, width: int, start: int) -> Mapping[int, MeterSums]:
+        """Return the meters of a period, by the number of their sum."""
+        ...
+
+    def meters_by_start(self, width: int) -> Mapping[int, MeterSums]:
+        """Return the meters of each period that has some."""
+        ...
+
+    def meter_totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterable[MeterSum]:
+        """Return what `totals` does, of the meter of the query."""
         ...
 
     def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:

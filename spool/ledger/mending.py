@@ -94,6 +94,8 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     placement.forget()
     for _, dimensions, measures in recount.sums.rows():
         rows.add(width, [(start, placement.number(rows, width, start, dimensions), measures)])
+    for _, dimensions, meters in recount.sums.meter_rows():
+        rows.add_meters(width, [(start, placement.number(rows, width, start, dimensions), meters)])
     if has_day:
         rows.sum_up_day(day)
     rows.note_periods([(width, start, recount.lowest)])
@@ -169,7 +171,7 @@ class LedgerMender:
         short = [place for place, one in told.items() if one.kept > one.counted]
         wanted = sorted({*short, *(compared.suspects if compared.lacks else ())})
         mended = {place for place in wanted if await self._is_replaced(compared, place)}
-        gained = sum(one.kept - one.counted for place, one in told.items() if place in mended)
+        gained = sum(one.missing_calls for place, one in told.items() if place in mended)
         left = [one for place, one in told.items() if place not in mended]
         missed = await self.ledger.settle(
             compared,

@@ -53,6 +53,7 @@ class CostQuery:
     exclude: Wanted = field(default_factory=dict)
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
+    meter: str = ""  # of spool.meters: CostRow.metered is its quantity
     derived: DerivedDimensions = field(default_factory=dict)
     kept: frozenset[Group] | None = None
 
@@ -95,6 +96,9 @@ class CostRow:
     cached_output_tokens: int
     latency_ms: int
     latency: tuple[int, ...]  # calls by LATENCY_EDGES_MS, the last are beyond
+    metered: int = (
+        0  # of the meter that was asked for, in millionths; not of calls that a gateway's cache answered
+    )
 
 
 def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:

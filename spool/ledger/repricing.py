@@ -8,7 +8,8 @@ as it was.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from spool.ledger import money
@@ -17,6 +18,7 @@ from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, sized
 from spool.record import NS
 
+_NO_METERS: Mapping[str, int] = {}
 _ESTIMATED = len(COUNTS) + MONEY.index("estimated")
 
 
@@ -40,6 +42,7 @@ class TokenSum:
     cache_write_tokens: int
     reasoning_tokens: int
     cache_write_1h_tokens: int
+    meters: Mapping[str, int] = field(default_factory=dict)  # in millionths
 
 
 class Pricer(Protocol):
@@ -69,9 +72,12 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
     changed = unpriced = before = after = 0
     for width in WIDTHS:
         for start in rows.starts(width, since):
-            gone, new = [], []
+            gone, new, moved = [], [], []
+            meters = rows.meters(width, start)
             for number, dimensions, measures in rows.priceable(width, start):
-                estimate = pricer.estimate_sum(token_sum(start, dimensions, measures))
+                estimate = pricer.estimate_sum(
+                    token_sum(start, dimensions, measures, meters.get(number, _NO_METERS))
+                )
                 if estimate is None:
                     unpriced += 1
                     continue
@@ -82,15 +88,22 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
                 if dimensions.cost_source == "none":
                     dimensions = dimensions._replace(cost_source="estimated")
                 gone.append((start, number))
-                new.append((start, placement.number(rows, width, start, dimensions), measures))
+                place = placement.number(rows, width, start, dimensions)
+                new.append((start, place, measures))
+                if number in meters:
+                    moved.append((start, place, meters[number]))
             # All go before any comes: an unpriced sum may join one that is priced anew itself.
             rows.remove(width, gone)
             rows.add(width, new)
+            if moved:
+                rows.add_meters(width, moved)
             changed += len(new)
     return Repriced(rows=changed, unpriced=unpriced, before=money.text(before), after=money.text(after))
 
 
-def token_sum(start: int, dimensions: Dimensions, measures: Measures) -> TokenSum:
+def token_sum(
+    start: int, dimensions: Dimensions, measures: Measures, meters: Mapping[str, int] = _NO_METERS
+) -> TokenSum:
     """Convert a sum that begins at `start` (epoch seconds) for a pricer."""
     beyond, output_known = sized(dimensions.size)
     calls, input_tokens, made, read, written, thought, written_1h = measures[: len(COUNTS)]
@@ -108,4 +121,5 @@ def token_sum(start: int, dimensions: Dimensions, measures: Measures) -> TokenSu
         cache_write_tokens=written,
         reasoning_tokens=thought,
         cache_write_1h_tokens=written_1h,
+        meters=meters,
     )

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from spool.ledger import money
 from spool.log.values import Entry
+from spool.meters import millionths
 from spool.processing import mode_of
 from spool.record import CURRENCY, NS, Inference, Record, UsageMetric
 
@@ -80,6 +81,7 @@ class Dimensions(NamedTuple):
 
 
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
+MeterSums = dict[str, int]  # by meter, in millionths of its unit
 # The values of Dimensions. A plain tuple on the hot path: it is made for every record, Dimensions for every
 # row.
 _Values = tuple[
@@ -119,6 +121,7 @@ class HourlySums:
 
     def __init__(self, tags: Sequence[str] = (), *, skip: Callable[[int, int], bool] | None = None) -> None:
         self.hours: dict[int, dict[_Values, Measures]] = {}
+        self.meters: dict[int, dict[_Values, MeterSums]] = {}  # of those that have any
         self.first: dict[int, int] = {}  # hour -> the lowest number in it
         self.damaged = 0
         self.absurd = 0
@@ -155,7 +158,10 @@ class HourlySums:
         estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
         if (given or 0) > MAX_TOKENS or (made or 0) > MAX_TOKENS or abs(reported) + estimated > MAX_MONEY:
             return False
-        row = self._row(hour, self.dimensions_of(call))
+        key = self.dimensions_of(call)
+        row = self._row(hour, key)
+        if call.meters:
+            self._add_meters(hour, key, call.meters)
         row[0] += 1
         row[1] += given or 0
         row[2] += made or 0
@@ -206,6 +212,18 @@ class HourlySums:
         for hour, rows in self.hours.items():
             for values, row in rows.items():
                 yield hour, Dimensions._make(values), row
+
+    def meter_rows(self) -> Iterator[tuple[int, Dimensions, MeterSums]]:
+        """Yield the meters that were added up, in millionths."""
+        for hour, rows in self.meters.items():
+            for values, found in rows.items():
+                yield hour, Dimensions._make(values), found
+
+    def _add_meters(self, hour: int, key: _Values, told: Mapping[str, int | str]) -> None:
+        found = self.meters.setdefault(hour, {}).setdefault(key, {})
+        for name, quantity in told.items():
+            if units := millionths(quantity):
+                found[name] = found.get(name, 0) + units
 
     def _row(self, hour: int, key: _Values) -> Measures:
         rows = self.hours.get(hour)

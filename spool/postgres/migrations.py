@@ -59,6 +59,7 @@ _LISTED: Sequence[Migration] = (
         )
     ),
     Migration(files=("ledger_sender.sql",)),
+    Migration(files=("ledger_meters.sql",)),
 )
 LISTED = len(_LISTED)
 

@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from spool.ledger.sums import DAY_S, HOUR_S, INPUT_UNKNOWN, Dimensions, Measures
+from spool.ledger.sums import DAY_S, HOUR_S, INPUT_UNKNOWN, Dimensions, Measures, MeterSums
+from spool.meters import SCALE
 from spool.sql.connection import SqlConnection
 from spool.sql.statements import upsert
 
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
+METERS = "meters"  # of all widths
 KEY = ", ".join(f'k."{name}"' for name in Dimensions._fields)
 _WIDTH = len(Dimensions._fields)
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"
@@ -48,6 +50,59 @@ class SqlLedgerRows(ABC):
     def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
         rows = [{"start": start, "key": number} for start, number in sorted(places)]
         self._tables.run_each(f"DELETE FROM {self._of(width)} WHERE start = :start AND key = :key", rows)
+        if rows and self._has_meters(width):
+            each = [{"width": width, **row} for row in rows]
+            self._tables.run_each(
+                f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start = :start AND key = :key",
+                each,
+            )
+
+    def add_meters(self, width: int, sums: Iterable[tuple[int, int, MeterSums]]) -> None:
+        together: dict[tuple[int, int, str], int] = {}
+        for start, number, meters in sums:
+            for name, units in meters.items():
+                place = (start, number, name)
+                together[place] = together.get(place, 0) + units
+        rows = [
+            {
+                "width": width,
+                "start": start,
+                "key": number,
+                "meter": name,
+                "whole": units // SCALE,
+                "millionths": units % SCALE,
+            }
+            for (start, number, name), units in sorted(together.items())
+        ]
+        self._tables.run_each(
+            f"INSERT INTO {self._named(METERS)} AS old (width, start, key, meter, whole, millionths)"
+            " VALUES (:width, :start, :key, :meter, :whole, :millionths)"
+            " ON CONFLICT (width, start, key, meter) DO UPDATE SET"
+            " whole = old.whole + excluded.whole, millionths = old.millionths + excluded.millionths",
+            rows,
+        )
+
+    def meters(self, width: int, start: int) -> Mapping[int, MeterSums]:
+        rows = self._tables.all(
+            f"SELECT key, meter, whole, millionths FROM {self._named(METERS)}"
+            " WHERE width = :width AND start = :start",
+            width=width,
+            start=start,
+        )
+        return _by_place(rows)
+
+    def meters_by_start(self, width: int) -> Mapping[int, MeterSums]:
+        rows = self._tables.all(
+            "SELECT start, meter, CAST(sum(whole) AS bigint), CAST(sum(millionths) AS bigint)"
+            f" FROM {self._named(METERS)} WHERE width = :width GROUP BY start, meter",
+            width=width,
+        )
+        return _by_place(rows)
+
+    def _has_meters(self, width: int) -> bool:
+        statement = f"SELECT EXISTS (SELECT 1 FROM {self._named(METERS)} WHERE width = :width)"
+        [found] = self._tables.one(statement, width=width)
+        return bool(found)
 
     def starts(self, width: int, since: int) -> Sequence[int]:
         statement = f"SELECT DISTINCT start FROM {self._of(width)} WHERE start >= :since ORDER BY start"
@@ -76,13 +131,33 @@ class SqlLedgerRows(ABC):
             day=day,
             next=day + DAY_S,
         )
+        self._tables.run(
+            f"INSERT INTO {self._named(METERS)} (width, start, key, meter, whole, millionths)"
+            " SELECT :width, :day, key, meter, CAST(sum(whole) AS bigint), CAST(sum(millionths) AS bigint)"
+            f" FROM {self._named(METERS)} WHERE width = :hour AND start >= :day AND start < :next"
+            " GROUP BY key, meter",
+            width=DAY_S,
+            hour=HOUR_S,
+            day=day,
+            next=day + DAY_S,
+        )
 
     def drop_days(self, since: int) -> None:
         self._tables.run(f"DELETE FROM {self._of(DAY_S)} WHERE start >= :since", since=since)
+        self._tables.run(
+            f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start >= :since",
+            width=DAY_S,
+            since=since,
+        )
 
     def drop_hours(self, before: int) -> int:
         """The hours' periods become those of their days."""
         gone = self._tables.run(f"DELETE FROM {self._of(HOUR_S)} WHERE start < :before", before=before)
+        self._tables.run(
+            f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start < :before",
+            width=HOUR_S,
+            before=before,
+        )
         periods, old = self._named("periods"), "width = :hour AND start < :before"
         self._tables.run(
             f"INSERT INTO {periods} AS old (width, start, first)"
@@ -124,6 +199,8 @@ class SqlLedgerRows(ABC):
         is_open = f"SELECT start FROM {self._named('periods')} WHERE width = :width AND NOT frozen"
         for width in TABLES:
             self._tables.run(f"DELETE FROM {self._of(width)} WHERE start IN ({is_open})", width=width)
+            meters = f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start IN ({is_open})"
+            self._tables.run(meters, width=width)
         return self._tables.run(f"DELETE FROM {self._named('periods')} WHERE NOT frozen")
 
     def count_rows(self) -> int:
@@ -143,3 +220,10 @@ class SqlLedgerRows(ABC):
             f"SELECT {before}{KEY}, {', '.join(self.shown)} FROM {self._of(width)} h"
             f" JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start"
         )
+
+
+def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[int, MeterSums]:
+    found: dict[int, MeterSums] = {}
+    for place, meter, whole, millionths in rows:
+        found.setdefault(place, {})[meter] = int(whole) * SCALE + int(millionths)
+    return found

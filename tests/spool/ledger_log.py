@@ -127,6 +127,18 @@ def recount(log: FakeLog, *dimensions: str) -> dict[Group, tuple[int, int, int, 
     return {group: tuple(values) for group, values in totals.items()}
 
 
+def recount_meter(log: FakeLog, meter: str, *dimensions: str) -> dict[Group, Decimal]:
+    """(hour, dimensions...) -> the quantity of a meter, of calls that no gateway's cache answered; by brute force."""
+    totals: dict[Group, Decimal] = defaultdict(Decimal)
+    for entry in log.entries:
+        for record in entry.records:
+            if isinstance(record, Inference) and not record.shadow and record.status != "cached":
+                seconds = entry.committed_at if record.start_time is None else record.start_time // NS
+                group = (int(seconds) // HOUR * HOUR, *(_value(record, name) for name in dimensions))
+                totals[group] += Decimal(record.meters.get(meter, 0))
+    return {group: quantity for group, quantity in totals.items() if quantity}
+
+
 def _value(record: Inference, name: str) -> str | None:
     if name == "model":
         return record.response_model or record.request_model

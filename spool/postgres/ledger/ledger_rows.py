@@ -9,9 +9,10 @@ from typing import Any
 
 from spool.ledger import money
 from spool.ledger.derived import Derived
-from spool.ledger.ledger_rows import GroupSum
+from spool.ledger.ledger_rows import GroupSum, MeterSum
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, needed_sums
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measures
+from spool.meters import SCALE
 from spool.postgres.database import Connection, Database
 from spool.postgres.transactions import PostgresConnection
 from spool.sql.ledger import SqlLedgerRows
@@ -136,6 +137,33 @@ class PostgresLedgerRows(SqlLedgerRows):
             for place, value in zip(places, values, strict=True):
                 measures[place] = money.units(value) if _COLUMNS[place] in MONEY else value
             yield GroupSum(group, status, cost_source, measures, start)
+
+    def meter_totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterator[MeterSum]:
+        asked = _Question()
+        known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
+        names = [known[name] for name in query.group_by]
+        terms = [
+            f"h.width = {asked.text(width)}",
+            f"h.start >= {asked.text(since)}",
+            f"h.start < {asked.text(until)}",
+            f"h.meter = {asked.text(query.meter)}",
+        ]
+        for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
+            for name, wanted in chosen.items():
+                terms.append(f"{known[name]} {word}({asked.text(list(map(stored, wanted)))}::text[])")
+        columns = ", ".join(["h.start" if by_start else "0", *names, "k.status"])
+        rows = self._ask(
+            f"SELECT {columns}, SUM(h.whole)::bigint, SUM(h.millionths)::bigint"
+            f" FROM {{schema}}.ledger_meters h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
+            f" {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
+            f" GROUP BY {', '.join(str(place) for place in range(1 if by_start else 2, len(names) + 3))}",
+            asked,
+        )
+        for start, *row, status, whole, millionths in rows:
+            group = tuple([value or None for value in row])
+            yield MeterSum(group, status, whole * SCALE + millionths, start)
 
     def first_known(self, width: int, dimension: str) -> int | None:
         asked = _Question()

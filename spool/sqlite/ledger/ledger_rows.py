@@ -9,9 +9,10 @@ from typing import Any
 
 from spool.ledger import money
 from spool.ledger.derived import Derived, DerivedDimensions
-from spool.ledger.ledger_rows import GroupSum
+from spool.ledger.ledger_rows import GroupSum, MeterSum
 from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, needed_sums
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures
+from spool.meters import SCALE
 from spool.sql.ledger import TABLES, SqlLedgerRows
 from spool.sqlite.migrations import migrate
 from spool.sqlite.transactions import SqliteConnection
@@ -44,6 +45,17 @@ _SENDERS = """
         model, user, device, api_key, team, tags, source, provider, request_model, status, cost_source, kind, mode,
         size, region, sender
     );"""
+# Meters came with the fifth.
+_METERS = """
+    CREATE TABLE meters (
+        width INTEGER NOT NULL,
+        start INTEGER NOT NULL,
+        key INTEGER NOT NULL,
+        meter TEXT NOT NULL,
+        whole INTEGER NOT NULL,
+        millionths INTEGER NOT NULL,
+        PRIMARY KEY (width, start, key, meter)
+    ) STRICT, WITHOUT ROWID;"""
 
 
 def prepare(connection: sqlite3.Connection) -> None:
@@ -61,7 +73,7 @@ def prepare(connection: sqlite3.Connection) -> None:
         for table in TABLES.values()
         for column in _ADDED_LATER
     )
-    migrate(connection, (schema + tables, "\n".join(added), _REGIONS, _SENDERS))
+    migrate(connection, (schema + tables, "\n".join(added), _REGIONS, _SENDERS, _METERS))
 
 
 class SqliteLedgerRows(SqlLedgerRows):
@@ -123,6 +135,23 @@ class SqliteLedgerRows(SqlLedgerRows):
             group = tuple([value or None for value in row[: len(names)]])
             status, cost_source, *sums = row[len(names) :]
             yield GroupSum(group, status, cost_source, self._measures(sums), start)
+
+    def meter_totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterator[MeterSum]:
+        self._derive(query.derived)
+        names = [_expression(query.derived.get(name, name)) for name in query.group_by]
+        columns = ", ".join(["h.start" if by_start else "0", *names, "k.status"])
+        grouped = ", ".join(str(place) for place in range(1 if by_start else 2, len(names) + 3))
+        terms, values = _where(query)
+        rows = self._connection.execute(
+            f"SELECT {columns}, SUM(h.whole), SUM(h.millionths) FROM meters h JOIN keys k ON k.id = h.key"
+            f" WHERE h.width = ? AND h.start >= ? AND h.start < ? AND h.meter = ?{terms} GROUP BY {grouped}",
+            (width, since, until, query.meter, *values),
+        )
+        for start, *row, status, whole, millionths in rows:
+            group = tuple([value or None for value in row])
+            yield MeterSum(group, status, whole * SCALE + millionths, start)
 
     def first_known(self, width: int, dimension: str) -> int | None:
         known = f"SELECT id FROM keys k WHERE {_expression(dimension)} <> ''"

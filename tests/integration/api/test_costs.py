@@ -80,6 +80,30 @@ async def reader(serve: Serve, *spans: dict[str, Any], scopes: Sequence[str] = R
 
 
 @pytest.mark.asyncio
+async def test_a_meter_by_model(serve: Serve) -> None:
+    """Its quantity, exact, in its own unit; it is a usage and no money."""
+    searching, listening = json_span("gpt-4o", **at(0)), json_span("whisper-1", **at(1))
+    for told, name, value in (
+        (searching, "web_searches", {"intValue": "3"}),
+        (listening, "audio_seconds", {"stringValue": "12.5"}),
+    ):
+        told["attributes"].append({"key": f"tollhouse.meter.{name}", "value": value})
+    read = await reader(serve, searching, listening)
+    usage = (*SEPTEMBER, ("group_by", "model"), ("cost_type", "usage_amount"))
+    payload = await read.costs(*usage, ("meter", "audio_seconds"))
+    assert {"gpt-4o": "0", "whisper-1": "12.5"} == {
+        row["model"]: row["usage_amount"] for row in payload["costs"]
+    }
+    assert {"usage_amount": "seconds"} == payload["units"]
+    payload = await read.costs(*usage, ("meter", "web_searches"))
+    assert {"gpt-4o": "3", "whisper-1": "0"} == {
+        row["model"]: row["usage_amount"] for row in payload["costs"]
+    }
+    await read.costs(*SEPTEMBER, ("meter", "web_searches"), status=400)
+    await read.costs(*usage, ("meter", "guesses"), status=400)
+
+
+@pytest.mark.asyncio
 async def test_costs_by_day_and_model(serve: Serve) -> None:
     """
     A row for every day and model: 120 tokens in, 30 out, at the price of the day, exact and in the envelope.

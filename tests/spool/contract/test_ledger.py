@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.intake.prices import PriceBook
 from spool import memory
 from spool.errors import NotAllowed
 from spool.identity import of_call
@@ -31,7 +32,7 @@ from spool.record import AI_TELEMETRY, NS, Record, UsageMetric
 from spool.settings import SpoolSettings
 from tests.rounds import examples
 from tests.spool.ledger.engines import ENGINES, MEMORY, POOLED, POSTGRES, SQLITE, Ledgers
-from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call, recount
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call, recount, recount_meter
 from tests.spool.postgres_cluster import BEHIND_POOLER
 
 DAY = 24 * HOUR
@@ -55,6 +56,23 @@ async def hourly(
         )
         for row in await ledger.costs(query)
     }  # fmt: skip
+
+
+async def metered(
+    ledger: Ledger, meter: str, *dimensions: str, granularity: str = "hourly"
+) -> dict[Any, Any]:
+    query = CostQuery(
+        since=at(BEGIN - 3 * DAY),
+        until=at(BEGIN + 3 * DAY),
+        granularity=granularity,
+        group_by=dimensions,
+        meter=meter,
+    )
+    return {
+        (int(row.start.timestamp()), *row.group): Decimal(row.metered).scaleb(-6)
+        for row in await ledger.costs(query)
+        if row.metered
+    }
 
 
 async def total(ledger: Ledger, **fields: Any) -> CostRow:
@@ -86,6 +104,9 @@ def records(draw: st.DrawFn) -> Any:
         cost_source="reported" if cost is not None else "none" if estimate is None else "estimated",
         status=draw(st.sampled_from(["ok", "ok", "error", "cached"])),
         shadow=draw(st.booleans()),
+        meters=draw(
+            st.sampled_from([{}, {"web_searches": 2}, {"web_searches": 1, "audio_seconds": "0.000001"}])
+        ),
     )
 
 
@@ -133,6 +154,8 @@ def test_sums_equal_a_recount(
                 ("sender",),
             ):
                 assert recount(log, *dimensions) == await hourly(ledger, *dimensions)
+                for meter in ("web_searches", "audio_seconds"):
+                    assert recount_meter(log, meter, *dimensions) == await metered(ledger, meter, *dimensions)
                 assert await _added_up(ledger, "hourly", dimensions) == await _added_up(
                     ledger, "daily", dimensions
                 )
@@ -605,7 +628,10 @@ async def test_old_hours_become_days(ledgers: Ledgers) -> None:
     clock = FakeClock(BEGIN)
     log, ledger = FakeLog(), await ledgers.open(clock=clock)
     log.add(
-        [call(start_time=(BEGIN + hours * HOUR) * NS, user=f"u{hours % 3}") for hours in range(48)],
+        [
+            call(start_time=(BEGIN + hours * HOUR) * NS, user=f"u{hours % 3}", meters={"web_searches": 1})
+            for hours in range(48)
+        ],
         at=BEGIN + 2 * DAY,
     )
     await ledger.catch_up(log)
@@ -614,6 +640,7 @@ async def test_old_hours_become_days(ledgers: Ledgers) -> None:
     log.add([call(start_time=(BEGIN + 30 * HOUR) * NS, user="u0")], at=clock.at)
     await ledger.catch_up(log)
     assert recount(log, "user") == await hourly(ledger, "user")
+    assert recount_meter(log, "web_searches", "user") == await metered(ledger, "web_searches", "user")
     clock.at = BEGIN + 64 * DAY - 1
     assert await ledger.tidy() == 24
     log.add([call(start_time=(BEGIN + 3 * HOUR) * NS, user="u0")], at=clock.at)
@@ -622,6 +649,8 @@ async def test_old_hours_become_days(ledgers: Ledgers) -> None:
     assert [("u0", 9), ("u1", 8), ("u2", 8), ("u0", 9), ("u1", 8), ("u2", 8)] == [
         (row.group[0], row.calls) for row in days
     ]
+    of_days = await metered(ledger, "web_searches", granularity="daily")
+    assert [24, 24] == [of_days[BEGIN,], of_days[BEGIN + DAY,]]
     assert (await ledger.state()).hourly_since == at(BEGIN + DAY)
     assert await ledger.tidy() == 0
 
@@ -781,6 +810,38 @@ async def test_reprice(ledgers: Ledgers) -> None:
     )
     assert row.calls == 7
     assert (await ledger.reprice(Flat(), since=at(BEGIN))).rows == 0
+
+
+@pytest.mark.asyncio
+async def test_meters_are_priced_again_and_move_with_their_sums(ledgers: Ledgers) -> None:
+    """A sum costs what its calls cost; one that joins another brings its meters along."""
+    log, ledger = FakeLog(), await ledgers.open()
+    heard = {"input_audio_tokens": 50, "output_audio_tokens": 5}
+    sold = {"request_model": "gpt-audio", "provider": "openai", "meters": heard}
+    log.add([
+        call(**sold, estimated_cost=None, cost_source="none"),
+        call(**sold, estimated_cost="9"),
+        call(**sold, estimated_cost="9", start_time=(BEGIN - 30 * HOUR) * NS),
+    ])  # fmt: skip
+    await ledger.catch_up(log)
+    await ledger.reprice(PriceBook.load(), since=at(BEGIN - 2 * DAY))
+    one = Decimal(50 * 25 + 50 * 320 + 5 * 100 + 5 * 640) / 10_000_000
+    assert [3 * one] == [Decimal(row.estimated) for row in await ledger.costs(everything())]
+    assert {(BEGIN,): 100, (BEGIN - 30 * HOUR,): 50} == await metered(ledger, "input_audio_tokens")
+
+
+@pytest.mark.asyncio
+async def test_a_rebuild_counts_meters_again(ledgers: Ledgers) -> None:
+    """Those of hours that are emptied come back once, those of hours that stay are not touched."""
+    log, ledger = FakeLog(), await ledgers.open()
+    for hour in (1, 2, 3):
+        log.add([call(start_time=(BEGIN + hour * HOUR) * NS, meters={"web_searches": hour})], at=BEGIN + DAY)
+    await ledger.catch_up(log)
+    whole = recount_meter(log, "web_searches")
+    log.forget_below(2)
+    await ledger.rebuild(log)
+    await ledger.catch_up(log)
+    assert whole == await metered(ledger, "web_searches")
 
 
 @pytest.mark.asyncio

@@ -23,9 +23,13 @@ SQLITE, MEMORY, POSTGRES = ENGINES = ("sqlite", "memory", "postgres")
 POOLED = "postgres behind pgbouncer"
 
 _EMPTY = """
+    DELETE FROM {schema}.ledger_meters;
     DELETE FROM {schema}.ledger_hours; DELETE FROM {schema}.ledger_days; DELETE FROM {schema}.ledger_keys;
     DELETE FROM {schema}.ledger_periods; DELETE FROM {schema}.ledger_state;
     INSERT INTO {schema}.ledger_state VALUES ('reach', 1)"""
+
+
+_SCRIPTS = ("ledger.sql", "ledger_sender.sql", "ledger_meters.sql")
 
 
 def schemas_of(engine: str, request: pytest.FixtureRequest) -> Callable[[], Schema]:
@@ -80,8 +84,6 @@ class Ledgers:
 def _begin(database: Database, connection: Connection) -> None:
     """The ledger's tables alone, and nothing in them: the examples of a test share its schema."""
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
-        connection.execute(
-            database.sql(f"CREATE SCHEMA {{schema}}; {script('ledger.sql')}; {script('ledger_sender.sql')}")
-        )
+        connection.execute(database.sql(f"CREATE SCHEMA {{schema}}; {'; '.join(map(script, _SCRIPTS))}"))
     else:
         connection.execute(database.sql(_EMPTY))

@@ -16,7 +16,7 @@ from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.mending import LedgerMender
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import DAY_S, HOUR_S, WIDTH
-from spool.record import NS
+from spool.record import NS, Inference
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call, recount
 
@@ -188,3 +188,25 @@ async def test_a_reach_beyond_what_was_given_is_brought_back(ledgers: Ledgers) -
     # other engines know that a log was lost or restored, and what they missed stays missed
     if ledger.is_shared:
         assert (0, 0) == (await ledger.missed(), await ledger.whole_since())
+
+
+async def test_a_meter_that_differs_is_told_and_counted_again(ledgers: Ledgers) -> None:
+    """The calls of an hour are right and its searches are not: what is kept of them counts, once."""
+    log, ledger = three_hours(), await ledgers.open()
+    for entry in log.entries:
+        for record in entry.records:
+            assert isinstance(record, Inference)
+            record.meters = {"web_searches": 2}
+    await ledger.catch_up(log)
+    assert () == tuple((await ledger.compare(log)).words())
+
+    def forget(rows: LedgerRows) -> None:
+        [number, *_] = sorted(rows.numbers(HOUR_S, HOUR + HOUR_S))
+        rows.add_meters(HOUR_S, [(HOUR + HOUR_S, number, {"web_searches": -1_500_000})])
+
+    await ledgers.store.change(forget)
+    [difference] = (await ledger.compare(log)).told()
+    assert ("web_searches", 8_000_000, 6_500_000) == (difference.meter, difference.kept, difference.counted)
+    assert "6.5 of web_searches" in difference.words()
+    await mender(ledger, log).mend()
+    assert () == tuple((await ledger.compare(log)).words())
