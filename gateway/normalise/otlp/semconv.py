@@ -92,6 +92,7 @@ def is_meter_of_tollhouse(name: str) -> bool:
     """True if another Tollhouse writes a meter under this name."""
     return _OF_TOLLHOUSE.fullmatch(name) is not None
 
+
 # --- Other fields -------------------------------------------------------------------------------------------
 
 REQUEST_MODEL = ("gen_ai.request.model",)
