@@ -77,7 +77,7 @@ def _one(place: _Priced, counts: Mapping[str, int]) -> TokenSum:
         mode=place.mode,
         time=place.time,
         beyond=place.beyond,
-        **{**_NONE, **counts},
+        **{**_NONE, **counts},  # type: ignore[arg-type]
     )
 
 
