@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.cli.reference import commands, configuration, connect, fields, http_api, json_schema
+from gateway.cli.reference import commands, configuration, connect, fields, http_api, json_schema, published
 
 _LIMITS = "limits.md"
 _CONNECT = "../gateway/console/static/pages/connect_texts.mjs"  # of a checkout, whose docs these are
@@ -27,6 +27,7 @@ def reference(docs: Path) -> Mapping[str, str]:
         "reference/commands.md": commands.page(),
         "reference/http-api.md": http_api.page(),
         "reference/fields.md": fields.page(),
+        "reference/published.md": published.page(),
         _CONNECT: connect.module(docs),
         _LIMITS: before + _BEGIN + configuration.limits() + _END + rest.partition(_END)[2],
     }

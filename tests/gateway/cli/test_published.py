@@ -1,0 +1,43 @@
+"""The table of the published interface holds every operation, each as published or with a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gateway.addresses.table import FOR_SENDERS
+from gateway.cli.reference.published import CALLED, SPECIFIED, declared, rows
+from spool.registry.scopes import SCOPES
+
+
+def test_every_operation_has_its_row() -> None:
+    """Once, below its scope; and every scope of the catalogue opens something."""
+    found = rows()
+    there = Counter(
+        (row.scope, f"{method} {row.documented_path}")
+        for row in FOR_SENDERS
+        if row.scope is not None
+        for method in row.operations
+    )
+    assert there == Counter((row.scope, row.operation) for row in found)
+    assert set(SCOPES) == {row.scope for row in found}
+
+
+def test_what_is_not_as_published_says_why() -> None:
+    for row in rows():
+        assert (row.why == "") is (row.state in (SPECIFIED, CALLED)), row
+
+
+def test_the_table_names_nothing_that_is_gone() -> None:
+    """A row about an operation or a scope that is not there would be a wrong word."""
+    found = rows()
+    assert set() == declared() - {row.scope for row in found} - {row.operation for row in found}
+
+
+def test_the_list_of_insights_is_as_specified() -> None:
+    """The one operation that is published to its last word: root key, order, sort keys and the values of status."""
+    [listed] = [row.lists for row in FOR_SENDERS if row.path == "/v2/insights" and row.lists]
+    assert ("insights", ("status", "asc")) == (listed.root, listed.default_sort)
+    assert {"category", "cost_impact", "effort", "last_updated", "status", "title"} == set(listed.sorts)
+    assert {"new", "in_progress", "on_hold", "addressed", "ignored"} == set(
+        listed.filters["status"].valid_values
+    )
