@@ -1,7 +1,7 @@
 """
 Looks every lock file up among known vulnerabilities.
 
-    make audit                 what cannot be looked up from here is said, and is no failure
+    make audit                 what cannot be looked up from here is said, and is not a failure
     AUDIT=required make audit  it is one: for continuous integration that reaches the lists
 
 Where one lock file was looked up, another that was not is a failure, too.

@@ -142,7 +142,9 @@ class DeviceReporter:
         try:
             decoded = msgspec.json.decode(answer.body, type=_DeviceAnswer)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise Misconfigured("what answers at this address is no gateway", status=answer.status) from error
+            raise Misconfigured(
+                "what answers at this address is not a gateway", status=answer.status
+            ) from error
         self.state = decoded.device.state
         self._interval_s = min(max(1.0, decoded.device.heartbeat_interval_s), LONGEST_INTERVAL_S)
         return decoded

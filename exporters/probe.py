@@ -56,7 +56,7 @@ def try_file(path: Path) -> Probe:
     """Try if lines can be appended to a file, or the file be made."""
     try:
         if path.exists() and not (path.is_file() and os.access(path, os.R_OK | os.W_OK)):
-            return Probe(status=REFUSED, words=f"{path} is no file that can be written")
+            return Probe(status=REFUSED, words=f"{path} is not a file that can be written")
     except OSError as error:
         return Probe(status=REFUSED, words=f"{path}: {error.strerror}")
     return try_directory(path.absolute().parent)

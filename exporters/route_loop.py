@@ -340,7 +340,7 @@ class RouteLoop:
         return LONGEST_REST_S if at is None else max(0.01, at - self._throttle.now())
 
     async def _listen(self) -> None:
-        """Wake a worker for new records. They look in LONGEST_REST_S anyway, so an end is no failure."""
+        """Wake a worker for new records. They look in LONGEST_REST_S anyway, so an end is not a failure."""
         async for _ in self._linger.changes():
             self._resting.wake_one()
 

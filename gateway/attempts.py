@@ -10,7 +10,7 @@ from ipaddress import IPv6Address, ip_address
 from spool.clock import Clock
 from spool.turns.token_bucket import TokenBucket
 
-WHOLE = 1.0  # token: less of one is no try
+WHOLE = 1.0  # token: less of one is not a try
 
 
 class Buckets:

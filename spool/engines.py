@@ -67,7 +67,7 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     Open everything that is kept; the caller awaits `close` of what is returned.
 
     SpoolLocked when another process holds the data directory, SpoolFromTheFuture when a newer version wrote
-    it, SpoolUnavailable when it cannot be used. A damaged registry is no error: see Storage.
+    it, SpoolUnavailable when it cannot be used. A damaged registry is not an error: see Storage.
     """
     return await engine_of(engine).open(options)
 

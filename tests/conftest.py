@@ -1,5 +1,5 @@
 """
-What all tests share. Property tests have no time limits: on a shared machine a slow example is no wrong one.
+What all tests share. Property tests have no time limits: on a shared machine a slow example is not a wrong one.
 
 Their examples are the same in every run, and others and three times as many in long ones (`make soak`).
 """

@@ -24,7 +24,7 @@ def documents() -> list[Path]:
     """Every Markdown file of the project, also those that are not committed yet."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode:  # what a release holds is no repository
+    if listed.returncode:  # what a release holds is not a repository
         return sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
     return sorted(path for name in listed.stdout.split("\0") if name and (path := ROOT / name).exists())
 
@@ -75,7 +75,7 @@ def test_every_link_leads_somewhere(path: Path) -> None:
 
 
 def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
-    """A missing file, and a missing heading of this page or of another; what stands in code is no link."""
+    """A missing file, and a missing heading of this page or of another; what stands in code is not a link."""
     (tmp_path / "other.md").write_text("# Other `code` page\n")
     page = tmp_path / "page.md"
     page.write_text(

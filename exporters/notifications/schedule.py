@@ -80,7 +80,7 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
         yield f'{shown}.digest must be a time such as "08:00"'
     try:
         schedule_of(replace(settings, quiet_hours="", digest=""), groups=False)
-    except (ValueError, KeyError, OSError):  # a name that is no path, is unknown, or is a directory of zones
+    except (ValueError, KeyError, OSError):  # an unknown name, an impossible path, or a directory of zones
         yield f"{shown}.time_zone: {settings.time_zone!r} is not a time zone such as Europe/Berlin"
 
 

@@ -2,7 +2,7 @@
 Inference records as OTLP spans, in the current OpenTelemetry GenAI vocabulary.
 
 What that vocabulary lacks travels as `tollhouse.*` attributes, so that another Tollhouse gets every field
-back: a trace, span or request id that is no plain OTel id stands in `tollhouse.trace_id`, `.span_id`,
+back: a trace, span or request id that is not a plain OTel id stands in `tollhouse.trace_id`, `.span_id`,
 `.request_id`, and `tollhouse.times` names the times that are known when not both are (`none`, `start`,
 `end`). A meter without a name there is `tollhouse.meter.NAME`: a number, or decimal text where it has a
 fraction. The same records

@@ -73,7 +73,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
     node = root
     for place, name in enumerate(path):
         if node.members is None:
-            raise NotEditable(f"{'.'.join(path[:place]) or 'the file'} is no object")
+            raise NotEditable(f"{'.'.join(path[:place]) or 'the file'} is not an object")
         member = node.member(name)
         if member is None:
             return _with_member(text, root, node, name, _nested(path[place + 1 :], value), newline)

@@ -57,7 +57,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
     for name in path[:-1]:
         inner = table.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise NotEditable(f"{name} is no table")
+            raise NotEditable(f"{name} is not a table")
         table = inner
     table[path[-1]] = value
     return _check_toml(_put(text, tuple(path), rendered(value)), wanted)

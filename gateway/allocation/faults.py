@@ -22,7 +22,7 @@ class Fault(NamedTuple):
 
 
 class InvalidDefinition(Exception):
-    """The text is no definition that this Tollhouse can carry out."""
+    """The text is not a definition that this Tollhouse can carry out."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         first = faults[0]

@@ -31,7 +31,7 @@ def read(text: bytes, faults: Faults) -> Node:
     except UnicodeDecodeError as error:
         raise _unreadable(f"the text must be UTF-8; byte {error.start} is not") from None
     except yaml.YAMLError as error:
-        raise _unreadable(f"this is no YAML: {_reason(error)}") from None
+        raise _unreadable(f"this is not YAML: {_reason(error)}") from None
 
 
 def _document(events: Iterator[yaml.Event], faults: Faults) -> Node:

@@ -11,7 +11,7 @@ from spool.ledger import money
 from spool.ledger.queries import COST_TYPES, CostRow
 from spool.meters import METERS, quantity_of
 
-USAGE_AMOUNT = "usage_amount"  # the published cost type that is no money
+USAGE_AMOUNT = "usage_amount"  # the published cost type that is not money
 USAGE_UNIT = "tokens"
 CURRENCY_UNIT = "USD"
 

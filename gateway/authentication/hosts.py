@@ -16,7 +16,7 @@ def host_name(host: str) -> str:
 
 
 def authority(origin: str) -> str | None:
-    """The host and port of an origin; None when it is no address at all."""
+    """The host and port of an origin; None when it is not an address at all."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:

@@ -15,7 +15,7 @@ from spool.ledger import money
 from spool.registry.budget_alerts import ACTUAL, CLEARED, CORRECTED, FIRED, FORECAST, PENDING, Alert
 
 HOUR_S = 3600.0
-FORECAST_HOLDS_S = 6 * HOUR_S  # a forecast that is above for so long is no accident of one evaluation
+FORECAST_HOLDS_S = 6 * HOUR_S  # a forecast that is above for so long is not an accident of one evaluation
 CLEAR_AFTER_S = 24 * HOUR_S  # below for so long
 CLEAR_BELOW = 5  # percent of the amount under the threshold
 

@@ -167,7 +167,7 @@ def forecast_text(budget: SpendBudget, made: Forecast | TooEarly | None) -> str 
 
 
 def rounded(measure: str, value: int) -> str:
-    """An amount that is no exact sum: whole cents, tokens or calls."""
+    """An amount that is not an exact sum: whole cents, tokens or calls."""
     step = money.UNIT // 100 if measure == COST else money.UNIT
     return money.text(value // step * step)
 

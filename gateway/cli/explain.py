@@ -57,7 +57,7 @@ _WHY_IGNORED = {
     BASE_LINE: "the first point of a counter that does not say since when it counts: later ones are compared with it",
     LATE: "a cumulative point that is not newer than the one before",
     UNCHANGED: "a counter that did not move",
-    NOT_FINITE: "a counter that is no number",
+    NOT_FINITE: "a counter that is not a number",
 }
 
 

@@ -73,5 +73,5 @@ def conditions(terms: Iterable[str]) -> Iterator[tuple[str, bool, str | None]]:
     for term in terms:
         name, equals, value = term.partition("=")
         if not equals:
-            fail(f"--where {term} is no filter: write NAME=VALUE or NAME!=VALUE, such as team=search", 2)
+            fail(f"--where {term} is not a filter: write NAME=VALUE or NAME!=VALUE, such as team=search", 2)
         yield name.removesuffix("!"), name.endswith("!"), value or None

@@ -21,7 +21,7 @@ def local_address(config: Config) -> str:
     for candidate in _candidates(config):
         try:
             return check_email(candidate)
-        except Invalid:  # a name of a user or a machine that is no part of an address
+        except Invalid:  # a name of a user or a machine that is not part of an address
             continue
     raise AssertionError("unreachable: the last candidate is an address")
 

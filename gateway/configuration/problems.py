@@ -81,7 +81,7 @@ def problems(config: Config) -> Iterator[str]:
             yield f"prices.override[{place}] needs input or output, in dollars per million tokens, or meters"
         for name in override.meters:
             if name not in METERS:
-                yield f"prices.override[{place}].meters.{name} is no meter; docs/meters.md lists them"
+                yield f"prices.override[{place}].meters.{name} is not a meter; docs/meters.md lists them"
         if override.since and not _is_day(override.since):
             yield f'prices.override[{place}].since must be a day such as "2026-11-20"'
     for name in ("tolerance_money", "tolerance_tokens"):

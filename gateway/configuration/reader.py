@@ -93,7 +93,7 @@ def _overlay(tree: dict[str, Any], names: list[str], value: Any, shown: str, pro
     for name in names[:-1]:
         inner: Any = tree.setdefault(name, {})
         if not isinstance(inner, dict):
-            problems.append(f"{shown} names a part of something that is no section")
+            problems.append(f"{shown} names a part of something that is not a section")
             return
         tree = inner
     tree[names[-1]] = value

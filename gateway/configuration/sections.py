@@ -294,7 +294,7 @@ class PriceOverride:
     cache_write: Decimal | None = setting(None, "tokens written to a cache")
     cache_write_1h: Decimal | None = setting(None, "tokens written to a cache for an hour")
     meters: Mapping[str, Decimal] = setting(
-        {}, 'what is no text, by its meter, such as `web_searches = "8"` for a thousand searches'
+        {}, 'what is not text, by its meter, such as `web_searches = "8"` for a thousand searches'
     )
 
 

@@ -52,7 +52,7 @@ def _fetched(package: str) -> bytes:
 def _member(members: tarfile.TarFile, path: str) -> bytes:
     found = members.extractfile(f"package/{path}")
     if found is None:
-        sys.exit(f"{path} is no file of the archive")
+        sys.exit(f"{path} is not a file of the archive")
     return found.read()
 
 

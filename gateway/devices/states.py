@@ -12,7 +12,7 @@ MUTE = "mute"  # heartbeats, but the telemetry that it used to send has stopped
 STATES = (PENDING, ENROLLED, SILENT, MUTE, REVOKED)
 
 MISSED = 3
-MUTE_AFTER_S = 86_400.0  # a night without work is no finding
+MUTE_AFTER_S = 86_400.0  # a night without work is not a finding
 
 
 def state_of(device: Device, *, now: float, interval_s: float) -> str:

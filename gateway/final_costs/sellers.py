@@ -78,7 +78,7 @@ SELLERS: Mapping[str, CallSeller] = {
 
 
 class NoAnswer(Exception):
-    """The body is no answer about the call that was asked for."""
+    """The body is not an answer about the call that was asked for."""
 
 
 def read_answer(body: bytes, known: Inference) -> tuple[Inference, Identity] | None:

@@ -41,7 +41,7 @@ def basic_password(request: web.Request) -> str | None:
         return value
     try:
         _, colon, password = base64.b64decode(value[6:].strip(), validate=True).decode().partition(":")
-    except ValueError as error:  # what is no base64, no ASCII, or no UTF-8 behind it
+    except ValueError as error:  # what is not base64, no ASCII, or no UTF-8 behind it
         raise Refusal(401, "bad_basic", "The Basic credentials cannot be read.") from error
     if not colon:
         message = "The Basic credentials have no password; send the key as the password."

@@ -49,7 +49,7 @@ class OperatorServices:
         held = (getattr(self, each.name) for each in fields(self))
         found = next((holder for holder in held if type(holder) is kind), None)
         if found is None:
-            raise LookupError(f"{kind} is no holder: see gateway/http/holders")
+            raise LookupError(f"{kind} is not a holder: see gateway/http/holders")
         return found
 
 

@@ -15,7 +15,7 @@ Exact integers throughout, nothing is rounded. A price that is not known gives N
   provider but Anthropic: a Claude model without such a price has no estimate;
 - a batch or another way of processing that the card has no price for is not priced, nor is a call of a model
   of sound or pictures that does not tell how many of its tokens are which;
-- what is no text, and what stands beside the tokens, is charged by `gateway.intake.leaves`.
+- what is not text, and what stands beside the tokens, is charged by `gateway.intake.leaves`.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def _why_not(name: str) -> str:
 
 def _closed(tool: Tool[Any], asking: Asking) -> str:
     """
-    Describe what the caller lacks for a tool. No new token helps, so it is no refusal of the credential:
+    Describe what the caller lacks for a tool. No new token helps, so it is not a refusal of the credential:
     clients would sign in again and again.
     """
     if tool.needs not in asking.rights.permission_sets:

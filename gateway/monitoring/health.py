@@ -2,7 +2,7 @@
 `/livez` and `/readyz`: read from the last real commit, not from a flag.
 
 Ready means exactly that Tollhouse can accept and keep. Routes, keys, clocks and the ledger are reported
-beside it and never change it: a parked route is no reason to turn senders away.
+beside it and never change it: a parked route is not a reason to turn senders away.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Health:
         }
 
     async def _routes(self) -> list[RouteState]:
-        """Empty while they cannot be read: that is no reason to turn senders away."""
+        """Empty while they cannot be read: that is not a reason to turn senders away."""
         try:
             return [*await self._deliveries.routes(), *self._syncs()]
         except SpoolError:

@@ -45,6 +45,6 @@ def _otlp(named: str, body: bytes, options: Options, allowance: Allowance) -> Ge
     request, other_places = yield from export_requests.joined(named, body, allowance.again())
     outcome = yield from otlp.normalise(signal, request, json=True, options=options, hold=allowance.hold)
     for place in other_places:
-        outcome.reject(outcome.received, MALFORMED, f"request {place} is no export request")
+        outcome.reject(outcome.received, MALFORMED, f"request {place} is not an export request")
         outcome.received += 1
     return outcome

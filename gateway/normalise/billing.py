@@ -51,7 +51,7 @@ class Drop:
 
 
 def read(body: bytes) -> Drop:
-    """BadPayload when the body is no JSON object at all, Refusal when it holds far more than rows."""
+    """BadPayload when the body is not JSON object at all, Refusal when it holds far more than rows."""
     check_containers(body, MAX_CONTAINERS)
     try:
         said = _body.decode(body)

@@ -106,7 +106,7 @@ def read(
     body: bytes, allowance: Allowance, *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Generator[None, None, Events]:
     """
-    Every event of a JSON body; each `next` works through a slice of them. BadPayload when it is no JSON.
+    Every event of a JSON body; each `next` works through a slice of them. BadPayload when it is not JSON.
     """
     events = Events(takes_ids, keep_tags=keep_tags)
     yield from check_count(body, partial(payload.items, body), allowance)
@@ -202,7 +202,7 @@ def _data(attributes: Mapping[str, Any]) -> Any:
 
 
 def _json_data(body: bytes, content_type: str) -> Any:
-    """JSON data as it is; what is no JSON is bytes, which are never kept."""
+    """JSON data as it is; what is not JSON is bytes, which are never kept."""
     media = content_type.partition(";")[0].strip().lower()
     if media and not media.endswith("json"):
         return body

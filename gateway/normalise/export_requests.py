@@ -43,7 +43,7 @@ def joined(named: str, body: bytes, allowance: Allowance) -> Generator[None, Non
     Join the requests of a JSON body: collectors write one a line, people put them into arrays. Each `next`
     works through a slice of them.
 
-    BadPayload if one of them is of another signal; what is no JSON at all is left for the decoder to refuse.
+    BadPayload if one of them is of another signal; what is not JSON at all is left for the decoder to refuse.
     """
     text = payload.unmarked(body)
     try:

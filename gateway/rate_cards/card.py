@@ -26,7 +26,7 @@ OLDER = (1,)  # these are read as well
 
 
 class CardUnreadable(Exception):
-    """The file is no rate card that this version can read; the message names the place."""
+    """The file is not a rate card that this version can read; the message names the place."""
 
 
 class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -153,7 +153,7 @@ class Catalogue:
 
 
 def read(path: Path) -> Card:
-    """CardUnreadable when the file is missing, is no card, or a newer one."""
+    """CardUnreadable when the file is missing, is not a card, or a newer one."""
     try:
         card = msgspec.json.decode(path.read_bytes(), type=Card)
     except OSError as error:

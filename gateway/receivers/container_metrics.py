@@ -281,7 +281,7 @@ def _origin(http: web.Request) -> URL:
     try:
         return http.url.origin()
     except ValueError as error:
-        raise BadPayload("The header Host is no host.") from error
+        raise BadPayload("The header Host is not a host.") from error
 
 
 def _replay(request: KeyRequest[Any], missing: Sequence[ContainerFile], expires_at: float) -> str:

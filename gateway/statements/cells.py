@@ -71,7 +71,7 @@ class Cells:
         """
         Around one row: what is added within is kept if the row can be read to its end.
 
-        `said` is all that tells it, None for what is no row of amounts. `once`: it has an id, or is the one
+        `said` is all that tells it, None for what is not a row of amounts. `once`: it has an id, or is the one
         of its bucket and group, so that an equal one is the same.
         """
         self._row = []
@@ -124,7 +124,7 @@ class Cells:
     def money(self, bucket: Bucket, kind: str, amount: Decimal | None, currency: str | None = "USD") -> None:
         code = (currency or "USD").upper()
         if not (len(code) == 3 and code.isascii() and code.isalpha()):
-            raise Damaged("the currency is no code of three letters")
+            raise Damaged("the currency is not code of three letters")
         self._add(bucket, USD if code == "USD" else code.lower(), kind, code, amount)
 
     def rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:

@@ -58,7 +58,7 @@ class ReportReader:
     """
     Reads the parts of one report, one after the other, into one statement.
 
-    With `asked`, nothing of another time is read. Invalid if a part is no report of the source, or there is
+    With `asked`, nothing of another time is read. Invalid if a part is not a report of the source, or there is
     too much.
     """
 
@@ -85,9 +85,9 @@ class ReportReader:
             elif isinstance(opened, Table) and source.read_table is not None:
                 source.read_table(opened, self._cells)
         except Damaged as error:
-            raise Invalid(f"{file.name} is no report of {source.title}: {error}") from error
+            raise Invalid(f"{file.name} is not a report of {source.title}: {error}") from error
         except csv.Error as error:
-            raise Invalid(f"{file.name} is no CSV file: {error}") from error
+            raise Invalid(f"{file.name} is not CSV file: {error}") from error
         self._names[file.name] = None
         self._read_at = file.read_at if self._read_at is None else min(file.read_at, self._read_at)
 
@@ -199,7 +199,7 @@ def open_document(file: ReportFile) -> Document:
     except (msgspec.DecodeError, ValueError) as error:
         lines = [line for line in content.splitlines() if line.strip()]
         if len(lines) < 2:
-            raise Invalid(f"{file.name} is no JSON: {error}") from error
+            raise Invalid(f"{file.name} is not JSON: {error}") from error
     try:
         return Document(root=[_json.decode(line) for line in lines])
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -219,7 +219,7 @@ def _table(file: ReportFile) -> Table:
     try:
         columns = tuple(name.strip().lower().replace("/", "_") for name in next(lines, []))
     except csv.Error as error:
-        raise Invalid(f"{file.name} is no CSV file: {error}") from error
+        raise Invalid(f"{file.name} is not CSV file: {error}") from error
     if len(columns) < 2:
         raise Invalid(f"{file.name} is neither JSON nor CSV with a line of names")
     return Table(columns=columns, rows=_table_rows(lines, columns))

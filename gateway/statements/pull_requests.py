@@ -67,9 +67,11 @@ def _next_page(page: Mapping[str, Any]) -> str | None:
     """Invalid if it does not tell: what is taken for the last page makes a day's figures whole."""
     has_more, found = page.get("has_more", False), page.get("next_page")
     if not isinstance(has_more, bool):
-        raise Invalid("the answer is no page of the report: its has_more is neither true nor false")
+        raise Invalid("the answer is not a page of the report: its has_more is neither true nor false")
     if has_more and not (isinstance(found, str) and found):
-        raise Invalid("the answer is no page of the report: there are more pages, and next_page names none")
+        raise Invalid(
+            "the answer is not a page of the report: there are more pages, and next_page names none"
+        )
     return found if has_more else None
 
 
@@ -87,11 +89,11 @@ def _next_current(page: Mapping[str, Any]) -> str | None:
     pages = page.get("pagination")
     has_more = pages.get("hasNextPage") if isinstance(pages, dict) else None
     if not isinstance(has_more, bool):
-        raise Invalid("the answer is no page of the report: its hasNextPage is neither true nor false")
+        raise Invalid("the answer is not a page of the report: its hasNextPage is neither true nor false")
     number = pages.get("currentPage") if isinstance(pages, dict) else None
     if has_more and (not isinstance(number, int) or isinstance(number, bool)):
         raise Invalid(
-            "the answer is no page of the report: there are more pages, and currentPage is no number"
+            "the answer is not a page of the report: there are more pages, and currentPage is not a number"
         )
     return f"{number + 1}" if has_more and number is not None else None
 

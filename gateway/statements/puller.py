@@ -326,7 +326,7 @@ def _opened(file: ReportFile, request: PullRequest) -> _Page:
     document = open_document(file)
     if not isinstance(document.page().get(request.rows_in), list):
         raise PullFailed(
-            f"the answer is no page of the report: it has no list {request.rows_in}", retry_after_s=None
+            f"the answer is not a page of the report: it has no list {request.rows_in}", retry_after_s=None
         )
     return _Page(file=file, document=document)
 

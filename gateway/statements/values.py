@@ -27,18 +27,18 @@ def number(row: Mapping[str, Any], name: str) -> Decimal | None:
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
-        raise Damaged(f"{name} is no number")
+        raise Damaged(f"{name} is not a number")
     if isinstance(value, str):
         value = value.strip()
         if not _NUMBER.fullmatch(value):
-            raise Damaged(f"{name} is no number")
+            raise Damaged(f"{name} is not a number")
     try:
         found = Decimal(value)
         if not found.is_finite() or abs(found) >= MAX_QUANTITY:
             raise Damaged(f"{name} is too large")
         return kept(found)
     except InvalidOperation as error:
-        raise Damaged(f"{name} is no number") from error
+        raise Damaged(f"{name} is not a number") from error
 
 
 def kept(value: Decimal) -> Decimal:
@@ -52,7 +52,7 @@ def count(row: Mapping[str, Any], name: str) -> Decimal | None:
     """
     found = number(row, name)
     if found is not None and (found < 0 or found != found.to_integral_value()):
-        raise Damaged(f"{name} is no count")
+        raise Damaged(f"{name} is not a count")
     return found
 
 
@@ -68,7 +68,7 @@ def text(row: Mapping[str, Any], name: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise Damaged(f"{name} is no text")
+        raise Damaged(f"{name} is not text")
     return value.strip()[:MAX_TEXT] or None
 
 
@@ -107,7 +107,7 @@ def _seconds(written: str, name: str) -> int:
         found = datetime.fromisoformat(written.removesuffix(" UTC").removesuffix("Z"))
         seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
-        raise Damaged(f"{name} is no time") from error
+        raise Damaged(f"{name} is not a time") from error
     if not 946684800 <= seconds < 32503680000:
         raise Damaged(f"{name} is not of this millennium")
     return int(seconds)
@@ -118,7 +118,7 @@ def objects(value: Any, name: str) -> Sequence[Mapping[str, Any]]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise Damaged(f"{name} is no list of objects")
+        raise Damaged(f"{name} is not a list of objects")
     return value
 
 
@@ -128,5 +128,5 @@ def inner(row: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise Damaged(f"{name} is no object")
+        raise Damaged(f"{name} is not an object")
     return value

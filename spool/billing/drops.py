@@ -162,7 +162,7 @@ def apply(rows: DropRows, first: int, records: Iterable[Record], *, at: float) -
 
 
 def hours_of(body: bytes) -> list[HourRows]:
-    """The rows of a drop by hour, each as it was sent. ValueError or MsgspecError when it is no drop."""
+    """The rows of a drop by hour, each as it was sent. ValueError or MsgspecError when it is not a drop."""
     found: dict[int, list[bytes]] = {}
     for row in _data.decode(body).data:
         found.setdefault(hour_of(_start.decode(row).usage_start), []).append(bytes(row))

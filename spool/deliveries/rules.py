@@ -16,7 +16,7 @@ SAME_ANSWERS = 3
 REPLAY_RECORDS = 1000  # in one delivery of a replay
 KEPT_REFUSALS = 1000  # partial refusals listed for each route
 
-# What becomes of the numbers of a route. `queued` is worked out: it is no column of a route.
+# What becomes of the numbers of a route. `queued` is worked out: it is not a column of a route.
 TERMS = tuple(term for term in ROUTE_TERMS if term != "queued")
 
 NOBODY_NEEDS = 2**63 - 1  # every route on the topic may be skipped

@@ -135,4 +135,4 @@ def needed_sums(measures: Sequence[str]) -> frozenset[str]:
 def check_dimension(name: str) -> None:
     """ValueError if costs cannot be grouped and filtered by it."""
     if name not in DIMENSIONS and not (name.startswith(TAG) and name != TAG):
-        raise ValueError(f"{name} is no dimension")
+        raise ValueError(f"{name} is not a dimension")

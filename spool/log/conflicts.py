@@ -105,7 +105,7 @@ def _added(one: int | None, other: int | None) -> int | None:
 
 
 def _money(text: str | None) -> str | None:
-    """A cost that is no finite decimal adds nothing: one bad report never stops a commit."""
+    """A cost that is not a finite decimal adds nothing: one bad report never stops a commit."""
     if text is None:
         return None
     try:

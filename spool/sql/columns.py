@@ -13,7 +13,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a field is kept that is no plain value. None stays None."""
+    """How a field is kept that is not a plain value. None stays None."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]

@@ -144,7 +144,7 @@ def check_archive(archive: Path) -> ArchiveManifest:
     except OSError as error:
         raise NotAllowed(f"{archive} cannot be read: {error.strerror}") from error
     except (zipfile.BadZipFile, KeyError, ValueError, msgspec.ValidationError) as error:
-        raise NotAllowed(f"{archive} is no archive of a storage, or not all of one") from error
+        raise NotAllowed(f"{archive} is not an archive of a storage, or not all of one") from error
     return manifest
 
 

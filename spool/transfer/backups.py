@@ -99,7 +99,7 @@ def check(backup: Path) -> Manifest:
         files = {name: BackedUpFile(**file) for name, file in told.pop("files").items()}
         manifest = Manifest(**told, files=files)
     except OSError as error:
-        raise NotAllowed(f"{backup} is no backup: {MANIFEST} cannot be read ({error.strerror})") from error
+        raise NotAllowed(f"{backup} is not a backup: {MANIFEST} cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SpoolDamaged(f"{backup / MANIFEST} is damaged, or of another version") from error
     if seal != _seal(manifest) or manifest.format != FORMAT:
@@ -142,7 +142,7 @@ def discard(draft: Path) -> None:
 
 def _draft(path: Path) -> Path:
     if path.name in ("", ".."):
-        raise NotAllowed(f"{path} is no place for a new directory")
+        raise NotAllowed(f"{path} is not a place for a new directory")
     if not path.parent.is_dir():
         raise NotAllowed(f"{path.parent} does not exist")
     return path.with_name(f"{path.name}{UNFINISHED}")

@@ -183,7 +183,7 @@ async def import_bundle(
     Bring the records of a bundle into the log, each once, however often it is run or killed.
 
     How far it came is noted in the commit that brings it, under the bundle's id; a record that came another
-    way is known by its own id. NotAllowed, before anything is brought, if the file is no bundle that the key
+    way is known by its own id. NotAllowed, before anything is brought, if the file is not a bundle that the key
     seals.
     """
     header = await asyncio.to_thread(_check, bundle, key)
@@ -225,7 +225,7 @@ def _check(bundle: Path, key: str) -> BundleHeader:
     except OSError as error:
         raise NotAllowed(f"{bundle} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, struct.error) as error:
-        raise NotAllowed(f"{bundle} is no bundle, or not all of one") from error
+        raise NotAllowed(f"{bundle} is not a bundle, or not all of one") from error
     if rest or not hmac.compare_digest(told, seal.digest()):
         raise NotAllowed(f"the key does not open {bundle}, or the bundle was changed")
     return header

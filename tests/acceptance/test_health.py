@@ -41,7 +41,7 @@ def test_health_tells_a_living_server_from_a_hung_and_a_dead_one(installations: 
 
 
 def test_health_asks_a_server_with_tls_of_its_own_machine(installations: Any, tmp_path: Path) -> None:
-    """The certificate names another host, and that is no reason to call the server dead."""
+    """The certificate names another host, and that is not a reason to call the server dead."""
     (tmp_path / "certificates").mkdir()
     files = Certificates(tmp_path / "certificates")
     more = "".join(f'{name} = "{files.server[name]}"\n' for name in ("tls_cert_file", "tls_key_file"))

@@ -151,7 +151,7 @@ def test_every_listed_scenario_has_a_meaning() -> None:
         assert name == scenarios.of_name(name).name
     assert (1000, 256, "grpc", "gzip") == _read("1000x256-grpc-gzip")
     for name in ("100", "0x1", "1x0", "100x8-grpc-zstd", "events-10x2-grpc", "100x8+"):
-        with pytest.raises(ValueError, match="is no scenario"):
+        with pytest.raises(ValueError, match="is not a scenario"):
             scenarios.of_name(name)
 
 

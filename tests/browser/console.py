@@ -90,7 +90,7 @@ class Console:
 
     def expects(self, *parts: str) -> None:
         """
-        From now on what contains one of these is no fault, such as "409" for a change that is to be refused.
+        From now on what contains one of these is not a fault, such as "409" for a change that is to be refused.
         """
         self._expected += parts
 

@@ -70,7 +70,7 @@ def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_consol
 
 def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
-    What is no JSON and what may not be changed is told; with the name the upstream knows the record arrives.
+    What is not JSON and what may not be changed is told; with the name the upstream knows the record arrives.
     """
     console = open_console(troubled)
     console.expects("400")

@@ -112,7 +112,7 @@ def test_traces_are_bounded() -> None:
     ],
 )
 def test_its_own_address_is_a_problem(endpoint: str, expected: int) -> None:
-    """And so is what is no address; another port or machine is none."""
+    """And so is what is not an address; another port or machine is none."""
     found = list(problems(TelemetrySettings(otlp_endpoint=endpoint), LISTENING))
     assert expected == len(found)
     assert all(problem.startswith("telemetry.otlp_endpoint") for problem in found)

@@ -138,8 +138,8 @@ async def test_a_wrong_key_ends_the_run(send: Send, tmp_path: Path) -> None:
         (("x.json", "--example", "kong"), "name FILEs"),
         (("--example", "smoke"), "known are litellm, "),
         (("x", "--as", "litelm"), "did you mean 'litellm'?"),
-        (("x", "--to", "127.0.0.1:4318"), "is no address"),
-        (("x", "--to", "http://[::1"), "is no address"),
+        (("x", "--to", "127.0.0.1:4318"), "is not an address"),
+        (("x", "--to", "http://[::1"), "is not an address"),
         (("x", "--to", "http://user:word@127.0.0.1"), "a header of its own"),
     ],
 )

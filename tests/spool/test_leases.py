@@ -94,7 +94,7 @@ async def test_a_defect_of_the_work_is_told(error: Exception) -> None:
 
 @pytest.mark.asyncio
 async def test_work_begins_again_when_the_storage_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that cannot be reached or is full for a while is no defect, in a group of tasks neither."""
+    """A database that cannot be reached or is full for a while is not a defect, in a group of tasks neither."""
     monkeypatch.setattr(leases, "AGAIN_S", 0.0)
     errors: list[Exception] = [
         SpoolUnavailable("gone"),

@@ -21,7 +21,7 @@ from spool.registry.allocation import DEFAULT, STATES, DefinitionVersion, Namesp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownVersion:
-    """`uri` is where its text can be read, None where that is no address of its own."""
+    """`uri` is where its text can be read, None where that is not an address of its own."""
 
     version: DefinitionVersion
     uri: str | None

@@ -156,7 +156,7 @@ class AssistantSignIns:
         )
 
     async def _first_holder(self, claims: Mapping[str, Any], address: str) -> Holder:
-        """Add a person who is no operator yet, as by a first sign-in to the console."""
+        """Add a person who is not an operator yet, as by a first sign-in to the console."""
         named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
         if not named or (self._hang_on_groups() and not says_groups(claims, self._oidc)):
             raise self._not_let(_CONSOLE_FIRST)

@@ -46,7 +46,7 @@ class Expected:
 def read_token(text: object) -> SignedToken:
     """TokenRefused unless it is a signed token with an algorithm that is taken."""
     if not isinstance(text, str) or len(text) > MAX_TOKEN_CHARACTERS:
-        raise TokenRefused("it is no token, or longer than 64 KiB")
+        raise TokenRefused("it is not a token, or longer than 64 KiB")
     try:
         header, payload = parts_of(text)
     except ValueError:
@@ -85,11 +85,11 @@ def check_logout_token(claims: Mapping[str, Any], expected: Expected) -> None:
     _check_audience(claims, expected)
     events = claims.get("events")
     if not isinstance(events, dict) or not isinstance(events.get(LOGOUT_EVENT), dict):
-        raise TokenRefused("it is no logout token")
+        raise TokenRefused("it is not a logout token")
     if "nonce" in claims:
         raise TokenRefused("a logout token has no nonce")
     if "sid" in claims and not _is_text(claims["sid"]):
-        raise TokenRefused("its session id is no text")
+        raise TokenRefused("its session id is not text")
     if "sid" not in claims or "sub" in claims:
         check_subject(claims)
     if not _is_text(claims.get("jti")):

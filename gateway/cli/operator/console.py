@@ -20,10 +20,10 @@ def _address(ctx: click.Context, param: click.Parameter, url: str | None) -> str
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
+    except ValueError:  # a port that is not a number
         is_usable = False
     if not is_usable or parts.query or parts.fragment:
-        raise click.BadParameter(f"{url!r} is no address such as http://127.0.0.1:4319")
+        raise click.BadParameter(f"{url!r} is not an address such as http://127.0.0.1:4319")
     return f"{url.rstrip('/').removesuffix(CONSOLE)}{CONSOLE}/"
 
 

@@ -218,10 +218,10 @@ def _check(url: str) -> None:
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, brackets that do not close
+    except ValueError:  # a port that is not a number, brackets that do not close
         usable = False
     if not usable:
-        raise click.UsageError(f"--to: {url!r} is no address such as {DEFAULT_URL}")
+        raise click.UsageError(f"--to: {url!r} is not an address such as {DEFAULT_URL}")
     if "@" in parts.netloc:
         raise click.UsageError("--to takes no user and password: the key goes into a header of its own")
 

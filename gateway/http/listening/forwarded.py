@@ -49,7 +49,7 @@ class TrustedProxies:
         return bool(self._networks)
 
     def origin(self, peer: str | None, forwarded_for: str, forwarded_proto: str = "") -> Origin | None:
-        """Return the origin of what `peer` forwards. None if `peer` is no named proxy."""
+        """Return the origin of what `peer` forwards. None if `peer` is not a named proxy."""
         if not self._networks or peer is None or not self._is_named(peer):
             return None
         found, hops = None, 0

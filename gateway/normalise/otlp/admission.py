@@ -19,7 +19,7 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.reading.content import LONGEST_CACHED, is_content
 
-MAX_VALUE = 16 * 1024  # a longer text is no name, id, number or usage object
+MAX_VALUE = 16 * 1024  # a longer text is not a name, id, number or usage object
 _LARGE = 256 * 1024  # of one from which only the small members are decoded
 
 SCALAR = "scalar"

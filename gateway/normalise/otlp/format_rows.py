@@ -27,7 +27,7 @@ def take_row(
     tags: Mapping[str, str],
     device: str | None,
 ) -> bool:
-    """Add the calls of an item's row; False when it is no call. `tags` and `device` are its resource's."""
+    """Add the calls of an item's row; False when it is not a call. `tags` and `device` are its resource's."""
     found = calls_of(format, _event(format.event, item.attributes))
     for call in found:
         if isinstance(call, BadValue):

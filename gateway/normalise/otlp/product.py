@@ -146,7 +146,7 @@ class SpanDialect:
     call_id: Names = ()  # ids of the call under which an event tells how it ended
     is_agent: Callable[[Span], bool] | None = None  # an agent's span that no attribute calls one
     is_attempt: Callable[[Span], bool] | None = None  # a further attempt: no twin of the attempt above it
-    # A span that begins a stream is no call: the report of it, beside that span, is the call.
+    # A span that begins a stream is not a call: the report of it, beside that span, is the call.
     begins_stream: Callable[[Span, AttributeShape], bool] | None = None
     reports_stream: Callable[[Span], bool] | None = None
     # Of a span that tells the usage of a call beside it: what was used ("model_call"). None for any other
@@ -263,7 +263,7 @@ class MetricFamily:
 
 
 class TakeItem(Protocol):
-    """Adds the record of an item; False for an item that is no call. Tags and device are of its resource."""
+    """Adds the record of an item; False for an item that is not a call. Tags and device are of its resource."""
 
     def __call__(
         self, place: int, item: Any, outcome: Outcome, *, tags: Mapping[str, str], device: str | None

@@ -263,7 +263,7 @@ def first_count(attributes: Attributes, names: Iterable[str]) -> int | None:
 
 
 def count(value: Any, name: str) -> int | None:
-    """A token count; None for text that is no number: other programs use the same names. Raises BadValue."""
+    """A token count; None for text that is not a number: other programs use the same names. Raises BadValue."""
     if value is None:
         return None
     if type(value) is int and 0 <= value <= MAX_TOKENS:
@@ -272,7 +272,7 @@ def count(value: Any, name: str) -> int | None:
 
 
 def money(value: Any, name: str) -> str | None:
-    """An amount as decimal text; None for text that is no number, as in `count`. Raises BadValue."""
+    """An amount as decimal text; None for text that is not a number, as in `count`. Raises BadValue."""
     if value is None:
         return None
     return _number(values.money, value, name)

@@ -72,7 +72,7 @@ def unmarked(body: bytes) -> bytes:
 
 def items(body: bytes) -> Iterator[Raw]:
     """
-    The items of a body, lazily, and TURN now and then. BadPayload, now or on the way, if it is no JSON at all
+    The items of a body, lazily, and TURN now and then. BadPayload, now or on the way, if it is not JSON at all
     or breaks off.
     """
     body = unmarked(body)
@@ -130,7 +130,7 @@ def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def peek(raw: Raw) -> dict[str, msgspec.Raw]:
-    """The top-level members of one item, undecoded: of a large one the first; empty when it is no object."""
+    """The top-level members of one item, undecoded: of a large one the first; empty when it is not an object."""
     try:
         return decode(raw, _members) if len(raw) < _AT_ONCE else dict(members_of(raw))
     except UNREADABLE:

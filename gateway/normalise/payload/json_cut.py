@@ -76,7 +76,7 @@ class Stretches(Sequence[JsonItem]):
 
 class JsonCut:
     """
-    One value. What reads it yields TURN now and then; BadPayload where it is no JSON, or of a wrong type.
+    One value. What reads it yields TURN now and then; BadPayload where it is not JSON, or of a wrong type.
     """
 
     def __init__(self, body: bytes, allowance: Allowance) -> None:

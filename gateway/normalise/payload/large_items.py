@@ -18,7 +18,7 @@ from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.payload.json_pieces import piece
 
 LARGE: Final = 1024 * 1024
-MAX_VALUE: Final = 256 * 1024  # of one that is no text: far more than any metadata
+MAX_VALUE: Final = 256 * 1024  # of one that is not text: far more than any metadata
 
 _anything = msgspec.json.Decoder()
 

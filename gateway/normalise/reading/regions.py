@@ -68,7 +68,7 @@ def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | Non
 
 
 def name_of(value: Any) -> str | None:
-    """A stated region in one spelling (`East US 2` is `eastus2`); None for what is no name of one."""
+    """A stated region in one spelling (`East US 2` is `eastus2`); None for what is not a name of one."""
     written = text(value)
     return None if written is None or len(written) > MAX_NAME else _name(written)
 

@@ -72,7 +72,7 @@ def is_secret(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str | None:
-    """A scalar as a tag's text: `true` is "true", a number is its JSON text; None if it is no scalar."""
+    """A scalar as a tag's text: `true` is "true", a number is its JSON text; None if it is not a scalar."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

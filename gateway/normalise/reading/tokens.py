@@ -32,7 +32,7 @@ class Tokens(NamedTuple):
     cache_write: int | None = None
     reasoning: int | None = None
     cache_write_1h: int | None = None  # of cache_write, those kept for an hour
-    meters: dict[str, int | str] | None = None  # what is no plain text (spool.meters); None: nothing is told
+    meters: dict[str, int | str] | None = None  # usage beside plain text (spool.meters); None: not stated
 
     def __bool__(self) -> bool:
         """True if anything was counted: a call without a model is one only then."""
@@ -155,7 +155,7 @@ def settle(
     """
     input_tokens, output_tokens, cache_read, cache_write, reasoning, one_hour, told = reported
     cache, reasoning = (cache_read or 0) + (cache_write or 0), reasoning or 0
-    if one_hour and one_hour > (cache_write or 0):  # it is no part of the writes that are counted
+    if one_hour and one_hour > (cache_write or 0):  # it is not part of the writes that are counted
         one_hour, reported = None, reported._replace(cache_write_1h=None)
     if not cache and not reasoning:
         return reported

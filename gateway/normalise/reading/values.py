@@ -185,7 +185,7 @@ def status_code(value: Any) -> int | None:
 
 
 def number_of(value: Any, field: str) -> Decimal | None:
-    """A number however it was written; None if absent. Raises BadValue if it is no number."""
+    """A number however it was written; None if absent. Raises BadValue if it is not a number."""
     kind = type(value)
     if kind is Decimal:
         number: Decimal = value

@@ -101,7 +101,9 @@ def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
             "unit says what is counted: a dimension such as user, or stream:NAME of a unit-cost stream"
         )
     if unit and unit not in known and not unit.startswith(STREAM):
-        raise Invalid(f"unit {unit!r} is no dimension and no stream:NAME; dimensions are {', '.join(known)}")
+        raise Invalid(
+            f"unit {unit!r} is not a dimension and no stream:NAME; dimensions are {', '.join(known)}"
+        )
 
 
 async def asked_measures(

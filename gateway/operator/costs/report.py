@@ -222,13 +222,15 @@ async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence
     for text in parameters.getall("where", []):
         name, equals, value = text.partition("=")
         if not equals:
-            raise Invalid(f"where={text} is no filter: write NAME=VALUE or NAME!=VALUE, such as team=search")
+            raise Invalid(
+                f"where={text} is not a filter: write NAME=VALUE or NAME!=VALUE, such as team=search"
+            )
         terms = exclude if name.endswith("!") else include
         dimension = name.removesuffix("!")
         terms[dimension] = (*terms.get(dimension, ()), value)
     for name in (*by, *include, *exclude):
         if name not in known:
-            raise Invalid(f"{name!r} is no dimension; costs are known by {', '.join(known)}")
+            raise Invalid(f"{name!r} is not a dimension; costs are known by {', '.join(known)}")
     per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
     since, until, zone = times(parameters, request.shared.clock.now())

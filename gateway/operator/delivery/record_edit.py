@@ -124,7 +124,7 @@ def _body(name: str, value: Any) -> bytes:
     body = msgspec.json.encode(value)
     drop = billing.read(body)
     if drop.errors:
-        raise Invalid("; ".join((f"{name} is no billing drop", *drop.errors)))
+        raise Invalid("; ".join((f"{name} is not a billing drop", *drop.errors)))
     return body
 
 

@@ -23,7 +23,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 def cost(record: Record) -> float | None:
     """
     The dollars that costs count a call with. None if unknown, of a shadow, of what a cache answered, and of
-    what is no call.
+    what is not a call.
     """
     if not isinstance(record, Inference) or record.shadow or record.status == "cached":
         return None

@@ -64,7 +64,7 @@ def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Ite
             held = _held(before, each.call)
             before = each.call
             saving = _saving(facts, each, held)
-            # A session of one call is no conversation: nothing would have been written to the cache for it.
+            # A session of one call is not a conversation: nothing would have been written to the cache for it.
             if saving is not None and len(session) > 1:
                 claims[each.place] += saving
                 resent += held > 0

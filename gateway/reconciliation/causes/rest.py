@@ -1,4 +1,4 @@
-"""What is no token, what the ledger itself adds, and the rounding of bills."""
+"""What is not a token, what the ledger itself adds, and the rounding of bills."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from gateway.reconciliation.wording import day_text, named
 HOUR_S = 3600
 LEAST_HOURS = 5  # without a call that have one on other days: fewer are chance
 FARTHEST = 14  # hours by which zones differ at most
-LEAST_SHARE = 0.1  # of a day's tokens: less is no part of a day
+LEAST_SHARE = 0.1  # of a day's tokens: less is not part of a day
 LEAST_CALLS = 10  # of a day that were billed twice: of fewer it may be chance
-LEAST_GAP = 0.01  # of a day's tokens: less is no gap
+LEAST_GAP = 0.01  # of a day's tokens: less is not a gap
 LEAST_USUAL = 0.2  # of a day's tokens: what the silent hours have on other days
 FAR = 3  # times what days usually lack more or less than others: less is chance
 ALIKE = 3  # so many times as much as the hours usually have, or so small a part of it, a day may lack

@@ -20,7 +20,7 @@ from gateway.reconciliation.series import are_alike
 from gateway.reconciliation.sides import INPUT, OUTPUT, BilledSums, Cell, CountedSums
 from gateway.reconciliation.wording import named, percent
 
-LEAST_SHARE = 0.01  # of the tokens: less is no gap
+LEAST_SHARE = 0.01  # of the tokens: less is not a gap
 NEAR = 0.05
 EXCHANGED = 0.1  # of the tokens that one side lacks, so many may be too many elsewhere
 # names of one side alone are not told apart for sure while none has so many times the other's tokens

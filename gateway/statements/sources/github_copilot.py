@@ -66,13 +66,13 @@ def _span(period: Mapping[str, Any]) -> tuple[int, int]:
     parts = [count(period, name) for name in ("year", "month", "day")]
     year, month, day = (None if part is None else int(part) for part in parts)
     if year is None or not 2000 <= year < 2999 or (month is None and day is not None):
-        raise Damaged("timePeriod is no time")
+        raise Damaged("timePeriod is not a time")
     try:
         start = int(
             datetime(year, 1 if month is None else month, 1 if day is None else day, tzinfo=UTC).timestamp()
         )
     except (ValueError, OverflowError) as error:
-        raise Damaged("timePeriod is no time") from error
+        raise Damaged("timePeriod is not a time") from error
     if day is not None:
         return start, start + DAY_S
     if month is not None:

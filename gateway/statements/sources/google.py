@@ -58,7 +58,7 @@ def _nested(row: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(found.get("credits"), dict):  # their sum, as a query of the table names it
         found["credits"] = [{"amount": found["credits"].get("amount")}]
     elif isinstance(found.get("credits"), str):
-        raise Damaged("credits is no list; export the sum of credits as credits.amount")
+        raise Damaged("credits is not a list; export the sum of credits as credits.amount")
     return found
 
 

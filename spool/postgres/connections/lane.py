@@ -221,7 +221,7 @@ class Lane:
 
     def _newest(self, sessions: list[ServerSession]) -> ServerSession:
         """
-        A new connection to a server that is no old primary, which goes on beside the one promoted in its
+        A new connection to a server that is not an old primary, which goes on beside the one promoted in its
         place.
         """
         if not self._reachability.was_looked_at:

@@ -98,7 +98,7 @@ class NoticeTable:
         for name in names:
             if name not in self.channels:
                 known = ", ".join(self.channels) or "none"
-                raise Invalid(f"{field}: {name[:60]!r} is no channel of [[notify]]; there are: {known}")
+                raise Invalid(f"{field}: {name[:60]!r} is not a channel of [[notify]]; there are: {known}")
 
     def check_report_channels(self, field: str, names: Iterable[str]) -> None:
         """Invalid for a name that no channel has, or one that takes alerts alone."""

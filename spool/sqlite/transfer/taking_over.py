@@ -165,7 +165,7 @@ def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequen
 def _keep_contents(directory: Path, contents: Iterable[KeptContent], progress: Progress) -> None:
     for done, content in enumerate(contents, start=1):
         if not _ID.fullmatch(content.id):
-            raise SpoolDamaged(f"{content.id!r} is no id of a container file")
+            raise SpoolDamaged(f"{content.id!r} is not an id of a container file")
         make_directory(directory, 0o700)
         with new_file(directory / content.id) as file:
             file.write(content.head)

@@ -134,7 +134,7 @@ def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Inst
     assert "manifest.json is damaged" in told
     (backup / "manifest.json").unlink()
     _, told = restored(one, backup, code=2)
-    assert "is no backup" in told
+    assert "is not a backup" in told
     assert [] == [path for one in other.directory.glob("tollhouse-data*") for path in one.iterdir()]
 
 

@@ -72,7 +72,7 @@ def of_name(name: str) -> Scenario:
         return Scenario(name=name, kind=state["kind"] or "idle", backlog=_count(state["backlog"] or "0"))
     found = NAME.fullmatch(name)
     if found is None:
-        raise ValueError(f"{name} is no scenario: see --help")
+        raise ValueError(f"{name} is not a scenario: see --help")
     given = found.groupdict()
     scenario = Scenario(
         name=name,
@@ -85,9 +85,9 @@ def of_name(name: str) -> Scenario:
         backlog=None if given["backlog"] is None else _count(given["backlog"]),
     )
     if scenario.is_grpc and (scenario.compression == "zstd" or scenario.kind != "spans"):
-        raise ValueError(f"{name} is no scenario: gRPC takes spans, plain or gzip")
+        raise ValueError(f"{name} is not a scenario: gRPC takes spans, plain or gzip")
     if not scenario.items or not scenario.clients:
-        raise ValueError(f"{name} is no scenario: there is nothing to send")
+        raise ValueError(f"{name} is not a scenario: there is nothing to send")
     return scenario
 
 

@@ -114,5 +114,5 @@ async def test_a_channel_of_notifications(monkeypatch: pytest.MonkeyPatch) -> No
 
 async def _until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not is_so():  # noqa: ASYNC110 - the state of a loop is no event
+        while not is_so():  # noqa: ASYNC110 - the state of a loop is not an event
             await asyncio.sleep(0)

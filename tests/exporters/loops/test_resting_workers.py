@@ -60,7 +60,7 @@ async def _running(place: Path, exporter: Capture) -> AsyncIterator[tuple[Spoole
 
 async def _until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not is_so():  # noqa: ASYNC110 - the state of a loop is no event
+        while not is_so():  # noqa: ASYNC110 - the state of a loop is not an event
             await asyncio.sleep(0)
 
 

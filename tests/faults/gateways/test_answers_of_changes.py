@@ -143,7 +143,7 @@ class Deletions:
         self._rng = rng
         all_things = things(gateways[0])
         self._things = {name: all_things[name] for name in rng.sample(sorted(all_things), KINDS)}
-        self.answered: dict[str, int] = {}  # by what was deleted; 503 is no answer
+        self.answered: dict[str, int] = {}  # by what was deleted; 503 is not an answer
         wait_for(self._are_known, ANSWERED_S, "both gateways know all of it")
 
     def _are_known(self) -> bool:

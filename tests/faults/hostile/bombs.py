@@ -58,7 +58,7 @@ def _numbers(size: int, number: bytes) -> bytes:
 
 def _call(size: int, number: bytes) -> bytes:
     """
-    One event of LiteLLM, of which the messages are nearly all; without a model it is no record to deliver.
+    One event of LiteLLM, of which the messages are nearly all; without a model it is not a record to deliver.
     """
     return b'{"id":"x","call_type":"completion","messages":%b}' % _numbers(size, number)
 

@@ -92,9 +92,9 @@ def test_what_is_no_json(text: str) -> None:
 
 def test_a_path_through_something_else() -> None:
     """`env` that is a text is not made an object."""
-    with pytest.raises(NotEditable, match="env is no object"):
+    with pytest.raises(NotEditable, match="env is not an object"):
         jsonc.put('{"env": "x"}', ("env", "A"), 1)
-    with pytest.raises(NotEditable, match="the file is no object"):
+    with pytest.raises(NotEditable, match="the file is not an object"):
         jsonc.put("[]", ("a",), 1)
 
 

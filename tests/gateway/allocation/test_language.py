@@ -155,8 +155,8 @@ def test_every_scalar_is_text() -> None:
         ("a: !!python/object:os.system 1", "YAML tags such as", "", []),
         ("a: 1\n---\nb: 1", "one YAML document", "", []),
         ("[a]: 1", "a key must be text", "", []),
-        ("a: [", "this is no YAML", "", []),
-        ("a: \x07", "this is no YAML", "", []),
+        ("a: [", "this is not YAML", "", []),
+        ("a: \x07", "this is not YAML", "", []),
     ],
 )  # fmt: skip
 def test_faults(text: str, error: str, value: str, path: list[Any]) -> None:

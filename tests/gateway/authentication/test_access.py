@@ -182,7 +182,7 @@ async def test_guesses_are_limited_by_address(registry: Registry, clock: MovedCl
 
 @pytest.mark.asyncio
 async def test_one_ipv6_host_is_one_address(registry: Registry, clock: MovedClock) -> None:
-    """A /64 belongs to one host: changing the lower half is no new address."""
+    """A /64 belongs to one host: changing the lower half is not a new address."""
     access = Access(registry, clock=clock)
     for number in range(GUESSES):
         refused(access, "th_guess", address=f"2001:db8::{number:x}")

@@ -55,7 +55,7 @@ def test_zero_is_any_number_and_a_reload_counts_at_once() -> None:
 
 
 def test_a_limit_lets_as_many_through_as_it_says_while_calls_take_their_time() -> None:
-    """What is refilled meanwhile is no call before it is a whole one."""
+    """What is refilled meanwhile is not a call before it is a whole one."""
     clock = MovedClock()
     calls = ToolCalls(clock, lambda: McpSettings(calls_per_minute=5, daily_calls=0))
     through = 0

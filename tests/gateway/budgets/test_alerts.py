@@ -80,7 +80,7 @@ def test_a_sum_that_sinks_is_corrected_once() -> None:
 
 
 def test_sums_that_lack_records_correct_nothing() -> None:
-    """A sum that is lower because its records are gone is no correction."""
+    """A sum that is lower because its records are gone is not a correction."""
     _, found = told({}, reading(85), reading(10, is_whole=False))
     assert [(ACTUAL, 80, FIRED)] == found
 
@@ -122,7 +122,7 @@ def test_without_an_amount_nothing_is_judged() -> None:
 
 @pytest.mark.parametrize(("actual", "fires"), [(0, False), (1, True)])
 def test_an_amount_of_zero_is_crossed_by_the_first_cent(actual: int, fires: bool) -> None:
-    """Nothing spent of nothing planned is no alert."""
+    """Nothing spent of nothing planned is not an alert."""
     _, found = judge(BOTH, (), Reading(now=0, actual=actual, limit=0))
     assert fires == bool(found)
 

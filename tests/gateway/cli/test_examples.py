@@ -34,6 +34,6 @@ def test_it_is_recognised_and_becomes_one_call_of_now(format: str) -> None:
 
 @pytest.mark.parametrize("format", EXAMPLES)
 def test_each_time_it_is_another_call(format: str) -> None:
-    """Its ids are new, so it is no duplicate."""
+    """Its ids are new, so it is not a duplicate."""
     assert one(None, example(format)).id != one(None, example(format)).id
     json.loads(example(format))

@@ -59,7 +59,7 @@ def test_every_setting_is_there_once() -> None:
 
 
 def test_the_last_that_gives_a_setting_is_named(tmp_path: Path) -> None:
-    """File, then environment, then flags; a flag or a variable that is no setting gives nothing."""
+    """File, then environment, then flags; a flag or a variable that is not a setting gives nothing."""
     shown = found(tmp_path)
     names = ("spool.retention", "spool.hold", "sources", "server.grpc_listen", "destinations", "data_dir")
     assert [FILE, ENVIRONMENT, ENVIRONMENT, FLAG, FILE, DEFAULT] == [shown[name].source for name in names]

@@ -374,7 +374,7 @@ async def test_a_large_body_must_come_at_a_rate(bench: Bench, monkeypatch: pytes
 
 
 def test_what_came_fast_buys_no_long_pause() -> None:
-    """The rate is held on the average of the last seconds: a fast beginning is no credit for minutes."""
+    """The rate is held on the average of the last seconds: a fast beginning is not a credit for minutes."""
     pace = bodies._Pace(0.0, 1000)
     assert 1.0 + bodies.SLACK_S == pace.deadline(1.0, 10_000_000, is_large=True)
     behind = pace.deadline(9.0, 2000, is_large=True)

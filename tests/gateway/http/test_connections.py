@@ -150,7 +150,7 @@ async def test_a_connection_too_many_is_told_to_come_later(
 
 @pytest.mark.asyncio
 async def test_an_idle_connection_gives_way(listener: Listener) -> None:
-    """Half of a header is no request in hand: the newest connection is served, the oldest is closed."""
+    """Half of a header is not a request in hand: the newest connection is served, the oldest is closed."""
     reader, slow = await asyncio.open_connection("127.0.0.1", listener.port)
     slow.write(GET[:10])
     await asyncio.sleep(0.05)

@@ -32,7 +32,7 @@ PROXIES = TrustedProxies(["10.0.0.0/28", "2001:db8::1"])
 def test_a_named_proxy_is_believed(
     peer: str, forwarded_for: str, proto: str, expected: Origin | None
 ) -> None:
-    """From the right to the first address that is no named proxy's; the protocol is of the same hop."""
+    """From the right to the first address that is not a named proxy's; the protocol is of the same hop."""
     assert expected == PROXIES.origin(peer, forwarded_for, proto)
 
 

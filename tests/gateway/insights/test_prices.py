@@ -25,7 +25,7 @@ def test_a_model_without_a_price_is_weighed_with_the_others() -> None:
 
 
 def test_priced_models_and_failures_are_silent() -> None:
-    """Without tokens there is nothing to price, and a handful of calls is no model in use."""
+    """Without tokens there is nothing to price, and a handful of calls is not a model in use."""
     assert [] == found(missing_price, week=[spend()], unpriced=[unpriced(input_tokens=0, output_tokens=0)])
     assert [] == found(missing_price, week=[spend()], unpriced=[unpriced(calls=4)])
     assert [] == found(missing_price, week=[spend()])

@@ -133,7 +133,7 @@ def test_days_that_are_not_compared_tell_nothing(state: str) -> None:
 
 
 def test_a_rate_needs_days_before() -> None:
-    """A week of them; what was always missing is no drop, and more is none."""
+    """A week of them; what was always missing is not a drop, and more is none."""
     assert [] == found(coverage_drop, reconciled=reconciled(*[98] * 6, *[70] * 7))
     assert 1 == len(found(coverage_drop, reconciled=reconciled(*[98] * 7, *[70] * 7)))
     assert [] == found(coverage_drop, reconciled=reconciled(*[70] * 21))

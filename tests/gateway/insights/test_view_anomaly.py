@@ -59,7 +59,7 @@ def test_a_view_sets_its_own_percentage(cost: str, is_told: bool) -> None:
 
 
 def test_each_day_over_the_percentage_is_told() -> None:
-    """The day before counts as it was: a higher level is no anomaly on its second day."""
+    """The day before counts as it was: a higher level is not an anomaly on its second day."""
     assert ["40.00", "20.00"] == impacts(told(spent({5: "30", 4: "30", 2: "50"}, view=HALF_MORE)))
 
 

@@ -331,7 +331,7 @@ def test_card_survives_its_own_writing() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 3, "version": "x", "source": {}, "providers": {}}'])
 def test_unreadable_card(tmp_path: Path, text: str) -> None:
-    """A file that is no card of this format is refused by name."""
+    """A file that is not a card of this format is refused by name."""
     path = tmp_path / "card.json"
     path.write_text(text)
     with pytest.raises(cards.CardUnreadable, match=r"card\.json"):

@@ -97,7 +97,7 @@ async def test_a_sound_sources_is_live_and_ready() -> None:
 
 async def test_gateways_on_one_storage_are_shown() -> None:
     """
-    With what each runs alone; one that has gone is no reason to turn senders away, nor are rows that hide.
+    With what each runs alone; one that has gone is not a reason to turn senders away, nor are rows that hide.
     """
     gone = NodeState(
         id="1",
@@ -148,7 +148,7 @@ async def test_what_the_ledger_lacks_changes_nothing_but_the_body(
 
 
 async def test_a_parked_route_changes_nothing_but_the_body() -> None:
-    """The upstream's trouble is no reason to turn senders away."""
+    """The upstream's trouble is not a reason to turn senders away."""
     sources = HealthSources(states=[ROUTE])
     report = await sources.health().report()
     assert (True, "parked", "401") == (

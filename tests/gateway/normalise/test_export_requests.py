@@ -77,7 +77,7 @@ def test_a_broken_request_costs_only_itself(name: str | None) -> None:
     for body in (whole + b"\r\n\r\n" + cut, cut + b"\nnull\n" + whole, b"listening\n" + whole + b"\n{}"):
         outcome = read(name, body)
         assert (3, 2) == (outcome.received, len(outcome.records))
-        assert ["is no export request"] == [reject.message[10:] for reject in outcome.rejects]
+        assert ["is not an export request"] == [reject.message[10:] for reject in outcome.rejects]
     assert 2 == len(read(name, json.dumps([None, {"x": 1}, request(1), 3, request(2)]).encode()).records)
 
 

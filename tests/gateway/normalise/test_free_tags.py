@@ -1,4 +1,4 @@
-"""Metadata whose names senders choose: what is no list's word for content, and holds content all the same."""
+"""Metadata whose names senders choose: what is not a list's word for content, and holds content all the same."""
 
 from __future__ import annotations
 

@@ -69,5 +69,5 @@ def test_a_holder_is_found_by_its_class() -> None:
     services = OperatorServices(spool=spool, **held)
     assert services.of(SpoolServices) is spool
     assert services.of(OperatorServices) is services
-    with pytest.raises(LookupError, match="is no holder"):
+    with pytest.raises(LookupError, match="is not a holder"):
         services.of(dict)

@@ -229,7 +229,7 @@ async def test_what_a_worker_cannot_do_is_done_here() -> None:
     """
     async with workers(on_a_thread) as (pool, told):
         await pool.complete()
-        assert await pool.encode(b"this is no message") is None
+        assert await pool.encode(b"this is not a message") is None
     assert not told.deaths
 
 

@@ -549,8 +549,8 @@ async def test_costs_of_a_day_on_which_the_clock_changed_by_half_an_hour(serve: 
     ("words", "message"),
     [
         (("--by", "colour"), "costs are known by model"),
-        (("--where", "colour=red"), "'colour' is no dimension; costs are known by model"),
-        (("--where", "team"), "--where team is no filter: write NAME=VALUE"),
+        (("--where", "colour=red"), "'colour' is not a dimension; costs are known by model"),
+        (("--where", "team"), "--where team is not a filter: write NAME=VALUE"),
         (("--tz", "Mars/Olympus"), "tz must be the name of a time zone"),
         (("--from", "2026-09-02", "--to", "2026-09-01"), "earlier than the end"),
         (("--from", "soon"), "from must be a day"),

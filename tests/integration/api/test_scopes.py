@@ -158,7 +158,7 @@ async def test_every_other_scope_opens_nothing(server: Serving, operation: Opera
 
 @EACH
 async def test_the_needed_scope_opens_it(server: Serving, operation: Operation) -> None:
-    """Alone: what is refused then is refused for another reason, and is no mistake of ours."""
+    """Alone: what is refused then is refused for another reason, and is not a mistake of ours."""
     answer = await send(server, operation, await key_of(server, frozenset({operation.scope})))
     assert answer.status not in (401, 403), said(answer)
     assert answer.status < 500, said(answer)

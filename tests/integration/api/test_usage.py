@@ -38,7 +38,7 @@ async def test_measures_stand_beside_costs(serve: Serve) -> None:
 
 
 async def test_usage_is_an_amount_of_tokens(serve: Serve) -> None:
-    """Under a name of its own, because it is no money; it sorts as a number."""
+    """Under a name of its own, because it is not money; it sorts as a number."""
     spans = [json_span(model, **at(hour)) for hour, model in enumerate(["o3", *["gpt-4o"] * 9])]
     read = await reader(serve, *spans)
     usage = (*SEPTEMBER, ("cost_type", "usage_amount"), ("group_by", "model"))

@@ -165,7 +165,7 @@ async def test_there_are_as_many_views_as_the_setting_says(serve: Serve) -> None
 
 
 async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: Serve) -> None:
-    """Of views and of insights, without those that people made; a person is no key that crowds."""
+    """Of views and of insights, without those that people made; a person is not a key that crowds."""
     serving = await serve(config=Config(spool=SpoolSettings(hold=0), views=ViewSettings(max=8)))
     registry, manager = serving.app.services.storage.registry, await Manager.of(serving)
     assert registry is not None

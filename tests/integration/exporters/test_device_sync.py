@@ -174,7 +174,7 @@ async def test_a_refused_row_is_held_while_others_go_on(site: DeviceSite, status
         assert (f"{status} another device has this name", 1, "running") == (
             held.held, sync.state().refused, sync.state().state
         )  # fmt: skip
-        await site.table.keep(beaten(held))  # a heartbeat is no reason to ask again
+        await site.table.keep(beaten(held))  # a heartbeat is not a reason to ask again
         await asyncio.sleep(0.05)
         assert 1 == sum(json.loads(one.body)["device_id"] == "d3" for one in site.upstream.requests)
         await site.table.keep(held.updated(facts=True, user="ada"))

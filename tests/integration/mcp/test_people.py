@@ -212,7 +212,7 @@ async def test_only_named_clients_come_in(serve: Serve, tmp_path: Path) -> None:
 
 
 async def test_new_keys_of_the_provider_are_found_and_old_ones_last_an_hour(door: Door) -> None:
-    """While it is down with keys in hand all goes on; without keys 503, which is no reason to sign in again."""
+    """While it is down with keys in hand all goes on; without keys 503, which is not a reason to sign in again."""
     assert 200 == (await door.ask(door.provider.access_token())).status
     door.provider.down = {"keys"}
     assert 200 == (await door.ask(door.provider.access_token())).status

@@ -138,7 +138,7 @@ MUSTS: list[Must] = [
     both("an id of null is refused", body=changed(id=None), status=400, code=-32600),
     both("an id is text or an integer", body=changed(id=[1]), status=400, code=-32600),
     both("jsonrpc is 2.0", body=changed(jsonrpc="1.0"), status=400, code=-32600),
-    both("what is no JSON is a parse error", body=lambda _: b"{", status=400, code=-32700),
+    both("what is not JSON is a parse error", body=lambda _: b"{", status=400, code=-32700),
     both("other media types are refused", headers={"Content-Type": "text/plain"}, status=415, code=0),
     both("a notification gets 202 and no body", method="notifications/cancelled", body=without("id"), status=202,
          empty=True),
@@ -173,10 +173,10 @@ MUSTS: list[Must] = [
     legacy("an unknown version is 400", headers={"MCP-Protocol-Version": UNKNOWN}, status=400, code=-32022,
            data=UNSUPPORTED),
     # Methods.
-    *(modern(f"{method} is no method", method=method, status=404, code=-32601)
+    *(modern(f"{method} is not a method", method=method, status=404, code=-32601)
       for method in ("unheard/of", "initialize", "ping", "logging/setLevel", "subscriptions/listen",
                      "resources/subscribe", "completion/complete", "tasks/list")),
-    *(legacy(f"{method} is no method", method=method, code=-32601)
+    *(legacy(f"{method} is not a method", method=method, code=-32601)
       for method in ("unheard/of", "server/discover", "logging/setLevel", "resources/subscribe")),
     modern("server/discover is there", method="server/discover",
            holds=lambda found: {MODERN} <= set(found["supportedVersions"]) and kept(found) and complete(found)

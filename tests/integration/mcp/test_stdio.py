@@ -38,7 +38,7 @@ def line(message: object) -> bytes:
 
 
 async def test_both_kinds_of_clients_are_answered_without_a_server(tmp_path: Path) -> None:
-    """Notifications and empty lines get nothing, what is no JSON an error; nothing else is written."""
+    """Notifications and empty lines get nothing, what is not JSON an error; nothing else is written."""
     (tmp_path / "data").mkdir()
     answers = await said(
         tmp_path / "data", line(DISCOVER), line(INITIALIZE), line(INITIALIZED), b"", b"{", b"\xff", line(CALL)

@@ -595,10 +595,10 @@ def test_the_console_of_a_public_gateway_is_on_the_operators_listener(tmp_path: 
     ],
 )
 def test_a_link_names_the_address_of_the_browser(run: Run, public: str, expected: str | None) -> None:
-    """That of a published port or of a proxy, in place of the server's own; what is no address is wrong use."""
+    """That of a published port or of a proxy, in place of the server's own; what is not an address is wrong use."""
     result = run("console", "link", "--public", public, code=0 if expected else 2)
     if expected is None:
-        assert "is no address" in result.stderr
+        assert "is not an address" in result.stderr
     else:
         assert re.fullmatch(rf"{re.escape(expected)}[\w-]{{20,}}\n", result.stdout)
 

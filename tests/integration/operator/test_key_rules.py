@@ -104,7 +104,7 @@ async def test_a_name_is_editable(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 async def test_an_edit_keeps_to_the_rules_of_names(server: OperatorServer) -> None:
-    """Name: minimum 3 characters and unique also apply to the edit; its own name is no conflict."""
+    """Name: minimum 3 characters and unique also apply to the edit; its own name is not a conflict."""
     await server.create("search team")
     await server.create("ranking team")
     assert 400 == (await server.ask("PATCH", "/keys/ranking%20team", {"name": "rt"})).status

@@ -1,5 +1,5 @@
 """
-What a server of models counts beside the calls that it answered, whoever tells them: it is no call more.
+What a server of models counts beside the calls that it answered, whoever tells them: it is not a call more.
 """
 
 from __future__ import annotations

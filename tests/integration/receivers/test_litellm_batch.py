@@ -23,7 +23,7 @@ BROKEN = 300
 
 
 def batch() -> list[dict[str, Any]]:
-    """As many events as LiteLLM sends at once; one has a token count that is no number."""
+    """As many events as LiteLLM sends at once; one has a token count that is not a number."""
     events = [EVENT | {"id": f"chatcmpl-{number:024d}"} for number in range(512)]
     events[BROKEN] = events[BROKEN] | {"prompt_tokens": "many"}
     return events

@@ -280,7 +280,7 @@ async def test_snake_case_names_are_understood(serving: Serving) -> None:
 @BY_BOTH
 @all_signals
 @pytest.mark.parametrize(
-    "body", [b"\xff\xff\xff", b"\x0a\x7f", b"garbage that is no protobuf", b'{"resourceSpans":[]}']
+    "body", [b"\xff\xff\xff", b"\x0a\x7f", b"garbage that is not protobuf", b'{"resourceSpans":[]}']
 )
 async def test_bad_protobuf_is_400(serving: Serving, path: str, body: bytes) -> None:
     """26 to 28, 9: garbage, truncation and JSON under the protobuf type, refused in protobuf."""

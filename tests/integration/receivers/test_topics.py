@@ -152,7 +152,7 @@ async def test_events_are_read_back(serving: Serving) -> None:
 
 @pytest.mark.asyncio
 async def test_events_are_bounded_and_hold_no_content(serving: Serving) -> None:
-    """What stands under a content name, is too long or is no scalar never reaches the disk."""
+    """What stands under a content name, is too long or is not a scalar never reaches the disk."""
     key = await serving.make_key("events", scopes=[CREATE_EVENT])
     data = {
         "prompt": "CANARY",

@@ -97,7 +97,7 @@ async def test_the_same_log_gets_back_what_was_damaged(
 
 
 async def test_what_cannot_be_recovered_is_said(start: Starter, clock: MovedClock, tmp_path: Path) -> None:
-    """A file that is not there, the log's own file, and one that is no database."""
+    """A file that is not there, the log's own file, and one that is not a database."""
     first = await start()
     await first.close()
     own = first.directory / "spool.sqlite"

@@ -190,7 +190,7 @@ async def test_a_clock_set_back_for_long_opens_nothing(
 
 
 async def test_counters_go_on_where_they_stood(start: Starter, again: Starter) -> None:
-    """A start is no restart of the sender: the next point is a difference, a repeated one adds nothing."""
+    """A start is not a restart of the sender: the next point is a difference, a repeated one adds nothing."""
     first = await start()
     await add(first.log, points=[point(100, at=NOON + 60)])
 

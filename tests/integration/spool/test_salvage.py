@@ -445,7 +445,7 @@ async def test_counters_that_changed_are_mended(start: Starter, wrong: str) -> N
 
 
 def write_other_types(file: Path, table: str) -> None:
-    """Every value that is no number of a row, as a BLOB: what a damaged row header makes of it."""
+    """Every value that is not a number of a row, as a BLOB: what a damaged row header makes of it."""
     with sqlite3.connect(file) as connection:
         (text,) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
         loose = text.replace(") STRICT, WITHOUT ROWID", ") WITHOUT ROWID").replace(") STRICT", ")")

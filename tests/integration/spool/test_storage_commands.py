@@ -118,7 +118,7 @@ def test_a_storage_goes_through_a_file(file: Path, tmp_path: Path) -> None:
     assert (0, {"records": {}, "routes": 0}) == (told.exit_code, json.loads(told.stdout))
     assert 0 == run(file, "import", archive).exit_code
     refused = run(file, "import", str(file))
-    assert (2, True) == (refused.exit_code, "is no archive of a storage" in refused.output)
+    assert (2, True) == (refused.exit_code, "is not an archive of a storage" in refused.output)
 
 
 async def make_files(directory: Path) -> None:

@@ -87,7 +87,7 @@ async def test_routes_declared_later_leave_deliveries_as_they_are(spooled: Spool
 
 @pytest.mark.asyncio
 async def test_what_waits_in_a_restored_copy_keeps_its_keys(spooled: Spooled) -> None:
-    """It may have been sent since the copy was made: a repeat under the same key is no second request."""
+    """It may have been sent since the copy was made: a repeat under the same key is not a second request."""
     await spooled.add(calls(1, 20))
     await spooled.deliveries.declare([SPEC])
     before = await taken(spooled, max_records=10)

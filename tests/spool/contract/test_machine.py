@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 HOLD_S = 10
 ROUTE = RouteSpec(name="upstream/ai-telemetry", topic=AI_TELEMETRY)
-# More ids than one run of the machine brings: which of them still know their number is no part of the
+# More ids than one run of the machine brings: which of them still know their number is not part of the
 # contract.
 SETTINGS = SpoolSettings(hold=HOLD_S, retention=3600, duplicate_window=7200, duplicate_ids=1000)
 

@@ -43,7 +43,7 @@ async def test_a_later_report_replaces_the_one_before(open_spool: Opener) -> Non
 
 
 async def test_what_is_forgotten_is_gone_and_may_be_forgotten_again(open_spool: Opener) -> None:
-    """Nothing to forget is no work."""
+    """Nothing to forget is not work."""
     spool = await open_spool()
     await add(spool.log, keep=[OLD, NEW], pending=2)
     await add(spool.log, call(1), forget=[b"old", b"never"], pending=-1)

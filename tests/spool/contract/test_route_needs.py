@@ -77,7 +77,7 @@ async def taken(needs: Needs, spec: RouteSpec, max_records: int) -> Delivery:
 
 @pytest.mark.asyncio
 async def test_a_topic_without_a_route_is_distinguished(needs: Needs) -> None:
-    """None is no route; a topic whose routes may all be skipped needs nothing."""
+    """None is not a route; a topic whose routes may all be skipped needs nothing."""
     assert None is await needs.needed_from(AI_TELEMETRY)
     await needs.spooled.deliveries.declare([OPTIONAL])
     assert [NOBODY_NEEDS, None] == [

@@ -176,9 +176,9 @@ async def test_no_question_names_the_slice(
         assert set(known) == set(full.ledger.dimensions())
         await sliced.costs(WHOLE)
         for ledger in (sliced, full.ledger):
-            with pytest.raises(ValueError, match="is no dimension"):
+            with pytest.raises(ValueError, match="is not a dimension"):
                 await ledger.values("(slice)")
-            with pytest.raises(ValueError, match="is no dimension"):
+            with pytest.raises(ValueError, match="is not a dimension"):
                 await ledger.costs(replace(WHOLE, group_by=("(slice)",)))
 
 

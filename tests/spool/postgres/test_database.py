@@ -109,7 +109,7 @@ async def test_a_connection_whose_statements_are_in_doubt_is_left(database: Data
 
 async def test_an_error_that_the_work_hides_commits_nothing(database: Database, table: str) -> None:
     """
-    PostgreSQL answers COMMIT of a failed transaction with a ROLLBACK and no error: that is no success here.
+    PostgreSQL answers COMMIT of a failed transaction with a ROLLBACK and no error: that is not a success here.
     """
 
     def work(connection: Connection) -> None:
@@ -141,7 +141,7 @@ END_ALL = """
 
 
 async def test_a_connection_that_ended_is_made_again(database: Database, table: str, cluster: Server) -> None:
-    """Work does not meet a session that had ended; one that ends before the commit is no reason to fail."""
+    """Work does not meet a session that had ended; one that ends before the commit is not a reason to fail."""
     await asyncio.gather(
         *(database.read(lambda connection: connection.execute("SELECT 1")) for _ in range(4))
     )
@@ -168,7 +168,7 @@ async def test_a_process_that_stopped_between_two_statements_begins_again(
     cluster: Server, pooler: str, table: str, unmade_schema: Schema, pooled: bool
 ) -> None:
     """
-    The server ends its session, so that it holds nobody up; that was before the commit and is no reason to
+    The server ends its session, so that it holds nobody up; that was before the commit and is not a reason to
     fail.
     """
     database = (unmade_schema.behind(pooler) if pooled else unmade_schema).database()

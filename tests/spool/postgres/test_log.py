@@ -93,7 +93,7 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
 ) -> None:
     """Whatever node has a turn, both answer as one log in memory that was given the same."""
     chance = random.Random(seed)
-    # No id becomes part of a run but by retention: which of them still know their number is no part of the
+    # No id becomes part of a run but by retention: which of them still know their number is not part of the
     # contract.
     settings = {"hold": 10, "retention": 3600}
     nodes = [await open_log(**settings), await open_log(**settings)]
@@ -631,7 +631,7 @@ async def test_retention_outlives_a_full_disk(open_log: LogOpener, monkeypatch: 
 async def test_a_count_under_which_records_go_says_nothing_wrong(
     open_log: LogOpener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another node removes during every attempt: that is no damage, and whoever asked repeats it."""
+    """Another node removes during every attempt: that is not damage, and whoever asked repeats it."""
     log = await open_log(hold=0)
     await add(log, call(1))
     numbers = itertools.count(1)

@@ -64,7 +64,7 @@ async def test_a_receipt_outlives_the_primary(pair: Pair) -> None:
 
 
 async def _let_go(pair: Pair, patient: PostgresLog) -> None:
-    """A commit waits for the standby when the server is told to wait for none: that is no confirmation."""
+    """A commit waits for the standby when the server is told to wait for none: that is not a confirmation."""
     waiting = asyncio.create_task(add(patient, call(0)))
     while not await asyncio.to_thread(pair.primary.execute, WAITING):
         pass

@@ -59,7 +59,7 @@ function ofCalendar(asked, now) {
   }[asked];
 }
 
-/** What of the address is no span that is known, in words; "" where all of it is. */
+/** What of the address is not a span that is known, in words; "" where all of it is. */
 function misread(query) {
   const [from, until, zone] = ["from", "to", "tz"].map((name) => query.get(name));
   const isKnown = !from || NAMES[from] || isDay(from) || /^now-\d{1,3}[hd]$/.test(from);
@@ -98,6 +98,6 @@ export function RangePicker({query, byDefault = "now-30d"}) {
       onChange=${(event) => go(here({tz: event.target.value === "UTC" ? "" : event.target.value}))}>
       ${ZONES.map((each) => html`<option key=${each}>${each}</option>`)}</select>`}
     ${ZONES.length === 1 && html`<span class="faint">UTC</span>`}
-    ${misread(query) && html`<span role="alert" class="wrong">The address says ${misread(query)}, which is no time that Tollhouse knows: shown is
+    ${misread(query) && html`<span role="alert" class="wrong">The address says ${misread(query)}, which is not a time that Tollhouse knows: shown is
       ${" "}${now.name.toLowerCase()}. Days are written 2026-11-20.</span>`}</span>`;
 }

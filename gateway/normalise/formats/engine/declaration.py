@@ -132,7 +132,7 @@ class ItemFormat(Format):
     calls: Callable[[Any], Iterable[Call | Count | BadValue]]
     unwrap: Callable[[payload.Raw, Unfolding], Items] | None = None
     signs_of_packing: Sequence[bytes] = ()  # without any of which `unwrap` finds no packed items in a body
-    # Why an item that is no call was passed over; None: it was not understood if it names a model or tokens.
+    # Why an item that is not a call was passed over; None: it was not understood if it names a model or tokens.
     ignored_as: Callable[[Any], str | None] | None = None
 
 

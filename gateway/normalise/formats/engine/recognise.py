@@ -26,7 +26,7 @@ def recognised(body: bytes, *, how: str) -> str:
     """The format of a body. BadPayload states why it cannot be read, or how to name one of the formats."""
     if (found := recognise(body)) is not None:
         return found
-    payload.items(body)  # raises for what is no JSON
+    payload.items(body)  # raises for what is not JSON
     raise BadPayload(f"the format was not recognised; {how}; known are {', '.join(FORMAT_NAMES)}")
 
 

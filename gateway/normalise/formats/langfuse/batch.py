@@ -203,7 +203,7 @@ class _BatchReader:
 
 
 def events_of(body: bytes) -> Iterator[payload.Raw]:
-    """The events of the body's batches, undecoded. BadPayload: unreadable, or one object that is no batch."""
+    """The events of the body's batches, undecoded. BadPayload: unreadable, or one object that is not a batch."""
     documents = payload.items(body)
     first = list(islice(documents, 2))
     is_alone = len(first) == 1 and body.lstrip()[:1] != b"["

@@ -26,7 +26,7 @@ _STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # heads of an AnyValue's fields
 
 LARGE = (
     256 * 1024
-)  # bytes of a pair that is no plain text, from which it is not read: a list of millions of nothing
+)  # bytes of a pair that is not a plain text, from which it is not read: a list of millions of nothing
 _NUMBERS = ("int_value", "bool_value", "double_value")
 _unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
 

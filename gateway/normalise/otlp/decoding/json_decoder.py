@@ -2,7 +2,7 @@
 OTLP/JSON into the plain items of `model`, piece by piece.
 
 Ids are hexadecimal here, where protobuf's own JSON form would take base64. One item that cannot be read, or a
-span with a bad id, is rejected alone; a log record is kept without such an id; a body that is no export
+span with a bad id, is rejected alone; a log record is kept without such an id; a body that is not an export
 request is refused.
 """
 

@@ -55,7 +55,7 @@ def entries(
     """
     Place, resource and scopes of each entry, added to `into`; each step is the event loop's turn.
 
-    BadPayload for what is no request, Refusal for one that holds too much.
+    BadPayload for what is not a request, Refusal for one that holds too much.
     """
     yield from _check_text(body)
     body = in_camel_case(body)
@@ -125,7 +125,7 @@ def decoded(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: str 
     except msgspec.ValidationError as error:
         raise Malformed(f"{field}.{_path(error)}: {_WRONG_TYPE}") from None
     except msgspec.DecodeError:
-        raise Malformed(f"{field}: no JSON, or text that is no Unicode") from None
+        raise Malformed(f"{field}: no JSON, or text that is not Unicode") from None
 
 
 def turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:

@@ -34,7 +34,7 @@ def requests(
 
     `path` names the repeated fields to descend through; the last one holds the items, which are never cut.
     The fields of an item that is larger than a piece count as items, too: each takes memory once it is
-    parsed. TURN now and then. BadPayload for what is no protobuf, Refusal 413 for more than there may be.
+    parsed. TURN now and then. BadPayload for what is not protobuf, Refusal 413 for more than there may be.
     """
     if len(body) <= limit:
         yield body
@@ -159,7 +159,7 @@ def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes
     Refusal 413 for a large body with more items, and messages around them, than there may be; TURN now and
     then.
 
-    Also where only its last piece would be one too many: those before it are not read. What is no protobuf,
+    Also where only its last piece would be one too many: those before it are not read. What is not protobuf,
     or has too many other fields, is left for the reading to say.
     """
     if len(body) > max(MAX_PIECE, 2 * allowance.max_items):
@@ -177,7 +177,7 @@ def _walk(message: memoryview, path: Path, allowance: Allowance, left: list[int]
     wanted, is_message = (
         _tags(path[0]),
         isinstance(path[0], int),
-    )  # one of several kinds is no item of its own
+    )  # one of several kinds is not an item of its own
     at = 0
     while at < len(message):
         tag, start, at = _field(message, at)

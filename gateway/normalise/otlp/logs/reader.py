@@ -83,7 +83,7 @@ class LogReader:
 
     def _take_whole(self, place: int, record: LogRecord) -> bool:
         """
-        Let a product read the log record as a whole; True if one did. A record that is no call is ignored.
+        Let a product read the log record as a whole; True if one did. A record that is not a call is ignored.
         """
         for product in shape_of(record.attributes).taken_by:
             if product.take_log is not None:

@@ -2,7 +2,7 @@
 The metric families that count tokens or money, collected from the products.
 
 Everything else that a metric can say of AI (durations, counts, per-call distributions of what a family
-counts already) is no usage.
+counts already) is not usage.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _with_beginning(name: str, beginning: str) -> str:
 
 
 def foreign_currency(point: Point) -> str | None:
-    """The currency of an amount that is no dollars; None for dollars, and where none is stated."""
+    """The currency of an amount that is not dollars; None for dollars, and where none is stated."""
     stated = values.text(point.attributes.get(semconv.CURRENCY)) or point.unit
     return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
 

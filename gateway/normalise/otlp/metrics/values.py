@@ -22,5 +22,5 @@ def money_of(value: object) -> Decimal:
     """A point's value as an amount, from the shortest text of the double, so that 0.1 stays 0.1."""
     amount = semconv.money(value, "the cost")
     if amount is None:
-        raise BadValue(IMPLAUSIBLE, "a cost that is no number")
+        raise BadValue(IMPLAUSIBLE, "a cost that is not a number")
     return Decimal(amount)

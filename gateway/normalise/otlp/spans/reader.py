@@ -235,7 +235,7 @@ class SpanReader:
         return Node(parent, caller, agent, is_border, None, began, ended=span.end_time or 0)
 
     def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
-        # A dialect or a kind of span that is known is understood: it is no call, or repeats one.
+        # A dialect or a kind of span that is known is understood: it is not a call, or repeats one.
         is_known = product is not OTEL or shape.says_kind
         if shape.names_ai and (not is_known or _is_strange(span, shape, product)):
             self._show(span.attributes)

@@ -94,7 +94,7 @@ class TraceTree:
 
     def find_last_below(self) -> Iterator[None]:
         """
-        Find for every call the innermost span close below it that ends last, which is no call: its last
+        Find for every call the innermost span close below it that ends last, which is not a call: its last
         attempt.
         """
         parents = {node.parent for node in self.nodes.values()}

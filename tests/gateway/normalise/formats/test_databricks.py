@@ -44,7 +44,7 @@ def row(**fields: Any) -> dict[str, Any]:
 def test_a_destination_is_a_model_only_where_databricks_serves_it(
     type: str | None, name: str | None, model: str | None, expected: tuple[str | None, str | None]
 ) -> None:
-    """Else its name is that of a stored key; a title in `destination_model` is no name of a model."""
+    """Else its name is that of a stored key; a title in `destination_model` is not a name of a model."""
     record = one(None, row(destination_type=type, destination_name=name, destination_model=model))
     assert expected == (record.provider, record.request_model)
 

@@ -313,7 +313,7 @@ def test_cloudflare_pages_lists_and_lines_are_alike() -> None:
 
 def test_cloudflare_prices_and_types() -> None:
     """
-    0 of a call is no price; without a path the request's type tells; a failure without a status is of no
+    0 of a call is not a price; without a path the request's type tells; a failure without a status is of no
     type.
     """
     entry = case("cloudflare", "logs-list")["result"][0]
@@ -407,14 +407,14 @@ def test_envoys_request_id_is_the_callers_choice() -> None:
 
 
 def test_helicone_truncated_bodies_tell_nothing() -> None:
-    """A body that was cut is no JSON; the call has a model all the same."""
+    """A body that was cut is not JSON; the call has a model all the same."""
     hook = case("helicone", "webhook-standard-json-bodies")
     record = one("helicone", hook | {"response_body": hook["response_body"][:60]})
     assert ("gpt-4o-mini", None, None) == (record.request_model, record.input_tokens, record.response_model)
 
 
 def test_helicone_bodies_may_be_objects_of_anthropic() -> None:
-    """The cache is not in Anthropic's input, nor in the webhook's count of it; 0 is no price."""
+    """The cache is not in Anthropic's input, nor in the webhook's count of it; 0 is not a price."""
     body = {
         "id": "msg_01AbCdEfGhIjKlMnOpQrStUv",
         "model": "claude-sonnet-4-5",

@@ -33,7 +33,7 @@ def test_geminis_answer_names_its_model_in_a_place_of_its_own() -> None:
 
 
 def test_a_webhook_whose_bodies_are_cut_is_a_call_of_which_only_the_id_is_known() -> None:
-    """They are cut at 10 KB, and are then no JSON; a body that is read and names nothing is no call."""
+    """They are cut at 10 KB, and are then no JSON; a body that is read and names nothing is not a call."""
     cut = '{"model": "gpt-5", "messages": [{"role": "user", "content": "CANA'
     record = one(None, {"request_id": "r-1", "user_id": "u", "request_body": cut, "response_body": cut})
     assert ("r-1", "u", None, None) == (

@@ -124,7 +124,7 @@ def test_apisix_names_the_end_user_beside_the_consumer() -> None:
 
 
 def test_higress_details_are_json_in_json() -> None:
-    """Three times text; a dash is no call."""
+    """Three times text; a dash is not a call."""
     line = case("higress", "access-log-ai-log")
     log = json.loads(line["ai_log"]) | {
         "input_token_details": json.dumps({"cached_tokens": "4"}),

@@ -1,4 +1,4 @@
-"""Log records at large: the conventions' event, what is no call, and what never happens."""
+"""Log records at large: the conventions' event, what is not a call, and what never happens."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_why_names_the_attributes_behind_the_fields() -> None:
 
 
 def test_why_says_when_a_part_was_added() -> None:
-    """A sum is no attribute's value: the explanation says that something came to it."""
+    """A sum is not an attribute's value: the explanation says that something came to it."""
     outcome = read_logs(
         log(CALL | {"gen_ai.usage.total_tokens": 184}, body=DETAILS), options=Options(explain=True)
     )

@@ -357,7 +357,7 @@ def test_forwarded_money_keeps_its_digits() -> None:
 
 
 def test_a_sum_that_may_fall_counts_only_as_forwarded() -> None:
-    """Under the scope of a Tollhouse, too, a point without an id of one is no usage."""
+    """Under the scope of a Tollhouse, too, a point without an id of one is not usage."""
     points = [typed("input"), typed("input", -5)]
     for one in points:
         one.may_fall, one.cannot_count = True, "a sum that may fall"

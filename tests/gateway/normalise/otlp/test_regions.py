@@ -33,7 +33,7 @@ USAGE = {"input_tokens": 5, "output_tokens": 2, "inference_geo": "us"}
         ("openai", {"cloud.region": "us-east-1"}, None),  # where the caller runs
         ("anthropic", {"aws.region": "us-east-1"}, None),
         ("openai", {}, None),
-        # Who runs in another cloud, and what a collector copied from the resource, is no place of a provider.
+        # Who runs in another cloud, and what a collector copied from the resource, is not a place of a provider.
         ("azure.ai.openai", {"aws.region": "us-east-1"}, None),
         ("azure.ai.openai", {"cloud.region": "us-east-1"}, None),
         ("azure.ai.openai", {"cloud.region": "East US 2"}, "eastus2"),

@@ -77,7 +77,7 @@ def test_money_adds_up_to_the_cent(temporality: AggregationTemporality) -> None:
 
 
 def test_what_can_fall_is_no_counter() -> None:
-    """An up-down counter of tokens is a level, and a level is no usage."""
+    """An up-down counter of tokens is a level, and a level is not usage."""
     client = Client(CUMULATIVE)
     level = client.meter.create_up_down_counter("gen_ai.client.token.usage", "{token}")
     level.add(5, {"gen_ai.token.type": "input"})

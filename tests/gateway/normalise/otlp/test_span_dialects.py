@@ -730,7 +730,7 @@ def litellm(**attributes: Any) -> dict[str, Any]:
 
 def test_litellm_alias_zero_cost_and_usage_object() -> None:
     """
-    The caller's alias is no response model, a cost of 0 is unknown, cache counts stand in the usage object.
+    The caller's alias is not a response model, a cost of 0 is unknown, cache counts stand in the usage object.
     """
     record = only(
         traces(
@@ -893,7 +893,7 @@ def test_litellm_calls_that_are_no_chats(name: str, call_type: str, operation: s
 
 
 def test_litellms_management_calls_are_none() -> None:
-    """A batch that is made or a tool that is called is no call to a model."""
+    """A batch that is made or a tool that is called is not a call to a model."""
     attributes = [
         {"gen_ai.operation.name": name} for name in ("acreate_batch", "call_mcp_tool", "alist_files")
     ]

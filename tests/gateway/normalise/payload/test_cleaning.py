@@ -1,4 +1,4 @@
-"""What is no JSON is cleaned, in texts of any size."""
+"""What is not JSON is cleaned, in texts of any size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUES = st.recursive(
 
 
 def as_expected(value: object) -> object:
-    """What is left of a value: null for what is no number, U+FFFD for half a character."""
+    """What is left of a value: null for what is not a number, U+FFFD for half a character."""
     match value:
         case float() if json.dumps(value) in ("NaN", "Infinity", "-Infinity"):
             return None
@@ -73,7 +73,7 @@ def test_a_million_words_cost_no_more_memory_than_the_text() -> None:
 
 
 def test_words_are_replaced_only_as_a_whole() -> None:
-    """What is no JSON either way stays for the parser to refuse."""
+    """What is not JSON either way stays for the parser to refuse."""
     assert b"[null,null,NaNs,aNaN,null]" == clean(b"[NaN,-Infinity,NaNs,aNaN,Infinity]")
     assert b'{"NaN":"-Infinity"}' == clean(b'{"NaN":"-Infinity"}')
     assert b'{"a":null,"b":"NaN' == clean(b'{"a":NaN,"b":"NaN')

@@ -116,7 +116,7 @@ def request(shape: list[Any], rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize("format", FIELDS)
 def test_the_answers_of_otlp_are_the_same(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a byte was changed: what is no request stays none, and what was taken is taken."""
+    """Also where a byte was changed: what is not a request stays none, and what was taken is taken."""
     monkeypatch.setattr(wire_cut, "MAX_PIECE", 8)  # a body that is larger is counted ahead
     rng = random.Random(format)
     given = []

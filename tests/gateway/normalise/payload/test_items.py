@@ -67,7 +67,7 @@ def test_a_broken_member_is_cut_out_and_its_neighbours_stay() -> None:
 
 
 def test_a_broken_line_stays_in_its_place() -> None:
-    """A line that is no JSON is an item too, for its format to reject."""
+    """A line that is not JSON is an item too, for its format to reject."""
     assert ['{"a": 1}', '{"b":', '{"c": 3}'] == texts(b'{"a": 1}\n{"b": \n{"c": 3}')
 
 
@@ -87,7 +87,7 @@ def test_lines_of_which_each_must_be_cleaned_are_lines() -> None:
 def test_an_array_with_something_wrong_in_each_element_is_cleaned_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An element is found by its end, which is not seen where it is no JSON."""
+    """An element is found by its end, which is not seen where it is not JSON."""
     calls = 0
 
     def count(raw: bytes) -> bytes:
@@ -169,7 +169,7 @@ def test_cleaning_keeps_every_digit_and_every_good_character() -> None:
 
 
 def test_deep_nesting_costs_one_item() -> None:
-    """A parser's limit is no reason to lose the neighbours."""
+    """A parser's limit is not a reason to lose the neighbours."""
     deep = b"[" * 5000 + b"]" * 5000
     assert [b'{"a":1}', deep, b'{"b":2}'] == [
         bytes(item) for item in payload.items(b'[{"a":1},' + deep + b',{"b":2}]')

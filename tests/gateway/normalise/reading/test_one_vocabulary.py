@@ -24,7 +24,7 @@ OTLP = ("span", "log event")
 
 # tests/cases/otlp/INDEX.md, "Provider, model, operation": in spans and log events `google` is any service of
 # Google's, and whatever stands before the slash of a model's name is a provider. tests/cases/README.md, 5,
-# has it otherwise for gateways: `google` is the Gemini API, and a segment that is no provider's name says
+# has it otherwise for gateways: `google` is the Gemini API, and a segment that is not a provider's name says
 # nothing.
 GOOGLE_IN_OTLP = "gcp.gen_ai"
 UNKNOWN_SEGMENTS = {

@@ -38,7 +38,7 @@ from spool.record import rfc3339
     ],
 )
 def test_times_are_exact_whatever_their_form(value: Any, expected: str | None) -> None:
-    """Nonsense is no time: the call is kept all the same."""
+    """Nonsense is not a time: the call is kept all the same."""
     assert expected == rfc3339(times.instant(value))
 
 

@@ -111,5 +111,5 @@ def test_words_for_nothing_are_absent(value: str) -> None:
     ],
 )
 def test_a_map_is_read_out_of_text(value: Any, expected: dict[str, Any]) -> None:
-    """Whatever its size; what is no map is empty."""
+    """Whatever its size; what is not a map is empty."""
     assert expected == values.mapping(value)

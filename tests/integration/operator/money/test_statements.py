@@ -38,7 +38,7 @@ async def test_a_report_is_imported_once(server: OperatorServer) -> None:
             done["damaged"],
         )
         assert ("openai_costs", "2026-08-01", "2026-08-02", new, 0, 1) == told
-        assert ["page 1, bucket 1, result 6: value is no number"] == done["damaged_rows"]
+        assert ["page 1, bucket 1, result 6: value is not a number"] == done["damaged_rows"]
     [month] = (await server.ask("GET", "/statements")).payload["statements"]
     assert ("2026-08", ["openai"], 2, "5.5034569090123456789") == tuple(
         month[name] for name in ("month", "providers", "days", "billed")

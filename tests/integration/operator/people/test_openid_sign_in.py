@@ -450,7 +450,7 @@ async def test_keys_are_rotated(house: House) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("kid", [None, "one"])
 async def test_keys_are_rotated_under_the_same_id(house: House, kid: str | None) -> None:
-    """Or without any: a key that did not sign is no reason to believe that none has."""
+    """Or without any: a key that did not sign is not a reason to believe that none has."""
     house.provider.key = Key(kid)
     house.provider.published = [house.provider.key]
     assert 200 == await house.status(await house.sign_in())

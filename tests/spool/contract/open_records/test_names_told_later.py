@@ -1,6 +1,6 @@
 """
 The contract of names that a report tells when the record of its call is closed: whoever knows the call by
-such a name alone is no call more, also after a kill, and whether its ids are in runs or not.
+such a name alone is not a call more, also after a kill, and whether its ids are in runs or not.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ async def test_bounds(insights: Insights, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.asyncio
 async def test_amounts_are_plain_decimals(insights: Insights) -> None:
-    """No exponent, no rounding; a lone surrogate is no text that can be kept."""
+    """No exponent, no rounding; a lone surrogate is not text that can be kept."""
     insight = await insights.table.create(Draft(title="a\ud800b", cost_impact="1E-7"), actor=ADA)
     assert ("a?b", "0.0000001") == (insight.title, insight.cost_impact)
     assert insight == await insights.table.get(insight.id)
@@ -237,7 +237,7 @@ async def test_they_survive_a_restart(open_registry: RegistryOpener) -> None:
 )
 async def test_links_are_web_addresses(insights: Insights, link: str) -> None:
     """
-    Another scheme is refused; one that an earlier release kept is no obstacle to a change, and goes with it.
+    Another scheme is refused; one that an earlier release kept is not an obstacle to a change, and goes with it.
     """
     table = insights.table
     with pytest.raises(Invalid, match="link must be"):

@@ -281,7 +281,7 @@ async def test_channels_of_a_view_are_told_of_its_anomalies(
 async def test_a_name_that_no_channel_has_is_refused(open_registry: RegistryOpener) -> None:
     """With those that there are."""
     notices_of = (await open_registry()).notices
-    with pytest.raises(Invalid, match=r"notify: 'chat' is no channel of .* none"):
+    with pytest.raises(Invalid, match=r"notify: 'chat' is not a channel of .* none"):
         notices_of.check_channels("notify", ["chat"])
     notices_of.channels = ("chat", "mail")
     notices_of.check_channels("notify", ["mail", "chat"])

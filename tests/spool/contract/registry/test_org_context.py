@@ -30,7 +30,7 @@ async def test_notes_are_there_after_a_restart_until_they_are_removed(open_regis
 
 
 async def test_every_change_is_audited_once(open_registry: RegistryOpener) -> None:
-    """With the text before and after; the same text again is no change."""
+    """With the text before and after; the same text again is not a change."""
     registry = await open_registry()
     for text in ("one", "one", "two", "", ""):
         await registry.org_context.set(text, actor=ADA)

@@ -135,7 +135,7 @@ async def test_a_standby_that_goes_meanwhile_confirms_nothing(
     waiting: asyncio.Task[object],
 ) -> None:
     """
-    A change waits for it, and the server is told to wait for none: it stands, is no success, and memory
+    A change waits for it, and the server is told to wait for none: it stands, is not a success, and memory
     follows.
     """
     registry, table = await opened(strict), await DeviceTable.open(PostgresDevices(strict))

@@ -36,7 +36,7 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
     Compare what was billed with what was counted. Only settled days are compared.
 
     Every row adds up: billed = counted + volume + rate + other + own. Volume is tokens that one side alone
-    has, rate a price that differs, other what is no token, own where the ledger's cost is not its tokens at
+    has, rate a price that differs, other what is not a token, own where the ledger's cost is not its tokens at
     the price book.
     """
     given = {"provider": provider, "month": month, "by": by}

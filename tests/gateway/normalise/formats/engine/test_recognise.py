@@ -129,7 +129,7 @@ def test_a_sign_may_come_late(one_by_one: bool) -> None:
 
 
 def test_a_large_member_before_the_sign_is_no_hindrance() -> None:
-    """Not even one that is no JSON."""
+    """Not even one that is not JSON."""
     large = {"x": "}],[{" * 500_000}
     for first in (json.dumps(large), json.dumps(large)[:-1] + ", 'y': NaN}"):
         assert "kong" == recognise(f'[{first}, {{"started_at": 1, "latencies": {{}}}}]'.encode())
@@ -157,7 +157,7 @@ def test_items_of_another_format_are_not_said_to_be_no_calls(name: str | None) -
 
 
 def test_what_shows_nothing_is_told_what_to_do() -> None:
-    """Which formats there are, and how one of them is named; what is no JSON is told that instead."""
+    """Which formats there are, and how one of them is named; what is not JSON is told that instead."""
     with pytest.raises(BadPayload) as refused:
         recognised(b'{"x": 1}', how="name it with --as")
     assert "name it with --as" in refused.value.message

@@ -1,4 +1,4 @@
-"""Langfuse batches on their own: merging, usage in all its shapes, identity, and what is no call."""
+"""Langfuse batches on their own: merging, usage in all its shapes, identity, and what is not a call."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def test_partial_reports_wait_and_are_records_when_nothing_else_will_come() -> N
 
 
 def test_a_trace_bounds_its_tags_and_names_no_secret() -> None:
-    """However many events it has; a key in the place of a user is no user."""
+    """However many events it has; a key in the place of a user is not a user."""
     events = [trace(tags=[f"tag-{number}-{place}" for place in range(20)]) for number in range(3)]
     outcome = read(None, batch(whole(), *events, trace(userId="sk-proj-0123456789abcdef", tags=None)))
     (record,) = outcome.records

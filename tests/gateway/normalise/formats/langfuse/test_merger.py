@@ -122,7 +122,7 @@ def test_an_id_that_attempts_share_does_not_split_a_call_on_record() -> None:
 
 
 def test_a_generation_that_names_no_model_yet_waits() -> None:
-    """Ended without usage and model it is no call, until an update says more."""
+    """Ended without usage and model it is not a call, until an update says more."""
     merger = merger_of()
     first = merged(merger, create(model=None, endTime="2026-11-20T07:15:07Z"))
     assert (1, []) == (first.pending.count, first.outcome.records)

@@ -182,7 +182,7 @@ def test_what_is_no_exact_integer_rejects_its_item_alone(written: str) -> None:
 @pytest.mark.parametrize("field", ["startTimeUnixNano", "endTimeUnixNano"])
 @pytest.mark.parametrize("value", [-1, 1 << 64, 0.5, "yesterday", True, []])
 def test_times_that_are_none_reject_their_item(field: str, value: Any) -> None:
-    """A time out of the range of 64 bits is no time."""
+    """A time out of the range of 64 bits is not a time."""
     outcome = read("traces", in_json(changed(**{field: value})))
     assert [MALFORMED] == [reject.reason for reject in outcome.rejects]
     assert field in outcome.rejects[0].message
@@ -283,7 +283,7 @@ def test_every_kind_of_value() -> None:
     ],
 )
 def test_lists_of_tags(array: Any, expected: Any) -> None:
-    """The texts of the array; what is no array rejects its item."""
+    """The texts of the array; what is not an array rejects its item."""
     payload = traces(span(1, {}) | {"attributes": [{"key": "tag.tags", "value": {"arrayValue": array}}]})
     if expected == MALFORMED:
         assert [MALFORMED] == [reject.reason for reject in read("traces", in_json(payload)).rejects]
@@ -349,7 +349,7 @@ def test_half_an_emoji_costs_no_record(half: bytes) -> None:
 
 
 def test_bare_nan_is_refused() -> None:
-    """It is no JSON text that anybody else could read."""
+    """It is not JSON text that anybody else could read."""
     with pytest.raises(BadPayload):
         read(
             "traces",

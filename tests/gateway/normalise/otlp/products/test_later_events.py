@@ -129,7 +129,7 @@ def test_what_qwen_code_sums_up_repeats_its_calls() -> None:
 
 
 def test_credits_that_gemini_cli_consumed_are_shown() -> None:
-    """No rule reads them, and somebody pays for them; what is left of them is no usage."""
+    """No rule reads them, and somebody pays for them; what is left of them is not usage."""
     gemini = {"service.name": "gemini-cli"}
     said = {"model": "gemini-3.1-pro", "credits_remaining": 90}
     outcome = read_logs(

@@ -145,7 +145,7 @@ def test_a_call_that_names_no_model_may_name_it_plainly(name: str, value: str) -
 
 @pytest.mark.parametrize("value", ["the best model of all", '{"model": "gpt-4o"}', "x" * 129])
 def test_a_plain_name_of_a_model_is_one_word(value: str) -> None:
-    """A sentence or an object is no model."""
+    """A sentence or an object is not a model."""
     assert (
         None
         is only(traces(span(1, {"gen_ai.operation.name": "chat", "model": value}, **FAILED))).request_model

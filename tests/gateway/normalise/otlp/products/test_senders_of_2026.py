@@ -69,7 +69,7 @@ def test_an_application_with_copilots_sdk_is_copilots() -> None:
     ],
 )
 def test_costs_in_dollars_under_other_names(stated: dict[str, Any], cost: str | None) -> None:
-    """Sentry's are named like tokens and are none; an amount in another currency is no dollars."""
+    """Sentry's are named like tokens and are none; an amount in another currency is not dollars."""
     record = only(traces(span(1, {**CHAT, **USAGE, **stated})))
     assert (cost, 100, 10) == (record.cost, record.input_tokens, record.output_tokens)
 
@@ -87,7 +87,7 @@ def test_costs_in_dollars_under_other_names(stated: dict[str, Any], cost: str | 
 def test_the_ai_sdk_tells_what_a_gateway_charged(
     metadata: dict[str, Any], provider: str, cost: str | None
 ) -> None:
-    """Vercel's own or OpenRouter; Vercel's is no provider, and the model names one."""
+    """Vercel's own or OpenRouter; Vercel's is not a provider, and the model names one."""
     call = {
         "ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "openai/gpt-6-sol",
         "ai.model.provider": provider, "ai.usage.inputTokens": 100, "ai.usage.outputTokens": 10,
