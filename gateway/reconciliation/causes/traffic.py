@@ -30,8 +30,7 @@ MEAN_ALIKE = 0.2
 CHANCE = 6
 LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
 FEW = 10  # days may be one in so many of all
-FAR = 0.4  # of what a day would have: few days that lack as much are of another cause than the others
-CLEARLY = 0.05  # of what was billed on a day: so much more than any other day
+LEAST_KINDS = 4  # of tokens of a day: of fewer it may be chance that each lacks half
 UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
 
 _POINT = (
@@ -371,37 +370,21 @@ def _missing(case: Case, model: str) -> list[Entry]:
 
 def _unusual_days(case: Case) -> set[int]:
     """
-    The few days that lack about half of what they would have as the others are, of input and of output alike,
-    and clearly more than any other: what is missing there has another cause, such as rows that stand in the
-    report twice.
+    The few days that lack at least half of every kind of token of every model and tier, where the others lack
+    some: rows of them may stand in the report twice, or calls of half a day be missing.
     """
-    shares = _shares(case, [entry for model in case.models() for entry in _missing(case, model)])
-    usual = median(shares.values()) if shares else 0.0
-    far = {day for day, share in shares.items() if share - usual >= FAR * (1 - usual)}
-    if not far or usual <= LEAST_SHARE or len(far) * FEW > len(shares):
-        return set()
-    most = max((share for day, share in shares.items() if day not in far), default=0.0)
-    return far if min(shares[day] for day in far) - most >= CLEARLY else set()
-
-
-def _shares(case: Case, entries: list[Entry]) -> dict[int, float]:
-    """
-    Return by day the missing share of what was billed of the models: of input or of output, whichever is
-    less.
-    """
-    lacking: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    billed: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-    for _, cell, meter in entries:
-        lacking[cell.day][meter == OUTPUT] += case.left.extra[cell, meter]
-    models = {cell.model for _, cell, _ in entries}
-    for cell, sums in case.split.billed.items():
-        for meter, tokens in sums.tokens.items() if cell.model in models else ():
-            billed[cell.day][meter == OUTPUT] += tokens
-    return {
-        day: min(part / whole for part, whole in zip(lacking[day], sums, strict=True))
-        for day, sums in billed.items()
-        if all(sums)
-    }
+    said: dict[int, list[bool]] = defaultdict(list)
+    usual: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
+    for cell, meter in counted | case.left.extra.keys():
+        tokens, extra = case.left.said((VOLUME, cell, meter)).tokens, case.left.extra.get((cell, meter), 0)
+        if tokens > 0:
+            said[cell.day].append(extra * 2 >= tokens)
+            usual[cell.day][0] += extra
+            usual[cell.day][1] += tokens
+    far = {day for day, halves in said.items() if len(halves) >= LEAST_KINDS and all(halves)}
+    is_usual = bool(usual) and median(extra / tokens for extra, tokens in usual.values()) > LEAST_SHARE
+    return far if is_usual and len(far) * FEW <= len(said) else set()
 
 
 def _unsized(ours: CountedSums) -> Doubts:
