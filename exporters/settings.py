@@ -77,7 +77,7 @@ class UpstreamSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DestinationSettings:
-    """A receiver beside the upstream, with its own progress. A slow or refusing one delays no other."""
+    """A receiver besides the upstream, with its own progress. A slow or refusing one delays no other."""
 
     name: str = setting(
         "", "part of the names of its routes, `NAME/TOPIC`; letters, digits, `.`, `_` and `-`"

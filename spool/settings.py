@@ -161,7 +161,7 @@ class SpoolSettings:
     )
     max_stream_bytes: Size = setting(
         GIB,
-        "totals of unit-cost streams, beside `spool.max_bytes`",
+        "totals of unit-cost streams, in addition to `spool.max_bytes`",
         edge="new records get 429; no key's streams get more than they leave free",
         least=MIB,
     )
@@ -183,7 +183,7 @@ class ContainerSettings:
     )
     max_bytes: Size = setting(
         8 * GIB,
-        "bytes of the files of all clusters, beside `spool.max_bytes`",
+        "bytes of the files of all clusters, in addition to `spool.max_bytes`",
         edge="delivered files go, the oldest of the key with the most first; if all wait: 503 with `Retry-After`. No "
         "key has more that wait than it leaves free",
         least=KIB,

@@ -93,7 +93,7 @@ class ServerSettings:
     )
     small_body_reserve: Size = setting(
         8 * MIB,
-        "room for small bodies beside the others; at least twice `small_body_bytes`",
+        "room for small bodies, apart from the others; at least twice `small_body_bytes`",
         edge="503 with `Retry-After`; no key gets more of it than it leaves free",
     )
     min_upload_rate: Size = setting(
@@ -356,7 +356,7 @@ class BillingSettings:
     )
     max_bytes: Size = setting(
         4 * GIB,
-        "disk space of the rows of all months, compressed, beside `spool.max_bytes`",
+        "disk space of the rows of all months, compressed, in addition to `spool.max_bytes`",
         edge="a drop gets 429 with `Retry-After`, and is not kept",
         least=1,
     )
@@ -417,7 +417,9 @@ class ViewSettings:
 class RoleSettings:
     """What people may do and see: [roles](roles.md)."""
 
-    max: int = setting(200, "roles beside the built-in ones", edge="one more: 409; delete one", least=1)
+    max: int = setting(
+        200, "roles in addition to the built-in ones", edge="one more: 409; delete one", least=1
+    )
     max_members: int = setting(1000, "members and groups of one role", edge="400; make another role", least=1)
     max_filters: int = setting(
         20, "filters of one role", edge="400; publish a dimension of your own", least=1
@@ -510,11 +512,11 @@ class StatementPullSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ReconciliationSettings:
-    """What providers billed, beside what was counted: [reconciliation](reconciliation.md)."""
+    """Bills of providers, compared with what was counted: [reconciliation](reconciliation.md)."""
 
     tolerance_money: Decimal = setting(
         Decimal("0.5"),
-        "percent of the billed money by which a settled day may differ, at least a cent beside what the bill "
+        "percent of the billed money by which a settled day may differ, at least a cent besides what the bill "
         "rounds",
     )
     tolerance_tokens: Decimal = setting(
@@ -646,7 +648,7 @@ class McpSettings:
     )
     hosts: tuple[str, ...] = setting(
         (),
-        "names of this server, without port, beside loopback and bare addresses: requests to a loopback "
+        "names of this server, without port, besides loopback and bare addresses: requests to a loopback "
         "listener under "
         "another name, and pages of other origins, get 403",
     )
@@ -655,7 +657,7 @@ class McpSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class OidcSettings:
-    """People sign in to the console with an OpenID provider, beside local accounts: [sign-in](sign-in.md)."""
+    """People sign in to the console with an OpenID provider, besides local accounts: [sign-in](sign-in.md)."""
 
     issuer: str = setting(
         "", "the provider, exactly as its discovery document names it; empty: local accounts alone"

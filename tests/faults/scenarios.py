@@ -58,7 +58,7 @@ SCENARIOS = {
     "F46": "several gateways: calls that wait vanish in a takeover",
     "F47": "several gateways: a crash, then calls that wait vanish",
     "F48": "several gateways: nobody named, then calls vanish",
-    "F49": "one key floods beside a fault, and another sends on",
+    "F49": "one key floods during a fault, and another sends on",
 }
 
 

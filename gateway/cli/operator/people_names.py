@@ -39,9 +39,8 @@ list_command(
 def import_names(client: OperatorClient, file: IO[str]) -> None:
     """Read names from a CSV file, - for standard input: an e-mail address or a hash, and a name, a line each."""
     rows = [row for row in csv.reader(file) if row and row[0].strip()]
-    rows = [
-        row for row in rows if "@" in row[0] or row[0].strip().startswith("email:")
-    ]  # a head is not a name
+    # a head is not a name
+    rows = [row for row in rows if "@" in row[0] or row[0].strip().startswith("email:")]
     if not rows:
         fail("there is no line with an e-mail address or a hash in the first column", 2)
     names = [{"user": row[0].strip(), "name": row[1].strip() if len(row) > 1 else ""} for row in rows]

@@ -430,7 +430,7 @@ export const TOOLS = [
     "code": "OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318\nOTEL_EXPORTER_OTLP_HEADERS=authorization=KEY\nOTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf\nOTEL_EXPORTER_OTLP_COMPRESSION=gzip\nOTEL_SERVICE_NAME=shop"
    },
    {
-    "text": "Over gRPC it is OTEL_EXPORTER_OTLP_PROTOCOL=grpc and http://HOST:4317. What an SDK needs beside them:"
+    "text": "Over gRPC it is OTEL_EXPORTER_OTLP_PROTOCOL=grpc and http://HOST:4317. What an SDK needs besides:"
    },
    {
     "text": "Python: opentelemetry-instrument python app.py, or an exporter in the program"
