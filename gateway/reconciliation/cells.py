@@ -130,6 +130,7 @@ class Split:
     billed_money: dict[Cell, int] = field(default_factory=lambda: defaultdict(int))
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    told_fees: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # that calls tell, by kind
     varying: set[str] = field(
         default_factory=set
     )  # models some of whose calls have another price than the listed one
@@ -206,6 +207,12 @@ def split(
             _add_regions(sums, billed, ours, meter, said, value + volume)
             for move in arrived.get((cell, meter), ()):
                 _move_regions(sums, move, found.counted[move.source[0]])
+        for kind, fee in (
+            () if imputed else ours.fees.items()
+        ):  # a report of tokens alone has no lines of others
+            own += fee
+            found.parts[OTHER, coarse, kind] -= fee
+            found.told_fees[kind] += fee
         if own != ours.cost:
             found.parts[OWN, cell, ""] += own - ours.cost
     _level(found, at_our_prices, moved)

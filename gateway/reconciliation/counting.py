@@ -6,6 +6,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from gateway.intake.prices import PriceBook
@@ -15,6 +16,7 @@ from spool import providers
 from spool.ledger import money
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.repricing import TokenSum
+from spool.meters import FEES
 from spool.record import NS
 
 REASONING = "reasoning"
@@ -31,6 +33,12 @@ _ONE_OF: Mapping[str, Mapping[str, int]] = {
     OUTPUT: {"output_tokens": 1},
     REASONING: {"output_tokens": 1, "reasoning_tokens": 1},
 }
+
+
+# Bills call them otherwise (gateway.statements.sources).
+KIND_OF_FEE = {
+    "web_searches": "web_search", "storage_searches": "file_search", "code_executions": "code_execution",
+}  # fmt: skip
 
 
 class _Priced(NamedTuple):
@@ -62,6 +70,26 @@ class TokenPrices:
                 for kind, counts in _ONE_OF.items()
                 if (text := self._book.estimate_sum(_one(place, counts))) is not None
             }
+        return found
+
+    def fees(self, total: TokenSum) -> Mapping[str, int]:
+        """What the searches and executions of a sum cost, by what bills call them; unpriced ones are left out."""
+        found = {}
+        for name in FEES.intersection(total.meters):
+            alone = _one(
+                _Priced(
+                    total.provider,
+                    total.response_model,
+                    total.request_model,
+                    total.mode,
+                    total.time,
+                    total.beyond,
+                ),
+                _NONE,
+            )
+            fee = self._book.estimate_sum(replace(alone, meters={name: total.meters[name]}))
+            if fee is not None:
+                found[KIND_OF_FEE.get(name, name)] = money.units(fee)
         return found
 
     def listed(self, provider: str, model: str, tier: str, day: int) -> Mapping[str, int]:
@@ -136,4 +164,5 @@ def _counted(each: UsageSum, prices: TokenPrices) -> CountedUse:
         values=values,
         cost=each.cost,
         region=of.region or "",
+        fees=prices.fees(total) if total.meters else {},
     )

@@ -104,6 +104,7 @@ class CountedUse:
     values: Mapping[str, int]
     cost: int
     region: str = ""
+    fees: Mapping[str, int] = field(default_factory=dict)  # beside the tokens, by what bills call them
 
 
 @dataclass(slots=True)
@@ -131,6 +132,7 @@ class CountedSums:
     errors: int = 0
     unsized: int = 0
     cost: int = 0
+    fees: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, row: CountedUse) -> None:
         for meter, tokens in row.tokens.items():
@@ -145,6 +147,8 @@ class CountedSums:
         self.errors += row.errors
         self.unsized += row.unsized
         self.cost += row.cost
+        for kind, fee in row.fees.items():
+            self.fees[kind] += fee
 
 
 def divided(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> dict[str, int]:

@@ -82,6 +82,10 @@ class LedgerRows(Protocol):
         """Return the meters of a period, by the number of their sum."""
         ...
 
+    def metered_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, MeterSums]]:
+        """Return the meters of a period, by the dimensions of their sum."""
+        ...
+
     def meters_by_start(self, width: int) -> Mapping[int, MeterSums]:
         """Return the meters of each period that has some."""
         ...

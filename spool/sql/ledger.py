@@ -91,6 +91,18 @@ class SqlLedgerRows(ABC):
         )
         return _by_place(rows)
 
+    def metered_sums(self, width: int, start: int) -> Sequence[tuple[Dimensions, MeterSums]]:
+        rows = self._tables.all(
+            f"SELECT h.meter, h.whole, h.millionths, {KEY} FROM {self._named(METERS)} h"
+            f" JOIN {self._named('keys')} k ON k.id = h.key WHERE h.width = :width AND h.start = :start",
+            width=width,
+            start=start,
+        )
+        found = _by_place(
+            (Dimensions(*key), meter, whole, millionths) for meter, whole, millionths, *key in rows
+        )
+        return list(found.items())
+
     def meters_by_start(self, width: int) -> Mapping[int, MeterSums]:
         rows = self._tables.all(
             "SELECT start, meter, CAST(sum(whole) AS bigint), CAST(sum(millionths) AS bigint)"
@@ -222,8 +234,9 @@ class SqlLedgerRows(ABC):
         )
 
 
-def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[int, MeterSums]:
-    found: dict[int, MeterSums] = {}
+def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
+    """Return the meters by the first value of the rows."""
+    found: dict[Any, MeterSums] = {}
     for place, meter, whole, millionths in rows:
         found.setdefault(place, {})[meter] = int(whole) * SCALE + int(millionths)
     return found

@@ -99,3 +99,18 @@ def test_a_moment_has_three_digits(at: float | None, text: str | None) -> None:
 
 def test_a_border_is_a_whole_second() -> None:
     assert "2026-09-21T14:00:00Z" == border(1_789_999_200.0)
+
+
+def test_a_release_without_meters_reads_a_record_that_has_some() -> None:
+    """Side by side with this one, on one storage: it leaves what it does not know as it is."""
+    fields = [
+        (field.name, field.type, field.default if field.default_factory is msgspec.NODEFAULT else {})
+        if not field.required
+        else (field.name, field.type)
+        for field in msgspec.structs.fields(Inference)
+        if field.name != "meters"
+    ]
+    older = msgspec.defstruct("OlderInference", fields, array_like=True, tag=1, kw_only=True)
+    record = Inference(id=b"x" * 16, source="otel", input_tokens=9, meters={"input_audio_tokens": 5})
+    [read] = msgspec.msgpack.Decoder(list[older]).decode(pack([record]))  # type: ignore[valid-type]
+    assert (b"x" * 16, 9, None) == tuple(getattr(read, name) for name in ("id", "input_tokens", "sender_key"))

@@ -19,15 +19,29 @@ COARSEST, FINEST = (
 
 
 def not_tokens(case: Case) -> Iterator[Claim]:
-    """Lines of a bill beside tokens: web searches, storage, tax, credits. Each kind is one claim."""
+    """
+    Lines of a bill beside tokens: web searches, storage, tax, credits. Each kind is one claim; of a kind that
+    calls tell as well, what is left is the difference of the two.
+    """
     for kind in sorted({meter for _, _, meter in case.left.of(OTHER)}):
-        claim = case.left.take(
-            kind if kind in NAMED else "not_tokens",
-            [entry for entry in case.left.of(OTHER) if entry[2] == kind],
-            sure=EXACT,
-            evidence=f"the bill has lines of {named([kind])}, which no record of a call tells",
-            advice="Nothing is wrong: add it where a budget has to hold it.",
-        )
+        entries = [entry for entry in case.left.of(OTHER) if entry[2] == kind]
+        fee = case.split.told_fees.get(kind, 0)
+        if fee:
+            claim = case.left.take(
+                "meter_differs",
+                entries,
+                sure=EXACT,
+                evidence=f"the bill has lines of {named([kind])}, of which calls tell {dollars(fee)} at the price book",
+                advice="Look at which calls tell their `meters`, and at the price of the unit.",
+            )
+        else:
+            claim = case.left.take(
+                kind if kind in NAMED else "not_tokens",
+                entries,
+                sure=EXACT,
+                evidence=f"the bill has lines of {named([kind])}, which no record of a call tells",
+                advice="Nothing is wrong: add it where a budget has to hold it.",
+            )
         if claim is not None:
             yield claim
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -30,14 +31,22 @@ class DaySum:
 def sums_of_day(rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool]) -> list[DaySum]:
     """The sums of a day (UTC) that cost something, the most costly first and no more than `most`."""
     summed: dict[Dimensions, Measures] = {}
+    meters: dict[Dimensions, Counter[str]] = {}
     width = width_of_day(rows, day)
     for start in range(day, day + DAY_S, width):
         for _, dimensions, measures in rows.priceable(width, start):
             before = summed.get(dimensions)
             together = measures if before is None else [a + b for a, b in zip(before, measures, strict=True)]
             summed[dimensions] = together
+        for dimensions, told in rows.metered_sums(width, start):
+            meters.setdefault(dimensions, Counter()).update(told)
     found = [
-        DaySum(day=day, dimensions=dimensions, tokens=token_sum(day, dimensions, measures), cost=cost)
+        DaySum(
+            day=day,
+            dimensions=dimensions,
+            tokens=token_sum(day, dimensions, measures, meters.get(dimensions, {})),
+            cost=cost,
+        )
         for dimensions, measures in summed.items()
         if chosen(dimensions) and (cost := cost_of(dimensions, measures)) > 0
     ]

@@ -5,6 +5,7 @@ count.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from spool.ledger.days.tokens import cost_of, width_of_day
@@ -32,6 +33,7 @@ class UsageSum:
 def usage_of_day(rows: LedgerRows, day: int) -> list[UsageSum]:
     """The sums of a day (UTC), calls that a gateway's cache answered left out."""
     summed: dict[Dimensions, Measures] = {}
+    meters: dict[Dimensions, Counter[str]] = {}
     width = width_of_day(rows, day)
     for start in range(day, day + DAY_S, width):
         for dimensions, measures in rows.sums(width, start):
@@ -42,12 +44,17 @@ def usage_of_day(rows: LedgerRows, day: int) -> list[UsageSum]:
             summed[place] = (
                 list(measures) if before is None else [a + b for a, b in zip(before, measures, strict=True)]
             )
+        for dimensions, found in rows.metered_sums(width, start):
+            place = dimensions._replace(**_NOBODY)  # type: ignore[arg-type]
+            if dimensions.status != "cached":
+                meters.setdefault(place, Counter()).update(found)
     return [
         UsageSum(
             day=day,
             dimensions=dimensions,
             tokens=replace(
-                token_sum(day, dimensions, measures), output_tokens=measures[COUNTS.index("output_tokens")]
+                token_sum(day, dimensions, measures, meters.get(dimensions, {})),
+                output_tokens=measures[COUNTS.index("output_tokens")],
             ),
             sized=dimensions.kind != "call"
             or (dimensions.size != INPUT_UNKNOWN and sized(dimensions.size)[1]),

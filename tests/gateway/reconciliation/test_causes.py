@@ -401,6 +401,18 @@ def test_lines_that_are_no_tokens() -> None:
     assert (0, 4 * UNIT) == (left, difference)
 
 
+def test_searches_that_calls_tell_as_well() -> None:
+    """They meet the bill's lines: only what is left is a difference, and none of the ledger's own prices."""
+    tokens, money, counted = equal()
+    fees = {"web_search": 3 * UNIT}
+    searching = [replace(counted[0], fees=fees, cost=counted[0].cost + 3 * UNIT), *counted[1:]]
+    money.append(replace(money[0], meter="web_search", amount=3 * UNIT))
+    assert ([], 0, 0) == found((tokens, money, searching))
+    money[-1] = replace(money[-1], amount=5 * UNIT)
+    claim = the_one((tokens, money, searching), "meter_differs")
+    assert (2 * UNIT, True) == (claim.amount, "of which calls tell $3" in claim.evidence)
+
+
 def test_calls_without_a_price() -> None:
     """They count as 0 in the ledger and are billed."""
     tokens, money, counted = equal()
