@@ -6,8 +6,13 @@ Their examples are the same in every run, and others and three times as many in 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
+from spool.registry import operators
+from spool.registry.tables import operators as operator_table
 from tests.rounds import IS_LONG, examples
 from tests.spool.postgres_cluster import (
     cluster,
@@ -20,6 +25,8 @@ from tests.spool.postgres_cluster import (
     unmade_schema,
     unmade_schemas,
 )
+
+PASSWORD_COSTS = operators.SCRYPT_N, operators.SCRYPT_P
 
 # Fixtures for whoever tests PostgreSQL's engine.
 __all__ = [
@@ -42,3 +49,20 @@ settings.register_profile(
     max_examples=examples(100),
 )
 settings.load_profile("tollhouse")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cheap_passwords() -> Iterator[None]:
+    """A password costs a quarter of a second on purpose. The costs stand beside each hash: tests use small ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operators, "SCRYPT_N", 2)
+        patch.setattr(operators, "SCRYPT_P", 1)
+        patch.setattr(operator_table, "NOBODY", operators.hashed("nobody has this one"))
+        yield
+
+
+@pytest.fixture
+def usual_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The costs of a server, for tests of them."""
+    for name, cost in zip(("SCRYPT_N", "SCRYPT_P"), PASSWORD_COSTS, strict=True):
+        monkeypatch.setattr(operators, name, cost)

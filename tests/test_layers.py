@@ -7,9 +7,11 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -17,15 +19,36 @@ ROOT = Path(__file__).parents[1]
 BELOW = {"spool": set(), "exporters": {"spool"}, "gateway": {"spool", "exporters"}}
 
 
-def imported(path: Path, *, members: bool = False) -> Iterator[str]:
-    """Every module that a file imports, by its full name; with `members` also what it takes out of them."""
-    for node in ast.walk(ast.parse(path.read_text())):
+class Contents(NamedTuple):
+    """What a file has that these rules are about; `members` are what it takes out of modules."""
+
+    modules: list[str]
+    members: list[str]
+    texts: list[str]
+    classes: list[str]  # at the top
+
+
+@cache
+def contents(path: Path) -> Contents:
+    """Each file is parsed once for all rules."""
+    found = Contents([], [], [], [])
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found.modules.extend(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            if members:
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found.modules.append(node.module)
+            found.members.extend(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.texts.append(node.value)
+    found.classes.extend(node.name for node in tree.body if isinstance(node, ast.ClassDef))
+    return found
+
+
+def imported(path: Path, *, members: bool = False) -> Sequence[str]:
+    """Every module that a file imports, by its full name; with `members` also what it takes out of them."""
+    found = contents(path)
+    return [*found.modules, *found.members] if members else found.modules
 
 
 def modules(package: str) -> list[Path]:
@@ -134,10 +157,7 @@ PATHS = ("/v1", "/v2", "/api/", "/unit-cost/", "/console")
 def test_only_the_table_of_addresses_names_paths(area: str) -> None:
     """Paths stand in gateway/addresses, each once: whoever handles a request knows no path."""
     for path in (ROOT / "gateway" / area).rglob("*.py"):
-        constants = [
-            node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
-        ]
-        assert not [text for text in constants if isinstance(text, str) and text.startswith(PATHS)], path
+        assert not [text for text in contents(path).texts if text.startswith(PATHS)], path
 
 
 def test_destinations_know_no_other_destination() -> None:
@@ -185,11 +205,9 @@ def test_sql_stands_in_the_engine_alone() -> None:
         assert not {"sqlite3", "aiosqlite", "psycopg"} & set(imported(path)), path
         if path.is_relative_to(ROOT / "spool/sql"):
             continue
-        constants = [
-            node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
-        ]
-        texts = [text for text in constants if isinstance(text, str)]
-        assert not [text for text in texts if SQL.search(text) or text.endswith(".sqlite")], path
+        assert not [text for text in contents(path).texts if SQL.search(text) or text.endswith(".sqlite")], (
+            path
+        )
 
 
 HOMES: dict[str, str | tuple[str, ...]] = {
@@ -230,8 +248,8 @@ def test_a_class_name_stands_for_one_class() -> None:
     """
     paths: dict[str, set[str]] = defaultdict(set)
     for path in (path for package in BELOW for path in modules(package)):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        for name in contents(path).classes:
+            if not name.startswith("_"):
                 module = str(path.relative_to(ROOT))
-                paths[node.name].add(re.sub("^spool/(sqlite|postgres|memory)/", "", module))
+                paths[name].add(re.sub("^spool/(sqlite|postgres|memory)/", "", module))
     assert {} == {name: found for name, found in paths.items() if len(found) > 1}

@@ -123,7 +123,7 @@ def test_a_cut_secret_is_said(tmp_path: Path) -> None:
         installation_secret(tmp_path)
 
 
-def test_a_password_is_kept_as_a_slow_hash() -> None:
+def test_a_password_is_kept_as_a_slow_hash(usual_passwords: None) -> None:
     """scrypt with its costs and a salt of its own beside it."""
     first, second = hashed("correct horse battery"), hashed("correct horse battery")
     assert first != second

@@ -20,6 +20,7 @@ from spool.errors import SpoolUnavailable
 from spool.postgres.connections.standby import StandbyState
 from spool.postgres.database import Database, JoinedTransaction
 from tests.faults.gateways.restarted_pooler import RestartedPooler
+from tests.rounds import part
 from tests.spool.postgres.append.round_trips import round_trips
 from tests.spool.postgres_cluster import STANDBY, Pair, Server, confirming, folder
 
@@ -105,8 +106,10 @@ def name_standbys(connection: psycopg.Connection[tuple[object, ...]], names: str
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("pooled", [False, True])
-@pytest.mark.parametrize("role", ["seeing", "blind"])
+@pytest.mark.parametrize(
+    ("role", "pooled"),
+    part([("seeing", False), ("seeing", True), ("blind", False), ("blind", True)], every=3),
+)
 async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, pooled: bool) -> None:
     """
     The standby gets nothing: no way to commit says that it has, for a role that may see standbys or not.

@@ -29,6 +29,7 @@ from spool.postgres.transfer import unfinished
 from spool.record import AI_TELEMETRY, UNIT_COST, Inference, Record
 from spool.storage import Storage, StorageOptions
 from spool.transfer.copying import copy_storage
+from tests.rounds import part
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, call
 from tests.spool.transfer.places import ACTOR, HOLD_S, OTHER, ROUTE, Places
@@ -305,8 +306,16 @@ async def test_nothing_is_copied_while_a_gateway_runs(places: Places, receipt: s
     await places.copy("postgres", "other files")
 
 
-@pytest.mark.parametrize("moment", ["entries", "counting the books of the copy"])
-@pytest.mark.parametrize(("source", "target"), [("files", "postgres"), ("postgres", "other files")])
+MOMENTS = ("entries", "counting the books of the copy")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "moment"),
+    [
+        *part([("files", "postgres", moment) for moment in MOMENTS], every=2),
+        *part([("postgres", "other files", moment) for moment in reversed(MOMENTS)], every=2),
+    ],
+)
 async def test_killed_in_the_middle(
     places: Places, receipt: str, tmp_path: Path, source: str, target: str, moment: str
 ) -> None:

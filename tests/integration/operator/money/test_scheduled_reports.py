@@ -25,12 +25,10 @@ from spool.sqlite.registry.store import SqliteRegistry
 from tests.exporters.notifications.examples import SECRET, settings
 from tests.exporters.upstream import FakeUpstream, Reply
 from tests.integration.exporters.notifications.receivers import Mailbox, mail_server
-from tests.integration.operator.people.test_sign_in import PASSWORD, cheap_passwords, signed_in
+from tests.integration.operator.people.test_sign_in import PASSWORD, signed_in
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
-
-__all__ = ["cheap_passwords"]
 
 pytestmark = pytest.mark.asyncio
 

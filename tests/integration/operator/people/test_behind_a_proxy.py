@@ -16,7 +16,6 @@ from aiohttp import web
 
 from gateway.http.holders.people import ACCOUNT_BURST, SHARED_BURST, SIGN_IN_BURST
 from gateway.mounts import OPERATOR_API
-from spool.registry import operators
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 
 pytestmark = pytest.mark.asyncio
@@ -25,12 +24,6 @@ NAME = "console.example.com"
 PROXY, STRANGER, OWNER = "127.0.0.3", "127.0.0.4", "127.0.0.5"
 PASSWORD, WRONG = "correct horse battery", "wrong wrong wrong"
 SESSIONS = f"{OPERATOR_API}/sessions"
-
-
-@pytest.fixture(autouse=True)
-def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "SCRYPT_N", 2)
-    monkeypatch.setattr(operators, "SCRYPT_P", 1)
 
 
 @asynccontextmanager

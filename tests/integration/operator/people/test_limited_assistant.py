@@ -29,9 +29,8 @@ from tests.integration.operator.people.test_limited_person import (
     place,
     quick_beat,
 )
-from tests.integration.operator.people.test_sign_in import cheap_passwords
 
-__all__ = ["cheap_passwords", "quick_beat"]  # hold for all tests here
+__all__ = ["quick_beat"]  # hold for all tests here
 
 DIMENSIONS = [*FIELDS, "User:Defined:Part"]
 DATES = {"date_range": "last_30_days"}

@@ -37,13 +37,13 @@ from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
 from spool.registry.scopes import ENROLL
-from tests.integration.operator.people.test_sign_in import PASSWORD, cheap_passwords, headers_of, signed_in
+from tests.integration.operator.people.test_sign_in import PASSWORD, headers_of, signed_in
 from tests.integration.operator.server import INGEST, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
-__all__ = ["cheap_passwords", "quick_beat"]  # hold for all tests here
+__all__ = ["quick_beat"]  # hold for all tests here
 
 MARK = "zqx.q"  # no secret and no cursor has a dot
 OWN = "search"

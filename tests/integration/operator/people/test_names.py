@@ -16,10 +16,8 @@ from gateway.normalise.reading.emails import Emails
 from spool.engines import SQLITE
 from spool.registry.operators import Actor
 from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
-from tests.integration.operator.people.test_sign_in import cheap_passwords, signed_in
+from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
-
-__all__ = ["cheap_passwords"]
 
 pytestmark = pytest.mark.asyncio
 

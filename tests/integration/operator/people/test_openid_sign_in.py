@@ -20,7 +20,6 @@ from gateway.configuration.sections import OidcSettings
 from gateway.http.holders.people import SHARED_BURST, SIGN_IN_BURST
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.mounts import OPERATOR_API
-from spool.registry import operators
 from spool.registry.operators import ADMIN, OPERATOR, Actor
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
@@ -97,12 +96,6 @@ def outcome(answer: aiohttp.ClientResponse) -> str:
         return f"tollhouse={answer.cookies['tollhouse'].value}"
     assert location.startswith("../#problem=") and "tollhouse" not in answer.cookies
     return location.removeprefix("../#problem=")
-
-
-@pytest.fixture(autouse=True)
-def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "SCRYPT_N", 2)
-    monkeypatch.setattr(operators, "SCRYPT_P", 1)
 
 
 @pytest_asyncio.fixture

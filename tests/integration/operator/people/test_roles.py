@@ -13,7 +13,6 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from spool.registry import operators
 from spool.registry.operators import Actor, Person
 from spool.registry.permission_sets import ALL, PERMISSION_SETS
 from tests.integration.operator.server import ADA, INGEST, OperatorServer, operator_server
@@ -37,12 +36,6 @@ NEW = {
 }
 
 Run = Callable[..., str]
-
-
-@pytest.fixture(autouse=True)
-def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "SCRYPT_N", 2)
-    monkeypatch.setattr(operators, "SCRYPT_P", 1)
 
 
 @pytest_asyncio.fixture

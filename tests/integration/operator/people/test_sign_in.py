@@ -22,7 +22,6 @@ from gateway.operator import admission
 from gateway.operator.address import SIGNED_IN, OperatorAddress
 from gateway.operator.body import read_body
 from gateway.operator.people.accounts import NewOperator
-from spool.registry import operators
 from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S, Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_COSTS, VIEW_OPERATION
 from spool.registry.roles import FULL, RoleDraft, RoleLimits, Roles
@@ -39,13 +38,6 @@ def relative(call: OperatorAddress) -> str:
 def some_path(call: OperatorAddress) -> str:
     """A path of a call whose parameters name nothing that is there."""
     return relative(call).format(**dict.fromkeys(call.path_parameters, "1"))
-
-
-@pytest.fixture(autouse=True)
-def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The costs stand beside each hash, so tests may use small ones."""
-    monkeypatch.setattr(operators, "SCRYPT_N", 2)
-    monkeypatch.setattr(operators, "SCRYPT_P", 1)
 
 
 @pytest_asyncio.fixture

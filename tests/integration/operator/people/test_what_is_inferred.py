@@ -31,13 +31,13 @@ from tests.integration.operator.people.test_limited_person import (
     place,
     quick_beat,
 )
-from tests.integration.operator.people.test_sign_in import cheap_passwords, signed_in
+from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import INGEST, operator_server
 from tests.integration.operator.streams import listening
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 
-__all__ = ["cheap_passwords", "quick_beat"]  # hold for all tests here
+__all__ = ["quick_beat"]  # hold for all tests here
 
 OWN_FILTER = {"filter": {"team": [OWN]}}
 

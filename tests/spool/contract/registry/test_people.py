@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from spool.errors import AlreadyThere, NotAllowed
-from spool.registry import operators as hashes
 from spool.registry.operators import ADMIN, SESSION_LIFE_S, VIEWER, Actor, Person, Session
 from spool.registry.registry import Registry
 from spool.registry.tables import operators as table
@@ -111,7 +110,6 @@ async def test_who_is_changed_during_a_sign_in_is_not_signed_in(
     """
     The password is right, and by the time that it is found to be, the account is another one or gone (None).
     """
-    monkeypatch.setattr(hashes, "SCRYPT_N", 2)
     operators = (await open_registry()).operators
     for email in ("bob@example.com", "root@example.com"):
         await operators.add(email, role=ADMIN, password="a long password", actor=ROOT)

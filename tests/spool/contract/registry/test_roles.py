@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, RegistryDamaged
-from spool.registry import operators
 from spool.registry.operators import ADMIN, NO_ROLE, VIEWER, Actor, Person
 from spool.registry.permission_sets import ALL, ORGANIZATION_ADMINISTRATION, VIEW_COSTS
 from spool.registry.registry import Registry
@@ -46,12 +45,6 @@ EVERYTHING = RoleDraft(name="All of it", data_access=FULL, permission_sets=tuple
 PASSWORD = "correct horse battery"
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest.fixture(autouse=True)
-def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operators, "SCRYPT_N", 2)
-    monkeypatch.setattr(operators, "SCRYPT_P", 1)
 
 
 async def create(registry: Registry, draft: RoleDraft, limits: RoleLimits = RoleLimits()) -> Role:  # noqa: B008
