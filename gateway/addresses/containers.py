@@ -107,6 +107,7 @@ ROWS = (
         refusals=(400, 401, 403, 404, 415, 429, 500, 503),
         checks_query=True,
         required=_CLUSTER,
+        optional=("applied", "failed"),
     ),
     Address(
         methods=("POST",),

@@ -108,10 +108,14 @@ class Assembler:
             secret=storage.secret,
             emails=self.emails(config),
         )
-        self.clusters = Clusters(
-            storage.clusters, devices=self.devices, settings=config.clusters, clock=clock
-        )
         registry = storage.registry
+        self.clusters = Clusters(
+            storage.clusters,
+            devices=self.devices,
+            settings=config.clusters,
+            clock=clock,
+            configs=None if registry is None else registry.cluster_configs,
+        )
         self.notifier = Notifier(registry.notices, config.notify, clock) if registry is not None else None
         if registry is not None:
             registry.kept_channels.changed = self._keep_channels

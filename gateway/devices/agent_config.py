@@ -15,8 +15,13 @@ from hashlib import sha256
 from typing import Any
 
 from spool.errors import Invalid
+from spool.registry.tables.cluster_configs import RunConfig
 
 OWN = "x_"
+NONE, PENDING, APPLIED, DRIFTED, FAILED = "none", "pending", "applied", "drifted", "failed"
+STATES = (NONE, PENDING, APPLIED, DRIFTED, FAILED)
+_VERSION = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_LONGEST_FAILURE = 200
 LOG_LEVELS = ("debug", "info", "warn", "error")
 _DURATION = re.compile(r"[1-9]\d{0,5}(ms|s|m|h)", re.ASCII)
 _MOST_PATTERNS, _LONGEST = 500, 256
@@ -33,6 +38,36 @@ def version_of(config: Mapping[str, Any]) -> str | None:
     """The same for the same configuration; None for an empty one."""
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()[:16] if config else None
+
+
+def reported_version(text: str) -> str | None:
+    """The version that an agent says it runs; None for the word none. Invalid for anything else."""
+    if text == NONE:
+        return None
+    if not _VERSION.fullmatch(text):
+        raise Invalid("applied is a version as this address answers it, or none")
+    return text
+
+
+def reported_failure(text: str) -> str:
+    """Why an agent could not apply a version. Invalid if it is too long, or no line of text."""
+    if len(text) > _LONGEST_FAILURE or not text.isprintable():
+        raise Invalid(f"failed has at most {_LONGEST_FAILURE} printable characters")
+    return text
+
+
+def state_of(wanted: str | None, run: RunConfig | None) -> str:
+    """
+    What became of the version that is set. An agent that went on to another one after it had applied this has
+    drifted; one that has not come to it yet is pending, and so is one that says nothing.
+    """
+    if run is None:
+        return NONE if wanted is None else PENDING
+    if run.applied == wanted:
+        return NONE if wanted is None else APPLIED
+    if run.failed and run.asked == wanted:
+        return FAILED
+    return DRIFTED if run.reached == wanted else PENDING
 
 
 def _check(name: str, value: object, fields: Mapping[str, Callable[[str, object], None]], where: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import ClusterSettings
+from gateway.devices.agent_config import version_of
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import MISSED, SILENT
 from gateway.errors import Refusal
@@ -21,6 +22,7 @@ from spool.clock import Clock
 from spool.clusters import Cluster, ClusterTable, ReportedCluster
 from spool.devices.device import ENROLLED, Device
 from spool.errors import KeyEnded, SpoolError
+from spool.registry.tables.cluster_configs import ClusterConfigTable, RunConfig
 
 KIND = "kind"
 CLUSTER = "cluster"
@@ -34,9 +36,16 @@ class Clusters:
     """The table of clusters beside that of the devices that report for them."""
 
     def __init__(
-        self, table: ClusterTable, *, devices: DeviceLifecycle, settings: ClusterSettings, clock: Clock
+        self,
+        table: ClusterTable,
+        *,
+        devices: DeviceLifecycle,
+        settings: ClusterSettings,
+        clock: Clock,
+        configs: ClusterConfigTable | None = None,
     ) -> None:
         self.table = table
+        self._configs = configs
         self._devices = devices
         self._clock = clock
         self.configure(settings)
@@ -45,6 +54,16 @@ class Clusters:
         """Treat clusters by these settings from the next report on."""
         self._settings = settings
         self.table.max = settings.max
+
+    def run_config(self, cluster: Cluster) -> RunConfig | None:
+        """What the agent of a cluster runs, as it said last; None if it never said."""
+        return None if self._configs is None else self._configs.find(cluster.id)
+
+    async def report_config(self, cluster: Cluster, *, applied: str | None, failed: str) -> None:
+        """Keep what the agent of a cluster runs; nothing while the registry is damaged."""
+        if self._configs is not None:
+            wanted, there = version_of(cluster.config), [each.id for each in self.table.all()]
+            await self._configs.report(cluster.id, applied=applied, failed=failed, wanted=wanted, there=there)
 
     def last_seen(self, cluster: Cluster) -> float:
         """Return the time when the cluster or its device was last heard."""

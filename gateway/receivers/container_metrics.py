@@ -17,7 +17,7 @@ from msgspec import Meta
 from yarl import URL
 
 from gateway.authentication import upload_addresses
-from gateway.devices.agent_config import version_of
+from gateway.devices.agent_config import reported_failure, reported_version, version_of
 from gateway.errors import BadPayload, Refusal
 from gateway.http import bodies
 from gateway.http.answers import PROTOBUF, json_response
@@ -142,12 +142,18 @@ async def show_config(request: KeyRequest[None]) -> web.Response:
     Answer the settings of a cluster's agent to the key that reports the cluster; 304 if the agent has them
     already.
 
-    NotThere for any other cluster: this is the one thing that its key may read, and it is about itself.
+    `applied` and `failed` say what the agent runs, or why it could not take what was set. NotThere for any other
+    cluster: this is the one thing that its key may read, and it is about itself.
     """
     identity = _cluster(request)
     cluster = request.services.clusters.table.named(identity.account, identity.region, identity.name)
     if cluster is None or not await _files(request).status_taken(identity, key=request.bearer.name):
         raise NotThere("this key has reported no such cluster")
+    if (applied := request.http.query.get("applied")) is not None:
+        failed = reported_failure(request.http.query.get("failed", ""))
+        await request.services.clusters.report_config(
+            cluster, applied=reported_version(applied), failed=failed
+        )
     version = version_of(cluster.config)
     headers = {"ETag": f'"{version or "none"}"', "Cache-Control": "private, no-cache"}
     if request.http.headers.get("If-None-Match", "").removeprefix("W/") == headers["ETag"]:

@@ -18,6 +18,7 @@ from spool.registry.shared.following import RegistryNews
 from spool.registry.tables.allocation import AllocationTable
 from spool.registry.tables.assistant_tools import AssistantToolTable
 from spool.registry.tables.budgets import BudgetTable
+from spool.registry.tables.cluster_configs import ClusterConfigTable
 from spool.registry.tables.connections import ConnectionTable
 from spool.registry.tables.documents import DocumentTable, MemoryTable
 from spool.registry.tables.insights import InsightTable
@@ -54,6 +55,7 @@ class Registry:
         self.scheduled_reports = ScheduledReportTable(changes)
         self.org_context = OrgContextTable(changes)
         self.assistant_tools = AssistantToolTable(changes)
+        self.cluster_configs = ClusterConfigTable(changes)
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
         self.allocation = AllocationTable(changes)
@@ -70,7 +72,9 @@ class Registry:
         registry = cls(Changes(store, clock=clock, secret=secret))
         try:
             await registry.follow()  # what is read then is of this place, or later
-            tables: Sequence[MemoryTable] = (registry.keys, registry.assistant_tools, *registry._documents)
+            tables: Sequence[MemoryTable] = (
+                registry.keys, registry.assistant_tools, registry.cluster_configs, *registry._documents,
+            )  # fmt: skip
             for table in tables:
                 await registry._changes.keep_fresh(table.load, *table.about)
         except BaseException:

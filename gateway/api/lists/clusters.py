@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.devices import agent_config
 from gateway.devices.agent_config import check_config, version_of
 from gateway.devices.clusters import Clusters
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -13,6 +14,7 @@ from gateway.normalise.cluster_reports import STATES
 from spool.clusters import Cluster, ClusterChange
 from spool.errors import NotThere
 from spool.record import moment
+from spool.registry.tables.cluster_configs import RunConfig
 
 UNKNOWN = "unknown"
 SILENCE = ("false", "true")
@@ -61,6 +63,10 @@ class ClusterItem(msgspec.Struct, kw_only=True):
     checks: list[CheckItem]
     config: dict[str, Any]
     config_version: str | None
+    applied_version: str | None
+    config_state: str
+    config_problem: str
+    config_reported: str | None
     first_seen: str
     last_seen: str
 
@@ -75,6 +81,11 @@ class SeenCluster(msgspec.Struct, frozen=True):
     cluster: Cluster
     silent: bool
     last_seen: float
+    run: RunConfig | None = None
+
+    @property
+    def config_state(self) -> str:
+        return agent_config.state_of(version_of(self.cluster.config), self.run)
 
     @property
     def state(self) -> str:
@@ -92,6 +103,10 @@ def describe(seen: SeenCluster) -> dict[str, object]:
             {"name": each.name, "passing": each.passing, "error": each.error} for each in cluster.checks
         ],
         "config_version": version_of(cluster.config),
+        "applied_version": None if seen.run is None else seen.run.applied,
+        "config_state": seen.config_state,
+        "config_problem": "" if seen.run is None else seen.run.failed,
+        "config_reported": None if seen.run is None else moment(seen.run.since),
         "first_seen": moment(cluster.first_seen),
         "last_seen": moment(seen.last_seen),
     }
@@ -108,6 +123,7 @@ CLUSTERS: List[SeenCluster] = List(
     default_sort=("name", "asc"),
     filters={
         "state": Filter(values=lambda row: (row.state,), valid_values=(*STATES, UNKNOWN)),
+        "config_state": Filter(values=lambda row: (row.config_state,), valid_values=agent_config.STATES),
         "silent": Filter(values=lambda row: (SILENCE[row.silent],), valid_values=SILENCE),
         "account": Filter(values=lambda row: (row.cluster.account,)),
         "region": Filter(values=lambda row: (row.cluster.region,)),
@@ -129,4 +145,6 @@ def one_cluster(clusters: Clusters, id: str) -> dict[str, object]:
 
 
 def _seen(clusters: Clusters, cluster: Cluster) -> SeenCluster:
-    return SeenCluster(cluster, clusters.is_silent(cluster), clusters.last_seen(cluster))
+    return SeenCluster(
+        cluster, clusters.is_silent(cluster), clusters.last_seen(cluster), clusters.run_config(cluster)
+    )

@@ -374,6 +374,49 @@ async def test_the_configuration_reaches_the_agent(serve: Serve) -> None:
     assert 403 == (await config(by=manager)).status
 
 
+async def test_what_the_agent_runs_is_known(serve: Serve) -> None:
+    """Pending, applied, drifted when it goes on to another, failed with its words; the same again writes nothing."""
+    server, key = await made(serve)
+    manager = await server.make_key("manager", scopes=["container:update-cluster", "container:get-clusters"])
+    await server.send(f"{BASE}/status", agent.status(), content_type="application/x-protobuf", key=key)
+    cluster = server.app.services.storage.clusters.named(CLUSTER.account, CLUSTER.region, CLUSTER.name)
+    assert cluster is not None
+    one = f"/v2/container/clusters/{cluster.id}"
+
+    async def state() -> str:
+        shown = await server.send(one, b"", method="GET", key=manager)
+        found = json.loads(shown.body)["cluster"]
+        filtered = f"/v2/container/clusters?config_state={found['config_state']}"
+        listed = await server.send(filtered, b"", method="GET", key=manager)
+        assert 1 == json.loads(listed.body)["pagination"]["total_count"]
+        return str(found["config_state"])
+
+    async def change(interval: str) -> str:
+        given = json.dumps({"config": {"scrape_interval": interval}}).encode()
+        changed = await server.send(one, given, method="PATCH", key=manager)
+        return str(json.loads(changed.body)["cluster"]["config_version"])
+
+    async def runs(version: str, failed: str = "") -> int:
+        query = f"{agent.query()}&applied={version}" + (f"&failed={failed}" if failed else "")
+        return (await server.send(f"{BASE}/config{query}", b"", method="GET", key=key)).status
+
+    assert "none" == await state()
+    first = await change("60s")
+    assert "pending" == await state()
+    assert 200 == await runs("none") and "pending" == await state()
+    assert 200 == await runs(first) and "applied" == await state()
+    assert 200 == await runs("0" * 16) and "drifted" == await state()
+    second = await change("90s")
+    assert "pending" == await state()
+    assert 200 == await runs(first, "no room") and "failed" == await state()
+    assert first == await change("60s") and "applied" == await state()
+    assert second == await change("90s") and 200 == await runs(second)
+    registry = server.app.services.operators.installation.require_registry()
+    kept = registry.cluster_configs.find(cluster.id)
+    assert 200 == await runs(second) and kept is registry.cluster_configs.find(cluster.id)
+    assert [400, 400] == [await runs("x"), await runs(second, "x" * 201)]
+
+
 async def test_every_scope_opens_its_own_address(serve: Serve) -> None:
     """And no other one of them."""
     server, _ = await made(serve)

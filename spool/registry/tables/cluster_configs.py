@@ -1,0 +1,84 @@
+"""What clusters say of the configuration that their agents run: one small document a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+
+from spool.registry.changes import Changes
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.shared.following import DOCUMENTS
+
+KIND = "cluster_config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """
+    `applied` is the version that the agent runs, None for none of ours, and `asked` the one that was set then;
+    `failed` says why that could not be applied, empty if it could. `reached` is the last version that was set and
+    applied. `since`: epoch seconds.
+    """
+
+    applied: str | None
+    asked: str | None
+    reached: str | None
+    failed: str
+    since: float
+
+
+class ClusterConfigTable:
+    """Reports by the id of the cluster, all in memory."""
+
+    about = ((DOCUMENTS, KIND),)
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._reports: Mapping[str, RunConfig] = {}
+
+    async def load(self) -> None:
+        self._reports = await self._changes.read(_read)
+
+    def find(self, cluster: str) -> RunConfig | None:
+        return self._reports.get(cluster)
+
+    async def report(
+        self, cluster: str, *, applied: str | None, failed: str, wanted: str | None, there: Collection[str]
+    ) -> None:
+        """
+        Keep what a cluster runs, while `wanted` is set for it. The same again writes nothing; reports of clusters
+        that are not `there` any more are forgotten.
+        """
+        before = self._reports.get(cluster)
+        reached = wanted if applied == wanted else None if before is None else before.reached
+        now = self._changes.clock.now()
+        report = RunConfig(applied=applied, asked=wanted, reached=reached, failed=failed, since=now)
+        if before is not None and replace(before, since=now) == report:
+            return
+
+        def work(rows: RegistryRows) -> Mapping[str, RunConfig]:
+            found = dict(_read(rows))
+            for id in found.keys() - set(there):
+                rows.delete_document(KIND, id)
+                del found[id]
+            found[cluster] = report
+            rows.put_document(KIND, cluster, asdict(report))
+            return found
+
+        await self._changes.change(work, self._set)
+
+    def _set(self, reports: Mapping[str, RunConfig]) -> None:
+        self._reports = reports
+
+
+def _read(rows: RegistryRows) -> Mapping[str, RunConfig]:
+    return {
+        id: RunConfig(
+            applied=body.get("applied"),
+            asked=body.get("asked"),
+            reached=body.get("reached"),
+            failed=str(body.get("failed") or ""),
+            since=float(body.get("since") or 0.0),
+        )
+        for id, body in rows.documents(KIND).items()
+    }
