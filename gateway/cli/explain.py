@@ -42,7 +42,7 @@ from gateway.normalise.outcome import DUPLICATE, MERGED, NOT_AI, UNRECOGNISED_AI
 from spool.clock import SystemClock
 from spool.engines import MEMORY, open_storage
 from spool.identity import rule_of
-from spool.log.books import LEFT_OUT, METER_TOO_LARGE
+from spool.log.books import LEFT_OUT
 from spool.log.counters import BASE_LINE, LATE, NOT_FINITE, UNCHANGED
 from spool.record import AiRecord, Inference, Record, as_json
 from spool.settings import SpoolSettings
@@ -179,8 +179,8 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
         _add_reasons(result, records, outcome, book)
     if left_out := books.get(LEFT_OUT, 0):
         result["left_out"] = left_out
-    if too_large := books.get(METER_TOO_LARGE, 0):
-        result["meter_too_large"] = too_large
+    if outcome.meter_too_large:
+        result["meter_too_large"] = outcome.meter_too_large
     return result
 
 

@@ -29,7 +29,8 @@ BRIDGED_LATE = "bridged_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
 LEFT_OUT = "left_out"  # tags, not records: it is in no equation
-METER_TOO_LARGE = "meter_too_large"  # meters, not records: nor is this
+# Counted for metrics alone: a release before takes a term that it does not know for damage.
+METER_TOO_LARGE = "meter_too_large"
 # The terms that keeping brings.
 EXPIRED = "expired"  # retention took it and no route was there to want it
 RETIRED = "retired"  # retention took it after every route was done with it
@@ -50,7 +51,6 @@ BY_SUBMISSION = (
     CONFLICT,
     UNIDENTIFIED,
     LEFT_OUT,
-    METER_TOO_LARGE,
 )
 ROUTE_TERMS = (
     "before_start", "delivered", "refused_upstream", "queued", "dead", "discarded", "skipped", "damaged", "unknown",
@@ -86,7 +86,6 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     left_out: int = 0
     bridged: int = 0  # of two records that were found to be one call, the later ones: shadows from then on
     bridged_late: int = 0
-    meter_too_large: int = 0
 
     @property
     def records(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from spool.log.books import Terms, pack_terms, totals, unpack_terms
+from spool.log.books import METER_TOO_LARGE, Terms, is_term, pack_terms, totals, unpack_terms
 
 BEFORE_LEFT_OUT = ["ai-telemetry", 5, 0, 3, 1, 0, 0, 0, 0, 0, {"not_ai": 1}, {}, 7, []]
 
@@ -20,3 +20,9 @@ def test_tags_left_out_are_a_term_of_the_row() -> None:
     """What was left out is added up over submissions like every other term."""
     rows = [Terms(topic="ai-telemetry", left_out=2), Terms(topic="ai-telemetry", left_out=5)]
     assert 7 == totals(unpack_terms(pack_terms(rows)))["ai-telemetry", "left_out"]
+
+
+def test_no_term_is_new_to_the_release_before() -> None:
+    """One that it does not know is a damaged row to it: meters that are too large are counted for metrics alone."""
+    assert not is_term(METER_TOO_LARGE)
+    assert METER_TOO_LARGE not in Terms.__struct_fields__

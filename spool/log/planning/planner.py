@@ -149,7 +149,6 @@ class _Work:
             first=self._first + len(self._records),
             before=list(submission.before),
             left_out=submission.left_out,
-            meter_too_large=submission.meter_too_large,
         )
         self._known = KnownCalls(index, plan, reader, closed_below, submission, self._terms, amends=amends)
 
