@@ -54,15 +54,17 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     for cell, sums in case.split.billed.items():
         tokens[cell._replace(tier="")] += sum(sums.tokens.values())
     found: dict[Cell, _Exchange] = {}
+    is_shifted = shift_of(case) is not None  # tokens of other days are apart by chance
     for group, places in groups.items():
         of_tiers: dict[str, int] = defaultdict(int)
         for place in places:
             of_tiers[place[0].tier] += case.left.extra[place]
         exchanged, apart = _exchanged(of_tiers.values()), abs(sum(of_tiers.values()))
-        if exchanged * 2 > DIFFERS * tokens[group] and exchanged * LEAST_OF > apart:
+        least = LEAST_MIXED if is_shifted else DIFFERS
+        if exchanged * 2 > least * tokens[group] and exchanged * LEAST_OF > apart:
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
             found[group] = _Exchange(places, apart / max(tokens[group], 1), gains)
-    found = _lasting(found)
+    found = _lasting(found, is_enough=not is_shifted)
     portions: dict[Entry, Portion] = {}
     is_mixed = False  # large inputs have changed their tier or their kind
     for group, each in found.items():

@@ -96,7 +96,8 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     cells = {cell for cell, _ in case.split.worth if cell.model == model}
     meters = of_cells(case.split, cells, left, case.left.paid)
     usual, others = _usual_days(meters)
-    if not usual or not others:
+    are_few = all(each.steps() is not None for each in meters.values()) or bool(sets_of_days(meters))
+    if not usual or not others or not are_few:
         return None
     ratios = _ratios_on(usual, meters)
     known = _factor(ratios, are_told(case.split, model, usual))

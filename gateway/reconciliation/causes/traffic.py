@@ -243,6 +243,7 @@ def batch_unreported(case: Case) -> Iterator[Claim]:
 
 def unreported_calls(case: Case) -> Iterator[Claim]:
     """More calls were billed, of the same mean size: retries within an SDK, evaluations, a second gateway."""
+    may_be_shifted = hints_at_shift(case)
     for model in case.models():
         entries = _missing(case, model)
         unusual = _unusual_days(case)
@@ -254,7 +255,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
         mean, missing = sum(ours.tokens.values()) / ours.calls, theirs - ours.calls
         if not gap or abs(gap / missing - mean) > MEAN_ALIKE * mean:
             continue
-        doubts = _too_many(case, model)
+        doubts = _too_many(case, model, may_be_shifted=may_be_shifted)
         yield from _taken(
             case, "unreported_calls", entries, STRONG,
             f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} "
@@ -270,6 +271,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
     Claim a missing share if no calls are billed: all kinds of tokens of a model lack about one share, on many
     days.
     """
+    may_be_shifted = hints_at_shift(case)
     for model in case.models():
         ours, theirs = _of_model(case, model)
         billed: dict[str, int] = defaultdict(int)
@@ -294,7 +296,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
             continue
         entries = _missing(case, model)
         unusual = _unusual_days(case)
-        doubts = _unsized(ours) + _too_many(case, model)
+        doubts = _unsized(ours) + _too_many(case, model, may_be_shifted=may_be_shifted)
         yield from _taken(
             case, "unreported_calls", [entry for entry in entries if entry[1].day not in unusual], WEAK,
             f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the "
@@ -394,13 +396,13 @@ def _unsized(ours: CountedSums) -> Doubts:
     return Doubts(words=f"; {ours.unsized:,} calls came without tokens", beside=("usage_missing",))
 
 
-def _too_many(case: Case, model: str) -> Doubts:
+def _too_many(case: Case, model: str, *, may_be_shifted: bool) -> Doubts:
     """A model has tokens too many in other places, or of other days: some of what is missing may be these."""
     extras = [extra for (cell, _), extra in case.left.extra.items() if cell.model == model]
     over = -sum(extra for extra in extras if extra < 0)
     is_much = over > LEAST_SHARE * sum(extra for extra in extras if extra > 0)
     words = f"; {over:,} tokens are too many in other places" if is_much else ""
-    if hints_at_shift(case):
+    if may_be_shifted:
         return Doubts(words=f"{words}; times that differ would explain how days do", beside=("time_edge",))
     return Doubts(words=words, beside=(OTHERS,) if is_much else ())
 
