@@ -63,7 +63,7 @@ class UpstreamSettings:
         least=0,
     )
     compression: str = setting("gzip", "of requests", choices=("gzip", "none"))
-    idempotency_header: str = setting("Idempotency-Key", "the header that tells a repeated delivery")
+    idempotency_header: str = setting("Idempotency-Key", "the header that marks a repeated delivery")
     in_flight: int = setting(4, "requests on their way at once", least=1)
     keys: tuple[UpstreamKey, ...] = setting((), "the secrets, each used for no more than it is for")
     paths: Mapping[str, str] = setting({}, "name of a stream = its path, where it differs from the usual one")
@@ -131,7 +131,7 @@ class NotifySettings:
     to: tuple[str, ...] = setting((), "email: the addresses that mails go to, at most 50")
     insights: str = setting(
         "warning",
-        "the least severity of the insights that it is told of",
+        "the least severity of the insights that are sent to it",
         choices=("none", "info", "warning", "critical"),
     )
     categories: tuple[str, ...] = setting((), "the categories of those insights, such as spend; empty: all")

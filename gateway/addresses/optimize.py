@@ -116,7 +116,7 @@ ROWS = (
     ),
     _optimize(
         "PATCH", _TYPES + "/{type}", recommendations.update_recommendation_type,
-        "Switch a type on or off, or set the least that it tells",
+        "Switch a type on or off, or set the least that it reports",
         takes=recommendations.TypeChanges, gives=closed({"recommendation_type": _TYPE}),
     ),
     _optimize(

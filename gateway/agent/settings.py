@@ -194,7 +194,7 @@ def _record(place: Path) -> _Record | None:
         return None
     except msgspec.DecodeError as error:
         raise NotEditable(
-            f"{place} is damaged: restore the file by hand from its backup beside it"
+            f"{place} is damaged: restore the file by hand from its backup next to it"
         ) from error
 
 

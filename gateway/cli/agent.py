@@ -237,7 +237,7 @@ def _enrolment_key(config: Config) -> SecretSource | None:
 @agent.command()
 @click.argument("assistants", nargs=-1, required=True, type=click.Choice(sorted(ASSISTANTS)))
 @click.option(
-    "--write", "do_write", is_flag=True, help="Change the files; the originals are kept beside them."
+    "--write", "do_write", is_flag=True, help="Change the files; the originals are kept next to them."
 )
 @click.option("--undo", "do_undo", is_flag=True, help="Take back what --write changed.")
 @endpoint_option

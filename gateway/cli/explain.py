@@ -52,7 +52,7 @@ MOST_ITEMS = 2_000_000  # of a file, which may be larger than a request
 _WHY_IGNORED = {
     NOT_AI: "understood, and no AI call",
     UNRECOGNISED_AI: "names a model or tokens, and nothing here reads it",
-    MERGED: "tells a call or counter that another item tells, too: see dropped",
+    MERGED: "reports a call or counter that another item reports, too: see dropped",
     DUPLICATE: "repeats a record that came before: see dropped",
     BASE_LINE: "the first point of a counter that does not say since when it counts: later ones are compared with it",
     LATE: "a cumulative point that is not newer than the one before",

@@ -504,7 +504,7 @@ class StatementPullSettings:
     key_file: Path | None = setting(None, "the file with an admin key of the provider")
     base_url: str = setting("", "another address than the provider's own; that of LiteLLM, which has none")
     account: str = setting(
-        "", "tells two organizations of one provider apart; of GitHub, the organization's name"
+        "", "distinguishes two organizations of one provider; of GitHub, the organization's name"
     )
     days: int = setting(31, "how many days are asked for each time, 1 to 31", least=1)
     every: Duration = setting(21_600.0, "how often, at most once an hour", least=3600)

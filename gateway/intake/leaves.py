@@ -232,8 +232,8 @@ def words_of(problem: Unpriced) -> str:
     """Say why there is no estimate, for people."""
     unit = UNITS[problem.unit].words if problem.unit in UNITS else problem.unit
     words = {
-        OVERLAP_UNKNOWN: f"how many of its tokens are {unit} is not told, and each part has another price",
-        PARTS_UNKNOWN: f"not all of its {unit} is text, and how many of these tokens are what is not told",
+        OVERLAP_UNKNOWN: f"how many of its tokens are {unit} is not stated, and each part has another price",
+        PARTS_UNKNOWN: f"not all of its {unit} is text, and how many of these tokens are what is not stated",
         NO_PRICE: f"there is no price for its {unit}",
         COUNT_UNKNOWN: f"its {unit} is not known",
         CONTRADICTION: f"the parts of its {unit} are more than the whole",

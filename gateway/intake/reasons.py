@@ -74,7 +74,7 @@ def _of_value(metric: UsageMetric) -> str:
 
 def _of_sum(call: Inference) -> str:
     if call.counted_by is not None:
-        return f"a further report tells the same call as this one and as record {call.counted_by.hex()}, which counts"
+        return f"a further report is of the same call as this one and as record {call.counted_by.hex()}, which counts"
     uncounted = f"[sources.{call.source}] count = false"
     if not sums_up(call):
         return uncounted

@@ -35,7 +35,7 @@ class ServiceManager:
                 sender.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
             _log.warning(
-                "the service manager was not told %s: %s", lines[0], error, extra={"action": "notify_failed"}
+                "the service manager did not get %s: %s", lines[0], error, extra={"action": "notify_failed"}
             )
 
     def reloading(self) -> None:

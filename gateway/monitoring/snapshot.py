@@ -66,7 +66,7 @@ class SnapshotCollector:
         yield _gauge("tollhouse_spool_entries", "Rows of the log", stats.entries)
         yield _gauge("tollhouse_spool_bytes", "What the spool takes up on disk", stats.bytes)
         yield _gauge("tollhouse_spool_free_bytes", "What it may still take", stats.free_bytes)
-        yield _gauge("tollhouse_spool_wal_bytes", "The log beside the spool's file", stats.wal_bytes)
+        yield _gauge("tollhouse_spool_wal_bytes", "The log next to the spool's file", stats.wal_bytes)
         yield _gauge(
             "tollhouse_spool_cache_bytes", "Memory of the entries that were read last", stats.cache_bytes
         )

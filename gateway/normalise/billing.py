@@ -124,7 +124,7 @@ def _row_errors(row: Any) -> Iterator[str]:
         elif problem := _value_problem(name, value):
             yield f"{name[:64]} {problem}"
     if has_tags and not row.get("resource/id"):
-        yield "resource/id is required beside tags"
+        yield "resource/id is required with tags"
 
 
 def _value_problem(name: str, value: str) -> str | None:

@@ -14,7 +14,7 @@ class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     """With `people`, a channel of e-mail writes to each of them, cut to what each may see, and to nobody else."""
 
     name: Annotated[str, words(f"Unique, whatever the case: 1 to {MAX_NAME} printable characters.")]
-    view: Annotated[str, words("The view whose costs are told, by its id or its name.")]
+    view: Annotated[str, words("The view whose costs are sent, by its id or its name.")]
     channels: Annotated[
         list[str],
         words(f"Where it goes: 1 to {MAX_CHANNELS} channels."),
@@ -48,7 +48,7 @@ ScheduledReportItem = item_of(
     "A scheduled report as it is answered; times are RFC 3339.",
     answered={
         "view_name": Annotated[str | None, words("The name of the view; null while it is gone.")],
-        "owner": Annotated[str, words("Whose calls channels are told of; empty for everything.")],
+        "owner": Annotated[str, words("Whose calls channels get notices about; empty for everything.")],
         "next": Annotated[str, words("When it is sent next.")],
         "last": Annotated[str | None, words("When it was sent last by its schedule.")],
         "problem": Annotated[str | None, words("Who did not get the last one, and why.")],

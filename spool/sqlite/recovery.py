@@ -173,7 +173,7 @@ def _commits_seen(connection: sqlite3.Connection, path: Path, kept_log: Path) ->
         return True
     frames = write_ahead_log.frames(kept_log, PAGE)
     if frames and not version(connection):
-        raise damage("the log holds commits and the file beside it is empty")
+        raise damage("the log holds commits and the file next to it is empty")
     if write_ahead_log.has_hidden_commits(frames, seen):
         raise damage("commits in the log lie behind a damaged one")
     return False

@@ -15,7 +15,7 @@ ROWS = (
          "List the newest records, those of dates, or the dearest of a span, open ones too",
          lists=listing.LISTED, shows=SLICED, in_turn=True),
     call("GET", "/served", VIEW_RECORDS, served.show_served,
-         "What servers of models served on a day, less the calls that were told of these models",
+         "What servers of models served on a day, less the calls that were reported of these models",
          optional=("date",), in_turn=True),
     call("GET", "/rates", VIEW_RECORDS, newest.show_rates, "Records of each source in the last minute", shows=SLICED),
     call("GET", "/tail", VIEW_RECORDS, live.tail, "Hear of records as they are committed",

@@ -34,7 +34,7 @@ ROWS = (
     call("GET", "/recommendation-types/{type}", VIEW_RECOMMENDATIONS, recommendations.show_recommendation_type,
          "Show a type of recommendations", shows=NOTHING),
     call("PATCH", "/recommendation-types/{type}", WORK_ON_INSIGHTS, recommendations.change_recommendation_type,
-         "Switch a type of recommendations, or set the least that it tells", takes=TypeChanges),
+         "Switch a type of recommendations, or set the least that it reports", takes=TypeChanges),
     call("GET", "/recommendation-dimensions", VIEW_RECOMMENDATIONS, recommendations.list_recommendation_dimensions,
          "List what recommendations can be filtered by", lists=recommendation_lists.RECOMMENDATION_DIMENSIONS,
          shows=SLICED),

@@ -134,7 +134,7 @@ def _cut(site: DrillSite, disk: CutDisk) -> DrillResult:
         site.traffic.until_acknowledged(make(1))
         slowest = max(slowest, time.monotonic() - began)
     site.settle()
-    note = "ext4 in an image file beside data_dir, shut down without a flush"
+    note = "ext4 in an image file next to data_dir, shut down without a flush"
     return site.judge("power cut", set(), rounds=CUTS, recovery_s=slowest, note=note)
 
 
@@ -155,7 +155,7 @@ def full_disk(site: DrillSite) -> DrillResult:
         time.sleep(0.5)
     site.settle()
     waited = site.traffic.refused - refused
-    note = f"simulated: no file could grow for {FULL_S:.0f} s; {waited} requests were told to wait"
+    note = f"simulated: no file could grow for {FULL_S:.0f} s; {waited} requests were asked to wait"
     return site.judge("full disk", before, recovery_s=recovery_s, note=note)
 
 

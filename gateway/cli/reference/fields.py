@@ -46,7 +46,7 @@ def _resource(name: str, schemas: Mapping[str, Any]) -> str:
 def _answered(fields: Mapping[str, Any]) -> Iterator[str]:
     if not fields:
         return
-    yield from ("\nAnswered beside:\n", "| field | type | |", "|---|---|---|")
+    yield from ("\nAnswered in addition:\n", "| field | type | |", "|---|---|---|")
     for name, kind in fields.items():
         yield f"| `{name}` | {_type(kind)} | {kind.get('description', '')} |"
 

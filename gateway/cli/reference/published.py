@@ -43,12 +43,12 @@ _CALLED = frozenset({
 _CHOSEN: Mapping[str, str] = {
     "ai-telemetry-ingest:ingest-ai-telemetry": "one scope for every way in: the addresses are those that senders use, "
     "of OpenTelemetry and of each gateway's own protocol",
-    "billing:read_resource_tags": "beside the dimensions of costs",
+    "billing:read_resource_tags": "in addition to the dimensions of costs",
     "container:get-clusters": "a list like every other, and one cluster",
     "container:update-cluster": "fields of one cluster, as of every other thing that is changed",
     "events_v1:create_event": "the version that the scope names, and the noun",
     "allocation:cancel_publish_job": "a word behind the job, because a job is changed in no other way",
-    "allocation:create_definition_async": "beside the versions, answered with a job",
+    "allocation:create_definition_async": "in addition to the versions, answered with a job",
     "allocation:create_namespaced_definition_async": "below its namespace, answered with a job",
 }
 _OF_A_GROUP: Mapping[str, str] = {
@@ -60,7 +60,7 @@ _OF_A_GROUP: Mapping[str, str] = {
 # What stands under a scope beside what is published for it.
 _BESIDE: Mapping[str, str] = {
     "GET /v2/budgets/{budget_id}/owners": "a budget here may be one of many owners",
-    "GET /v2/budgets/{budget_id}/alerts": "which thresholds were passed, and who was told",
+    "GET /v2/budgets/{budget_id}/alerts": "which thresholds were passed, and who got a notice",
     "DELETE /v2/insights/{id}/comments/{comment}": "the catalogue has no scope to delete a comment, and stays as it is",
     "GET /v2/{group}/definition/versions/{version}/definition": "the text of a version, to be published again",
     "GET /v1/container-metrics/status": "whether the last report of this cluster was taken",

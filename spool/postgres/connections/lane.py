@@ -30,7 +30,7 @@ LOOK_S = 1.0  # between looks at what takes long
 LOST = (psycopg.OperationalError, errors.IdleInTransactionSessionTimeout)
 NO_OPTIONS = "unsupported startup parameter"  # how pgbouncer refuses what is set for a whole connection
 OLD_PRIMARY = (
-    "an old primary answers, beside one that was promoted in its place: stop it. "
+    "an old primary answers, next to one that was promoted in its place: stop it. "
     "If it is meant, restart this node"
 )
 BROKEN_OFF = {"action": "connection_broken_off"}

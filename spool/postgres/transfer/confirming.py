@@ -65,7 +65,7 @@ def _standbys(connection: Connection) -> str:
         return "synchronous_standby_names is empty: name a standby there, or set storage.durability"
     [[sees_all]] = connection.execute(SEES_ALL).fetchall()
     if not sees_all:
-        return "see whether the standby runs (GRANT pg_monitor to the role, and its state is told here)"
+        return "see whether the standby runs (GRANT pg_monitor to the role, and its state is shown here)"
     found = connection.execute(STANDBYS.encode()).fetchall()
     lacking = [f"{name} lacks {lag:,} bytes" for name, is_synchronous, lag, _ in found if is_synchronous]
     return ", ".join(lacking) or f"no synchronous standby is connected: start one of {names}"

@@ -118,9 +118,8 @@ def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
         ),
         (
             f"span {other['spanId'][:-1]}1",
-            f"dropped: repeats span {record['span_id']}, because it encloses it, and the innermost call that "
-            "tells"
-            " tokens counts",
+            f"dropped: repeats span {record['span_id']}, because it encloses it, and the innermost call "
+            "with tokens counts",
         ),
         (
             "report of otel with the id chatcmpl-0123456789abcdefABCD",

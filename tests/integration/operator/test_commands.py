@@ -307,7 +307,7 @@ def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
     assert all(
         words in shown for words in ("Chat", "unpriced calls", "QUARTERLY", "DAILY", "too early to tell")
     )
-    assert "evaluated 1, alerts told: 0" in run("budgets", "evaluate").output
+    assert "evaluated 1, alerts sent: 0" in run("budgets", "evaluate").output
     assert [] == answer(run("budgets", "owners", id, "--json"))["owners"]
     assert [] == answer(run("budgets", "alerts", id, "--state", "fired", "--json"))["alerts"]
     assert "hang on this view: Chat" in run("views", "delete", "all", code=2).stderr

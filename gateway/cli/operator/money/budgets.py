@@ -150,7 +150,7 @@ def evaluate(client: OperatorClient, as_json: bool) -> None:
     if done["waits"]:
         click.echo(f"not evaluated: {done['waits']}", err=True)
         return
-    click.echo(f"evaluated {done['evaluated']}, alerts told: {done['told']}")
+    click.echo(f"evaluated {done['evaluated']}, alerts sent: {done['told']}")
     if done["broken"]:
         click.echo(f"{done['broken']} cannot be evaluated; tollhouse budgets list says why", err=True)
 
@@ -189,7 +189,7 @@ def _show_made(payload: dict[str, Any], as_json: bool) -> None:
     show_fields(payload["budget"])
     if payload["already_past"]:
         past = ", ".join(f"{percent} %" for percent in payload["already_past"])
-        click.echo(f"past already, and not told: {past}", err=True)
+        click.echo(f"past already, and not sent: {past}", err=True)
 
 
 def _show_expansion(name: str, found: dict[str, Any]) -> None:

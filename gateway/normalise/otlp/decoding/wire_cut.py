@@ -53,9 +53,7 @@ def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -
     if parts is None:
         yield from _count(message, path, allowance.again())
         if len(message) > limit * _MOST_UNCUT:
-            shared = (
-                f"More than {limit // 4} bytes stand beside the items of a large body (its resource or scope)"
-            )
+            shared = f"More than {limit // 4} bytes stand next to the items of a large body (its resource or scope)"
             raise Refusal(413, "body_too_large", f"{shared}; send smaller batches.")
         yield bytes(message)
         return

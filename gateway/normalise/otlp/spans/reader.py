@@ -272,7 +272,7 @@ class SpanReader:
                 self._show(span.names)
             else:
                 self._outcome.ignored[MERGED] += 1
-                because = "repeats the usage of the call beside it"
+                because = "repeats the usage of the call next to it"
                 self._outcome.drop(f"span {span.span_id or 'without an id'}", because)
 
     def _book(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
@@ -390,7 +390,7 @@ def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]
     for call, _ in calls:
         if (other := repeated.get(call.place)) is not None:
             call.repeats = (
-                f"repeats span {other.record.span_id}, because it stands beside it and tells the same counts"
+                f"repeats span {other.record.span_id}, because it stands next to it and has the same counts"
             )
     return set(repeated)
 

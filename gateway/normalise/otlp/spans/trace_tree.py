@@ -183,7 +183,7 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
             for inner in answered:
                 dropped.add(inner.place)
                 if inner.why is not None:
-                    inner.repeats = f"repeats span {_named(call)}, because it is below it and tells no tokens"
+                    inner.repeats = f"repeats span {_named(call)}, because it is below it and has no tokens"
                 _take_over(call, inner)
             if len(answered) == 1:
                 _take_id(call, answered[0])
@@ -218,10 +218,8 @@ def _encloses(call: SpanCall, kept: list[SpanCall]) -> str:
         ", ..." if len(kept) > _MOST_NAMED else ""
     )
     if kept[0].has_usage:
-        return (
-            f"repeats span {named}, because it encloses it, and the innermost call that tells tokens counts"
-        )
-    return f"repeats span {named}, because it encloses it and tells no tokens either"
+        return f"repeats span {named}, because it encloses it, and the innermost call with tokens counts"
+    return f"repeats span {named}, because it encloses it and has no tokens either"
 
 
 def _named(call: SpanCall) -> str:

@@ -71,7 +71,7 @@ def _show(found: Mapping[str, Any], month: str, by: str) -> None:
         f"counted {_dollars(total['counted'])}, difference {_dollars(total['difference'])}{explained}"
     )
     if not found["has_money"]:
-        click.echo("no statement tells money: the billed tokens count at our prices", err=True)
+        click.echo("no statement has money: the billed tokens count at our prices", err=True)
     if found["set_aside"]:
         sources = printable(", ".join(found["set_aside"]))
         click.echo(f"not added, because they tell of the same days: {sources}", err=True)
