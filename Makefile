@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 AUDIT := .venv-audit
 DOCS := .venv-docs
+NATIVE := .venv-native
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Without its cache of compiled modules every start of the command compiles 500 of them, which doubles what a start costs.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-program test-deploy test-browser test-faults test-api test-integration test-code test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
+.PHONY: help run quick test test-program test-deploy test-browser test-faults test-api test-integration test-code test-native checked-native native test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
 	docs docs-reference screenshots
 
 help:  ## list the targets
@@ -70,7 +71,7 @@ quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on
 # with a failure the others still run to their end.
 LANES ?= 3
 test: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp $(VENV)/tools.stamp  ## the whole suite with the linters, three parts at a time, and the wheel on every Python there is
-	@$(MAKE) --no-print-directory -k -j $(LANES) test-program test-faults test-browser test-integration test-code test-api test-deploy lint audit
+	@$(MAKE) --no-print-directory -k -j $(LANES) test-program test-faults test-browser test-native test-integration test-code test-api test-deploy lint audit
 
 # Together all of tests/. Each part ends with the tests that took longest.
 SLOWEST := --durations=25 --durations-min=3
@@ -103,6 +104,34 @@ test-api: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
 
 test-code: $(VENV)/test.stamp $(VENV)/postgres.stamp
 	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(DEPLOY) $(BROWSER) $(FAULTS) $(INTEGRATION))
+
+# What reads, forwards and adds up once more with the compiled module, where it can be built. The suite itself runs without.
+NATIVE_PARTS := tests/packed tests/exporters/test_telemetry.py tests/integration/exporters/test_forwarding.py \
+	tests/faults/test_kill.py::test_kill_under_load
+
+test-native: $(VENV)/test.stamp
+	@if native/available.sh; then $(MAKE) --no-print-directory checked-native; fi
+
+checked-native: $(NATIVE)/wheels/stamp
+	native/check.sh
+	@$(INSTALL) --no-deps --no-index --upgrade --target $(NATIVE)/site $(NATIVE)/wheels/*.whl
+	TOLLHOUSE_NATIVE=1 PYTHONPATH=$(CURDIR)/$(NATIVE)/site $(BIN)/python -m pytest -q -rs $(WITHOUT) $(NATIVE_PARTS)
+
+$(NATIVE)/stamp: requirements-native.lock
+	@test -x $(NATIVE)/bin/python || $(PYTHON) -m venv $(NATIVE)
+	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-native.lock
+	@touch $@
+
+$(NATIVE)/wheels/stamp: $(NATIVE)/stamp $(VENV)/run.stamp native/Cargo.toml native/Cargo.lock native/pyproject.toml $(wildcard native/src/*.rs)
+	@rm -rf $(NATIVE)/wheels
+	$(NATIVE)/bin/maturin build --quiet --release --locked --manifest-path native/Cargo.toml --interpreter $(BIN)/python \
+	  --out $(NATIVE)/wheels
+	@touch $@
+
+native: $(VENV)/run.stamp  ## build the compiled module and install it (needs cargo, see docs/sizing.md)
+	@native/available.sh
+	@$(MAKE) --no-print-directory $(NATIVE)/wheels/stamp
+	$(INSTALL) --no-deps --no-index --force-reinstall $(NATIVE)/wheels/*.whl
 
 test-clients: $(VENV)/test.stamp  ## real client libraries, each in an environment of its own
 	$(BIN)/python -m pytest -q -m clients --timeout 900
@@ -196,6 +225,7 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 	$(BIN)/uv $(LOCK) --group build -c requirements-dev.lock -o requirements-build.lock
 	$(BIN)/uv $(LOCK) --group docs -o requirements-docs.lock
 	$(BIN)/uv $(LOCK) --group audit -o requirements-audit.lock
+	$(BIN)/uv $(LOCK) --group native -o requirements-native.lock
 
 vendor: $(VENV)/test.stamp  ## fetch the libraries of the console again (needs npm)
 	$(BIN)/python -m gateway.console.vendor

@@ -10,6 +10,26 @@ from spool.log.values import Entry
 from spool.record import Record
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many records of a delivery are sent, and why the others are not."""
+
+    sent: int
+    shadow: int
+    damaged: int
+
+    def settlement(self, *, refused: int = 0, words: str | None = None) -> Settlement:
+        """Account for all numbers, after the destination took the records except `refused`."""
+        refused = min(refused, self.sent)
+        return Settlement(
+            delivered=self.sent - refused,
+            refused=refused,
+            shadow=self.shadow,
+            damaged=self.damaged,
+            words=words,
+        )
+
+
 @dataclass(slots=True)
 class Batch:
     """The records to send, each with the time of its commit, and the numbers that are not sent."""
@@ -19,16 +39,13 @@ class Batch:
     damaged: int = 0
     boundaries: list[int] = field(default_factory=list)  # numbers whose kind differs from the one sent before
 
+    @property
+    def tally(self) -> Tally:
+        return Tally(len(self.records), self.shadow, self.damaged)
+
     def settlement(self, *, refused: int = 0, words: str | None = None) -> Settlement:
-        """Account for all numbers, after the destination took the records except `refused`."""
-        refused = min(refused, len(self.records))
-        return Settlement(
-            delivered=len(self.records) - refused,
-            refused=refused,
-            shadow=self.shadow,
-            damaged=self.damaged,
-            words=words,
-        )
+        """Account for all numbers as its tally does."""
+        return self.tally.settlement(refused=refused, words=words)
 
 
 def without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:

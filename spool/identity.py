@@ -19,6 +19,7 @@ from spool.record import NS, Inference
 _PREFIX = re.compile(r"[A-Za-z]+[-_]")
 # Hashes that are begun: to copy one takes half the time of a new one.
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
+STAND_IN = b"tollhouse-span"
 LONG_ENOUGH = 16  # characters after the prefix: below that local servers count 0, 1, 2, ...
 STEP_NS = 4 * NS
 AS_SPAN, AS_EVENT = "span", "event"  # kinds of reports of one call
@@ -300,7 +301,7 @@ def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
 
     Cut from the hash of its id: a receiver that knows the id can tell them from ids that the source gave.
     """
-    cut = blake2b(record_id, digest_size=24, person=b"tollhouse-span").digest()
+    cut = blake2b(record_id, digest_size=24, person=STAND_IN).digest()
     return cut[:16], cut[16:]
 
 

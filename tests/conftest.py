@@ -6,7 +6,9 @@ Their examples are the same in every run, and others and three times as many in 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,6 +42,10 @@ __all__ = [
     "unmade_schema",
     "unmade_schemas",
 ]
+
+# Servers of tests use the compiled module if it is asked for, not because somebody has installed it.
+if os.environ.get("TOLLHOUSE_NATIVE") != "1" and find_spec("tollhouse_native") is not None:
+    os.environ.setdefault("TOLLHOUSE_SERVER__NATIVE", "false")
 
 settings.register_profile(
     "tollhouse",

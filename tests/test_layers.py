@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+from spool.record import Inference
+
 ROOT = Path(__file__).parents[1]
 BELOW = {"spool": set(), "exporters": {"spool"}, "gateway": {"spool", "exporters"}}
 
@@ -212,6 +214,7 @@ def test_sql_stands_in_the_engine_alone() -> None:
 
 HOMES: dict[str, str | tuple[str, ...]] = {
     "cryptography": ("gateway/http/listening/tls.py", "exporters/notifications/kept_channels.py"),
+    "tollhouse_native": "spool/packed/native.py",
     "aiosqlite": "spool/sqlite/database.py",
     "jwt": "gateway/authentication/oidc/signatures.py",
     "grpc": "gateway/receivers/otlp_grpc.py",
@@ -228,6 +231,21 @@ def test_a_library_is_used_in_one_place(library: str) -> None:
         if str(path.relative_to(ROOT)).startswith(HOMES[library]):
             continue
         assert library not in {name.partition(".")[0] for name in imported(path)}, path
+
+
+RUST_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+def test_the_compiled_module_knows_nothing_of_what_it_reads() -> None:
+    """No name of a field, a product or an attribute stands in it: all of them are handed over."""
+    products = {path.stem for path in (ROOT / "gateway/normalise/otlp/products").rglob("*.py")}
+    known = {*Inference.__struct_fields__, *products, "tollhouse", "gen_ai"} - {"__init__"}
+    for path in (ROOT / "native/src").glob("*.rs"):
+        text = path.read_text()
+        found = set(re.findall(r"\w+", " ".join(RUST_TEXTS.findall(text))))
+        assert set() == found & known, path
+        assert "unsafe " not in text, path
+        assert path.name in ("lib.rs", "python.rs") or "#![forbid(unsafe_code)]" in text, path
 
 
 MOST_MODULES = 20

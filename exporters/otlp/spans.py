@@ -20,9 +20,10 @@ from spool import identity
 from spool.meters import METERS, MODALITIES
 from spool.record import CURRENCY, NS, Inference
 
-_ATTRIBUTES = 9  # field numbers of opentelemetry.proto.trace.v1.Span
+ATTRIBUTES = 9  # field numbers of opentelemetry.proto.trace.v1.Span
 _HEAD = Struct("<2s16s2s8s")  # trace id, span id
 _TIMES = Struct("<cQcQ")
+SPAN, TRACE_ID, SPAN_ID, START, END = b"\x12", b"\x0a\x10", b"\x12\x08", b"\x39", b"\x41"  # before each
 _CLIENT = b"\x30\x03"
 _FAILED = wire.field(15, b"\x18\x02")  # status { code: ERROR }
 
@@ -32,31 +33,39 @@ _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
 
 
 def _text(key: str) -> Callable[[str], bytes]:
-    return wire.text(key, number=_ATTRIBUTES)
+    return wire.text(key, number=ATTRIBUTES)
 
 
 def _number(key: str) -> Callable[[int], bytes]:
-    return wire.integer(key, number=_ATTRIBUTES)
+    return wire.integer(key, number=ATTRIBUTES)
 
 
-_id = _text("tollhouse.id")
-_response_id = _text("gen_ai.response.id")
+ID, RESPONSE_ID, TAG = "tollhouse.id", "gen_ai.response.id", "tollhouse.tag."
+# Field -> attribute, in the order of the wire: first all numbers, then all texts.
+NUMBERS = {
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write_tokens": "gen_ai.usage.cache_write.input_tokens",
+    "cache_write_1h_tokens": "tollhouse.cache_write_1h_tokens",
+    "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
+}
+TEXTS = {
+    "cost": "tollhouse.cost",
+    "estimated_cost": "tollhouse.estimated_cost",
+    "user": "tollhouse.user",
+    "team": "tollhouse.team",
+    "session": "gen_ai.conversation.id",
+    "api_key": "tollhouse.api_key",
+    "device": "tollhouse.device",
+}
+_id = _text(ID)
+_response_id = _text(RESPONSE_ID)
 _request_id = _text("tollhouse.request_id")
 _trace_id = _text("tollhouse.trace_id")
 _span_id = _text("tollhouse.span_id")
-_session = _text("gen_ai.conversation.id")
-_input = _number("gen_ai.usage.input_tokens")
-_output = _number("gen_ai.usage.output_tokens")
-_cache_read = _number("gen_ai.usage.cache_read.input_tokens")
-_cache_write = _number("gen_ai.usage.cache_write.input_tokens")
-_cache_write_1h = _number("tollhouse.cache_write_1h_tokens")
-_reasoning = _number("gen_ai.usage.reasoning.output_tokens")
-_cost = _text("tollhouse.cost")
-_estimated_cost = _text("tollhouse.estimated_cost")
-_user = _text("tollhouse.user")
-_team = _text("tollhouse.team")
-_api_key = _text("tollhouse.api_key")
-_device = _text("tollhouse.device")
+_input, _output, _cache_read, _cache_write, _cache_write_1h, _reasoning = map(_number, NUMBERS.values())
+_cost, _estimated_cost, _user, _team, _session, _api_key, _device = map(_text, TEXTS.values())
 _times = _text("tollhouse.times")
 
 
@@ -74,7 +83,7 @@ def _meter_names() -> dict[str, str]:
 _METERS = {name: (_number(attribute), _text(attribute)) for name, attribute in _meter_names().items()}
 
 # Fields that take few values: together they are encoded once for each combination that occurs.
-_KIND = {
+COMBINED = {
     "operation": _text("gen_ai.operation.name"),
     "provider": _text("gen_ai.provider.name"),
     "request_model": _text("gen_ai.request.model"),
@@ -95,7 +104,10 @@ _MOST_SETS, _LARGEST_SET = 4096, 512  # of tags, and bytes of one that is kept
 
 def request_of(fields: Iterable[bytes]) -> bytes:
     """An ExportTraceServiceRequest of spans that were encoded before."""
-    return wire.field(1, RESOURCE + wire.field(2, b"".join([_SCOPE, *fields])))
+    spans = [_SCOPE, *fields]  # copied once: a delivery is a megabyte
+    size = sum(map(len, spans))
+    head = RESOURCE + wire.head(2, size)
+    return b"".join([wire.head(1, len(head) + size), head, *spans])
 
 
 class SpanEncoder:
@@ -115,7 +127,7 @@ class SpanEncoder:
         spans: list[bytes] = []
         for record, committed_at in records:
             span = self.span(record, committed_at)
-            spans += (b"\x12", wire.length(len(span)), span)
+            spans += (SPAN, wire.length(len(span)), span)
         return b"".join(spans)
 
     def span(self, record: Inference, committed_at: float) -> bytes:
@@ -124,9 +136,9 @@ class SpanEncoder:
         ids, parts = _ids(r)
         start, end, times = _span_times(r, committed_at)
         parts += (
-            _HEAD.pack(b"\x0a\x10", ids[:16], b"\x12\x08", ids[16:]),
-            _TIMES.pack(b"\x39", start, b"\x41", end),
-            self._kind(r),
+            _HEAD.pack(TRACE_ID, ids[:16], SPAN_ID, ids[16:]),
+            _TIMES.pack(START, start, END, end),
+            self.combination(r),
             _id(r.id.hex()),
             times,
         )
@@ -165,7 +177,7 @@ class SpanEncoder:
             parts += [_meter(name, quantity) for name, quantity in r.meters.items() if name in _METERS]
         return b"".join(parts)
 
-    def _kind(self, record: Inference) -> bytes:
+    def combination(self, record: Inference) -> bytes:
         """Name, kind, status and the attributes that calls share."""
         r = record
         key = (
@@ -195,7 +207,7 @@ class SpanEncoder:
     def _tag(self, name: str) -> Callable[[str], bytes]:
         if len(self._tags) >= _MOST_TAGS:
             self._tags.clear()
-        tag = self._tags[name] = _text(f"tollhouse.tag.{name}")
+        tag = self._tags[name] = _text(TAG + name)
         return tag
 
 
@@ -207,7 +219,7 @@ def _meter(name: str, quantity: int | str) -> bytes:
 def _encode_kind(record: Inference) -> bytes:
     name = " ".join(filter(None, (record.operation, record.request_model or record.response_model))) or "call"
     parts = [wire.field(5, name.encode()), _CLIENT]
-    for field, attribute in _KIND.items():
+    for field, attribute in COMBINED.items():
         value = getattr(record, field)
         if value is not None:
             parts.append(attribute(value))
@@ -242,17 +254,17 @@ def _ids(record: Inference) -> tuple[bytes, list[bytes]]:
     return b"".join(on_wire), kept
 
 
-_NONE, _START, _END = _times("none"), _times("start"), _times("end")
+NO_TIME, START_ALONE, END_ALONE = _times("none"), _times("start"), _times("end")
 
 
 def _span_times(record: Inference, committed_at: float) -> tuple[int, int, bytes]:
     start, end = record.start_time, record.end_time
     if start is not None:
-        return (start, end, b"") if end is not None else (start, start, _START)
+        return (start, end, b"") if end is not None else (start, start, START_ALONE)
     if end is not None:
-        return end, end, _END
+        return end, end, END_ALONE
     received = int(committed_at * NS)
-    return received, received, _NONE
+    return received, received, NO_TIME
 
 
 # What every request begins with: resource { service.name } and the scope of its spans or metrics.

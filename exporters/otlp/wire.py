@@ -42,7 +42,12 @@ def length(value: int) -> bytes:
 
 def field(number: int, payload: bytes) -> bytes:
     """A length-delimited field: text, bytes or a message."""
-    return b"".join((varint(number << 3 | 2), varint(len(payload)), payload))
+    return head(number, len(payload)) + payload
+
+
+def head(number: int, length: int) -> bytes:
+    """What stands before such a field of that length."""
+    return varint(number << 3 | 2) + varint(length)
 
 
 def text(key: str, *, number: int) -> Callable[[str], bytes]:

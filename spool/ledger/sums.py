@@ -24,7 +24,7 @@ OTHER = "(other)"  # a value that stands for many, which are not kept or not sho
 DAY_S = 24 * HOUR_S
 _HOUR_NS = HOUR_S * NS
 AHEAD_S = 2 * HOUR_S  # of the hour of its arrival: from then on a start is not believed
-_MS = 1_000_000
+MS = 1_000_000
 
 # Prices change with the size of the input at these numbers of tokens: calls beyond one are summed apart, so
 # that sums can be priced again.
@@ -125,7 +125,7 @@ class HourlySums:
         self.first: dict[int, int] = {}  # hour -> the lowest number in it
         self.damaged = 0
         self.absurd = 0
-        self._tags = tuple(tags)
+        self.tags = tuple(tags)
         self._skip = skip
         self._tag_texts: dict[tuple[str | None, ...], str] = {}
 
@@ -144,8 +144,18 @@ class HourlySums:
                 counted = self._counted(hour, record)
                 if not counted:
                     self.absurd += 1
-                elif number < self.first.get(hour, number + 1):
-                    self.first[hour] = number
+                else:
+                    self.note_first(hour, number)
+
+    def merge(self, hour: int, call: Inference, measures: Sequence[int]) -> None:
+        """Add what was added up elsewhere of calls that are counted as this one is."""
+        row = self._row(hour, self.dimensions_of(call))
+        for place, amount in enumerate(measures):
+            row[place] += amount
+
+    def note_first(self, hour: int, number: int) -> None:
+        """An hour has a record of that number."""
+        self.first[hour] = min(number, self.first.get(hour, number))
 
     def _counted(self, hour: int, record: Record) -> bool:
         if isinstance(record, Inference):
@@ -173,7 +183,7 @@ class HourlySums:
         row[_ESTIMATED] += estimated
         start, end = call.start_time, call.end_time
         if start is not None and end is not None and end >= start:
-            took = (end - start) // _MS
+            took = (end - start) // MS
             row[_LATENCY_MS] += took
             row[_LATENCY_MS + 1 + bisect_left(LATENCY_EDGES_MS, took)] += 1
         return True
@@ -235,10 +245,10 @@ class HourlySums:
         return row
 
     def _chosen(self, tags: dict[str, str]) -> str:
-        values = tuple([tags.get(name) for name in self._tags])
+        values = tuple([tags.get(name) for name in self.tags])
         text = self._tag_texts.get(values)
         if text is None:
-            named = {name: value[:MAX_TAG] for name, value in zip(self._tags, values, strict=True) if value}
+            named = {name: value[:MAX_TAG] for name, value in zip(self.tags, values, strict=True) if value}
             text = json.dumps(named, sort_keys=True, ensure_ascii=False) if named else ""
             if len(self._tag_texts) >= _MEMO:
                 self._tag_texts.clear()

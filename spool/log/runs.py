@@ -13,6 +13,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spool.packed.native import Native
+
 SPACE = 2**64  # ids are spread evenly over it
 SLICES = 64  # a merge is done in so many steps, so that no single one holds up other threads
 EVERY_ID = b"\xff"  # the marks of a run that was read from disk: any id may be in it
@@ -40,12 +42,14 @@ class IdRun:
         return at < len(ids) and ids[at] == id
 
 
-def marked(key: int, hour: int, arrived_at: float, ids: array[int]) -> IdRun:
+def marked(key: int, hour: int, arrived_at: float, ids: array[int], native: Native | None = None) -> IdRun:
     """
     A run with its marks: four to eight bits an id, so that seven in eight unknown ids are recognised at once.
     """
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
+    if native is not None and (found := native.marks(ids.tobytes(), bits >> 3)) is not None:
+        return IdRun(key, hour, arrived_at, ids, found, mask)
     marks = bytearray(bits >> 3)
     for id in ids:
         at = id & mask
@@ -53,9 +57,12 @@ def marked(key: int, hour: int, arrived_at: float, ids: array[int]) -> IdRun:
     return IdRun(key, hour, arrived_at, ids, bytes(marks), mask)
 
 
-def merge(one: array[int], other: array[int]) -> array[int]:
+def merge(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
     """Both runs, sorted, slice by slice of the number space."""
     merged = array("Q")
+    if native is not None and (found := native.merge(one.tobytes(), other.tobytes())) is not None:
+        merged.frombytes(found)
+        return merged
     for low in range(SLICES):
         merged.extend(sorted(_slice(one, low) + _slice(other, low)))
     return merged

@@ -5,25 +5,35 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from spool.log.entries import codec
 from spool.record import Record
 
+if TYPE_CHECKING:
+    from spool.packed.native import Walked
+
 RAW_BYTES = 72  # of an undecoded record beside its own bytes
 DECODED = 6  # a decoded record takes that many times its packed bytes
 
 
 class CachedEntry:
-    """The records of an entry: all undecoded, and those that a reader had decoded."""
+    """
+    The records of an entry: all undecoded, also as they are packed, and those that a reader had decoded.
 
-    __slots__ = ("decoded", "is_kept", "raws", "size")
+    `walked` is where they are in the packed bytes, once a reader of these has asked.
+    """
 
-    def __init__(self, raws: list[msgspec.Raw], size: int) -> None:
+    __slots__ = ("decoded", "is_kept", "packed", "raws", "size", "walked")
+
+    def __init__(self, raws: list[msgspec.Raw], packed: bytes) -> None:
         self.raws = raws
+        self.packed = packed
+        self.walked: Walked | None = None
         self.decoded: list[Record | None] = [None] * len(raws)
-        self.size = size + RAW_BYTES * len(raws)  # bytes in memory, about
+        self.size = len(packed) + RAW_BYTES * len(raws)  # bytes in memory, about
         self.is_kept = True  # in the cache: one that had to go may still be read from
 
 
@@ -55,9 +65,9 @@ class EntryCache:
         with self._lock:
             return {first: entry for (of, first), entry in self._kept.items() if of == topic}
 
-    def put(self, topic: str, first: int, raws: list[msgspec.Raw], size: int) -> CachedEntry:
-        """`size` is of the packed records."""
-        entry = CachedEntry(raws, size)
+    def put(self, topic: str, first: int, raws: list[msgspec.Raw], packed: bytes) -> CachedEntry:
+        """`packed`: the same records."""
+        entry = CachedEntry(raws, packed)
         with self._lock:
             self._remove(topic, first)
             self._kept[topic, first] = entry

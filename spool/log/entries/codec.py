@@ -28,6 +28,9 @@ MAX_RECORDS = 4096
 MAX_BYTES = 1 << 20  # packed, before compression
 LARGEST = 64 << 20  # no entry inflates to more: a damaged length cannot exhaust the memory
 
+# Of bytes that are no record: a text that is not UTF-8 raises another error than the rest.
+NO_RECORD = msgspec.DecodeError, UnicodeDecodeError
+
 _encoder = msgspec.msgpack.Encoder()
 _raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _record = msgspec.msgpack.Decoder(Record)
@@ -96,16 +99,15 @@ def check_entry(body: EntryBody, place: str) -> bytes:
     return packed
 
 
-def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[list[msgspec.Raw], int]:
+def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[list[msgspec.Raw], bytes]:
     """
-    The records of a stored entry, undecoded, and how many bytes they are packed; EntryUnreadable when
-    damaged.
+    The records of a stored entry, undecoded: each, and all as they are packed. EntryUnreadable when damaged.
     """
     packed = check_entry(body, entry_place(topic, first, count))
     found = raws(packed)
     if len(found) != count:
         raise EntryUnreadable(f"the entry holds {len(found)} records in place of {count}")
-    return found, len(packed)
+    return found, packed
 
 
 def raws(packed: bytes) -> list[msgspec.Raw]:
@@ -116,13 +118,18 @@ def raws(packed: bytes) -> list[msgspec.Raw]:
         raise EntryUnreadable("the entry does not hold records") from error
 
 
-def record(raw: msgspec.Raw) -> Record:
-    """Decode one record of `raws`."""
+def record(raw: msgspec.Raw | bytes) -> Record:
+    """Decode one record of `raws`, or of the same bytes."""
     try:
         found: Record = _record.decode(raw)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except NO_RECORD as error:
         raise EntryUnreadable("the record cannot be decoded") from error
     return found
+
+
+def pack(records: list[Any]) -> bytes:
+    """Records, decoded or not, as they stand in an entry."""
+    return _encoder.encode(records)
 
 
 def pack_fields(fields: Mapping[str, Any]) -> bytes:
@@ -140,6 +147,6 @@ def check_fields(topic: str, number: int, checksum_kept: int, packed: object) ->
 def unpack_fields(packed: bytes) -> dict[str, Any]:
     try:
         fields: dict[str, Any] = _fields.decode(packed)
-    except msgspec.DecodeError as error:
+    except NO_RECORD as error:
         raise EntryUnreadable("the amendment cannot be decoded") from error
     return fields

@@ -18,6 +18,8 @@ from spool.log.entries.codec import EntryBody
 from spool.log.entries.damage import Damage, log_damaged_amendment
 from spool.log.horizon import check_closed
 from spool.log.values import Entry
+from spool.packed.native import Native
+from spool.packed.records import packed_records
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 from spool.record import TOPICS, Inference, Record
@@ -53,12 +55,14 @@ def read_entries(
     cache: EntryCache,
     damage: list[Damage] | None = None,
     whole: bool = False,
+    packed: Native | None = None,
 ) -> Sequence[Entry]:
     """
     Every kept number from first to last, cut to that range, amended, in order.
 
     An entry that cannot be read is None. New finds are added to `damage`, for the caller to set aside.
     `whole`: NotClosed if this database, which may be another than before, has not given all of these numbers.
+    With `packed` plain records stay packed.
     """
     if first > last:
         return []
@@ -76,6 +80,11 @@ def read_entries(
             entry = entries[row.first]
             if isinstance(entry, EntryUnreadable):
                 raise entry
+            if packed is not None:
+                kept = packed_records(packed, entry, row.first, begin, end, fields)
+                if kept is not None:
+                    found.append(Entry(topic=topic, first=begin, committed_at=row.committed_at, records=kept))
+                    continue
             records = cache.records(entry, begin - row.first, end - row.first + 1)
         except EntryUnreadable as error:
             records = [None] * (end - begin + 1)
@@ -141,10 +150,10 @@ def _cached_entries(
 def cache_entry(topic: str, row: EntryRow, data: bytes, cache: EntryCache) -> CachedEntry | EntryUnreadable:
     body = EntryBody(row.version, row.checksum, data)
     try:
-        raws, size = codec.stored_raws(body, topic, row.first, row.records)
+        raws, packed = codec.stored_raws(body, topic, row.first, row.records)
     except EntryUnreadable as error:
         return error
-    return cache.put(topic, row.first, raws, size)
+    return cache.put(topic, row.first, raws, packed)
 
 
 def unpacked_fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:

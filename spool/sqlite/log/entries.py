@@ -7,7 +7,7 @@ Functions of a connection, so that they work inside a transaction as well as on 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ from spool.log.entries.cache import CachedEntry, EntryCache
 from spool.log.entries.codec import EntryBody, check_fields
 from spool.log.entries.damage import Damage, log_damaged_amendment
 from spool.log.values import Entry
+from spool.packed.native import Native
+from spool.packed.records import packed_records
 from spool.record import TOPICS, Inference, Record
 from spool.sqlite.database import damage as damage_error
 from spool.sqlite.database import is_corrupt
@@ -48,22 +50,29 @@ def read_entries(
     *,
     cache: EntryCache | None = None,
     damage: list[Damage] | None = None,
+    packed: Native | None = None,
 ) -> Sequence[Entry]:
     """
     Every kept number from first to last, cut to that range, amended, in order.
 
     An entry that cannot be read is None. New finds are added to `damage`, for the caller to set aside. A
     damaged page that leads to entries is an error of the file: what it hides is whole, and a salvage finds
-    it.
+    it. With `packed` plain records stay packed.
     """
     if first > last:
         return []
     rows = entry_rows(connection, topic, first, last)
     amendments = _amendments(connection, topic, first, last) if rows else {}
+    cache = EntryCache(0) if cache is None else cache
     found = []
     for row in rows:
-        entry = _entry(connection, topic, row, first, last, EntryCache(0) if cache is None else cache, damage)
-        found.append(_with(entry, amendments) if amendments else entry)
+        entry = None
+        if packed is not None:
+            entry = _packed_entry(connection, topic, row, first, last, cache, packed, amendments)
+        if entry is None:
+            entry = _entry(connection, topic, row, first, last, cache, damage)
+            entry = _with(entry, amendments) if amendments else entry
+        found.append(entry)
     return found
 
 
@@ -129,7 +138,7 @@ def _cached_entry(
     return cache.find(topic, row.first) or cache.put(topic, row.first, *_raws(connection, topic, row))
 
 
-def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[list[msgspec.Raw], int]:
+def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[list[msgspec.Raw], bytes]:
     try:
         found = connection.execute(queries.BODY, (row.rowid,)).fetchone()
     except sqlite3.DatabaseError as error:
@@ -139,6 +148,29 @@ def _raws(connection: sqlite3.Connection, topic: str, row: EntryRow) -> tuple[li
     if found is None or not isinstance(found[0], bytes):
         raise EntryUnreadable("the entry has no body")
     return codec.stored_raws(EntryBody(row.version, row.checksum, found[0]), topic, row.first, row.records)
+
+
+def _packed_entry(
+    connection: sqlite3.Connection,
+    topic: str,
+    row: EntryRow,
+    first: int,
+    last: int,
+    cache: EntryCache,
+    native: Native,
+    amendments: Mapping[int, dict[str, object]],
+) -> Entry | None:
+    """None if its records are to be decoded, also to find what is damaged."""
+    begin = max(first, row.first)
+    end = min(last, row.first + row.records - 1)
+    try:
+        cached = _cached_entry(connection, topic, row, cache)
+        records = packed_records(native, cached, row.first, begin, end, amendments)
+    except EntryUnreadable:
+        return None
+    if records is None:
+        return None
+    return Entry(topic=topic, first=begin, committed_at=row.committed_at, records=records)
 
 
 def _entry(

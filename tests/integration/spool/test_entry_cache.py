@@ -70,12 +70,12 @@ async def test_what_had_to_go_before_it_was_decoded_takes_no_room(removed: str) 
     record, _ = call(1)
     ((_, packed),) = codec.cut([record])
     cache = EntryCache(0 if removed == "for room" else 1 << 20)
-    entries = [cache.put(TOPICS[0], first, codec.raws(packed), len(packed)) for first in range(6)]
+    entries = [cache.put(TOPICS[0], first, codec.raws(packed), packed) for first in range(6)]
     if removed == "all":
         cache.clear()
     if removed == "for the same anew":
         for first in range(6):
-            cache.put(TOPICS[0], first, codec.raws(packed), len(packed))
+            cache.put(TOPICS[0], first, codec.raws(packed), packed)
     before = cache.bytes
     for entry in entries[:-1]:
         assert [record] == cache.records(entry, 0, 1)

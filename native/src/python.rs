@@ -1,0 +1,174 @@
+//! What Python sees.
+
+use std::collections::HashMap;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::records::{self, Block, Kind};
+use crate::sums::{self, Arrival};
+use crate::{ids, spans};
+
+/// Changes with what is called from Python: who finds another number does not use the module.
+const INTERFACE: u32 = 1;
+/// Work on more bytes lets other threads of Python run meanwhile.
+const LARGE: usize = 64 * 1024;
+
+/// Calls `work` with the bytes, without the interpreter's lock if there are many of them.
+fn aside<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
+    if bytes < LARGE {
+        return work();
+    }
+    py.detach(work)
+}
+
+fn numbers<'py>(py: Python<'py>, values: &[u32]) -> Bound<'py, PyBytes> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    PyBytes::new(py, &bytes)
+}
+
+/// The fields of a record. Kinds: text, bytes, number, flag, texts.
+#[pyclass(frozen, module = "tollhouse_native")]
+struct Table(records::Table);
+
+#[pymethods]
+impl Table {
+    #[new]
+    fn new(tag: u64, fields: Vec<(String, bool)>, least: usize) -> PyResult<Self> {
+        let kinds: PyResult<Vec<_>> = fields
+            .into_iter()
+            .map(|(kind, may_be_nil)| match kind.as_str() {
+                "text" => Ok((Kind::Text, may_be_nil)),
+                "bytes" => Ok((Kind::Bytes, may_be_nil)),
+                "number" => Ok((Kind::Number, may_be_nil)),
+                "flag" => Ok((Kind::Flag, may_be_nil)),
+                "texts" => Ok((Kind::Texts, may_be_nil)),
+                _ => Err(PyValueError::new_err(format!("{kind} is no kind of a field"))),
+            })
+            .collect();
+        Ok(Table(records::Table::new(tag, kinds?, least)))
+    }
+
+    /// Where each record begins and the last one ends, and the places of those that are not plain; None for damage.
+    fn walk<'py>(
+        &self,
+        py: Python<'py>,
+        packed: &[u8],
+        count: usize,
+    ) -> Option<(Bound<'py, PyBytes>, Vec<u32>)> {
+        let (offsets, odd) = aside(py, packed.len(), || self.0.walk(packed, count))?;
+        Some((numbers(py, &offsets), odd))
+    }
+}
+
+type Rows<'py> = Vec<(u64, Bound<'py, PyBytes>, Vec<i128>)>;
+
+/// Encodes packed records as spans.
+#[pyclass(module = "tollhouse_native")]
+struct Encoder {
+    table: Py<Table>,
+    encoder: spans::Encoder,
+}
+
+#[pymethods]
+impl Encoder {
+    #[new]
+    fn new(table: Py<Table>, layout: spans::Layout) -> Self {
+        Encoder { table, encoder: spans::Encoder::new(layout) }
+    }
+
+    /// Remembers what the combination of a record is encoded as; whether it could.
+    fn learn(&mut self, packed: &[u8], offsets: &[u8], place: usize, encoded: &[u8]) -> bool {
+        let table = &self.table.get().0;
+        self.encoder.learn(table, Block { packed, offsets }, place, encoded).is_some()
+    }
+
+    /// The encoded spans, their number, records left out, and the first place that was not done.
+    #[allow(clippy::too_many_arguments)]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        packed: &[u8],
+        offsets: &[u8],
+        begin: usize,
+        end: usize,
+        at: u64,
+    ) -> (Bound<'py, PyBytes>, usize, usize, usize) {
+        let (table, encoder) = (&self.table.get().0, &self.encoder);
+        let block = Block { packed, offsets };
+        let made = aside(py, packed.len(), || encoder.encode(table, block, begin, end, at));
+        (PyBytes::new(py, &made.encoded), made.count, made.shadows, made.next)
+    }
+}
+
+/// Adds packed records up.
+#[pyclass(module = "tollhouse_native")]
+struct Sums {
+    table: Py<Table>,
+    sums: sums::Sums,
+}
+
+#[pymethods]
+impl Sums {
+    #[new]
+    fn new(table: Py<Table>, plan: sums::Plan) -> Self {
+        Sums { table, sums: sums::Sums::new(plan) }
+    }
+
+    /// Adds records until before the place that is returned: `end`, or one that is not to be added here.
+    #[allow(clippy::too_many_arguments)]
+    fn add(
+        &mut self,
+        py: Python<'_>,
+        packed: &[u8],
+        offsets: &[u8],
+        begin: usize,
+        end: usize,
+        number: u64,
+        arrival: (u64, u64),
+    ) -> usize {
+        let (table, sums) = (&self.table.get().0, &mut self.sums);
+        let came = Arrival { hour: arrival.0, before: arrival.1 };
+        let block = Block { packed, offsets };
+        aside(py, packed.len(), || sums.add(table, block, begin, end, number, came))
+    }
+
+    #[getter]
+    fn is_full(&self) -> bool {
+        self.sums.is_full()
+    }
+
+    /// What was added up, by hour, one record and measures, and the lowest number of each hour; begins anew.
+    fn take<'py>(&mut self, py: Python<'py>) -> (Rows<'py>, HashMap<u64, u64>) {
+        let (rows, first) = self.sums.take();
+        let rows = rows.into_iter();
+        (rows.map(|row| (row.hour, PyBytes::new(py, &row.sample), row.measures)).collect(), first)
+    }
+}
+
+/// Two sorted runs of ids as one.
+#[pyfunction]
+fn merge<'py>(py: Python<'py>, one: &[u8], other: &[u8]) -> Bound<'py, PyBytes> {
+    let merged = aside(py, one.len(), || ids::merge(one, other));
+    PyBytes::new(py, &merged)
+}
+
+/// A bit for the low end of each id, in so many bytes, a power of two.
+#[pyfunction]
+fn marks<'py>(py: Python<'py>, run: &[u8], size: usize) -> Bound<'py, PyBytes> {
+    let marks = aside(py, run.len(), || ids::marks(run, size));
+    PyBytes::new(py, &marks)
+}
+
+#[pymodule]
+fn tollhouse_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("INTERFACE", INTERFACE)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("Panic", module.py().get_type::<pyo3::panic::PanicException>())?;
+    module.add_function(wrap_pyfunction!(merge, module)?)?;
+    module.add_function(wrap_pyfunction!(marks, module)?)?;
+    module.add_class::<Table>()?;
+    module.add_class::<Encoder>()?;
+    module.add_class::<Sums>()
+}

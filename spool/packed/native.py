@@ -1,0 +1,199 @@
+"""
+The compiled module `tollhouse_native`, as far as it can be used: without it everything works the same, slower.
+
+It knows no record: which field is where is handed over here, and what becomes of it by who reads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from spool.record import Inference
+
+INTERFACE: Final = 1  # of the module: another number is another release's
+MOST_FAULTS: Final = 3  # then the module is not used until the next start
+MODULE: Final = "tollhouse_native"
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+FIELDS: Final = Inference.__struct_fields__
+_KINDS: Final[Mapping[object, str]] = {
+    str: "text", bytes: "bytes", int: "number", bool: "flag", dict[str, str]: "texts",
+}  # fmt: skip
+
+
+def place(field: str) -> int:
+    """Where a field of a call stands in its record."""
+    return FIELDS.index(field)
+
+
+class Walked(NamedTuple):
+    """Where each record begins and the last one ends, 4 bytes each, and the places of those that are odd."""
+
+    offsets: bytes
+    odd: Sequence[int]
+
+
+class SpanWriter(Protocol):
+    """`tollhouse_native.Encoder`."""
+
+    def encode(
+        self, packed: bytes, offsets: bytes, begin: int, end: int, at: int
+    ) -> tuple[bytes, int, int, int]:
+        """Encoded spans, how many, the shadows between them, and the first place that was not done."""
+        ...
+
+    def learn(self, packed: bytes, offsets: bytes, place: int, encoded: bytes) -> bool:
+        """Remember what the combination of a record is encoded as."""
+        ...
+
+
+class RowAdder(Protocol):
+    """`tollhouse_native.Sums`."""
+
+    is_full: bool
+
+    def add(
+        self, packed: bytes, offsets: bytes, begin: int, end: int, number: int, arrival: tuple[int, int]
+    ) -> int:
+        """Add records; returns the first place that was not added."""
+        ...
+
+    def take(self) -> tuple[Sequence[tuple[int, bytes, Sequence[int]]], Mapping[int, int]]:
+        """Rows (number of the hour, one record, measures), and the lowest number in each hour."""
+        ...
+
+
+class NativeFault(Exception):
+    """The compiled module gave up: what it was given is to be done by Python."""
+
+
+class Native:
+    """The module, while it works. `panic` is what it raises when it finds itself at fault."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.version: str = module.__version__
+        self.panic: type[BaseException] = module.Panic
+        self.faults = 0
+        self._module = module
+        self._table = _table(module)
+
+    @property
+    def is_on(self) -> bool:
+        return self.faults < MOST_FAULTS
+
+    def walk(self, packed: bytes, count: int) -> Walked | None:
+        """
+        Where so many records are. None if the bytes are not just these, or while the module is off: Python
+        looks at them then.
+        """
+        found = self._tried(self._table.walk, packed, count)
+        return None if found is None else Walked(*found)
+
+    def merge(self, one: bytes, other: bytes) -> bytes | None:
+        """Join two sorted runs of ids to one; None if Python is to do it."""
+        return self._tried(self._module.merge, one, other)
+
+    def marks(self, ids: bytes, size: int) -> bytes | None:
+        """Set a bit for the low end of each id of a run, in so many bytes; None if Python is to do it."""
+        return self._tried(self._module.marks, ids, size)
+
+    def _tried(self, work: Callable[..., T], *given: object) -> T | None:
+        if not self.is_on:
+            return None
+        try:
+            return work(*given)
+        except self.panic as error:
+            self.fail(error)
+            return None
+
+    def span_writer(self, **layout: Any) -> SpanWriter:
+        writer: SpanWriter = self._module.Encoder(self._table, layout)
+        return writer
+
+    def row_adder(self, **plan: Any) -> RowAdder:
+        adder: RowAdder = self._module.Sums(self._table, plan)
+        return adder
+
+    def fail(self, error: BaseException) -> None:
+        """The module gave up on what it was given, which Python does then; the third time it is switched off."""
+        self.faults += 1
+        words = "it is not used until the next start" if self.faults == MOST_FAULTS else "Python goes on"
+        _log.error(
+            "the compiled module failed, %s: %s", words, error,
+            extra={"action": "native_failed", "faults": self.faults},
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NativeUse:
+    """Whether the module is used: None, and why it is not."""
+
+    native: Native | None = None
+    reason: str = "no server runs"
+
+    @property
+    def is_on(self) -> bool:
+        return self.native is not None and self.native.is_on
+
+    @property
+    def version(self) -> str:
+        return "" if self.native is None else self.native.version
+
+    @property
+    def words(self) -> str:
+        """For an operator."""
+        if self.native is None:
+            return f"off: {self.reason}"
+        return (
+            f"on, {self.version}"
+            if self.is_on
+            else f"off until the next start: it failed {MOST_FAULTS} times"
+        )
+
+
+NO_NATIVE: Final = NativeUse()
+
+
+def use(wanted: bool) -> NativeUse:
+    """Load the module, if it is wanted and there."""
+    if not wanted:
+        return NativeUse(reason="server.native is false")
+    try:
+        return NativeUse(load())
+    except ImportError as error:
+        return NativeUse(reason=str(error))
+
+
+def load() -> Native:
+    """ImportError, with the reason, if the module cannot be used."""
+    module = importlib.import_module(MODULE)
+    found = getattr(module, "INTERFACE", None)
+    if found != INTERFACE:
+        raise ImportError(f"{MODULE} has interface {found}, this Tollhouse needs {INTERFACE}: build it again")
+    return Native(module)
+
+
+def _table(module: ModuleType) -> Any:
+    """The fields of a call as the module knows them; those that may be left out at the end are None then."""
+    fields = msgspec.structs.fields(Inference)
+    kinds = [_kind(field.type) for field in fields]
+    least = 1 + max(number for number, field in enumerate(fields) if field.default is not None)
+    return module.Table(tag=Inference.__struct_config__.tag, fields=kinds, least=least)
+
+
+def _kind(type: Any) -> tuple[str, bool]:
+    """What a field holds, and whether it may be None."""
+    found = {_KINDS[one] for one in getattr(type, "__args__", (type,)) if one in _KINDS}
+    if type in _KINDS:
+        return _KINDS[type], False
+    (kind,) = found
+    return kind, True

@@ -1,0 +1,138 @@
+"""What Python's rules make of packed records, and what readers of the packed bytes make of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from exporters.batch import Tally, without_shadows
+from exporters.errors import Rejected
+from exporters.otlp.packed import PackedSpans
+from exporters.otlp.spans import SpanEncoder, request_of
+from exporters.otlp.telemetry import OUT_OF_RANGE
+from spool.deliveries.values import Delivery
+from spool.errors import EntryUnreadable
+from spool.ledger.sums import HourlySums
+from spool.log.amendments import amended
+from spool.log.entries import codec
+from spool.log.entries.cache import CachedEntry
+from spool.log.values import Entry
+from spool.packed.native import Native
+from spool.packed.records import PackedRecords, packed_records
+from spool.packed.sums import PackedSums
+from spool.record import Inference, Record
+
+FIRST = 1000  # number of the first record of an entry
+TAGS = ("service", "env")
+
+
+@dataclass
+class Both:
+    """One entry, read both ways. The readers keep what they have seen before, as those of a server do."""
+
+    native: Native
+    rule: SpanEncoder = field(default_factory=SpanEncoder)
+
+    def __post_init__(self) -> None:
+        self.writer = PackedSpans(self.native, SpanEncoder())
+
+    def compare(
+        self,
+        packed: bytes,
+        begin: int = 0,
+        end: int | None = None,
+        *,
+        amendments: Mapping[int, dict[str, Any]] | None = None,
+        at: float = 1_790_000_000.25,
+    ) -> bool:
+        """Compare records, spans and sums; whether the packed bytes were read as they are."""
+        cached = CachedEntry(codec.raws(packed), packed)
+        end = len(cached.raws) if end is None else end
+        filled = {FIRST + place: fields for place, fields in (amendments or {}).items()}
+        try:
+            expected: Sequence[Record] | None = _decoded(cached, begin, end, amendments or {})
+        except EntryUnreadable:
+            expected = None
+        try:
+            found = packed_records(self.native, cached, FIRST, FIRST + begin, FIRST + end - 1, filled)
+        except EntryUnreadable:
+            assert expected is None
+            return False
+        if found is None:
+            return False
+        assert expected is not None
+        assert expected == list(found) == [found[place] for place in range(len(found))]
+        here, there = _entry(begin, expected, at), _entry(begin, found, at)
+        delivery = Delivery(
+            id=1, route="r", first=here.first, last=here.last, attempts=0, idempotency_key="k"
+        )
+        assert self._by_rule(delivery, here) == self._as_packed(delivery, there)
+        assert _sums(here, None) == _sums(there, self.native)
+        return True
+
+    def _by_rule(self, delivery: Delivery, entry: Entry) -> object:
+        batch = without_shadows(delivery, [entry])
+        if not all(isinstance(record, Inference) for record, _ in batch.records):
+            return None
+        try:
+            spans = [(record, at) for record, at in batch.records if isinstance(record, Inference)]
+            return batch.tally, self.rule.request(spans)
+        except OUT_OF_RANGE:
+            return Rejected
+
+    def _as_packed(self, delivery: Delivery, entry: Entry) -> object:
+        try:
+            found: tuple[Tally, list[bytes]] | None = asyncio.run(self.writer.encoded(delivery, [entry]))
+        except OUT_OF_RANGE:
+            return Rejected
+        if found is None:  # shadows of counters are left out by the rule, too, but not looked at here
+            return self._by_rule(delivery, entry)
+        return found[0], request_of(found[1])
+
+
+def _entry(begin: int, records: Sequence[Record | None], at: float) -> Entry:
+    return Entry(topic="ai-telemetry", first=FIRST + begin, committed_at=at, records=records)
+
+
+def _decoded(
+    cached: CachedEntry, begin: int, end: int, amendments: Mapping[int, dict[str, Any]]
+) -> Sequence[Record]:
+    records = [codec.record(raw) for raw in cached.raws[begin:end]]
+    for place, fields in amendments.items():
+        if begin <= place < end and isinstance(record := records[place - begin], Inference):
+            records[place - begin] = amended(record, fields)
+    return records
+
+
+def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
+    """Add one entry up, as a whole and in two parts."""
+    sums = HourlySums(TAGS)
+    try:
+        if native is None:
+            sums.add([entry])
+        else:
+            asyncio.run(_add(PackedSums(native, sums), entry))
+    except ValueError as error:  # of what is no amount
+        return (type(error),)
+    return sums.hours, sums.first, sums.damaged, sums.absurd
+
+
+async def _add(sums: PackedSums, entry: Entry) -> None:
+    assert isinstance(entry.records, PackedRecords)
+    for part in entry.parts(max(1, len(entry.records) * 2 // 3)):
+        await sums.add(part)
+    sums.hand_over()
+
+
+def packed_as(records: Sequence[Record], items: Sequence[int] = ()) -> bytes:
+    """Pack records; those of earlier versions have so many items alone."""
+    raws = []
+    for place, record in enumerate(records):
+        row: list[Any] = msgspec.msgpack.decode(codec.pack([record]))[0]
+        most = items[place] if place < len(items) else len(row)
+        raws.append(msgspec.Raw(codec.pack([row[:most]])[1:]))
+    return codec.pack(raws)

@@ -1,0 +1,13 @@
+"""The compiled module, where it is installed: `make test-native` installs it where cargo is."""
+
+from __future__ import annotations
+
+import pytest
+
+from spool.packed.native import MODULE, Native, load
+
+
+@pytest.fixture(scope="session")
+def native() -> Native:
+    pytest.importorskip(MODULE, reason="the compiled module is not installed: make native")
+    return load()

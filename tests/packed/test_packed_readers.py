@@ -1,0 +1,207 @@
+"""
+Readers of packed bytes beside Python's rules: the same records, the same bytes for the upstream, the same sums.
+
+Whatever a record holds: what the compiled module does not take goes to Python, and nobody can tell.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spool.errors import EntryUnreadable
+from spool.ledger.sums import MAX_TOKENS
+from spool.log.entries import codec
+from spool.packed.native import Native
+from spool.record import NS, Inference, Record, UsageMetric
+from tests.bench.load.payloads import numbered, protobuf_spans
+from tests.bench.test_bench_encode import records as bench_records
+from tests.gateway.normalise.otlp.payloads import normalised
+from tests.gateway.normalise.otlp.test_span_cases import cases
+from tests.packed.both_ways import Both, packed_as
+from tests.rounds import IS_LONG
+
+NOW = 1_790_000_000
+LEAST_ITEMS = 30  # of a record of the first version
+
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
+    ["a", "a-b", "x" * 127, "x" * 128, "ü" * 70, "x" * 300]
+)
+few = st.sampled_from(["openai", "gpt-4o", "ok", "error", "reported", "tags"])
+hexes = st.sampled_from(
+    ["5b8aa5a2d2c872e8321cf37308d69df2", "0" * 32, "a" * 32, "A" * 32, "a" * 31, "a" * 16, "0" * 16, "0" * 15 + "1",
+     "g" * 16, "a" * 30 + "ü", "٣" * 32, ""]
+)  # fmt: skip
+response_ids = texts | st.sampled_from(
+    [
+        "chatcmpl-" + "x" * 24,
+        "chatcmpl-" + "x" * 16,
+        "chatcmpl-12",
+        "msg_" + "y" * 15,
+        "x" * 40,
+        "a-" + "ü" * 16,
+    ]
+)
+counts = st.integers(0, 5000) | st.sampled_from(
+    [0, 127, 128, 16383, 16384, 100_000, 100_001, 512_000, 512_001, MAX_TOKENS, MAX_TOKENS + 1, 2**63 - 1,
+     2**63, 2**64 - 1, -1]
+)  # fmt: skip
+times = st.integers(NOW * NS - 8 * 3600 * NS, NOW * NS + 4 * 3600 * NS) | st.sampled_from(
+    [0, 1, -1, 2**63 - 1, 2**63, 2**64 - 1, NOW * NS]
+)
+money = st.decimals(0, 10**6, places=12).map(lambda value: f"{value:f}") | st.sampled_from(
+    ["0", "0.00", "-1.5", "10000000", "10000000.000000000000000000000000001", "9999999.9", "12345678901.5",
+     "99999999.123", "0." + "1" * 27, "0." + "1" * 40, "0." + "9" * 33, ".5", "5.", "00001.5", "0." + "0" * 27 + "1"]
+)  # fmt: skip
+tags = st.dictionaries(
+    st.sampled_from(["service", "env", "processing", "speed", "service_tier", "naïve", "", "x" * 200]),
+    st.sampled_from(["", "prod", "batch", "fast", "flex", "shop", "ü" * 300]),
+    max_size=5,
+)
+inferences = st.builds(
+    Inference,
+    id=st.binary(min_size=16, max_size=16) | st.binary(max_size=20),
+    source=few | texts,
+    request_id=st.none() | response_ids,
+    trace_id=st.none() | hexes,
+    span_id=st.none() | hexes,
+    start_time=st.none() | times,
+    end_time=st.none() | times,
+    provider=st.none() | few,
+    operation=st.none() | few,
+    request_model=st.none() | few,
+    response_model=st.none() | few | texts,
+    input_tokens=st.none() | counts,
+    output_tokens=st.none() | counts,
+    cache_read_tokens=st.none() | counts,
+    cache_write_tokens=st.none() | counts,
+    reasoning_tokens=st.none() | counts,
+    cost=st.none() | money,
+    estimated_cost=st.none() | money,
+    cost_source=few,
+    price_book=st.none() | few,
+    status=few,
+    error_type=st.none() | few,
+    user=st.none() | texts,
+    team=st.none() | few,
+    session=st.none() | texts,
+    api_key=st.none() | few,
+    device=st.none() | few,
+    tags=tags,
+    shadow=st.sampled_from([False, False, False, True]),
+    also=st.none() | st.binary(min_size=16, max_size=16),
+    cache_write_1h_tokens=st.none() | counts,
+    region=st.none() | few,
+    counted_by=st.none() | st.binary(min_size=16, max_size=16),
+    sender_key=st.none() | few,
+)
+metrics = st.builds(
+    UsageMetric,
+    id=st.binary(min_size=16, max_size=16),
+    source=few,
+    name=st.sampled_from(["claude_code.token.usage", "cost"]),
+    model=st.none() | few,
+    token_type=st.none() | st.sampled_from(["input", "cache_read"]),
+    value=st.integers(-5, 5000),
+    start_time=st.none() | times,
+)
+CALLS = [record for record, _ in bench_records()]
+plain = st.sampled_from(CALLS)  # so that odd ones are few, which is what is read packed
+
+
+@given(data=st.data())
+def test_any_records_are_read_the_same(native: Native, data: st.DataObject) -> None:
+    """Also of earlier versions, which have fewer items, amended ones, shadows and counters, in any range."""
+    of = data.draw(st.sampled_from([plain | inferences, plain | plain | inferences, plain | plain | metrics]))
+    records: list[Record] = data.draw(st.lists(of, min_size=1, max_size=12))
+    items = data.draw(st.lists(st.integers(LEAST_ITEMS, 35), max_size=12))
+    packed = packed_as(records, items)
+    begin = data.draw(st.integers(0, len(records) - 1))
+    end = data.draw(st.integers(begin + 1, len(records)))
+    fields = st.fixed_dictionaries({}, optional={"user": texts, "input_tokens": counts, "cost": money})
+    amendments = data.draw(st.dictionaries(st.integers(0, len(records) - 1), fields, max_size=3))
+    Both(native).compare(packed, begin, end, amendments=amendments)
+
+
+@given(data=st.data())
+def test_changed_bytes_are_damage_or_read_the_same(native: Native, data: st.DataObject) -> None:
+    """What passes the checksum and is no record is damage for both, and never another exception."""
+    records: list[Record] = data.draw(st.lists(plain | inferences, min_size=1, max_size=5))
+    packed = bytearray(codec.pack(records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        raws = codec.raws(bytes(packed))
+    except EntryUnreadable:
+        assert native.walk(bytes(packed), len(records)) is None
+        return
+    if raws:
+        Both(native).compare(bytes(packed))
+
+
+def varied(record: Inference, number: int) -> Inference:
+    """The same kind of call with other ids, times and counts."""
+    chance = random.Random(number)
+    fields: dict[str, Any] = {"id": chance.randbytes(16)}
+    for name in ("start_time", "end_time"):
+        if getattr(record, name) is not None:
+            fields[name] = getattr(record, name) + chance.randrange(10**12)
+    for name in ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens"):
+        if getattr(record, name) is not None:
+            fields[name] = chance.randrange(10 ** chance.randrange(1, 13))
+    if record.trace_id is not None:
+        fields |= {"trace_id": chance.randbytes(16).hex(), "span_id": chance.randbytes(8).hex()}
+    if record.estimated_cost is not None:
+        fields["estimated_cost"] = (
+            f"{chance.random() * 10 ** chance.randrange(-3, 8):.{chance.randrange(1, 28)}f}"
+        )
+    values = {name: getattr(record, name) for name in record.__struct_fields__}
+    return Inference(**{**values, **fields})
+
+
+def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
+    """As products tell them, each many times with other ids, times and counts, in one entry and in ranges of it."""
+    calls = [
+        record
+        for path in cases()
+        for record in normalised(path.read_bytes()).records
+        if isinstance(record, Inference)
+    ]
+    varieties = [varied(call, number) for number in range(300 if IS_LONG else 10) for call in calls]
+    both, packed = Both(native), codec.pack([*calls, *varieties])
+    assert both.compare(packed)
+    chance = random.Random(1)
+    for _ in range(20):
+        begin = chance.randrange(len(varieties))
+        assert both.compare(packed, begin, chance.randrange(begin + 1, len(calls) + len(varieties) + 1))
+
+
+@pytest.mark.parametrize("spans", [1, 10, 100])
+def test_bodies_of_the_bench_are_read_the_same(native: Native, spans: int) -> None:
+    """All of them by the module but the first of each combination, which teaches it."""
+    template = protobuf_spans(spans)
+    both = Both(native)
+    for number in range(20):
+        outcome = normalised(numbered(template, number), encoding="protobuf")
+        assert both.compare(codec.pack(list(outcome.records)))
+
+
+def test_more_combinations_than_are_remembered(native: Native) -> None:
+    """Models, users and tags without end: the memory begins anew, and the sums are handed over in between."""
+    both = Both(native)
+    many = [
+        Inference(id=bytes(16), source="s", request_model=f"m{number}", tags={"service": str(number)})
+        for number in range(9000)
+    ]
+    assert both.compare(codec.pack([*many, *CALLS]))
+    assert both.compare(codec.pack([*many[4000:], *CALLS]))
+
+
+def test_sums_beyond_any_number_of_the_module(native: Native) -> None:
+    """Amounts at the bound, more often than 128 bits hold: Python adds the rest."""
+    call = Inference(id=bytes(16), source="s", cost="10000000", cache_read_tokens=2**63 - 1)
+    assert Both(native).compare(codec.pack([call] * 20_000))

@@ -1,0 +1,22 @@
+"""Runs of ids, merged and marked by the compiled module as by Python."""
+
+from __future__ import annotations
+
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spool.log.runs import marked, merge
+from spool.packed.native import Native
+
+runs = st.lists(st.integers(0, 2**64 - 1), max_size=300).map(lambda ids: array("Q", sorted(ids)))
+
+
+@given(one=runs, other=runs)
+def test_runs_are_merged_and_marked_the_same(native: Native, one: array[int], other: array[int]) -> None:
+    """Whatever ids they hold, also some of both, and none."""
+    both = merge(one, other)
+    assert both == merge(one, other, native)
+    expected, found = marked(1, 2, 3.0, both), marked(1, 2, 3.0, both, native)
+    assert (expected.marks, expected.mask, expected.ids) == (found.marks, found.mask, found.ids)
