@@ -41,3 +41,4 @@ class RouteConfig:
     stamps: Callable[[], object] = tuple  # changes with the secret files; then the route tries again at once
     backoff: Backoff = field(default_factory=Backoff)
     linger_s: float = 0.0  # how long a record waits for others to leave with it
+    reads_packed: bool = False  # the exporter takes spool.packed.records.PackedRecords as they are

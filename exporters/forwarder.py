@@ -16,6 +16,7 @@ from spool.deliveries.values import RUNNING, RouteState
 from spool.errors import SpoolError
 from spool.leases import Leases, SoleNode, lease_of
 from spool.log.protocols import Log
+from spool.packed.native import Native
 from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
@@ -65,12 +66,15 @@ class Forwarder:
         *,
         max_dead_letters: int = MAX_DEAD_LETTERS,
         leases: Leases | None = None,
+        packed: Native | None = None,
     ) -> None:
+        """`packed` reads packed records for the routes that can take them."""
         self._leases = leases or SoleNode()
         self._deliveries = deliveries
         self._log = log
         self._clock = clock
         self._max_dead_letters = max_dead_letters
+        self._packed = packed
         self._specs = list(specs)
         self._syncs = list(syncs)
         self._running: dict[str, _Running] = {}
@@ -167,6 +171,7 @@ class Forwarder:
             backoff=config.backoff,
             linger_s=config.linger_s,
             max_dead_letters=self._max_dead_letters,
+            packed=self._packed if config.reads_packed else None,
         )
         before = [task for task in self._retiring if task.get_name() == name]
 

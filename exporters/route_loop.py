@@ -36,6 +36,7 @@ from spool.deliveries.values import PARKED, REFUSING, RUNNING, Delivery, RouteSp
 from spool.errors import SpoolDamaged, SpoolError, SpoolUnavailable, TakenOver
 from spool.log.protocols import Log
 from spool.log.values import Entry
+from spool.packed.native import Native
 from spool.settings import MAX_DEAD_LETTERS
 
 _log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class RouteLoop:
         backoff: Backoff | None = None,
         linger_s: float = 0.0,
         max_dead_letters: int = MAX_DEAD_LETTERS,
+        packed: Native | None = None,
     ) -> None:
         self.name = spec.name
         self._topic = spec.topic
@@ -84,6 +86,7 @@ class RouteLoop:
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._max_dead_letters = max_dead_letters
+        self._packed = packed
         self._throttle = RouteThrottle(clock, self._backoff)
         self._resting = RestingWorkers(lambda place: self._throttle.rest_s(place) == 0.0)
         self._faults = 0  # of our own since the last success
@@ -208,7 +211,7 @@ class RouteLoop:
     async def _read(self, delivery: Delivery) -> Sequence[Entry]:
         """Parks the route over a damaged page: what the page hides is whole, and a restart salvages it."""
         try:
-            return await self._log.read(self._topic, delivery.first, delivery.last)
+            return await self._log.read(self._topic, delivery.first, delivery.last, packed=self._packed)
         except SpoolDamaged as error:
             raise Misconfigured(str(error), answered=False) from error
 

@@ -22,6 +22,7 @@ from spool.ledger.ledger import CHUNK, Ledger
 from spool.log.heard import Heard
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log, Observer
+from spool.packed.native import Native
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
 from spool.streams import StreamBook, StreamReader
@@ -39,7 +40,8 @@ class StorageOptions:
     `cache_bytes` bounds the cache of decoded entries, None: the engine's default. `ledger_chunk` is how many
     numbers the ledger counts in one transaction. `registry_clock` gives the times of changes to keys,
     operators and insights, None: `clock`. `new_registry`: begin a new one if the registry is damaged or gone,
-    and keep the old file aside. `is_unfinished_copy`: who makes a copy looks into it; nobody else may.
+    and keep the old file aside. `native` is the compiled module; None: it is not used.
+    `is_unfinished_copy`: who makes a copy looks into it; nobody else may.
     """
 
     settings: SpoolSettings
@@ -49,6 +51,7 @@ class StorageOptions:
     cache_bytes: int | None = None
     ledger_tags: Sequence[str] = ("service",)
     ledger_chunk: int = CHUNK
+    native: Native | None = None
     registry_clock: Clock | None = None
     new_registry: bool = False
     is_unfinished_copy: bool = False

@@ -119,4 +119,5 @@ def _route(destination: DestinationSettings, topic: str, clock: Clock) -> RouteC
         exporter=exporter,
         stamps=lambda: secret and secret.stamp(),
         linger_s=destination.linger,
+        reads_packed=type.reads_packed,
     )

@@ -28,3 +28,4 @@ class DestinationType:
     build: Build
     probe: Try
     topics: tuple[str, ...] = TOPICS
+    reads_packed: bool = False  # as in RouteConfig

@@ -58,4 +58,6 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
     return Probe(status=OK)
 
 
-TYPE = DestinationType(name="otlp", needs="url", build=build, probe=probe, topics=(AI_TELEMETRY,))
+TYPE = DestinationType(
+    name="otlp", needs="url", build=build, probe=probe, topics=(AI_TELEMETRY,), reads_packed=True
+)

@@ -7,7 +7,7 @@ A topic that the upstream does not take has no route: its records are kept for t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exporters.exporter import Exporter, RouteConfig
 from exporters.otlp.encoding import EncodeElsewhere
@@ -98,7 +98,7 @@ def _telemetry_route(
         max_bytes=settings.batch_bytes,
         elsewhere=elsewhere,
     )
-    return _route(AI_TELEMETRY, settings, made_of, exporter, client)
+    return replace(_route(AI_TELEMETRY, settings, made_of, exporter, client), reads_packed=True)
 
 
 def _route(

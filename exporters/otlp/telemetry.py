@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from exporters import batch as batches
-from exporters.batch import Batch
+from exporters.batch import Batch, Tally
 from exporters.errors import DeliveryTooLarge, Divide, Rejected
 from exporters.http.client import PROTOBUF, Client
 from exporters.otlp import encoding
 from exporters.otlp.encoding import Encoded, EncodeElsewhere
 from exporters.otlp.metrics import MetricsRequest
+from exporters.otlp.packed import PackedSpans, native_of
 from exporters.otlp.partial import rejected
 from exporters.otlp.spans import SpanEncoder, request_of
 from exporters.turns import in_turns
@@ -29,6 +30,7 @@ from spool.record import Inference, UsageMetric
 CONTENT_TYPE = PROTOBUF
 TRACES = "traces"
 METRICS = "metrics"
+OUT_OF_RANGE = ValueError, OverflowError, IndexError, struct.error
 
 
 class Target(Protocol):
@@ -64,11 +66,15 @@ class TelemetryExporter:
         self._target = target
         self._spans = SpanEncoder()
         self._elsewhere = elsewhere
+        self._packed: PackedSpans | None = None
 
     async def prepare(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
+        packed = await self._packed_spans(delivery, entries)
+        if packed is not None:
+            return await self._send(delivery, TRACES, *packed)
         batch = batches.without_shadows(delivery, entries)
         boundary = batches.nearest_boundary(delivery, batch)
         if boundary is not None:
@@ -76,10 +82,35 @@ class TelemetryExporter:
         if not batch.records:
             return batch.settlement()
         stream = METRICS if isinstance(batch.records[0][0], UsageMetric) else TRACES
-        url = self._target.url(stream)
-        if url is None:
+        if self._target.url(stream) is None:
             return batch.settlement(refused=len(batch.records), words=f"the path of {stream} is empty")
-        encoded = await self._encoded(batch)
+        return await self._send(delivery, stream, batch.tally, await self._encoded(batch))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _packed_spans(
+        self, delivery: Delivery, entries: Sequence[Entry]
+    ) -> tuple[Tally, Encoded] | None:
+        """Spans of records that are still packed; None if they are to be decoded."""
+        native = native_of(entries)
+        if native is None or self._target.url(TRACES) is None:
+            return None
+        if self._packed is None:
+            self._packed = PackedSpans(native, self._spans)
+        try:
+            found = await self._packed.encoded(delivery, entries)
+        except OUT_OF_RANGE as error:
+            raise _unsendable(error) from error
+        if found is None or not found[0].sent:
+            return None
+        tally, fields = found
+        body = request_of(fields)
+        return tally, Encoded(body, len(body), is_compressed=False)
+
+    async def _send(self, delivery: Delivery, stream: str, tally: Tally, encoded: Encoded) -> Settlement:
+        url = self._target.url(stream)
+        assert url is not None
         if encoded.size > self._max_bytes and delivery.count > 1:
             raise DeliveryTooLarge(f"{encoded.size} bytes, over batch_bytes", answered=False)
         answer = await self._client.send(
@@ -92,10 +123,7 @@ class TelemetryExporter:
             headers=self._target.headers(),
         )
         refused, words = rejected(answer, stream)
-        return batch.settlement(refused=refused, words=words)
-
-    async def close(self) -> None:
-        await self._client.close()
+        return tally.settlement(refused=refused, words=words)
 
     async def _encoded(self, batch: Batch) -> Encoded:
         spans = [(record, at) for record, at in batch.records if isinstance(record, Inference)]
@@ -112,8 +140,11 @@ class TelemetryExporter:
                 request = MetricsRequest()
                 await in_turns(points, request.add)
                 body = request.encoded()
-        except (ValueError, OverflowError, IndexError, struct.error) as error:
-            # A number too large for OTLP: only this record is at fault, the others of the delivery must go
-            # on.
-            raise Rejected(f"a record cannot be written as OTLP: {error}", answered=False) from error
+        except OUT_OF_RANGE as error:
+            raise _unsendable(error) from error
         return Encoded(body, len(body), is_compressed=False)
+
+
+def _unsendable(error: Exception) -> Rejected:
+    """A number too large for OTLP: only its record is at fault, the others of the delivery must go on."""
+    return Rejected(f"a record cannot be written as OTLP: {error}", answered=False)

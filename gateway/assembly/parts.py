@@ -57,6 +57,7 @@ from gateway.normalise.reading.emails import Emails
 from gateway.rate_cards.card import CardUnreadable
 from spool.clock import Clock
 from spool.installation import derived
+from spool.packed.native import NO_NATIVE, NativeUse
 from spool.record import Inference, UsageEvent
 from spool.registry.notices import ChannelState
 from spool.registry.operators import Actor
@@ -77,9 +78,18 @@ if TYPE_CHECKING:
 class Assembler:
     """Makes the parts from what all of them share. What must be closed goes on the stack."""
 
-    def __init__(self, config: Config, storage: Storage, clock: Clock, stack: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        config: Config,
+        storage: Storage,
+        clock: Clock,
+        stack: AsyncExitStack,
+        *,
+        native: NativeUse = NO_NATIVE,
+    ) -> None:
         self.config = config
         self.storage = storage
+        self.native = native
         self.clock = clock
         self.stack = stack
         self._locks = ConnectionLocks()
@@ -396,6 +406,7 @@ class Assembler:
             syncs,
             max_dead_letters=most,
             leases=storage.leases,
+            packed=self.native.native,
         )
         self.stack.push_async_callback(routes.stop)
         await routes.start()

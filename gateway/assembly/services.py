@@ -40,6 +40,7 @@ from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolDamaged, SpoolError
 from spool.log.protocols import Log, Observer
+from spool.packed.native import NativeUse, use
 from spool.storage import Storage
 
 if TYPE_CHECKING:
@@ -90,15 +91,16 @@ async def open_services(
     metrics = Metrics(_named_sources)
     observers = _both(metrics, observer) if observer else metrics
     is_agent = local is not None
+    native = compiled_module(config, metrics)
     async with AsyncExitStack() as stack:
         storage = await stack.enter_async_context(
-            open_storage(config, clock=clock, observer=observers, is_agent=is_agent)
+            open_storage(config, clock=clock, observer=observers, is_agent=is_agent, native=native.native)
         )
         if storage.registry is None:
             problem = storage.registry_problem
             _log.critical("the key table cannot be read: %s", problem, extra={"action": "registry_damaged"})
             storage = replace(storage, registry_problem=REGISTRY_PROBLEM)
-        assembler = Assembler(config, storage, clock, stack)
+        assembler = Assembler(config, storage, clock, stack, native=native)
         try:
             services = await _assemble(assembler, config, metrics, local, version=version, urls=urls)
         except ConfigError:
@@ -108,6 +110,19 @@ async def open_services(
                 raise SpoolDamaged(f"damage was met at the start: {error}") from error
             raise
         yield services
+
+
+def compiled_module(config: Config, metrics: Metrics) -> NativeUse:
+    """The compiled module, if it is wanted and there; one line in the log says why it is not."""
+    native = use(config.server.native)
+    metrics.watch_native(native)
+    if not native.is_on and config.server.native:
+        _log.info(
+            "the compiled module is not used: %s",
+            native.reason,
+            extra={"action": "native_missing", "reason": native.reason},
+        )
+    return native
 
 
 async def _assemble(

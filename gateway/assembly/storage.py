@@ -10,6 +10,7 @@ from spool import engines
 from spool.clock import Clock
 from spool.ledger.ledger import CHUNK
 from spool.log.protocols import Observer
+from spool.packed.native import Native
 from spool.storage import Storage, StorageOptions
 
 AGENT_CACHE_BYTES = 512 << 10  # a laptop has few readers, and memory for other things
@@ -24,6 +25,7 @@ def options_of(
     observer: Observer | None = None,
     is_agent: bool = False,
     new_registry: bool = False,
+    native: Native | None = None,
 ) -> StorageOptions:
     """Return the options to open the storage of a configuration."""
     return StorageOptions(
@@ -38,6 +40,7 @@ def options_of(
         new_registry=new_registry,
         container=config.container,
         storage=config.storage,
+        native=native,
     )
 
 
@@ -50,6 +53,7 @@ async def open_storage(
     observer: Observer | None = None,
     is_agent: bool = False,
     new_registry: bool = False,
+    native: Native | None = None,
 ) -> AsyncIterator[Storage]:
     """Open the storage, see spool.storage; SpoolLocked while another process has it open."""
     options = options_of(
@@ -59,6 +63,7 @@ async def open_storage(
         observer=observer,
         is_agent=is_agent,
         new_registry=new_registry,
+        native=native,
     )
     storage = await engines.open_storage(options, engine=config.storage.engine)
     try:

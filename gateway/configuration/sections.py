@@ -138,6 +138,11 @@ class ServerSettings:
         edge="it is replaced, and its work is done again",
         least=1,
     )
+    native: bool = setting(
+        True,
+        "use the compiled module `tollhouse-native` where it is installed: "
+        "[what it gives](sizing.md#the-compiled-module); read at start",
+    )
     max_event_streams: int = setting(
         50,
         "open pages of the console and other readers of event streams",

@@ -20,6 +20,7 @@ from gateway.monitoring.snapshot import Snapshot, SnapshotCollector
 from spool.errors import SpoolUnavailable
 from spool.log.books import CONFLICT, LEFT_OUT, METER_TOO_LARGE
 from spool.log.values import Commit
+from spool.packed.native import NativeUse
 from spool.record import TOPICS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -152,6 +153,22 @@ class Metrics:
         Gauge("tollhouse_workers", "Worker processes that take work", registry=self.registry).set_function(
             ready
         )
+
+    def watch_native(self, native: NativeUse) -> None:
+        """Show which compiled module is used, and how often it failed."""
+        info = Gauge(
+            "tollhouse_native_info",
+            "The compiled module tollhouse-native",
+            ["version", "loaded"],
+            registry=self.registry,
+        )
+        info.labels(native.version, str(int(native.native is not None))).set(1)
+        faults = Gauge(
+            "tollhouse_native_faults",
+            "Failures of the compiled module since the start",
+            registry=self.registry,
+        )
+        faults.set_function(lambda: native.native.faults if native.native is not None else 0)
 
     def worker_died(self, reason: str) -> None:
         """A worker process ended that should not have: one of the few words of gateway.workers.pool."""

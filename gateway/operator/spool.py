@@ -85,6 +85,11 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
             "wal_problem": stats.wal_problem or None,
         },
         "duplicate_window_s": float(stats.duplicate_window_s),
+        "native": {
+            "on": services.native.is_on,
+            "version": services.native.version or None,
+            "words": services.native.words,
+        },
         "nodes": await describe_nodes(request.shared.leases, request.shared.clock.now()),
     }  # fmt: skip
 

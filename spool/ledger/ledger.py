@@ -25,13 +25,15 @@ from spool.ledger.repricing import Pricer, Repriced, reprice
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
+from spool.packed.native import Native, NativeFault
+from spool.packed.sums import AT_ONCE, PackedSums
 from spool.record import AI_TELEMETRY
 from spool.steady_clock import settled_now
 
 T = TypeVar("T")
 CHUNK = 8192  # numbers in one transaction: a quarter of a second of full ingest
 STEP = 512  # numbers that are read at once
-AT_ONCE = 100  # records that are added up at once: less than a millisecond, in which nothing else runs
+PACKED_STEP = 4096  # if they stay packed
 PAUSE_S = 1.0  # between transactions: at rest the ledger costs the disk one write a second, not one a commit
 RETRY_S = 10.0
 TRIES, RETRY_CLOSED_S = 5, 0.05  # of what others are about to close
@@ -99,6 +101,7 @@ class Ledger:
         tags: Sequence[str] = ("service",),
         max_rows: int = MAX_ROWS,
         chunk: int = CHUNK,
+        packed: Native | None = None,
     ) -> None:
         self.tags = tuple(tags)
         self._store = store
@@ -106,6 +109,7 @@ class Ledger:
         self._placement = Placement(max_rows)
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
+        self._packed = packed
         self._turn = asyncio.Lock()
         self._reach = 1
         self._is_caught_up = False  # since it was opened, or begun anew
@@ -233,20 +237,11 @@ class Ledger:
             return number < rebuilding and counting.period(hour, state["hourly"]) in frozen
 
         sums = HourlySums(self.tags, skip=is_counted if frozen else None)
-        count, following = 0, first
-        gaps: list[tuple[int, int]] = []
-        oldest: Entry | None = None
-        for number in range(first, last + 1, STEP):
-            entries = await log.read(AI_TELEMETRY, number, min(number + STEP - 1, last), whole=True)
-            for entry in entries:
-                oldest = oldest or entry
-                count += len(entry.records)
-                gaps += [(following, entry.first)] if entry.first > following else []
-                following = entry.last + 1
-                for part in entry.parts(AT_ONCE):
-                    sums.add([part])
-                    await asyncio.sleep(0)
-        gaps += [(following, last + 1)] if following <= last else []
+        packed = None if frozen or self._packed is None or not self._packed.is_on else self._packed
+        try:
+            count, gaps, oldest = await self._add_up(log, sums, first, last, packed)
+        except NativeFault:
+            return  # some of it may be added: counted anew, in the end without the module
         missed = Missed()
         if gaps:
             whole = counting.whole_since(await self._oldest_arrival(log, oldest))
@@ -269,6 +264,33 @@ class Ledger:
         self._reach = await self._change(work)
         if self._reach != last + 1:
             self._placement.forget()
+
+    async def _add_up(
+        self, log: ReadableLog, sums: HourlySums, first: int, last: int, packed: Native | None
+    ) -> tuple[int, list[tuple[int, int]], Entry | None]:
+        """Add these numbers to the sums: how many have a record, the gaps between them, and the first entry."""
+        adding = None if packed is None else PackedSums(packed, sums)
+        step = STEP if packed is None else PACKED_STEP
+        count, following = 0, first
+        gaps: list[tuple[int, int]] = []
+        oldest: Entry | None = None
+        for number in range(first, last + 1, step):
+            upto = min(number + step - 1, last)
+            for entry in await log.read(AI_TELEMETRY, number, upto, whole=True, packed=packed):
+                oldest = oldest or entry
+                count += len(entry.records)
+                gaps += [(following, entry.first)] if entry.first > following else []
+                following = entry.last + 1
+                if adding is not None:
+                    await adding.add(entry)
+                    continue
+                for part in entry.parts(AT_ONCE):
+                    sums.add([part])
+                    await asyncio.sleep(0)
+        gaps += [(following, last + 1)] if following <= last else []
+        if adding is not None:
+            adding.hand_over()
+        return count, gaps, oldest
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
         """

@@ -21,6 +21,7 @@ from spool.clock import Clock
 from spool.identity import Identity
 from spool.installation import derived
 from spool.log.runs import IdRun, count_repeats, marked, merge
+from spool.packed.native import Native
 from spool.record import NS, TOPICS, Record, names_of, request_names_of
 
 HOUR_NS = 3600 * 10**9
@@ -71,7 +72,8 @@ class DuplicateIndex:
     In memory only. `find` and `add` run on the writer's thread while a transaction is planned or applied.
     """
 
-    def __init__(self, secret: bytes, *, window_s: float, max_ids: int) -> None:
+    def __init__(self, secret: bytes, *, window_s: float, max_ids: int, native: Native | None = None) -> None:
+        self.native = native
         self._factor = int.from_bytes(derived(secret, "duplicates")[:16]) | 1
         self._window_s = window_s
         self._max_ids = max_ids
@@ -376,6 +378,7 @@ class _Plan:
 
     def __init__(self, index: DuplicateIndex) -> None:
         self._runs = index.runs_by_hour()
+        self._native = index.native
         self._max_run = index.max_run
         self._next_key = index.next_key
         self.added: list[IdRun] = []
@@ -388,10 +391,10 @@ class _Plan:
             together = len(run.ids) + len(ids)
             if together > self._max_run or (len(run.ids) >= 2 * len(ids) and together > SHORT):
                 break
-            ids = merge(run.ids, ids)
+            ids = merge(run.ids, ids, self._native)
             arrived_at = max(arrived_at, run.arrived_at)
             self.removed.append(run)
-        self.added.append(marked(self._next_key, hour, arrived_at, ids))
+        self.added.append(marked(self._next_key, hour, arrived_at, ids, self._native))
         self._next_key += 1
 
     def expire(self, before: float) -> None:

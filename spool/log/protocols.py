@@ -15,6 +15,7 @@ from spool.identity import RequestNames
 from spool.log.duplicates import Whereabouts
 from spool.log.event_types import EventType
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
+from spool.packed.native import Native
 
 
 class Observer(Protocol):
@@ -26,12 +27,16 @@ class Observer(Protocol):
 class ReadableLog(Protocol):
     """What a reader of the log needs."""
 
-    async def read(self, topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
+    async def read(
+        self, topic: str, first: int, last: int, *, whole: bool = False, packed: Native | None = None
+    ) -> Sequence[Entry]:
         """
         Closed records with first <= number <= last, cut to that range, amended, in order.
 
         `whole`, for whoever goes on behind `last` afterwards: NotClosed unless all of these are closed, so
         that numbers without a record are gone for good.
+
+        `packed`, of who reads packed records with it: records may be spool.packed.records.PackedRecords.
         """
         ...
 
@@ -70,7 +75,14 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def read(
-        self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
+        self,
+        topic: str,
+        first: int,
+        last: int,
+        *,
+        with_open: bool = False,
+        whole: bool = False,
+        packed: Native | None = None,
     ) -> Sequence[Entry]:
         """
         Read entries as readers see them; `with_open` adds the records that are open, in their present state.

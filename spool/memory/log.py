@@ -34,6 +34,7 @@ from spool.log.shapes import Shapes
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
 from spool.memory.partial_reports import MemoryHeard, MemoryPartialReports
 from spool.memory.tables import MemoryTables
+from spool.packed.native import Native
 from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Inference, Record, UnitCostOperation, pack
 from spool.settings import SpoolSettings
 from spool.sql import billing_drops
@@ -179,7 +180,14 @@ class MemoryLog:
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(
-        self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
+        self,
+        topic: str,
+        first: int,
+        last: int,
+        *,
+        with_open: bool = False,
+        whole: bool = False,
+        packed: Native | None = None,
     ) -> Sequence[Entry]:
         if whole:
             check_closed(last, self.closed_below(topic))

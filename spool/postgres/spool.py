@@ -15,6 +15,7 @@ from spool.installation import derived
 from spool.log.planning.plan import Plan
 from spool.log.protocols import Observer
 from spool.log.values import Submission
+from spool.packed.native import Native
 from spool.postgres import streams
 from spool.postgres.clusters import PostgresClusters
 from spool.postgres.container_contents import PostgresContents
@@ -70,6 +71,7 @@ async def open_spool(
     leases: PostgresLeases,
     observer: Observer | None = None,
     cache_bytes: int = CACHE_BYTES,
+    native: Native | None = None,
     container: ContainerSettings = NO_OTHER_LIMITS,
     durability: str = REPLICATED,
     confirmed: ConfirmedCommits | None = None,
@@ -120,6 +122,7 @@ async def open_spool(
         trim=trim,
         durability=durability,
         cache_bytes=cache_bytes,
+        native=native,
         confirmed=confirmed,
     )
     devices = await DeviceTable.open(PostgresDevices(database))

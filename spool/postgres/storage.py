@@ -69,6 +69,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             observer=options.observer,
             cache_bytes=CACHE_BYTES if options.cache_bytes is None else options.cache_bytes,
             container=options.container,
+            native=options.native,
             durability=settings.durability,
             confirmed=ConfirmedCommits(options.directory, facts.incarnation),
         )
@@ -78,6 +79,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             clock=options.clock,
             tags=options.ledger_tags,
             chunk=options.ledger_chunk,
+            packed=options.native,
         ).load()
         stack.push_async_callback(ledger.close)
         spool.log.add_reader(ledger.needs)

@@ -14,6 +14,7 @@ from spool.devices.table import DeviceTable
 from spool.errors import SpoolDamaged
 from spool.installation import derived, installation_secret
 from spool.log.protocols import Observer
+from spool.packed.native import Native
 from spool.settings import ContainerSettings, SpoolSettings
 from spool.sql.clusters import SqlClusters
 from spool.sql.container_rows import SqlContainerRows
@@ -78,6 +79,7 @@ async def open_spool(
     observer: Observer | None = None,
     cache_bytes: int = CACHE_BYTES,
     container: ContainerSettings = NO_OTHER_LIMITS,
+    native: Native | None = None,
 ) -> SqliteSpool:
     """
     SpoolLocked when another process holds the directory, SpoolFromTheFuture when a newer version wrote it.
@@ -98,6 +100,7 @@ async def open_spool(
                 routes=routes,
                 observer=observer,
                 cache_bytes=cache_bytes,
+                native=native,
             )
 
         async def open_container_files(database: Database) -> ContainerFiles:

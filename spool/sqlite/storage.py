@@ -49,6 +49,7 @@ async def _open(options: StorageOptions) -> Storage:
             observer=options.observer,
             cache_bytes=CACHE_BYTES if options.cache_bytes is None else options.cache_bytes,
             container=options.container,
+            native=options.native,
         )
         stack.push_async_callback(spool.close)
         ledger = await open_ledger(
@@ -56,6 +57,7 @@ async def _open(options: StorageOptions) -> Storage:
             clock=options.clock,
             tags=options.ledger_tags,
             chunk=options.ledger_chunk,
+            packed=options.native,
             watch=spool.log.watch,
         )
         stack.push_async_callback(ledger.close)

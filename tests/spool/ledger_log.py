@@ -63,7 +63,7 @@ class FakeLog:
     async def newest_number(self, topic: str) -> int:
         return max(self.closed_below(topic), self._given)
 
-    async def read(self, topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
+    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
         found = []
         for entry in self.entries:
             low, high = max(first, entry.first), min(last, entry.last)

@@ -23,6 +23,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         partial_reports=storage.partial_reports,
         max_listed_records=lambda: parts.config.server.max_listed_records,
         hold_s=lambda: parts.config.spool.hold,
+        native=parts.native,
     )
 
 

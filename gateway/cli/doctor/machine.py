@@ -21,6 +21,7 @@ from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 from spool.disks.mounts import mount_of, nearest
 from spool.engines import engine_of
+from spool.packed.native import use
 from spool.settings import GIB, MIB
 from spool.steady_clock import EARLIEST
 
@@ -50,6 +51,9 @@ def _versions(config: Config) -> Iterator[Diagnosis]:
     yield Diagnosis(about="versions", status=OK, words=words)
     for fault in engine.known_faults():
         yield Diagnosis(about="engine", status=NOTE, words=fault)
+    native = use(config.server.native)
+    words = native.words if native.is_on else f"{native.words}; with it the same work takes a third less"
+    yield Diagnosis(about="compiled module", status=OK if native.is_on else NOTE, words=words)
 
 
 def _place(config: Config) -> Iterator[Diagnosis]:

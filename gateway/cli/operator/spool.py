@@ -66,6 +66,7 @@ def status(client: OperatorClient, as_json: bool) -> None:
         + ("" if space["writable"] else f"; NOT WRITABLE: {space['last_error']}")
     )
     click.echo(f"duplicates are known for {payload['duplicate_window_s'] / 3600:.1f} h")
+    click.echo(f"compiled module {payload['native']['words']}")
     if payload["nodes"]:
         click.echo()
         show_table([{**node, "leases": " ".join(node["leases"])} for node in payload["nodes"]], NODE_COLUMNS)

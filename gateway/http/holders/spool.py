@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.configuration.sections import ServerSettings
 from spool.ledger.own_records import OwnRecords
+from spool.packed.native import NO_NATIVE, NativeUse
 
 if TYPE_CHECKING:
     from spool.clock import Clock
@@ -44,6 +45,7 @@ class SpoolServices:
     partial_reports: PartialReports | None = None
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
+    native: NativeUse = NO_NATIVE
     own_records: OwnRecords = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -83,7 +83,9 @@ def read_entries(
             if packed is not None:
                 kept = packed_records(packed, entry, row.first, begin, end, fields)
                 if kept is not None:
-                    found.append(Entry(topic=topic, first=begin, committed_at=row.committed_at, records=kept))
+                    result.append(
+                        Entry(topic=topic, first=begin, committed_at=row.committed_at, records=kept)
+                    )
                     continue
             records = cache.records(entry, begin - row.first, end - row.first + 1)
         except EntryUnreadable as error:

@@ -34,6 +34,7 @@ from spool.log.protocols import Observer
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import Reader
 from spool.log.values import Books, Entry, LogStats, Receipt, Submission
+from spool.packed.native import Native
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import finds, queries, store
 from spool.postgres.log.attempts import AttemptWriter, Move, Versions, nothing_moves
@@ -96,6 +97,7 @@ class PostgresLog:
         durability: str = REPLICATED,
         node: UUID | None = None,
         cache_bytes: int = CACHE_BYTES,
+        native: Native | None = None,
         confirmed: ConfirmedCommits | None = None,
     ) -> None:
         self._database = database
@@ -126,6 +128,7 @@ class PostgresLog:
             horizon=self._horizon,
             room=room,
             cache_bytes=cache_bytes,
+            native=native,
             confirmed=confirmed,
         )
         self._folds = folds = Folds(database, self._memory, self._clock)
@@ -229,7 +232,14 @@ class PostgresLog:
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(
-        self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
+        self,
+        topic: str,
+        first: int,
+        last: int,
+        *,
+        with_open: bool = False,
+        whole: bool = False,
+        packed: Native | None = None,
     ) -> Sequence[Entry]:
         if not with_open and self._memory.closed[topic] <= min(last, self.closed_below(topic) - 1):
             await self._commits.close_what_is_due()
@@ -248,6 +258,7 @@ class PostgresLog:
                 cache=self._memory.read_cache,
                 damage=damage,
                 whole=whole,
+                packed=packed,
             )
         )
         if damage:

@@ -16,6 +16,7 @@ from spool.log.commits.following import CommitRow, Following, by_topic
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.cache import EntryCache
 from spool.log.planning.plan import Plan
+from spool.packed.native import Native
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import store
 from spool.postgres.log.clock import DatabaseClock
@@ -54,6 +55,7 @@ class NodeMemory:
         horizon: PostgresHorizon,
         room: LogRoom,
         cache_bytes: int,
+        native: Native | None,
         confirmed: ConfirmedCommits | None = None,
     ) -> None:
         self._database = database
@@ -67,6 +69,7 @@ class NodeMemory:
         self.following: Following
         self.runs_seq: int | None  # of the stored runs; None when another node has stored others since
         self._cache_bytes = cache_bytes
+        self._native = native
         self._new_caches()
 
     def _new_caches(self) -> None:
@@ -88,7 +91,10 @@ class NodeMemory:
         """Read everything. The caller has the turn, or nobody else knows the log yet."""
         for _ in range(LOADS):
             index = DuplicateIndex(
-                self._secret, window_s=self._settings.duplicate_window, max_ids=self._settings.duplicate_ids
+                self._secret,
+                window_s=self._settings.duplicate_window,
+                max_ids=self._settings.duplicate_ids,
+                native=self._native,
             )
             hold_s = self._settings.hold
             loaded = await self._database.snapshot(

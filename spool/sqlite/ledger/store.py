@@ -13,6 +13,7 @@ from spool.clock import Clock
 from spool.errors import LedgerLost, SpoolUnavailable
 from spool.ledger.ledger import CHUNK, Ledger
 from spool.ledger.ledger_rows import LedgerRows
+from spool.packed.native import Native
 from spool.sqlite.database import Database, Watch, damage, is_corrupt, passes_quick_check
 from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows, prepare
 
@@ -84,13 +85,14 @@ async def open_ledger(
     clock: Clock,
     tags: Sequence[str] = ("service",),
     chunk: int = CHUNK,
+    packed: Native | None = None,
     watch: Watch | None = None,
 ) -> Ledger:
     """The ledger of a data directory whose lock the caller holds."""
     store = await SqliteLedger.open(directory, clock)
     if watch is not None:
         watch(FILE, store.is_in_place)
-    return await Ledger(store, clock=clock, tags=tags, chunk=chunk).load()
+    return await Ledger(store, clock=clock, tags=tags, chunk=chunk, packed=packed).load()
 
 
 async def _open(path: Path, clock: Clock) -> Database:

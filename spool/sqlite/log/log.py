@@ -34,6 +34,7 @@ from spool.log.protocols import Observer
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import ROOM, DrainRate, Reader, lowest_needed
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
+from spool.packed.native import Native
 from spool.record import TOPICS
 from spool.settings import SpoolSettings
 from spool.sqlite.damage import notes
@@ -68,6 +69,7 @@ class SqliteLog:
         routes: RouteNeeds,
         observer: Observer | None = None,
         cache_bytes: int = CACHE_BYTES,
+        native: Native | None = None,
     ) -> None:
         self._database = database
         self._settings = settings
@@ -76,7 +78,7 @@ class SqliteLog:
         self._observer = observer
         self._sealer = Sealer(secret)
         self._index = DuplicateIndex(
-            secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids
+            secret, window_s=settings.duplicate_window, max_ids=settings.duplicate_ids, native=native
         )
         self._planner = Planner(self._index, hold_s=settings.hold)
         self._unfolded = UnfoldedCommits()  # in the numbers of their new ids
@@ -308,7 +310,14 @@ class SqliteLog:
     # -- reading ---------------------------------------------------------------------------------------------
 
     async def read(
-        self, topic: str, first: int, last: int, *, with_open: bool = False, whole: bool = False
+        self,
+        topic: str,
+        first: int,
+        last: int,
+        *,
+        with_open: bool = False,
+        whole: bool = False,
+        packed: Native | None = None,
     ) -> Sequence[Entry]:
         with self._translated():
             closed = self.closed_below(topic)
@@ -318,7 +327,13 @@ class SqliteLog:
             damage: list[Damage] = []
             entries = await self._database.read(
                 partial(
-                    read_entries, topic=topic, first=first, last=last, cache=self._read_cache, damage=damage
+                    read_entries,
+                    topic=topic,
+                    first=first,
+                    last=last,
+                    cache=self._read_cache,
+                    damage=damage,
+                    packed=packed,
                 )
             )
             if damage:

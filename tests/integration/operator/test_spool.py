@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -46,11 +47,12 @@ async def bury(server: OperatorServer, count: int) -> None:
 
 @pytest.mark.asyncio
 async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> None:
-    """{topics, routes, space, duplicate_window_s}, the routes with state and reason."""
+    """{topics, routes, space, duplicate_window_s, native}, the routes with state and reason."""
     await add(server.services.spool.log, call(1), call(2))
     await server.services.spool.deliveries.set_state(ROUTE, "parked", "403: the key lacks the scope")
     status = (await server.ask("GET", "/status")).payload
-    assert {"topics", "routes", "space", "duplicate_window_s", "nodes"} == set(status)
+    assert {"topics", "routes", "space", "duplicate_window_s", "native", "nodes"} == set(status)
+    assert {"on": False, "version": None, "words": "off: no server runs"} == status["native"]
     assert [] == status["nodes"]  # one gateway has the storage for itself
     [topic] = status["topics"]
     assert (AI_TELEMETRY, 2, 2) == (topic["topic"], topic["received"], topic["accepted"])
@@ -272,7 +274,7 @@ async def test_a_record_on_file_is_found_without_reading_the_log(
     read: list[int] = []
     whole = log.read
 
-    async def counted(topic: str, first: int, last: int, **options: bool) -> Sequence[Entry]:
+    async def counted(topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
         read.append(max(0, last - first + 1))
         return await whole(topic, first, last, **options)
 

@@ -258,9 +258,9 @@ async def test_catching_up_ends_while_senders_never_pause(ledgers: Ledgers) -> N
     """What is closed meanwhile is the next one's to count: else nobody who asks would have a turn."""
 
     class Growing(FakeLog):
-        async def read(self, topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
+        async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
             self.add([call()])
-            return await super().read(topic, first, last, whole=whole)
+            return await super().read(topic, first, last, **options)
 
     log, ledger = Growing(), await ledgers.open()
     log.add([call()])
@@ -280,9 +280,9 @@ async def test_others_run_between_the_steps_of_a_count(ledgers: Ledgers) -> None
             await asyncio.sleep(0)
 
     class Watched(FakeLog):
-        async def read(self, topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
+        async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
             seen.append((last - first + 1, turns))
-            return await super().read(topic, first, last, whole=whole)
+            return await super().read(topic, first, last, **options)
 
     seen: list[tuple[int, int]] = []
     log, ledger = Watched(), await ledgers.open()
@@ -730,8 +730,8 @@ class Interrupted(FakeLog):
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
-    async def read(self, topic: str, first: int, last: int, *, whole: bool = False) -> Sequence[Entry]:
-        found = await super().read(topic, first, last, whole=whole)
+    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
+        found = await super().read(topic, first, last, **options)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()

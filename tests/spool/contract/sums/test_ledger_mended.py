@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -90,10 +91,10 @@ async def test_a_call_that_is_not_counted_is_counted(
     class Killed(FakeLog):
         closed = False
 
-        async def read(self, topic: str, first: int, last: int, *, whole: bool = False):  # type: ignore[no-untyped-def]
+        async def read(self, topic: str, first: int, last: int, **options: Any):  # type: ignore[no-untyped-def]
             if self.closed:
                 raise Kill
-            return await super().read(topic, first, last, whole=whole)
+            return await super().read(topic, first, last, **options)
 
     killed = Killed.of(log, upto=4)
     compared = await ledger.compare(killed)

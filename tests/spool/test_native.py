@@ -1,0 +1,153 @@
+"""The compiled module as far as Python sees it: whether it is used, and what becomes of its faults."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from array import array
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from exporters.destinations.otlp import OtlpEndpoint
+from exporters.otlp.spans import SpanEncoder
+from exporters.otlp.telemetry import TelemetryExporter
+from exporters.settings import DestinationSettings
+from spool.deliveries.values import Delivery, Settlement
+from spool.ledger.ledger import Ledger
+from spool.log.entries import codec
+from spool.log.entries.cache import CachedEntry
+from spool.log.runs import marked, merge
+from spool.log.values import Entry
+from spool.memory.ledger import MemoryLedger
+from spool.packed.native import INTERFACE, MODULE, MOST_FAULTS, Native, use
+from spool.packed.records import packed_records
+from spool.record import Inference
+from tests.exporters.test_telemetry import KeptClient
+from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
+
+CALLS = [call(id=bytes([number]) * 16) for number in range(1, 6)]
+
+
+class _PanicError(BaseException):
+    pass
+
+
+class _Walker:
+    """Finds records, as the module does; whatever else it is asked for fails."""
+
+    def __init__(self, **_: object) -> None:
+        pass
+
+    def walk(self, packed: bytes, count: int) -> tuple[bytes, list[int]]:
+        at, starts = 1, []
+        for raw in codec.raws(packed):
+            starts.append(at)
+            at += len(bytes(raw))
+        return array("I", [*starts, at]).tobytes(), []
+
+
+class _Failing:
+    is_full = False
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        def fail(*_: object) -> None:
+            raise _PanicError("index out of bounds")
+
+        return fail
+
+
+def module(interface: int = INTERFACE) -> ModuleType:
+    made: Any = ModuleType(MODULE)
+    made.INTERFACE, made.__version__, made.Panic = interface, "9.9", _PanicError
+    made.Table, made.Encoder, made.Sums = _Walker, _Failing, _Failing
+    made.merge, made.marks = _Failing().merge, _Failing().marks
+    found: ModuleType = made
+    return found
+
+
+class PackedLog(FakeLog):
+    """A log whose entries stay packed for who asks for it."""
+
+    packed_reads = 0
+
+    async def read(self, topic: str, first: int, last: int, **options: Any) -> Sequence[Entry]:
+        entries = await super().read(topic, first, last)
+        native = options.get("packed")
+        if native is None:
+            return entries
+        self.packed_reads += 1
+        return [packed_entry(native, entry) for entry in entries]
+
+
+def packed_entry(native: Native, entry: Entry) -> Entry:
+    packed = codec.pack(list(entry.records))
+    cached = CachedEntry(codec.raws(packed), packed)
+    records = packed_records(native, cached, entry.first, entry.first, entry.last, {})
+    assert records is not None
+    return Entry(topic=entry.topic, first=entry.first, committed_at=entry.committed_at, records=records)
+
+
+def test_a_module_that_is_not_wanted_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`server.native = false` imports nothing, also where the module is there."""
+    monkeypatch.setitem(sys.modules, MODULE, module())
+    assert (True, "on, 9.9") == (use(True).is_on, use(True).words)
+    assert (False, "", "off: server.native is false") == (
+        use(False).is_on,
+        use(False).version,
+        use(False).words,
+    )
+
+
+def test_a_module_that_is_missing_or_of_another_release_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is one that an operator can act on."""
+    monkeypatch.setitem(sys.modules, MODULE, None)
+    assert not use(True).is_on
+    assert MODULE in use(True).words
+    monkeypatch.setitem(sys.modules, MODULE, module(INTERFACE + 1))
+    assert f"off: {MODULE} has interface 2, this Tollhouse needs 1: build it again" == use(True).words
+
+
+@pytest.mark.asyncio
+async def test_sums_are_counted_once_whatever_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """A count in which the module fails begins anew; after the third time it is counted without, and stays so."""
+    native = Native(module())
+    log, plain = PackedLog(), await Ledger(MemoryLedger(), clock=FakeClock()).load()
+    ledger = await Ledger(MemoryLedger(), clock=FakeClock(), packed=native).load()
+    log.add(CALLS)
+    with caplog.at_level(logging.ERROR, logger="spool.packed.native"):
+        assert 6 == await ledger.catch_up(log) == await plain.catch_up(log)
+    assert (MOST_FAULTS, False, MOST_FAULTS) == (native.faults, native.is_on, log.packed_reads)
+    assert [1, 2, 3] == [record.__dict__["faults"] for record in caplog.records]
+    assert [] != await plain.usage_of_day(BEGIN) == await ledger.usage_of_day(BEGIN)
+
+
+@pytest.mark.asyncio
+async def test_a_delivery_leaves_as_python_writes_it_where_the_module_fails() -> None:
+    """The first time, and when the module is off."""
+    native, client = Native(module()), KeptClient()
+    settings = DestinationSettings(name="d", type="otlp", url="http://127.0.0.1:1")
+    exporter = TelemetryExporter(client, OtlpEndpoint(settings, None))
+    delivery = Delivery(id=1, route="d/ai-telemetry", first=1, last=5, attempts=0, idempotency_key="k")
+    entry = Entry(topic="ai-telemetry", first=1, committed_at=BEGIN, records=CALLS)
+    expected = SpanEncoder().request((record, BEGIN) for record in CALLS if isinstance(record, Inference))
+    entries = [packed_entry(native, entry)]
+    for faults in (1, 2, 3, 3):
+        assert Settlement(delivered=5) == await exporter.send(delivery, entries)
+        assert (expected, faults) == (client.body, native.faults)
+    await exporter.close()
+
+
+def test_runs_of_ids_are_merged_where_the_module_fails() -> None:
+    """As they are without it."""
+    native = Native(module())
+    one, other = array("Q", [1, 5, 9]), array("Q", [2, 5])
+    assert merge(one, other) == merge(one, other, native)
+    with_it, without = marked(1, 2, 3.0, one, native), marked(1, 2, 3.0, one)
+    assert (without.marks, without.mask) == (with_it.marks, with_it.mask)
+    assert 2 == native.faults
