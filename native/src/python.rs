@@ -28,7 +28,7 @@ fn numbers<'py>(py: Python<'py>, values: &[u32]) -> Bound<'py, PyBytes> {
     PyBytes::new(py, &bytes)
 }
 
-/// The fields of a record. Kinds: text, bytes, number, flag, texts.
+/// The fields of a record. Kinds: text, bytes, number, flag, texts, empty.
 #[pyclass(frozen, module = "tollhouse_native")]
 struct Table(records::Table);
 
@@ -44,6 +44,7 @@ impl Table {
                 "number" => Ok((Kind::Number, may_be_nil)),
                 "flag" => Ok((Kind::Flag, may_be_nil)),
                 "texts" => Ok((Kind::Texts, may_be_nil)),
+                "empty" => Ok((Kind::Empty, may_be_nil)),
                 _ => Err(PyValueError::new_err(format!("{kind} is no kind of a field"))),
             })
             .collect();

@@ -14,6 +14,8 @@ pub enum Kind {
     Number,
     Flag,
     Texts,
+    /// A map that is not read here: a plain record has an empty one.
+    Empty,
 }
 
 /// The fields of a plain record, in order: what each holds, and whether it may be nil.
@@ -108,7 +110,11 @@ impl Table {
                 Value::Bytes(_) => matches!(kind, Kind::Bytes),
                 Value::Number(_) => matches!(kind, Kind::Number),
                 Value::Flag(_) => matches!(kind, Kind::Flag),
-                Value::Texts(_) => matches!(kind, Kind::Texts),
+                Value::Texts(body) => match kind {
+                    Kind::Texts => true,
+                    Kind::Empty => body.is_empty(),
+                    _ => false,
+                },
                 Value::Other => false,
             };
             if !fits {

@@ -10,7 +10,7 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ MODULE: Final = "tollhouse_native"
 
 _log = logging.getLogger(__name__)
 
+EMPTY: Final = "empty"  # of another type: what has anything there is not plain, and Python's
 T = TypeVar("T")
 FIELDS: Final = Inference.__struct_fields__
 _KINDS: Final[Mapping[object, str]] = {
@@ -186,14 +187,20 @@ def _table(module: ModuleType) -> Any:
     """The fields of a call as the module knows them; those that may be left out at the end are None then."""
     fields = msgspec.structs.fields(Inference)
     kinds = [_kind(field.type) for field in fields]
-    least = 1 + max(number for number, field in enumerate(fields) if field.default is not None)
+    least = 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))
     return module.Table(tag=Inference.__struct_config__.tag, fields=kinds, least=least)
 
 
 def _kind(type: Any) -> tuple[str, bool]:
     """What a field holds, and whether it may be None."""
-    found = {_KINDS[one] for one in getattr(type, "__args__", (type,)) if one in _KINDS}
     if type in _KINDS:
         return _KINDS[type], False
-    (kind,) = found
-    return kind, True
+    *kinds, none = getattr(type, "__args__", (type, type))
+    if len(kinds) == 1 and none is NoneType:
+        return _KINDS.get(kinds[0], EMPTY), True
+    return EMPTY, False
+
+
+def _may_lack(field: msgspec.structs.FieldInfo) -> bool:
+    """True if a record without the field says the same as one with its default: None, False or nothing in it."""
+    return field.default is None or field.default is False or field.default_factory is dict

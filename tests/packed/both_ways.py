@@ -118,7 +118,7 @@ def _sums(entry: Entry, native: Native | None) -> tuple[object, ...]:
             asyncio.run(_add(PackedSums(native, sums), entry))
     except ValueError as error:  # of what is no amount
         return (type(error),)
-    return sums.hours, sums.first, sums.damaged, sums.absurd
+    return sums.hours, sums.meters, sums.first, sums.damaged, sums.absurd
 
 
 async def _add(sums: PackedSums, entry: Entry) -> None:
