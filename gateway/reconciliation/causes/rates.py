@@ -196,6 +196,8 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     ]
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
+    if since and len(off) < 2 <= len(meters) and sum(day >= since for day in told) < 2:
+        return  # one kind of token on the last day alone: of calls that have another price, and no change
     before = {day for day in days if day < since}
     if before and _is_apart(case, entries, before):
         yield from _of_place(case, model, lambda cell: is_of(cell) and cell.day >= since)
