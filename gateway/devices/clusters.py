@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gateway.authentication.access import Bearer
 from gateway.configuration.sections import ClusterSettings
-from gateway.devices.agent_config import version_of
+from gateway.devices.agent_config import APPLIED, FAILED, NONE, PENDING, state_of, version_of
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.states import MISSED, SILENT
 from gateway.errors import Refusal
@@ -30,6 +30,16 @@ HEARD, DISABLED = "heard", "disabled"
 HEARD_EVERY_S = 60.0  # precision of the time at which a cluster sent last
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnappliedConfig:
+    """A cluster whose agent does not run what was set: `state` is a word of `agent_config`, `since` epoch seconds."""
+
+    cluster: Cluster
+    state: str
+    since: float
+    problem: str = ""
 
 
 class Clusters:
@@ -58,6 +68,19 @@ class Clusters:
     def run_config(self, cluster: Cluster) -> RunConfig | None:
         """What the agent of a cluster runs, as it said last; None if it never said."""
         return None if self._configs is None else self._configs.find(cluster.id)
+
+    def unapplied(self) -> Sequence[UnappliedConfig]:
+        """Return the clusters that are enabled and do not run what was set for them."""
+        found = []
+        for cluster in self.table.all():
+            run = self.run_config(cluster)
+            state = state_of(version_of(cluster.config), run)
+            if cluster.enabled and state not in (NONE, APPLIED):
+                said = run.since if run is not None and state != PENDING else 0.0
+                problem = run.failed if run is not None and state == FAILED else ""
+                since = max(said, cluster.updated_at or cluster.first_seen)
+                found.append(UnappliedConfig(cluster=cluster, state=state, since=since, problem=problem))
+        return found
 
     async def report_config(self, cluster: Cluster, *, applied: str | None, failed: str) -> None:
         """Keep what the agent of a cluster runs; nothing while the registry is damaged."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Protocol
 
+from gateway.devices.clusters import UnappliedConfig
 from gateway.reconciliation.reconciler import ReconciledMonth
 from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
@@ -109,6 +110,7 @@ class Facts:
     devices: Sequence[Device] = ()
     shares: Sequence[KeyShare] = ()  # of keys that hold nearly what they may of what is one for all
     silent_clusters: Sequence[Cluster] = ()  # `last_seen`: when the cluster or its device was last heard
+    unapplied_configs: Sequence[UnappliedConfig] = ()
     reconciled: Sequence[ReconciledMonth] = ()  # this month and the last, of providers with statements
     arrivals: Sequence[Arrival] = ()  # until when statements have come, of each kind
     estimate: Callable[[Inference], str | None] = field(default=lambda _: None)  # what a call should cost

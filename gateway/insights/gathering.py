@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from gateway.devices.clusters import UnappliedConfig
 from gateway.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
 from gateway.intake.prices import PriceBook
 from gateway.reconciliation.reconciler import ReconciledMonth
@@ -60,6 +61,7 @@ class FactSources:
     prices: Callable[[], PriceBook]
     views: Callable[[], Sequence[View]] = tuple
     silent_clusters: Callable[[], Sequence[Cluster]] = tuple
+    unapplied_configs: Callable[[], Sequence[UnappliedConfig]] = tuple
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
     is_unmapped: Callable[[str], bool] = lambda _: False
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
@@ -105,6 +107,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         keys=sources.keys(),
         devices=sources.devices(),
         silent_clusters=sources.silent_clusters(),
+        unapplied_configs=sources.unapplied_configs(),
         shares=await sources.shares(),
         reconciled=await sources.reconciled(),
         arrivals=await sources.arrivals(),
@@ -120,6 +123,7 @@ async def gather_states(sources: FactSources, *, now: float) -> Facts:
         keys=sources.keys(),
         devices=sources.devices(),
         silent_clusters=sources.silent_clusters(),
+        unapplied_configs=sources.unapplied_configs(),
     )
 
 

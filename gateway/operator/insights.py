@@ -72,6 +72,7 @@ def inspector(services: OperatorServices) -> Inspector:
         views=registry.views.all,
         shares=services.senders.shares,
         silent_clusters=services.senders.clusters.silent if services.senders.clusters else tuple,
+        unapplied_configs=services.senders.clusters.unapplied if services.senders.clusters else tuple,
         is_unmapped=services.spool.is_unmapped,
         arrivals=arrived,
         leases=services.installation.leases,

@@ -80,7 +80,7 @@ _CATALOGUE = (
     PermissionSet(
         id=USE_ASSISTANTS,
         title="Use Assistants",
-        description="Speak to the tools of assistants (MCP) on the operator side.",
+        description="Speak to the tools of assistants (MCP), on the operator side and signed in over HTTP.",
         includes=(VIEW_COSTS, VIEW_RECOMMENDATIONS, VIEW_STREAM_SETTINGS),
     ),
     PermissionSet(

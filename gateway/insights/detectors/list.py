@@ -21,7 +21,7 @@ from gateway.insights.detectors import (
     view_anomaly,
     wide_key,
 )
-from gateway.insights.detectors.senders import crowding_key, mute_device, silent_cluster
+from gateway.insights.detectors.senders import crowding_key, mute_device, silent_cluster, unapplied_config
 from gateway.insights.detectors.shared_storage import different_settings, old_transaction
 from gateway.insights.detectors.statements import coverage_drop, reconciliation_difference, statement_stale
 from gateway.insights.facts import Detector
@@ -29,8 +29,8 @@ from gateway.insights.facts import Detector
 DETECTORS: tuple[Detector, ...] = (
     spend_spike, view_anomaly, missing_price, cost_gap, reconciliation_difference, coverage_drop, no_owner,
     doubled_source, retry_storm, unrecognised_shape, stuck_route,
-    unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster, crowding_key, statement_stale,
-    repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
+    unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster, unapplied_config, crowding_key,
+    statement_stale, repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
     missed_records,
 )  # fmt: skip
 
@@ -42,6 +42,7 @@ OF_STATES: tuple[Detector, ...] = (
     wide_key,
     mute_device,
     silent_cluster,
+    unapplied_config,
 )
 
 # Recommendations tell these now: what they found is gone, and goes from the list.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
+from gateway.devices.clusters import UnappliedConfig
 from gateway.insights.detectors import (
     dead_letters,
     retry_storm,
@@ -13,7 +14,7 @@ from gateway.insights.detectors import (
     unmapped_events,
     unrecognised_shape,
 )
-from gateway.insights.detectors.senders import mute_device, silent_cluster
+from gateway.insights.detectors.senders import mute_device, silent_cluster, unapplied_config
 from gateway.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from spool.clusters import Cluster
 from spool.deliveries.values import RouteState
@@ -122,6 +123,18 @@ def test_clusters_that_report_no_more() -> None:
     assert "The cluster The yard reports no more" == first.draft.title
     assert "The cluster mill reports no more" == second.draft.title
     assert "tollhouse clusters delete c-1 --confirm c-1" in second.draft.description
+
+
+def test_configurations_that_no_agent_runs() -> None:
+    """After a day, with what the agent says of it."""
+    mill = Cluster(id="c-1", account="1", region="eu", name="mill", first_seen=NOW, last_seen=NOW)
+    waiting = [
+        UnappliedConfig(cluster=mill, state="failed", since=NOW - DAY_S, problem="no room"),
+        UnappliedConfig(cluster=replace(mill, id="c-2"), state="pending", since=NOW - DAY_S + 1),
+    ]
+    [finding] = found(unapplied_config, unapplied_configs=waiting)
+    assert "The cluster mill does not run its configuration" == finding.draft.title
+    assert "is failed since" in finding.draft.description and "no room" in finding.draft.description
 
 
 def test_devices_that_fell_mute() -> None:
