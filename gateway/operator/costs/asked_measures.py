@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Protocol
 
 from gateway.api.report_words import COST_PER_UNIT, SAVED_BY_CACHING, UNITS
+from gateway.comparison.comparing import AnswersCosts
 from gateway.comparison.old_prices import Estimate, cache_saving
 from spool.errors import Invalid
 from spool.ledger import money
@@ -30,12 +30,6 @@ _KINDS = ("provider", "model")
 _CENTS = Decimal(10) ** -12
 
 Place = tuple[int, Group]  # of a row: which period, and which group
-
-
-class AnswersCosts(Protocol):
-    """A ledger, or what somebody may see of one."""
-
-    async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ def words_of(command: click.Command, file: Path) -> Iterator[str]:
             yield param.opts[-1]
         if isinstance(param.type, click.Choice):
             yield str(param.type.choices[0])
-        elif isinstance(param.type, click.Path):
+        elif isinstance(param.type, (click.Path, click.File)):
             yield str(file)
         else:
             yield {"DAY": "2026-01-01", "month": "2026-01"}.get(param.metavar or param.name or "", "1")

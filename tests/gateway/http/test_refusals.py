@@ -36,6 +36,7 @@ TOLD = {
     "SpoolUnavailable": UNAVAILABLE,
     "Stale": UNAVAILABLE,
     "TakenOver": FAILED,
+    "TokenEnded": ((409, "not_allowed", None), (409, "not_allowed", None)),
     "UnfinishedCopy": FAILED,
 }
 

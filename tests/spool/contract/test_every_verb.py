@@ -37,7 +37,7 @@ PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "deliveries": (Deliveries, (SqliteDeliveries, MemoryDeliveries, PostgresDeliveries)),
     "partial_reports": (PartialReports, (SqlitePartialReports, MemoryPartialReports, PostgresPartialReports)),
     "billing_hours": (BillingHours, (SqlBillingHours,)),
-    "container_rows": (ContainerRows, (SqlContainerRows, PostgresContainerRows)),
+    "stored": (ContainerRows, (SqlContainerRows, PostgresContainerRows)),
     "billing_drops": (BillingDrops, (SqlBillingDrops,)),
     "streams": (StreamReader, (SqlStreams, PostgresStreams)),
 }

@@ -31,6 +31,9 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
     },
     "budget_alerts": {"budget_id": "b", "first_day": "2026-11-01", "end": 1.0, "rules": "", "owners": {}},
     "role": {"id": "r", "name": "Search", "data_access": "full"},
+    "scheduled_report": {
+        "id": "s", "name": "Search", "view_id": "v", "channels": ["mail"], "owner": "", "done": 1.0, **_MADE,
+    },
     "view": {"id": "v", "name": "Search", "principal_dimension": "model", **_MADE},
 }  # fmt: skip
 
