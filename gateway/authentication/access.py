@@ -247,7 +247,7 @@ class Access:
 
     @property
     def takes_prefix(self) -> bool:
-        """Whether a key may stand behind the word Bearer."""
+        """True if a key may stand behind the word Bearer."""
         return self._accept_bearer
 
     def has_legacy(self) -> bool:

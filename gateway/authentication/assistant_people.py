@@ -44,7 +44,7 @@ def metadata_address(oauth: McpOAuthSettings) -> str:
 
 
 def takes_tokens(oauth: McpOAuthSettings, path: str) -> bool:
-    """Whether tokens are taken at a path of ours: behind a proxy the resource may have a longer one."""
+    """True if tokens are taken at a path of ours: behind a proxy the resource may have a longer one."""
     if not oauth.resource:
         return False
     return oauth.resource.endswith(FOR_PEOPLE) == path.endswith(FOR_PEOPLE)

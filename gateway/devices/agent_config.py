@@ -58,8 +58,8 @@ def reported_failure(text: str) -> str:
 
 def state_of(wanted: str | None, run: RunConfig | None) -> str:
     """
-    What became of the version that is set. An agent that went on to another one after it had applied this has
-    drifted; one that has not come to it yet is pending, and so is one that says nothing.
+    Return the state of the version that is set. An agent that applied it and went on to another one has
+    drifted; one that has not come to it yet, or says nothing, is pending.
     """
     if run is None:
         return NONE if wanted is None else PENDING

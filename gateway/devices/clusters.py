@@ -66,7 +66,7 @@ class Clusters:
         self.table.max = settings.max
 
     def run_config(self, cluster: Cluster) -> RunConfig | None:
-        """What the agent of a cluster runs, as it said last; None if it never said."""
+        """Return the configuration that the cluster's agent runs, as it said last; None if it never said."""
         return None if self._configs is None else self._configs.find(cluster.id)
 
     def unapplied(self) -> Sequence[UnappliedConfig]:

@@ -100,7 +100,10 @@ async def what_if(
 
 
 def _saving(facts: SavingFacts, use: Use, model: str) -> int | None:
-    """Of the same tokens in the same processing; in the standard one, where the other model has no price for it."""
+    """
+    Return the saving of the same tokens in the same processing; in the standard one if the other model has no
+    price for that.
+    """
     instead = replace(
         use.tokens, provider=None, response_model=model, request_model=None, time=int(facts.now) * NS
     )

@@ -73,7 +73,10 @@ class TokenPrices:
         return found
 
     def fees(self, total: TokenSum) -> Mapping[str, int]:
-        """What the searches and executions of a sum cost, by what bills call them; unpriced ones are left out."""
+        """
+        Return the cost of the searches and executions in a sum, by the names that bills use; unpriced ones
+        are left out.
+        """
         found = {}
         for name in FEES.intersection(total.meters):
             alone = _one(

@@ -76,13 +76,13 @@ def client_of(claims: Mapping[str, Any]) -> str:
 
 
 def lets(claims: Mapping[str, Any], scope: str) -> bool:
-    """Whether a token has a scope, which providers write with or without what stands before its last `/`."""
+    """True if a token has a scope, which providers write with or without what stands before its last `/`."""
     found = claims.get("scope", claims.get("scp"))
     given = found.split() if isinstance(found, str) else found if isinstance(found, list) else []
     return any(each in (scope, scope.rpartition("/")[2]) for each in given[:_MOST_SCOPES])
 
 
 def leaves_groups_out(claims: Mapping[str, Any], claim: str) -> bool:
-    """Whether a token says that the person is in more groups than it could hold."""
+    """True if a token says that the person is in more groups than it could hold."""
     elsewhere = claims.get("_claim_names")
     return claims.get("hasgroups") in (True, "true") or (isinstance(elsewhere, dict) and claim in elsewhere)

@@ -196,7 +196,7 @@ class AssistantSignIns:
         return Holder(person=operator.email, groups=person.groups, base=base, has_default_role=closed)
 
     def _hang_on_groups(self) -> bool:
-        """Whether it matters in which groups a person is."""
+        """True if it matters in which groups a person is."""
         by_settings = self._oidc.roles or self._oidc.allowed_groups
         return bool(by_settings) or any(role.groups for role in self._registry.roles.all())
 

@@ -86,7 +86,7 @@ def _verified_email(claims: Mapping[str, Any], settings: OidcSettings) -> str | 
 
 
 def says_groups(claims: Mapping[str, Any], settings: OidcSettings) -> bool:
-    """Whether a token says in which groups the person is, be it in none."""
+    """True if a token says in which groups the person is, be it in none."""
     return _groups(claims, settings.groups_claim) is not None
 
 

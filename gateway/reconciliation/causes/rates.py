@@ -261,7 +261,7 @@ def _on_days(
 
 
 def _stays(days: list[int], every: list[int], others: Collection[int]) -> bool:
-    """Whether a price holds on most days from its first one to the end, and no day since has our price."""
+    """True if a price holds on most days from its first one to the end, and no day since has our price."""
     later = {day for day in every if day >= days[0]}
     is_to_the_end = days[-1] >= every[-2] and later - set(others) <= set(days)
     return len(days) * 2 > len(later) > 1 and is_to_the_end

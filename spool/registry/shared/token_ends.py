@@ -30,7 +30,7 @@ def end_person(rows: DocumentRows, issuer: str, subject: str, *, by: float, now:
 
 
 def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float) -> bool:
-    """Whether a token was ended. `sign_in` is empty where it does not name one."""
+    """True if a token was ended. `sign_in` is empty where it does not name one."""
     if sign_in and rows.document(KIND, _id(issuer, _SIGN_IN, sign_in)) is not None:
         return True
     kinds = (_PERSON,) if sign_in else (_PERSON, _NAMELESS)

@@ -23,7 +23,7 @@ _SHOWN = 100  # hashes of one audit row
 
 
 def is_hash(text: str) -> bool:
-    """Whether a user is the hash of an e-mail address."""
+    """True if a user is the hash of an e-mail address."""
     return _HASH.fullmatch(text) is not None
 
 

@@ -136,7 +136,7 @@ async def test_views_are_listed(serving: Serving) -> None:
         ({"colour": "red"}, "colour"),
         ({"connections": {"webhook": "https://example.com"}}, "webhook"),
         ({"connections": {"slack": [{"id": "C1"}]}}, "name"),
-        ({"connections": {"notify": ["nobody"]}}, "no channel of [[notify]]"),
+        ({"connections": {"notify": ["nobody"]}}, "not a channel of [[notify]]"),
         ({"anomalies": {"threshold_type": "Percent"}}, "threshold_value"),
         ({"anomalies": {"threshold_type": "Absolute"}}, "Absolute"),
         ({"range": "ever"}, "range must be one of mtd"),

@@ -152,7 +152,7 @@ async def test_an_address_that_is_no_gateway(laptop: Laptop, page: bytes) -> Non
     """A page that says 200 to everything is not taken for an enrolment."""
     laptop.upstream.judge = lambda request: Reply(200, page, "text/html")
     await laptop.link.report_once()
-    assert "no gateway" in str(laptop.link.reason)
+    assert "not a gateway" in str(laptop.link.reason)
     assert not laptop.key_file.exists()
 
 

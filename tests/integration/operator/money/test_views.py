@@ -155,7 +155,7 @@ def test_views_have_a_command(run: Run) -> None:
         (("--where", "team"), "NAME=VALUE"),
         (("--where", "colour=red"), "costs are known by"),
         (("--range", "ever"), "is not known"),
-        (("--notify", "nobody"), "no channel of [[notify]]"),
+        (("--notify", "nobody"), "not a channel of [[notify]]"),
     ],
 )
 def test_a_wrong_view_is_refused(run: Run, words: tuple[str, ...], said: str) -> None:
