@@ -15,16 +15,15 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from spool.clock import Clock
 from spool.directories import flush_directory
 from spool.errors import SpoolDamaged, SpoolUnavailable
 from spool.record import TOPICS
 from spool.sqlite.damage import notes, numbers, write_ahead_log
-from spool.sqlite.damage.months import resize
-from spool.sqlite.damage.salvage import Salvaged, salvage, with_an_end
-from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck
-from spool.sqlite.damage.source import KEPT_LOG
+from spool.sqlite.damage.soundness import VALUE_ERRORS, RowCheck, with_an_end
+from spool.sqlite.damage.write_ahead_log import KEPT_LOG
 from spool.sqlite.database import PAGE, Database, damage, is_corrupt, passes_quick_check
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import accepted
@@ -38,6 +37,9 @@ SMALL_TABLES = (
     "pending", "event_types", "stream_sizes", "clusters", "container_files", "container_books",
 )  # fmt: skip
 _log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from spool.sqlite.damage.salvage import Salvaged
 
 
 class _NothingRead(Exception):
@@ -205,6 +207,8 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
     done = connection.execute(queries.FACT, (SALVAGED,)).fetchone()
     if done is not None and done[0] == aside.name.encode():  # killed before the marker was removed
         return
+    from spool.sqlite.damage.months import resize  # a sound file needs none of what salvages
+
     note = notes.read_note(aside.parent)
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -230,6 +234,8 @@ def _prepare_from(connection: sqlite3.Connection, aside: Path) -> None:
 
 
 def _salvaged(connection: sqlite3.Connection, aside: Path, note: notes.Note) -> Salvaged:
+    from spool.sqlite.damage.salvage import salvage
+
     with closing(empty_database()) as fresh:
         try:
             salvaged = salvage(connection, aside, fresh, note)

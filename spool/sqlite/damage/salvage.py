@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from spool.sqlite.damage import numbers, source
 from spool.sqlite.damage.notes import Note
-from spool.sqlite.damage.soundness import RowCheck
+from spool.sqlite.damage.soundness import RowCheck, with_an_end
 from spool.sqlite.database import damage, is_corrupt
 
-MOST_REPEATS = 10_000  # a damaged page can lead back to those before it, and no end comes
 FARTHEST = 1 << 40  # rows to leap over at once before the rest of a table is given up
 
 _log = logging.getLogger(__name__)
@@ -111,19 +110,6 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
         yield from _leaping(old, table)
     else:
         yield from _leaping(old, table)
-
-
-def with_an_end(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table; an error of the file when they begin again and again."""
-    seen: set[int] = set()
-    repeats = 0
-    for row in rows:
-        known_as = hash(row)
-        repeats += known_as in seen
-        seen.add(known_as)
-        if repeats > MOST_REPEATS:
-            raise damage("a page leads back to those before it")
-        yield row
 
 
 def _until_damaged(old: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ import json
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -23,6 +23,9 @@ from spool.log.commits.names_apart import AFTER, FIRST, unpack_names
 from spool.log.conflicts import Conflict
 from spool.log.entries import codec
 from spool.record import TOPICS, unpack
+from spool.sqlite.database import damage
+
+MOST_REPEATS = 10_000  # a damaged page can lead back to those before it, and no end comes
 
 # What reading a value raises that is not what it was written as.
 VALUE_ERRORS = (
@@ -202,3 +205,16 @@ _CHECKS: Mapping[str, Callable[[Row], bool]] = {
     "stream_totals": _total,
     "billing_rows": _hour_rows,
 }
+
+
+def with_an_end(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """The rows of a table; an error of the file when they begin again and again."""
+    seen: set[int] = set()
+    repeats = 0
+    for row in rows:
+        known_as = hash(row)
+        repeats += known_as in seen
+        seen.add(known_as)
+        if repeats > MOST_REPEATS:
+            raise damage("a page leads back to those before it")
+        yield row

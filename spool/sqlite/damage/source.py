@@ -21,7 +21,6 @@ from spool.sqlite.database import PAGE
 INTERIOR = 5  # the kind of a page whose cells lead to others
 COPY = "spool.sqlite.copy"
 # the log as it was before SQLite opened it and dropped what it took for its end
-KEPT_LOG = "spool.sqlite-wal.kept"
 
 
 @contextmanager

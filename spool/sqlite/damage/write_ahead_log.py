@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+KEPT_LOG = "spool.sqlite-wal.kept"
+
 HEADER = struct.Struct(">8I")  # magic, version, page size, checkpoint, two salts, two sums
 FRAME = struct.Struct(">6I")  # page, pages after a commit or 0, two salts, two sums
 SHARED = struct.Struct("=16xI")  # of the index beside the log: the last frame of a whole transaction
