@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.configuration.reader import load
+from gateway.configuration.sections import ConfigError, PriceOverride, PriceSettings
 from gateway.intake import leaves
 from gateway.intake.prices import PriceBook
 from gateway.rate_cards import card as cards
+from spool.ledger.repricing import token_sum
+from spool.ledger.sums import HourlySums
+from spool.log.values import Entry
 from spool.meters import MODALITIES
-from spool.record import Inference
+from spool.record import AI_TELEMETRY, Inference
 from tests.rounds import examples
 
 BOOK = PriceBook.load()
@@ -145,3 +151,56 @@ def test_lines_add_up_and_no_token_is_in_two(data: st.DataObject) -> None:
     assert (record.input_tokens or 0) + (record.output_tokens or 0) == sum(
         int(line.quantity) for line in lines
     )
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.tuples(*[st.integers(0, 10**6)] * 4, st.integers(0, 9)), min_size=1, max_size=8))
+def test_a_sum_costs_what_its_calls_cost(counts: list[tuple[int, int, int, int, int]]) -> None:
+    """Of one model and tier, as the ledger adds them up: text, audio and searches."""
+    calls = []
+    for heard, said, text, made, searches in counts:
+        meters = {"input_audio_tokens": heard, "output_audio_tokens": said, "web_searches": searches}
+        record = call("gpt-audio", input_tokens=heard + text, output_tokens=said + made, meters=meters)
+        calls.append(record)
+    own = PriceOverride(model="gpt-audio", meters={"web_searches": Decimal("9.99")})
+    book = PriceBook.load(PriceSettings(override=(own,)))
+    for record in calls:
+        book.price(record)
+    sums = HourlySums()
+    sums.add([Entry(topic=AI_TELEMETRY, first=1, committed_at=1.0, records=calls)])
+    meters_of = {dimensions: found for _, dimensions, found in sums.meter_rows()}
+    estimates = [
+        book.estimate_sum(token_sum(hour, dimensions, measures, meters_of.get(dimensions, {})))
+        for hour, dimensions, measures in sums.rows()
+    ]
+    assert sum(Decimal(one.estimated_cost or 0) for one in calls) == sum(
+        Decimal(one or 0) for one in estimates
+    )
+
+
+def test_a_card_of_the_first_format_is_still_read(tmp_path: Path) -> None:
+    """Its models of sound are marked `media`, which never have an estimate there; text costs what it says."""
+    models = [
+        {
+            "id": name,
+            "match": {"equals": [name]},
+            "prices": [{"input": "1", "output": "2"}],
+            "media": is_sound,
+        }
+        for name, is_sound in (("a", False), ("b", True))
+    ]
+    card = {"format": 1, "version": "own", "source": {}, "providers": {"openai": {"models": models}}}
+    file = tmp_path / "card.json"
+    file.write_text(json.dumps(card))
+    book = PriceBook.load(PriceSettings(file=file))
+    assert ["0.00003", None] == [
+        book.estimate(call(name, input_tokens=10, output_tokens=10)) for name in ("a", "b")
+    ]
+
+
+def test_an_override_of_an_unknown_meter_is_refused(tmp_path: Path) -> None:
+    """With its name, before anything is priced."""
+    file = tmp_path / "tollhouse.toml"
+    file.write_text('[[prices.override]]\nmodel = "a"\nmeters = {web_serches = "8"}\n')
+    with pytest.raises(ConfigError, match=r"prices.override\[0\].meters.web_serches is not a meter"):
+        load(file, env={})
