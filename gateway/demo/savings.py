@@ -32,7 +32,7 @@ SAVINGS = {
     "priority-tier": _planted("openai", "gpt-6.1-terra", "checkout", 1_700, 140),
     "regional-model": _planted("aws.bedrock", "us.anthropic.claude-sonnet-5-5", "contracts", 12_000, 450),
     "older-model": _planted("anthropic", "claude-sonnet-4-5", "minutes", 1_700, 140),
-    "large-input": _planted("google", "gemini-2.5-pro", "audits", 150_000, share=1),
+    "large-input": _planted("gcp.gemini", "gemini-2.5-pro", "audits", 150_000, share=1),
     "nightly-job": _planted("anthropic", "claude-fable-5-2", "catalogue", 250, 70),
     "paid-retries": _planted("openai", "gpt-4.1", "imports", 6_000, 200),
     "repeated-questions": _planted("openai", "gpt-4.1", "helpdesk", 4_500, 700),

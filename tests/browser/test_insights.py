@@ -87,8 +87,8 @@ def test_the_detectors_look_when_they_are_asked(house: Tollhouse, open_console: 
     console = open_console(house)
     console.open("/insights")
     expect(console.page.get_by_role("heading", name="Nothing was found")).to_be_visible()
-    console.page.get_by_role("button", name="Look now").click()
-    console.page.get_by_role("dialog").get_by_role("button", name="Look now").click()
+    console.page.get_by_role("button", name="Check now").click()
+    console.page.get_by_role("dialog").get_by_role("button", name="Check now").click()
     expect(console.page.get_by_role("dialog").get_by_role("status")).to_contain_text("0 new")
 
 

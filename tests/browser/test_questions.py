@@ -109,6 +109,50 @@ def test_what_is_unpriced(reader: Reader) -> None:
     expect(reader.page.get_by_role("rowheader", name="acme-large-2026")).to_be_visible()
 
 
+def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    Journey c: a button in the team's row, the amount, Create; the view is made for it, and alerts are at 80 and 100 %.
+    What is past already is said with the next alert.
+    """
+    console = open_console(busy)
+    console.open("/costs?by=team")
+    page = console.page
+    team = page.locator("tbody th").first.inner_text()
+    page.get_by_role("button", name=f"Budget for {team}").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    assert [] == console.audit()
+    dialog.get_by_label("Limit per month in dollars").fill("100000")
+    dialog.get_by_role("button", name=f"Budget for team {team}").click()
+    expect(dialog.get_by_role("status")).to_contain_text("Alerts are at 80 % and 100 %")
+    [budget] = console.ask("/budgets")["budgets"]
+    assert (f"team {team}", {"80": "Y", "100": "Y"}) == (budget["name"], budget["alerts"])
+    [view] = [each for each in console.ask("/views")["views"] if each["id"] == budget["view"]["id"]]
+    assert {"team": [team]} == view["filter"]
+    dialog.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name=f"Budget for {team}").click()
+    dialog.get_by_label("Limit per month in dollars").fill("0.0001")
+    dialog.get_by_role("button", name=f"Budget for team {team}").click()
+    expect(dialog.get_by_role("status")).to_contain_text("You are already over 100 %")
+    assert 2 == len(console.ask("/budgets")["budgets"])
+    assert 1 == len([each for each in console.ask("/views")["views"] if each["filter"] == {"team": [team]}])
+
+
+def test_the_dearest_calls_on_a_phone(reader: Reader) -> None:
+    """Journey b at 390 px: what, when and cost of the dearest calls are seen without moving the table, in two."""
+    page = reader.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    reader.click(page.get_by_role("link", name="Calls", exact=True))
+    reader.click(page.get_by_role("link", name="Top calls by cost"))
+    reader.arrives("Calls")
+    cost = page.locator("tbody tr").first.locator("td.number").first
+    expect(cost).to_be_visible()
+    box = cost.bounding_box()
+    assert box is not None and box["x"] + box["width"] <= 390
+    assert 0 == reader.console.overhang()
+    assert [] == reader.console.audit(("minor", "moderate", "serious", "critical"))
+
+
 def test_is_this_laptop_reporting(reader: Reader) -> None:
     """Devices say their state, and when they were heard."""
     reader.click(reader.page.get_by_role("link", name="Devices", exact=True))

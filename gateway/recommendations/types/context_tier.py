@@ -41,7 +41,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             subject=work,
             work=work,
             claims=priced.claims,
-            title=f"Inputs of {work.name} to {work.model} below {edge:,} tokens",
+            title=f"Keep prompts of {work.name} below {edge:,} tokens ({work.model} costs more above)",
             seen=f"{priced.calls:,} calls of {work.name} with {work.model} had inputs of more than {edge:,} tokens, "
             f"{priced.sum('input_tokens') // priced.calls:,} in the mean: the whole call costs more from there "
             "on.",

@@ -30,7 +30,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     expect(page.get_by_role("heading", name="There is no budget yet")).to_be_visible()
     page.get_by_role("button", name="Create a budget").click()
     dialog.get_by_label("Name").fill("Everything")
-    dialog.get_by_label("Amount of").fill("1000000")
+    dialog.get_by_label("Limit").fill("1000000")
     dialog.get_by_label("For each").select_option("Cost centre")
     dialog.get_by_label("For each").select_option("all together")
     assert [] == console.audit()
@@ -50,6 +50,10 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     expect(dialog.get_by_role("img", name="Spent so far")).to_be_visible()
     assert [] == console.audit()
     console.screenshot("budgets-open")
+    expect(dialog.get_by_role("table", name="Periods").locator("tbody tr")).to_have_count(
+        2
+    )  # the month and quarter of now
+    expect(dialog.locator("figure path.band")).to_have_count(1)
     dialog.get_by_role("button", name="Show as table").click()
     twin = dialog.get_by_role("table", name="Spent so far")
     days = console.ask(f"/budgets/{budget['id']}?expand=burnup")["budget"]["burnup"]["daily"]
@@ -57,15 +61,15 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     spent = twin.locator("tr", has=page.get_by_role("rowheader", name=today)).locator("td").first
     expect(spent).to_have_text(money(days[today]["actual"]))
     dialog.get_by_role("button", name="Edit").click()
-    dialog.get_by_label("Amount of").fill("0.0001")
-    dialog.get_by_label("Warn at percent of the forecast").fill("100")
-    dialog.get_by_label("Channels").fill("nowhere")
+    dialog.get_by_label("Limit").fill("0.0001")
+    dialog.get_by_label("Alert at percent of the forecast").fill("100")
+    dialog.get_by_label("Notify").fill("nowhere")
     console.expects("400")
     dialog.get_by_role("button", name="Edit").click()
     expect(dialog.get_by_role("alert")).to_contain_text("nowhere")
-    dialog.get_by_label("Channels").fill("")
+    dialog.get_by_label("Notify").fill("")
     dialog.get_by_role("button", name="Edit").click()
-    expect(dialog.get_by_role("status")).to_contain_text("Already past; no alert is sent: 80 %, 100 %")
+    expect(dialog.get_by_role("status")).to_contain_text("already over 100 %, so no alert is sent")
     dialog.get_by_role("button", name="Close").click()
     expect(dialog.get_by_role("table", name="Alerts").locator("tbody tr")).to_have_count(2)
     expect(dialog.get_by_role("table", name="Thresholds").locator("tbody tr")).to_have_count(3)

@@ -70,8 +70,8 @@ def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: 
     assert "ada@example.com" in {each["assignee"] for each in decided}
     page.get_by_role("link", name="Undecided").click()
     expect(page.get_by_text("No recommendations match")).to_be_visible()
-    page.get_by_role("button", name="Look now").click()
-    dialog.get_by_role("button", name="Look now").click()
+    page.get_by_role("button", name="Check now").click()
+    dialog.get_by_role("button", name="Check now").click()
     expect(dialog.get_by_role("status")).to_contain_text("seen before")
 
 

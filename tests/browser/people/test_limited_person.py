@@ -81,7 +81,7 @@ def look_around(eva: Console, own: str, foreign: list[str]) -> None:
     expect(page.get_by_role("button", name="Create a view")).to_be_visible()
     for address in ("/insights", "/recommendations"):  # what it finds is of all calls
         eva.open(address)
-        expect(page.get_by_role("button", name="Look now")).to_have_count(0)
+        expect(page.get_by_role("button", name="Check now")).to_have_count(0)
     eva.open("/devices")
     expect(page.get_by_role("alert").first).to_contain_text("This is not open to you.")
     expect(page.get_by_role("alert").first).to_contain_text(

@@ -1,5 +1,9 @@
 /** What is stated of a budget: the fields of a dialog, and what was typed as the API takes it. */
+import {to} from "./address.mjs";
+import {get, send} from "./api.mjs";
+import {html} from "./html.mjs";
 import {asText, labelsIn} from "./labels.mjs";
+import {Confirm} from "./parts.mjs";
 
 const PERIODS = ["monthly", "daily", "weekly", "quarterly", "yearly"];
 const TOGETHER = "all together";
@@ -13,17 +17,17 @@ const amounts = (row) => Object.fromEntries(Object.values(row.planned_limits ?? 
 export const budgetFields = (row, views, dimensions) => [
   {name: "name", label: "Name", value: row.name, required: true},
   {name: "view", label: "View", type: "select", options: views.map((each) => each.name), value: views.find((each) => each.id === row.view?.id)?.name},
-  {name: "amount", label: "Amount", value: row.default_amount, note: "of each period, such as 1000.00"},
+  {name: "amount", label: "Limit", value: row.default_amount, note: "of each period, in dollars (or tokens, calls), such as 1000.00"},
   {name: "granularity", label: "Period", type: "select", options: PERIODS, value: row.granularity ?? PERIODS[0]},
   {name: "planned", label: "Other amounts", type: "area", rows: 3, value: asText(amounts(row)), note: "FIRST-DAY=AMOUNT, one a line"},
-  {name: "alerts", label: "Warn at percent spent", value: numbers(row.alerts ?? {80: "Y", 100: "Y"}), note: "with commas"},
-  {name: "forecast_alerts", label: "Warn at percent of the forecast", value: numbers(row.forecast_alerts), note: "with commas"},
+  {name: "alerts", label: "Alert at percent spent", value: numbers(row.alerts ?? {80: "Y", 100: "Y"}), note: "with commas"},
+  {name: "forecast_alerts", label: "Alert at percent of the forecast", value: numbers(row.forecast_alerts), note: "with commas"},
   {name: "measure", label: "Counts", type: "select", options: ["cost", "tokens", "calls"], value: row.measure ?? "cost"},
   {name: "per", label: "For each", type: "select", options: [TOGETHER, ...dimensions], value: row.per ?? TOGETHER},
   {name: "time_zone", label: "Time zone", value: row.time_zone ?? "UTC"},
-  {name: "channels", label: "Channels", value: (row.channels ?? []).join(", "), note: "of the configuration, with commas; empty: those of the view, else all"},
-  {name: "until", label: "Silent until", value: row.silence?.until, note: "a day; empty: not silent"},
-  {name: "reason", label: "Why it is silent", value: row.silence?.reason},
+  {name: "channels", label: "Notify", value: (row.channels ?? []).join(", "), note: "channels, with commas; empty: those of the view, else all"},
+  {name: "until", label: "Mute alerts until", value: row.silence?.until, note: "a day (optional)"},
+  {name: "reason", label: "Why alerts are muted", value: row.silence?.reason},
 ];
 
 /** What was typed, as the API takes it. */
@@ -35,4 +39,38 @@ export function typedBudget({name, view, amount, granularity, planned, alerts, f
     planned_limits: limits.length ? {[granularity]: Object.fromEntries(limits)} : {},
     alerts: wanted(alerts), forecast_alerts: wanted(forecast_alerts), silence: until ? {until, reason} : null,
   };
+}
+
+/** What is past already when a budget is made or changed; nothing to show where nothing is. */
+export function told({already_past: past, budget}) {
+  if (!past?.length) return null;
+  const next = Object.keys(budget.alerts ?? {}).map(Number).filter((each) => !past.includes(each)).sort((a, b) => a - b)[0];
+  return html`<p role="status">Done. You are already over ${Math.max(...past)} %${next ? `, so the next alert is at ${next} %` : ", so no alert is sent"}.</p>`;
+}
+
+/** Asks for one amount: a budget of the calls that pass one filter, in a view that is made for it. */
+export function QuickBudget({field, title, value, names, close}) {
+  const what = `${title} ${value}`;
+  const run = async ({amount, notify}) => {
+    const filter = {[field]: [value]};
+    const {views} = await get("/views", {limit: 1000});
+    const isSame = (each) => JSON.stringify(each.filter) === JSON.stringify(filter);
+    const view = views.find(isSame) ?? (await send("POST", "/views", {name: free(what, views), filter, principal_dimension: field === "model" ? "team" : "model"})).view;
+    const {budgets} = await get("/budgets", {limit: 1000});
+    const answer = await send("POST", "/budgets", {name: free(what, budgets), view: {id: view.id}, default_amount: amount, alerts: {80: "Y", 100: "Y"},
+      channels: notify ? [notify] : []});
+    return told(answer) ?? html`<p role="status">Done: <a href=${to("/budgets", {open: answer.budget.id})}>${answer.budget.name}</a>. Alerts are at 80 % and 100 %.</p>`;
+  };
+  return html`<${Confirm} title=${`Budget for ${what}`} close=${close} run=${run} fields=${[
+    {name: "amount", label: "Limit per month in dollars", required: true},
+    {name: "notify", label: "Notify at 80 % and 100 %", type: "select", value: "", options: [["", "every channel"], ...names]}]} />`;
+}
+
+/** A name that none of them has. */
+function free(name, taken) {
+  const names = new Set(taken.map((each) => each.name));
+  for (let number = 1; ; number++) {
+    const found = number > 1 ? `${name} (${number})` : name;
+    if (!names.has(found)) return found;
+  }
 }

@@ -50,7 +50,7 @@ export function Copy({text, label}) {
 }
 
 /**
- * A table. `columns`: {title, value(row), kind: "number" | "text", exact(row), sort}; `exact` is the figure with all its
+ * A table. `columns`: {title, value(row), kind: "number" | "text", exact(row), sort, wide: not on a phone}; `exact` is the figure with all its
  * digits. `foot`: a row of totals. `href(row)`: where a row leads. `sort`: {key, order, by(key)}, for the columns that name a sort key.
  */
 export function Table({caption, columns, rows, identity, href, sort, foot}) {
@@ -76,10 +76,12 @@ const OF_HASH = 'This code stands for an e-mail address: the setting privacy.ema
 const Hashed = () => html`<p class="faint">Codes such as <code>email:f271...</code> stand for e-mail addresses, which Tollhouse does not keep:
   <code>privacy.emails = "hash"</code>. <code>"keep"</code> shows addresses from then on; <a href=${to("/settings", {tab: "names"})}>names</a> can be given to codes.</p>`;
 
-function head({title, kind, sort: key}, sort) {
-  if (!sort || !key) return html`<th scope="col" class=${kind}>${title}</th>`;
+const classOf = ({kind, wide}) => [kind, wide && "wide"].filter(Boolean).join(" ") || undefined;
+
+function head({title, kind, wide, sort: key}, sort) {
+  if (!sort || !key) return html`<th scope="col" class=${classOf({kind, wide})}>${title}</th>`;
   const order = sort.key === key ? sort.order : null;
-  return html`<th scope="col" class=${kind} aria-sort=${order ? `${order}ending` : undefined}>
+  return html`<th scope="col" class=${classOf({kind, wide})} aria-sort=${order ? `${order}ending` : undefined}>
     <button type="button" onClick=${() => sort.by(key)}>${title}<span aria-hidden="true">${{asc: " ↑", desc: " ↓"}[order]}</span></button></th>`;
 }
 
@@ -88,8 +90,8 @@ function cell(column, row, isFirst, address, nameOf = (each) => each) {
   const shown = isHash(value) ? nameOf(value) : value;
   const title = column.exact?.(row) ?? (shown !== value ? value : isHash(value) ? OF_HASH : undefined);
   return isFirst
-    ? html`<th scope="row" class=${column.kind} title=${title}>${address ? html`<a href=${address}>${shown}</a>` : shown}</th>`
-    : html`<td class=${column.kind} title=${title}>${shown}</td>`;
+    ? html`<th scope="row" class=${classOf(column)} title=${title}>${address ? html`<a href=${address}>${shown}</a>` : shown}</th>`
+    : html`<td class=${classOf(column)} title=${title}>${shown}</td>`;
 }
 
 /** Whether the session has a permission set; everybody may what needs none. */

@@ -1,7 +1,7 @@
 /** Budgets: what views may cost, what was spent of it, where it leads, and which thresholds were met. */
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
-import {budgetFields, typedBudget} from "../lib/budget_fields.mjs";
+import {budgetFields, told, typedBudget} from "../lib/budget_fields.mjs";
 import {Lines} from "../lib/chart.mjs";
 import {NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {ago, count, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
@@ -62,12 +62,10 @@ function burnUp({burnup, current, forecast}) {
   days.forEach((bin, place) => {
     if (place <= today) add(bin, "spent", known[place][1].actual, 5);
     if (current.planned !== null) add(bin, "planned, evenly", per(current.planned, days.length, place + 1), 4);
-    if (!forecast.total || place < today || !left) return;
-    for (const [weight, name] of ["low", "high", "total"].entries()) {
-      add(bin, name === "total" ? "forecast" : `forecast, ${name}`, sum([spent, per(minus(forecast[name], spent), left, place - today)]), weight + 1);
-    }
   });
-  return {bins: days, cells};
+  const until = (name, place) => (place ? sum([spent, per(minus(forecast[name], spent), left, place)]) : spent);
+  const ahead = forecast.total && left ? days.slice(today).map((bin, place) => ({bin, amount: until("total", place), low: until("low", place), high: until("high", place)})) : [];
+  return {bins: days, cells, ahead};
 }
 
 function Details({row, isDark, titles}) {
@@ -81,7 +79,7 @@ function Details({row, isDark, titles}) {
     <a href=${to("/views", {view: row.view.id, open: row.view.id})}>Its view</a></p>
     ${row.problem && html`<p class="wrong">${row.problem}</p>`}
     ${current && html`<${Running} row=${row} format=${format} titles=${titles} />`}
-    ${current && row.burnup && html`<${Lines} title="Spent so far" ...${burnUp(row)} field="budget" isDark=${isDark} format=${format}
+    ${current && row.burnup && html`<${Lines} title="Spent so far" ...${burnUp(row)} field="budget" isDaily=${true} isOpen=${true} isDark=${isDark} format=${format}
       short=${row.measure === "cost" ? shortMoney : (number) => whole(number)} zone=${row.time_zone} />`}
     ${forecast && !forecast.total && html`<p class="faint">No forecast: ${forecast.reason}</p>`}
     <${Problem} error=${error} retry=${reload} />
@@ -90,7 +88,7 @@ function Details({row, isDark, titles}) {
         columns=${ownerColumns(format)} />`}
       ${data.alerts.length > 0 && html`<h3>Alerts</h3><${Table} caption="Alerts" rows=${data.alerts} columns=${alertColumns(format)}
         identity=${(each) => [each.period, each.owner, each.kind, each.percent].join(" ")} />`}`}
-    ${row.history && html`<h3>Before</h3><${Table} caption="Periods" rows=${periods(row.history)} identity=${(each) => `${each.name} ${each.day}`}
+    ${row.history && html`<h3>Before</h3><${Table} caption="Periods" rows=${periods(row)} identity=${(each) => `${each.name} ${each.day}`}
       columns=${periodColumns(format)} />`}
     <h3>Its rules</h3><${Fields} of=${{measure: row.measure, for_each: titleOf(titles, row.per), amount: row.default_amount, planned: planned(row), time_zone: row.time_zone,
       channels: row.channels, silence: row.silence, id: row.id}} />`;
@@ -108,7 +106,14 @@ function Running({row, format, titles}) {
 }
 
 const planned = ({planned_limits}) => Object.values(planned_limits).flatMap((each) => Object.entries(each).map(([first, {amount: text}]) => `${first}: ${text}`));
-const periods = (history) => Object.entries(history).flatMap(([name, found]) => Object.entries(found).map(([first, each]) => ({name, day: first, ...each})));
+/** The periods that the budget was there in, the newest first: that of its creation is the oldest. */
+function periods({history, created}) {
+  const first = day(new Date(Number(created) * 1000));
+  return Object.entries(history).flatMap(([name, found]) => {
+    const days = Object.keys(found).sort();
+    return days.filter((_, place) => place === days.length - 1 || days[place + 1] > first).reverse().map((begins) => ({name, day: begins, ...found[begins]}));
+  });
+}
 
 const periodColumns = (format) => [
   {title: "Begins", value: (each) => each.day},
@@ -151,8 +156,6 @@ function Thresholds({row, alerts}) {
     {title: "State", value: states}]} />`;
 }
 
-/** What is past already when a budget is made or changed; nothing to show where nothing is. */
-const told = ({already_past: past}) => (past?.length ? html`<p role="status">Already past; no alert is sent: ${past.map((each) => `${each} %`).join(", ")}.</p>` : null);
 
 const list = ({views, dimensions}, isDark) => ({
   path: PATH, root: "budgets", at: PATH, caption: "budgets", what: ["budgets", "ledger"], inView: true, ask: {expand: ["current", "forecast"]}, columns: columns(dimensions.titles),

@@ -34,14 +34,14 @@ export const COLUMNS = [
   {title: "Model or type", value: what},
   {title: "Cost", kind: "number", exact: cost, sort: "cost", order: "desc", value: (row) => (row.kind === "inference" || cost(row) !== null
     ? html`${row.cost_source === "estimated" && html`<span class="faint">est. </span>`}${money(cost(row))}` : "–")},
-  {...number("Tokens", tokens), sort: "tokens", order: "desc", exact: (row) => (row.kind === "inference"
+  {...number("Tokens", tokens), wide: true, sort: "tokens", order: "desc", exact: (row) => (row.kind === "inference"
     ? `${exactCount(row.input_tokens)} in, ${exactCount(row.output_tokens)} out` : exactCount(tokens(row)))},
-  {title: "Took", kind: "number", sort: "duration", order: "desc", value: (row) => (row.start_time && row.end_time && row.kind === "inference"
+  {title: "Took", kind: "number", wide: true, sort: "duration", order: "desc", value: (row) => (row.start_time && row.end_time && row.kind === "inference"
     ? duration(new Date(row.end_time) - new Date(row.start_time)) : "–")},
-  {title: "Status", value: (row) => (row.status ? html`<${State} word=${row.status} kind=${KINDS[row.status]} />` : "–")},
-  {title: "Team", value: (row) => row.team ?? "unknown"},
+  {title: "Status", wide: true, value: (row) => (row.status ? html`<${State} word=${row.status} kind=${KINDS[row.status]} />` : "–")},
+  {title: "Team", wide: true, value: (row) => row.team ?? "unknown"},
   {title: "User", value: (row) => row.user ?? "unknown"},
-  {title: "Source", value: (row) => row.source},
+  {title: "Source", wide: true, value: (row) => row.source},
 ];
 const KINDS = {ok: "good", error: "bad"};
 
@@ -86,8 +86,8 @@ function Looked({answer, query}) {
   const {records, since, until} = answer.looked_through;
   const dates = answer.filtering.current.date;
   if (!dates) {
-    return html`<p class="faint">The newest ${exactCount(records)} records that are kept
-      ${since && html` were looked through, back to ${clock(since)} UTC`}. Prompts and answers are never stored.</p>`;
+    return html`<p class="faint">These are of the newest ${exactCount(records)} calls${since && html` (since ${clock(since)} UTC)`}.
+      ${" "}Narrow by date to see older ones. Prompts and answers are never stored.</p>`;
   }
   const ends = [...dates].sort();
   return html`<p class="faint">Of ${ends.join(", ")} (UTC): ${exactCount(records)} records were looked through${since && html`, which came
@@ -127,7 +127,7 @@ const PRICES = [
 
 const ROUTES = [
   {title: "Route", value: (each) => html`<a href=${to("/delivery", {open: each.route})}>${each.route}</a>`},
-  {title: "This record", value: (each) => html`<${State} word=${each.state} kind=${{passed: "good", dead: "bad"}[each.state] ?? "wait"} />`},
+  {title: "This record", value: (each) => html`<${State} word=${each.state === "passed" ? "delivered" : each.state} kind=${{passed: "good", dead: "bad"}[each.state] ?? "wait"} />`},
   {title: "Last error", value: (each) => each.last_error ?? ""},
 ];
 

@@ -3,6 +3,7 @@ import {html, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf} from "../lib/chart.mjs";
+import {QuickBudget} from "../lib/budget_fields.mjs";
 import {titleOf} from "../lib/dimensions.mjs";
 import {change, exactCount, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
@@ -77,6 +78,12 @@ export function Page({query, isDark, session}) {
   const found = useQuery(() => load(at), [String(query)], ["ledger"]);
   const [choices, setChoices] = useState({});
   const [saves, setSaves] = useState(null);
+  const [limits, setLimits] = useState(null); // the row that gets a budget
+  const mayLimit = may(session, "modify_views_and_budgets") && at.by.length === 1 && !at.filters.length && !at.span.view;
+  const limit = async (value) => {
+    const answer = await get("/notification-channels", {limit: 1000}).catch(() => ({channels: []})); // who may not see them gets all
+    setLimits({value, names: (Object.values(answer).find(Array.isArray) ?? []).map((each) => each.name)});
+  };
   const {data} = found;
   const pick = (label, name, value, options, set = (chosen) => ({[name]: chosen})) => html`<label>${label} <select value=${value}
     onChange=${(event) => go(here(set(event.target.value)))}>${options.map((each) => {
@@ -109,15 +116,16 @@ export function Page({query, isDark, session}) {
     ${saves && html`<${Confirm} title="Save as view" fields=${viewFields(saves, fields.map(titled))} close=${() => setSaves(null)}
       run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
         view: (await send("POST", "/views", typedView({}, given))).view.id}))} />`}
+    ${limits && html`<${QuickBudget} ...${limits} field=${first} title=${titled(first)[1]} close=${() => setLimits(null)} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${data && at.measure === "cost" && !query.get("against") && data.table.rows.length > 0 && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} />`}
     ${query.get("asif") && html`<${WhatIf} model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
       href=${(row) => deeper(row, at)} />`}
-    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, isDark, query}} />`}<//>
+    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, isDark, query, limit: mayLimit && limit}} />`}<//>
     ${query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 
-function Answer({table, bars, at, isDark, query}) {
+function Answer({table, bars, at, isDark, query, limit}) {
   const {by, range, measure: name, zone} = at;
   const measure = measureOf(name);
   const {previous} = table.report;
@@ -143,15 +151,17 @@ function Answer({table, bars, at, isDark, query}) {
       value: (row) => (row.of ? !place && totalOf : `${nameOf(row[field])}${!place && isHidden(row) ? " (hidden)" : ""}`)})),
     column(name),
     unitOf(name) && {title: "How many", kind: "number", value: (row) => (row.units === null ? "–" : exactCount(row.units))},
-    measure.adds && {title: "Share", kind: "number", value: (row) => percent(now(row), now(whole))},
-    {title: "Before", kind: "number", sort: "before", of: before, value: (row) => (before(row) === null ? "–" : measure.format(before(row)))},
+    measure.adds && {title: "Share", kind: "number", wide: true, value: (row) => percent(now(row), now(whole))},
+    {title: "Before", kind: "number", wide: true, sort: "before", of: before, value: (row) => (before(row) === null ? "–" : measure.format(before(row)))},
     !isBound && {title: "Change", kind: "number", sort: "change", value: amountOf, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
-    !isBound && {title: "Change in %", kind: "number", value: (row) => change(now(row), before(row), measure.format).percent},
-    course && {title: BIN_COURSES[at.bin], kind: "text", value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
+    !isBound && {title: "Change in %", kind: "number", wide: true, value: (row) => change(now(row), before(row), measure.format).percent},
+    course && {title: BIN_COURSES[at.bin], kind: "text", wide: true, value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
       values=${course.get(nameOf(row[by[0]]))} title=${`${BIN_COURSES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
-    {title: "Dearest", kind: "short", value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
+    {title: "Dearest", kind: "short", wide: true, value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
       href=${topCalls(row, at, query)} aria-label=${`Top calls${row.of ? "" : ` of ${by.map((field) => nameOf(row[field])).join(", ")}`}`}>Top calls</a>`},
-    ...ALONGSIDE.filter((each) => each !== name).map(column),
+    limit && {title: "Limit", kind: "short", wide: true, value: (row) => !row.of && ![OTHER, UNKNOWN].includes(nameOf(row[by[0]])) && html`<button type="button"
+      onClick=${() => limit(row[by[0]])} aria-label=${`Budget for ${row[by[0]]}`}>Budget</button>`},
+    ...ALONGSIDE.filter((each) => each !== name).map((each) => ({...column(each), wide: true})),
   ].filter(Boolean);
   const [key, order] = [query.get("sort") ?? name, query.get("order") ?? "desc"];
   const sort = {key, order, by: (next) => go(here({sort: next, order: next === key && order === "desc" ? "asc" : "desc"}))};

@@ -20,7 +20,9 @@ const at = (id) => `/insights/${encodeURIComponent(id)}`;
 const time = (seconds) => new Date(Number(seconds) * 1000);
 const day = (seconds) => time(seconds).toISOString().slice(0, 10);
 const seen = (seconds) => html`<span title=${time(seconds).toISOString()}>${ago(time(seconds))}</span>`;
-const impact = (row) => (/[1-9]/.test(row.cost_impact) ? money(row.cost_impact) : "not stated");
+/** Money that waits is concerned, and neither lost nor saved. */
+const impact = (row) => (!/[1-9]/.test(row.cost_impact) ? "not stated" : row.category === "delivery"
+  ? html`${money(row.cost_impact)} <span class="faint">concerned</span>` : money(row.cost_impact));
 const valid = (answer, field) => answer.filtering.available.find((each) => each.field === field).valid_values;
 
 function Details({row}) {
@@ -52,7 +54,7 @@ const INSIGHTS = {
   Before: ({query}) => html`<p class="bar"><a class="chip" aria-current=${query.get("sort") === "cost_impact" ? "true" : undefined}
       href=${to(PATH, {status: OPEN, sort: "cost_impact", order: "desc"})}>Open, by money</a>
     <a class="chip" aria-current=${query.has("sort") || query.has("status") ? undefined : "true"} href=${to(PATH)}>All, by status</a></p>`,
-  create: {title: "Look now", needs: "work_on_insights", isWhole: true, text: () => "Every detector looks at the newest records and the week's costs. It also happens every ten minutes.",
+  create: {title: "Check now", needs: "work_on_insights", isWhole: true, text: () => "Every detector looks at the newest records and the week's costs. It also happens every ten minutes.",
     run: () => send("POST", `${PATH}/run`, {}).then(({inspection: found}) => html`<p role="status">${found.new} new,${" "}
       ${found.reopened} open again, ${found.again} seen before, ${found.gone} gone.
       ${found.failed.length > 0 && html` These could not look: ${found.failed.join(", ")}; the log says why.`}</p>`)},

@@ -131,7 +131,7 @@ function Insights({rows, more}) {
 
 function insightNote(row) {
   const seen = `seen ${ago(new Date(Number(row.last_updated) * 1000))}`;
-  return Number(row.cost_impact) > 0 ? `${money(row.cost_impact)}, ${seen}` : seen;
+  return Number(row.cost_impact) > 0 ? `${money(row.cost_impact)}${row.category === "delivery" ? " concerned" : ""}, ${seen}` : seen;
 }
 
 /** For a gateway that has no record yet: one command for each way in, and the page turns when the first arrives. */

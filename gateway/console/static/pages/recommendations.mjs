@@ -16,6 +16,8 @@ const SAME = "as it is";
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const time = (seconds) => new Date(Number(seconds) * 1000);
 const seen = (seconds) => html`<span title=${time(seconds).toISOString()}>${ago(time(seconds))}</span>`;
+const TYPES = {cache_write_unread: "cache paid for, never used"};
+const typeOf = ({type}) => TYPES[type] ?? spaced(type);
 const spaced = (text) => text.replaceAll("_", " ");
 const statusOf = (row) => html`<${State} word=${row.open ? row.status : `${row.status}, closed`} kind=${DONE[row.status] ?? (row.open ? undefined : "plain")} />`;
 const amount = (title, name, sort) => ({title, sort, kind: "number", value: (row) => money(row[name]), exact: (row) => `$${row[name]}`});
@@ -29,10 +31,10 @@ function Details({row}) {
       · ${row.confidence} · effort ${spaced(row.effort)}${row.assignee && ` · ${row.assignee}`} · found ${seen(row.created)}</p>
     <p class="text">${row.description}</p>
     <p class="bar"><a href=${costs(row)}>Costs of this work</a></p>
-    <h3>How it is reckoned</h3><p><code>${row.formula}</code></p>
-    ${row.assumptions.map((each) => html`<p key=${each} class="faint">Taken for granted: ${each}</p>`)}
-    <${Fields} of=${{now: processing(row.current), instead: processing(row.recommended), spent: money(row.spent), saved_alone: money(row.gross_savings),
-      saved_beside_the_others: money(row.monthly_savings), days: `${row.evidence.first_day} to ${row.evidence.last_day}`, of: row.dimensions,
+    <h3>How we calculated this</h3><p><code>${row.formula}</code></p>
+    ${row.assumptions.map((each) => html`<p key=${each} class="faint">Assumes: ${each}</p>`)}
+    <${Fields} of=${{now: processing(row.current), instead: processing(row.recommended), spent: money(row.spent), saves_on_its_own: money(row.gross_savings),
+      saves_if_the_others_are_done_too: money(row.monthly_savings), days: `${row.evidence.first_day} to ${row.evidence.last_day}`, of: row.dimensions,
       prices_of: row.price_book, id: row.id}} />
     ${row.promised_savings !== null && html`<h3>What became of it</h3><p>Promised ${money(row.promised_savings)} a month. ${row.realized_savings
       ? html`Saved <strong>${money(row.realized_savings.amount)}</strong> from ${row.realized_savings.since} to ${row.realized_savings.until}.`
@@ -65,8 +67,8 @@ function Before({session, reload}) {
   };
   return html`<p class="bar"><a class="chip" href=${to(PATH, {status: ["new", "in_progress", "on_hold"]})}>Undecided</a>
     <a class="chip" href=${to(PATH)}>All</a>
-    ${isOpen(session, {needs, isWhole: true}) && html`<button type="button" onClick=${() => setLooks(true)}>Look now</button>`}
-    ${looks && html`<${Confirm} title="Look now" text="The last 30 days are reckoned through. It also happens once an hour." run=${look}
+    ${isOpen(session, {needs, isWhole: true}) && html`<button type="button" onClick=${() => setLooks(true)}>Check now</button>`}
+    ${looks && html`<${Confirm} title="Check now" text="Tollhouse looks through the last 30 days for savings. It also does so once an hour." run=${look}
       close=${() => setLooks(false)} />`}</p>`;
 }
 
@@ -80,7 +82,7 @@ const LIST = {
     {title: "Status", value: statusOf, sort: "status"},
     {title: "Confidence", value: (row) => row.confidence},
     {title: "Effort", value: (row) => spaced(row.effort), sort: "effort"},
-    {title: "Type", value: (row) => spaced(row.type), sort: "type"},
+    {title: "Type", value: typeOf, sort: "type"},
     {title: "Assignee", value: (row) => row.assignee || "–"},
   ],
   create: {title: "Decide on several", needs,
@@ -96,7 +98,7 @@ const LIST = {
     {title: "Delete a comment", needs, danger: true, when: (row) => row.comments?.length > 0, fields: commented,
       run: (row, {comment}) => send("DELETE", `${at(row.id)}/comments/${comment}`).then(() => null)},
   ],
-  empty: html`<h2>Nothing was found</h2><p>A look each hour reckons through the last 30 days: cache writes that nobody reads, faster tiers, surcharges of
+  empty: html`<h2>Nothing was found</h2><p>Tollhouse looks through the last 30 days every hour: for cache writes that nobody reads, faster tiers, surcharges of
     regions, newer models of the same rank, and more. Both of the least of a type must be reached.</p>`,
 };
 
@@ -106,14 +108,14 @@ const TYPE_LIST = {
   path: TYPES_PATH, root: "recommendation_types", at: PATH, caption: "types", what: ["recommendations"],
   identity: (row) => row.type, heading: (row) => row.title,
   columns: [
-    {title: "Type", value: (row) => spaced(row.type), sort: "type"},
+    {title: "Type", value: typeOf, sort: "type"},
     {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} kind=${row.enabled ? "good" : "plain"} />`},
     {title: "Confidence", value: (row) => row.confidence, sort: "confidence"},
     {title: "Effort", value: (row) => spaced(row.effort), sort: "effort"},
     {title: "Least a month", kind: "number", value: (row) => money(row.thresholds.least_savings)},
     {title: "Least of the spend", kind: "number", value: (row) => `${row.thresholds.least_share} %`},
   ],
-  Details: ({row}) => html`<p><code>${row.formula}</code></p><${Fields} of=${{taken_for_granted: row.assumptions, ...row.thresholds, confidence: row.confidence, effort: row.effort}} />`,
+  Details: ({row}) => html`<p><code>${row.formula}</code></p><${Fields} of=${{assumes: row.assumptions, ...row.thresholds, confidence: row.confidence, effort: row.effort}} />`,
   actions: [
     {title: "Set the least", needs, isWhole: true, fields: ({thresholds}) => [
       {name: "least_savings", label: "Dollars a month", value: thresholds.least_savings, required: true},

@@ -3,12 +3,13 @@ import {to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {count, exactCount, money, percent} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
-import {Copy, Cut, Problem, State, Table} from "../lib/parts.mjs";
+import {Copy, Cut, Loading, Problem, State, Table} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 
 const PATH = "/reconciliation";
 const LEVELS = ["day", "model", "key"];
-const KINDS = {agrees: "good", differs: "bad", open: "wait"};
+const KINDS = {agrees: "good", close: "good", differs: "bad", open: "wait"};
+const CLOSE = 100; // a difference below one part of so many is close
 const CERTAINTY = {exact: "good", strong: "good", weak: "wait"};
 const MONTHS = 12;
 const SERVED_DAYS = 7; // as long as records are kept by default
@@ -40,15 +41,22 @@ function costs(by, found, {from, to: until}, row) {
 }
 
 const first = (by) => ({title: by[0].toUpperCase() + by.slice(1), value: (row) => row.name ?? "not told"});
-const state = {title: "State", value: (row) => (row.state ? html`<${State} word=${row.state} kind=${KINDS[row.state]} />` : "")};
+/** A difference of less than a percent of the bill is no alarm. */
+const wordOf = (row) => (row.state === "differs" && Math.abs(Number(row.difference)) * CLOSE < Number(row.billed) ? "close" : row.state);
+const state = {title: "State", value: (row) => (row.state ? html`<${State} word=${wordOf(row)} kind=${KINDS[wordOf(row)]} />` : "")};
+const HINTS = html`<p class="faint">Volume: calls that one side alone has. Rate: the same calls at other prices. Other: what is billed beside calls. Own: costs that
+  sources reported. Unexplained: what is left. Close: less than 1 % apart.</p>`;
+
+/** Text whose parts in backticks are code. */
+const withCode = (text) => String(text ?? "").split("`").map((part, place) => (place % 2 ? html`<code key=${place}>${part}</code>` : part));
 
 const CAUSES = [
   {title: "Cause", value: (row) => spaced(row.cause)},
   amount("Amount", "amount"),
   {title: "Tokens", kind: "number", value: (row) => (row.tokens ? count(row.tokens) : "–"), exact: (row) => exactCount(row.tokens)},
   {title: "Sure", value: (row) => html`<${State} word=${row.sure} kind=${CERTAINTY[row.sure]} />`},
-  {title: "What was seen", kind: "words", value: (row) => row.evidence},
-  {title: "What to do", kind: "words", value: (row) => row.advice},
+  {title: "What was seen", kind: "words", value: (row) => withCode(row.evidence)},
+  {title: "What to do", kind: "words", value: (row) => withCode(row.advice)},
 ];
 
 function Provider({found, asked}) {
@@ -69,7 +77,7 @@ function Provider({found, asked}) {
     ${found.causes.length > 0 && html`<h3>Causes</h3><${Table} caption=${`Causes of ${found.provider}`} rows=${found.causes} columns=${CAUSES}
       identity=${(row) => `${row.cause} ${row.evidence}`}
       href=${(row) => (Object.keys(row.where).length ? calls(row.days.length === 1 ? row.days[0] : month, found, row.where) : undefined)} />`}
-    <h3>By ${by}</h3>
+    <h3>By ${by}</h3>${HINTS}
     ${found.rows.length < found.row_count && html`<${Cut} shown=${found.rows.length - 1} of=${found.row_count} />`}
     ${found.rows.length ? html`<${Table} caption=${`${found.provider} by ${by}`} rows=${found.rows} columns=${columns} foot=${{...total, name: "total"}}
       identity=${(row) => String(row.name)}
@@ -109,16 +117,18 @@ function Served({date, asked}) {
 
 export function Page({query}) {
   const [month, by] = [query.get("month") ?? months()[0], query.get("by") ?? LEVELS[0]];
-  const {data, error, at, reload} = useQuery(() => get(PATH, {month, by}), [month, by], ["ledger", "statements"]);
+  const found = useQuery(() => get(PATH, {month, by}), [month, by], ["ledger", "statements"]);
+  const {data, error, at, reload} = found;
   const link = (name, changes) => html`<a key=${name} class="chip" href=${to(PATH, {month, by, ...changes})}
     aria-current=${Object.values(changes)[0] === (changes.month ? month : by) ? "true" : undefined}>${name}</a>`;
   return html`<nav class="bar" aria-label="Month">${months().map((name) => link(name, {month: name}))}</nav>
     <nav class="bar" aria-label="Rows">${LEVELS.map((name) => link(`By ${name}`, {by: name}))}</nav>
     <${Problem} error=${error} at=${at} retry=${reload} />
-    ${data?.providers.map((found) => html`<${Provider} key=${found.provider} found=${found} asked=${data.reconciliation} />`)}
+    ${(!data || found.isOld) && !error && html`<p class="faint">Counting ${month} ...</p>`}
+    <${Loading} of=${found} blocks=${["tiles", "table", "table"]}>${data?.providers.map((found) => html`<${Provider} key=${found.provider} found=${found} asked=${data.reconciliation} />`)}
     ${data && !data.providers.length && html`<h2>There is no statement of this month</h2><p>Import what a provider billed with
       <code>tollhouse reconcile import FILE</code>, and it is compared with what was counted: to the last digit, and with the cause.</p>`}
     ${data?.without_statement.length > 0 && html`<h2>Without a statement</h2><${Table} caption="Without a statement" rows=${data.without_statement}
       columns=${[{title: "Provider", value: (row) => row.provider ?? "unknown"}, amount("Counted", "counted")]} identity=${(row) => String(row.provider)} />`}
-    <${Served} date=${query.get("served")} asked=${{month, by}} />`;
+    <//><${Served} date=${query.get("served")} asked=${{month, by}} />`;
 }
