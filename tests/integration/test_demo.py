@@ -81,7 +81,7 @@ def test_every_detector_can_be_planted_for() -> None:
     assert types <= set(FOUND_BY.values())
     assert {detector.NAME for detector in DETECTORS} == {
         *set(FOUND_BY.values()) - types,
-        "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "view_anomaly",
+        "repeated_ids", "moved_clock", "unmapped_events", "silent_cluster", "unapplied_config", "view_anomaly",
         "coverage_drop", "statement_stale", "different_settings", "old_transaction",
         "missed_records", "crowding_key",
     }  # fmt: skip
