@@ -252,4 +252,4 @@ release: $(VENV)/test.stamp  ## build wheel and sdist twice, compare them, write
 	$(BIN)/python deploy/release.py $(if $(SNAPSHOT),--snapshot)
 
 clean:  ## delete environments and caches, never data
-	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-* native/target .mypy_cache .ruff_cache .pytest_cache .hypothesis
