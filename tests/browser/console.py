@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +62,13 @@ def filled(directory: Path, *words: str) -> Tollhouse:
     return tollhouse
 
 
+def group_of(title: str) -> str:
+    """The entry of the menu behind which a page stands."""
+    listed = (resources.files("gateway.console") / "static/pages/list.mjs").read_text()
+    [group] = re.findall(rf'title: "{re.escape(title)}".*group: "(\w+)"', listed)
+    return str(group)
+
+
 class Console:
     """
     `wrong` is what the browser complained of; a test ends with it empty, less what it said it `expects`.
@@ -98,7 +106,7 @@ class Console:
         """By a one-time link of the command line, as on the gateway's own machine."""
         link: str = self.tollhouse.json("console", "link", "--role", role)["link"]
         self.page.goto(link.replace(self.tollhouse.url, self.url))
-        expect(self.page.get_by_role("button", name="Sign out")).to_be_attached()
+        expect(self.page.get_by_role("button", name="Sign out", include_hidden=True)).to_be_attached()
 
     def open(self, address: str = "/") -> None:
         """Show the page of an address such as "/costs?by=model", loaded anew, and wait until it settles."""
@@ -108,6 +116,14 @@ class Console:
         self.settle()
         # A page that listens late loads again: nothing moves for that while a test looks at it.
         expect(self.page.locator("header").get_by_text("connecting")).to_have_count(0)
+
+    def follow(self, title: str) -> None:
+        """Go to a page by the menu, whose groups open."""
+        menu = self.page.get_by_role("navigation", name="Pages")
+        link = menu.get_by_role("link", name=title, exact=True)
+        if not link.count():
+            menu.get_by_role("link", name=group_of(title), exact=True).click()
+        link.click()
 
     def settle(self) -> None:
         """Until the heading stands and nothing says that it is loading."""

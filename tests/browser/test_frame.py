@@ -133,3 +133,25 @@ def test_names_are_searched(console: Console) -> None:
     page.get_by_label("Search").fill("no such name")
     page.keyboard.press("Enter")
     expect(dialog).to_contain_text('Nothing called "no such name" was found')
+
+
+def test_the_menu_has_at_most_seven_entries(console: Console) -> None:
+    """A group leads to its first page and shows the others. On a phone a button opens the menu, a page closes it."""
+    page = console.page
+    console.open("/budgets")
+    menu = page.get_by_role("navigation", name="Pages")
+    assert 7 >= menu.locator("> *").count()
+    expect(menu.get_by_role("link", name="Views")).to_be_visible()
+    expect(menu.get_by_role("link", name="API Keys")).to_have_count(0)
+    console.follow("API Keys")
+    expect(page.get_by_role("heading", level=1)).to_have_text("API Keys")
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(menu).to_have_count(0)
+    header = page.locator("header").bounding_box()
+    assert header is not None and header["height"] < 80
+    page.get_by_role("button", name="Menu").click()
+    assert ([], True) == (console.audit(), console.overhang() <= 0)
+    console.screenshot("menu-phone")
+    menu.get_by_role("link", name="Costs").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Costs")
+    expect(menu).to_have_count(0)

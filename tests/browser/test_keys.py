@@ -65,7 +65,7 @@ def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: Ope
     expect(console.page.get_by_text("No record has arrived yet")).to_be_visible()
     assert accepted(house, secret)
     expect(console.page.get_by_text("Spend in").first).to_be_visible()
-    console.page.get_by_role("link", name="API Keys").click()
+    console.follow("API Keys")
     expect(console.page.get_by_role("row", name="laptop-ann")).not_to_contain_text("Not In Use")
     dialog = act(console, "laptop-ann", "Delete")
     dialog.get_by_role("textbox").fill("Laptop-Ann")

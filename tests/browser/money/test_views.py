@@ -44,7 +44,7 @@ def test_the_life_of_a_view(busy: Tollhouse, open_console: OpenConsole) -> None:
     expect(page.locator("a.chip")).to_have_count(0)
     expect(page.locator("tfoot td").nth(1)).to_have_attribute("title", total or "")
 
-    page.get_by_role("link", name="Views", exact=True).click()
+    console.follow("Views")
     row.get_by_role("link", name="Search", exact=True).click()
     expect(dialog).to_contain_text("model!=gpt-4.1")
     assert [] == console.audit()
@@ -92,11 +92,11 @@ def test_a_chosen_view_holds_on_every_page(busy: Tollhouse, open_console: OpenCo
         ("Costs", "report"),
         ("Calls", "records"),
         ("Live tail", "tail"),
-        ("Overview", "report"),
+        ("Overview", "overview"),
     ):
         console.requests.clear()
         with page.expect_request(lambda request, part=part: f"/console/api/{part}?" in request.url):  # type: ignore[misc]
-            page.get_by_role("link", name=title, exact=True).click()
+            console.follow(title)
         console.settle()
         assert f"view={id}" in page.url, title
         assert {id} == asked_inside(console, part), title

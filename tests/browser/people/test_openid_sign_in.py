@@ -58,7 +58,7 @@ def test_a_person_goes_to_the_provider_and_comes_back(
         expect(button).to_be_visible()
         assert [] == console.audit()
         button.click()
-        expect(console.page.get_by_role("button", name="Sign out")).to_be_attached()
+        expect(console.page.get_by_role("button", name="Sign out", include_hidden=True)).to_be_attached()
         assert ("ada@example.com", "admin") == tuple(
             console.ask("/session")["session"][name] for name in ("actor", "role")
         )

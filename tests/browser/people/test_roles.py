@@ -63,7 +63,7 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     page.get_by_role("button", name="Show").click()
     expect(section).to_contain_text("sees every call")
 
-    page.get_by_role("link", name="Roles").last.click()
+    console.follow("Roles")
     row.get_by_role("link").click()
     dialog.get_by_role("button", name="Delete").click()
     expect(dialog).to_contain_text(f"It is given to {ANN}")

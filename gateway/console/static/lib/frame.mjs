@@ -18,6 +18,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
   const [theme, isDark, nextTheme] = useTheme();
   const [helps, setHelps] = useState(false);
   const [word, setWord] = useState("");
+  const [isOpened, setOpened] = useState(false); // the menu, on a phone
   const search = useRef(null);
   const live = useLiveState();
   const pages = all.filter((each) => isOpen(session, each));
@@ -29,18 +30,23 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
   useEffect(listen, []);
   useEffect(() => {
     document.title = `${page?.title ?? "Not found"} · Tollhouse`;
+    setOpened(false);
   }, [path]);
   useKeyboard(pages, {"/": () => search.current.focus(), r: pause, t: nextTheme, "?": () => setHelps(true)});
   const range = {from: query.get("from"), to: query.get("to")};
   return html`
     <a class="skip" href="#main" onClick=${toMain}>To the content</a>
-    <header>
-      <strong class="brand">Tollhouse</strong>
+    <header class=${isOpened ? "opened" : ""}>
+      <div class="top"><strong class="brand">Tollhouse</strong>
+        <button type="button" class="opens" aria-expanded=${isOpened} onClick=${() => setOpened(!isOpened)}>Menu</button></div>
       <${ViewPicker} query=${query} />
-      <nav aria-label="Pages">${groups(pages).map(([group, members]) => html`<div key=${members[0].path} role=${group && "group"} aria-label=${group}>
-        ${group && html`<span class="faint" aria-hidden="true">${group}</span>`}
-        ${members.map((each) => html`<a key=${each.path} href=${to(each.path, range)}
-          aria-current=${each === page ? "page" : undefined}>${each.title}</a>`)}</div>`)}</nav>
+      <nav aria-label="Pages">${groups(pages).map(([group, members]) => {
+        const links = members.map((each) => html`<a key=${each.path} href=${to(each.path, range)}
+          aria-current=${each === page ? "page" : undefined}>${each.title}</a>`);
+        return group && members.length > 1
+          ? html`<div key=${group}><a href=${to(members[0].path, range)} aria-expanded=${members.includes(page)}>${group}</a>
+            ${members.includes(page) && html`<div role="group" aria-label=${group}>${links}</div>`}</div>` : links;
+      })}</nav>
       <div class="who">
         <form role="search" onSubmit=${(event) => find(event, pages, setWord)}><input ref=${search} name="q" type="search" list="found"
           aria-label="Search" placeholder="Search   /" autocomplete="off" /></form>
