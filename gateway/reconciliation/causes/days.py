@@ -20,6 +20,7 @@ SOLVED = 0.2  # what may stay of it after the shift
 FEW = 4  # days may be one in so many of all, where something else is apart as well
 BESIDE = 0.1  # of a day's tokens that a shift leaves: another cause has them
 TIERS_APART = 0.03  # of all tokens: less is of the first and the last day
+LACKING = 0.03  # of all tokens that a shift leaves: calls are missing as well
 HINTS = 0.83  # of what days differ by: more is chance
 FAR = 3  # so many times as much as a shift usually leaves
 BY_TOKENS = "; the times of the ledger differ as well, and hours tell tokens alone"
@@ -76,6 +77,10 @@ def time_edge(case: Case) -> Iterator[Claim]:
             days = named([day_text(day) for day in others])
             evidence += f", but for {days}: there it is as many tokens as were moved, at the mean price"
             beside.append(OTHERS)
+        within = [tokens for day, tokens in sorted(shift.left.items()) if day not in others][1:-1]
+        if sum(within) > LACKING * sum(counted.values()):
+            evidence += "; all days together lack tokens"
+            beside.append("unreported_calls")
     price = sum(case.split.values.values()) // max(sum(counted.values()), 1)
     amount = sum(left.amounts.get(entry, 0) for entry in left.volume())
     if abs(amount - price * sum(by_day.values())) > EXCHANGED * price * apart:

@@ -43,6 +43,8 @@ pytestmark = pytest.mark.asyncio
         (ANTHROPIC, 1756644886, "price", "half", RIGHT),
         (OPENAI, 2307074195, "input price", "discount", RIGHT),
         (AZURE, 361928072, "price", "dear days", RIGHT),
+        # Calls that are missing within what a shift moves.
+        (ANTHROPIC, 1277718168, "share", "pacific", SAID),
         # One kind of token at another price on the last day shows no price.
         (ANTHROPIC, 3565725351, "key", "batch share", RIGHT),
         # Two factors that come to one, and days at twice the half price, which is ours.
