@@ -54,6 +54,7 @@ def test_what_may_be_left_out_is_not_required() -> None:
         "compare",
         "top",
         "top_by",
+        "unit",
         "format",
         "limit",
         "cursor",
