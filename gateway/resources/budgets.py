@@ -74,7 +74,7 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     default_amount: Annotated[
         str | int | None,
         words("Of every period that the plan does not name."),
-        Option("--amount", help="Of every period that --plan does not name: dollars, tokens or calls."),
+        Option("--amount", help="Limit per period, in dollars (or tokens, calls with --measure)."),
     ] = None
     time_zone: Annotated[
         str, words("Whose midnights begin a period, UTC by default; whole hours from UTC."), Option("--tz")

@@ -30,7 +30,7 @@ def created(console: Console, name: str, *grants: str) -> str:
     dialog.get_by_role("textbox", name=NAME).fill(name)
     for grant in grants:
         if ":" in grant:
-            dialog.get_by_label("Fixed scopes").check()
+            dialog.get_by_label("Choose exact permissions").check()
         dialog.get_by_label(grant, exact=True).check()
     dialog.get_by_role("button", name="Create a key").click()
     return secret_of(dialog)
@@ -92,7 +92,7 @@ def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConso
     dialog.get_by_role("textbox", name=NAME).fill("reader")
     dialog.get_by_role("textbox", name="Labels").fill("team=search")
     dialog.get_by_label("Send AI Telemetry", exact=True).check()
-    dialog.get_by_label("Fixed scopes").check()
+    dialog.get_by_label("Choose exact permissions").check()
     dialog.get_by_role("button", name="Create a key").click()
     expect(dialog.get_by_role("alert")).to_contain_text("at least one scope")
     assert [] == console.audit()
@@ -120,7 +120,7 @@ def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
     dialog = act(console, "gateway", "Edit")
     expect(dialog.get_by_label("events_v1:create_event", exact=True)).to_be_checked()
     dialog.get_by_role("textbox", name=NAME).fill("gateway-prod")
-    dialog.get_by_label("Use cases").check()
+    dialog.get_by_label("Permissions by purpose").check()
     dialog.get_by_label("Send AI Telemetry", exact=True).check()
     dialog.get_by_role("button", name="Edit").click()
     expect(console.page.get_by_role("row", name="gateway-prod")).to_contain_text("Send AI Telemetry")

@@ -65,11 +65,16 @@ def status(client: OperatorClient, as_json: bool) -> None:
         f"{space['free_bytes'] / 2**20:.0f} MiB left"
         + ("" if space["writable"] else f"; NOT WRITABLE: {space['last_error']}")
     )
-    click.echo(f"duplicates are known for {payload['duplicate_window_s'] / 3600:.1f} h")
+    click.echo(f"repeats are recognised for {_window(payload['duplicate_window_s'])}")
     click.echo(f"compiled module {payload['native']['words']}")
     if payload["nodes"]:
         click.echo()
         show_table([{**node, "leases": " ".join(node["leases"])} for node in payload["nodes"]], NODE_COLUMNS)
+
+
+def _window(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours / 24:.0f} days" if hours >= 48 else f"{hours:.1f} h"
 
 
 @spool.command()

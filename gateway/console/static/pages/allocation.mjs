@@ -78,7 +78,7 @@ function Definition({session, query}) {
     ${now?.error && html`<${Faults} error=${now.error} />`}
     ${now?.difference && html`<${Difference} of=${now.difference} />`}
     ${asks && html`<${Confirm} title="Publish" close=${() => setAsks(false)}
-      text="It holds at once for everything that the ledger keeps. Totals stay as they are; views and budgets of dimensions that go are broken."
+      text="Applies at once to all past and future costs. Totals stay as they are; views and budgets of dimensions that go are broken."
       run=${async () => {
         await send("POST", "/allocation/publish", {definition: now.text, namespace: owner, base: Number(data.newest?.version ?? 0)});
         setTried(null);

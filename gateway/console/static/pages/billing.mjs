@@ -58,7 +58,7 @@ const CONNECTIONS = {
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.id)}`).then(() => null),
       text: () => "Its rows are deleted, too. Drops that wait are still sent."},
   ],
-  empty: html`<p>There is no billing connection, so every drop is refused.</p>`,
+  empty: html`<p>No billing connection yet. Create one to receive or send hourly cost files.</p>`,
 };
 
 const drops = (id) => ({

@@ -27,8 +27,8 @@ function Access({name, label, value, options}) {
   const kind = (is, text) => html`<label class="check"><input type="radio" name="kind" checked=${isFixed === is}
     onChange=${() => setFixed(is)} /> ${text}</label>`;
   return html`<fieldset><legend>${label}</legend>
-    ${kind(false, "Use cases: Tollhouse keeps their scopes current")}
-    ${kind(true, "Fixed scopes: these and no others, also when there are new ones")}
+    ${kind(false, "Permissions by purpose (updated with Tollhouse)")}
+    ${kind(true, "Choose exact permissions (never change)")}
     ${isFixed && html`<label>Find a scope <input type="search" value=${find} onInput=${(event) => setFind(event.target.value)} /></label>`}
     <div key=${isFixed} class="checks">${offered.map((each) => html`<label key=${each} class="check" hidden=${!each.includes(find)}>
       <input type="checkbox" name=${name} value=${each} defaultChecked=${value.includes(each)} /> ${each}</label>`)}</div></fieldset>`;
