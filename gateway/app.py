@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from gateway.assembly.services import open_services
 from gateway.authentication.access import Bearer
+from gateway.configuration.addresses import split_address
 from gateway.configuration.in_effect import DEFAULT, SettingInEffect, in_effect
-from gateway.configuration.listening_addresses import split_address
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.problems import problems as problems_of
 from gateway.configuration.sections import Config, ConfigError

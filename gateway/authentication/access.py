@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from gateway.attempts import Buckets, neighbourhood
-from gateway.authentication.assistant_people import AssistantPerson
 from gateway.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from gateway.configuration.sections import ConfigError, ServerSettings, names_some
 from gateway.errors import Refusal
@@ -27,6 +27,9 @@ from spool.registry.keys import DELETED, ENABLED, OPENS, WAITS, Key
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import CREATE_EVENT, INGEST, SEND_AI_TELEMETRY, granting_use_case
+
+if TYPE_CHECKING:
+    from gateway.authentication.assistant_people import AssistantPerson
 
 _log = logging.getLogger(__name__)
 

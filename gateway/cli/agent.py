@@ -34,7 +34,7 @@ from gateway.authentication.access import Bearer
 from gateway.cli import configured, fail
 from gateway.cli.output import show_table
 from gateway.cli.serve import run_app, why
-from gateway.configuration.listening_addresses import is_loopback, split_address
+from gateway.configuration.addresses import is_loopback, split_address
 from gateway.configuration.local_operator import system_user
 from gateway.configuration.reader import load
 from gateway.configuration.sections import Config, ConfigError

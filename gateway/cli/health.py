@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from gateway.cli import config_option, configured, fail
-from gateway.configuration.listening_addresses import split_address
+from gateway.configuration.addresses import split_address
 from gateway.configuration.sections import Config
 
 ANSWER_S = 10.0

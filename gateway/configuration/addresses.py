@@ -1,10 +1,26 @@
-"""Addresses that settings name."""
+"""Addresses that settings name: to listen on, as HOST:PORT, and to send to."""
 
 from __future__ import annotations
 
+import ipaddress
 from urllib.parse import urlsplit
 
-from gateway.configuration.listening_addresses import is_loopback
+
+def split_address(address: str) -> tuple[str, int]:
+    """HOST:PORT as its parts; an IPv6 host loses its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """
+    True if a host is this machine alone. A name other than localhost may mean anything, so it counts as
+    public.
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def is_safe_address(address: str) -> bool:

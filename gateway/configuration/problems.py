@@ -13,8 +13,7 @@ from exporters.own_telemetry import settings as own_telemetry
 from exporters.problems import MAX_STREAM_KEYS, one_of, stream_name, url
 from exporters.service import upstream_settings
 from gateway.configuration import assistants
-from gateway.configuration.addresses import is_safe_address
-from gateway.configuration.listening_addresses import is_loopback, split_address
+from gateway.configuration.addresses import is_loopback, is_safe_address, split_address
 from gateway.configuration.sections import (
     FINAL_COST_SELLERS,
     PULLED_SOURCES,

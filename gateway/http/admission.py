@@ -8,7 +8,7 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.listening_addresses import is_loopback
+from gateway.configuration.addresses import is_loopback
 from gateway.errors import Refusal
 from gateway.http.address import Address
 from gateway.http.holders.receivers import ReceiverServices

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from gateway.authentication.hosts import authority, host_name, is_own_name
-from gateway.configuration.listening_addresses import is_loopback
+from gateway.configuration.addresses import is_loopback
 from gateway.errors import Refusal
 from gateway.http.services import Services
 

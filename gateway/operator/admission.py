@@ -18,7 +18,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.hosts import authority, host_name, is_own_name
-from gateway.configuration.listening_addresses import is_loopback
+from gateway.configuration.addresses import is_loopback
 from gateway.errors import Refusal
 from gateway.http.answers import UNCACHED, give
 from gateway.http.confirming import SAFE_METHODS, confirmed

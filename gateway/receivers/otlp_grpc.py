@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import grpc
 
 from gateway.authentication.access import Bearer
-from gateway.configuration.listening_addresses import split_address
+from gateway.configuration.addresses import split_address
 from gateway.error_table import refusal_of
 from gateway.errors import BadPayload, Refusal, reason_of
 from gateway.first_use import imported

@@ -12,7 +12,7 @@ from typing import TypeVar
 from spool.clock import Clock
 from spool.errors import LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import counting, kept, mending
-from spool.ledger.comparing import LedgerComparison, Place, compare
+from spool.ledger.comparing import AT_ONCE, LedgerComparison, Place, compare
 from spool.ledger.costs import costs
 from spool.ledger.counting import Missed, Placement, state_of
 from spool.ledger.days.tokens import DaySum, sums_of_day
@@ -26,7 +26,6 @@ from spool.ledger.sums import DAY_S, HOUR_S, OTHER, Dimensions, HourlySums
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault
-from spool.packed.sums import AT_ONCE, PackedSums
 from spool.record import AI_TELEMETRY
 from spool.steady_clock import settled_now
 
@@ -269,7 +268,11 @@ class Ledger:
         self, log: ReadableLog, sums: HourlySums, first: int, last: int, packed: Native | None
     ) -> tuple[int, list[tuple[int, int]], Entry | None]:
         """Add these numbers to the sums: how many have a record, the gaps between them, and the first entry."""
-        adding = None if packed is None else PackedSums(packed, sums)
+        adding = None
+        if packed is not None:
+            from spool.packed.sums import PackedSums  # only where the compiled module is
+
+            adding = PackedSums(packed, sums)
         step = STEP if packed is None else PACKED_STEP
         count, following = 0, first
         gaps: list[tuple[int, int]] = []

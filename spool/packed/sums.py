@@ -7,6 +7,7 @@ from typing import Final
 
 from spool.ledger import money
 from spool.ledger import sums as rule
+from spool.ledger.comparing import AT_ONCE
 from spool.ledger.sums import HourlySums
 from spool.log.entries import codec
 from spool.log.values import Entry
@@ -15,9 +16,6 @@ from spool.packed.records import PackedRecords
 from spool.processing import MARKS
 from spool.record import NS, Inference
 
-AT_ONCE: Final = (
-    100  # records that Python adds up at once: less than a millisecond, in which nothing else runs
-)
 _DIMENSIONS: Final = (
     "source", "provider", "request_model", "response_model", "team", "user", "device", "api_key", "status",
     "cost_source", "region", "sender_key",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from gateway.assembly.parts import Assembler
-from gateway.configuration.listening_addresses import split_address
+from gateway.configuration.addresses import split_address
 from gateway.configuration.sections import Config, OidcSettings
 from gateway.http.holders.people import PeopleServices
 from gateway.http.listening.listener import operator_listen

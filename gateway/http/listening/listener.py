@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web, web_response
 
 from gateway.attempts import neighbourhood
-from gateway.configuration.listening_addresses import is_loopback, split_address
+from gateway.configuration.addresses import is_loopback, split_address
 from gateway.configuration.sections import ServerSettings
 from gateway.errors import Refusal, reason_of
 from gateway.http import answers

@@ -21,7 +21,6 @@ from spool.log.entries.codec import EntryBody, check_fields
 from spool.log.entries.damage import Damage, log_damaged_amendment
 from spool.log.values import Entry
 from spool.packed.native import Native
-from spool.packed.records import packed_records
 from spool.record import TOPICS, Inference, Record
 from spool.sqlite.database import damage as damage_error
 from spool.sqlite.database import is_corrupt
@@ -161,6 +160,8 @@ def _packed_entry(
     amendments: Mapping[int, dict[str, object]],
 ) -> Entry | None:
     """None if its records are to be decoded, also to find what is damaged."""
+    from spool.packed.records import packed_records  # only where the compiled module is
+
     begin = max(first, row.first)
     end = min(last, row.first + row.records - 1)
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.listening_addresses import split_address
+from gateway.configuration.addresses import split_address
 from gateway.configuration.reader import load
 from gateway.configuration.sections import FINAL_COST_SELLERS, Config, ConfigError
 from gateway.final_costs.sellers import SELLERS

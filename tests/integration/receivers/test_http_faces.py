@@ -16,7 +16,7 @@ from aiohttp import ClientError, ClientSession
 from backports import zstd
 
 from gateway import listeners
-from gateway.configuration.listening_addresses import is_loopback
+from gateway.configuration.addresses import is_loopback
 from gateway.configuration.sections import ServerSettings
 from gateway.http.listening.listener import operator_listen
 from tests.integration.certificates import Certificates
