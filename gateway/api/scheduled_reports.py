@@ -76,12 +76,16 @@ def _owner(asking: Asker) -> str:
 
 async def _rows(asking: Asker) -> MemoryRows[tuple[ScheduledReport, str | None, float]]:
     kept = asking.registry.scheduled_reports.all()
-    return MemoryRows([_row(asking, each) for each in kept if await _is_seen(asking, each)])
+    return MemoryRows([await _row(asking, each) for each in kept if await _is_seen(asking, each)])
 
 
-def _row(asking: Asker, report: ScheduledReport) -> tuple[ScheduledReport, str | None, float]:
-    view = asking.registry.views.find(report.view_id)
-    return report, None if view is None else view.name, asking.shared.clock.now()
+async def _row(asking: Asker, report: ScheduledReport) -> tuple[ScheduledReport, str | None, float]:
+    """The name of the view is None where the person who asks may not see it any more."""
+    try:
+        name = view_of(asking.registry.views.find_any, await asking.sees(), report.view_id).name
+    except NotThere:
+        name = None
+    return report, name, asking.shared.clock.now()
 
 
 async def _create(asking: Asker, given: NewScheduledReport) -> Answer:
@@ -90,11 +94,11 @@ async def _create(asking: Asker, given: NewScheduledReport) -> Answer:
     table = asking.registry.scheduled_reports
     most = asking.shared.most(table.limit)
     made = await table.create(draft, owner=_owner(asking), most=most, actor=asking.actor)
-    return _one(asking, made)
+    return await _one(asking, made)
 
 
 async def _show(asking: Asker, word: str) -> Answer:
-    return _one(asking, await report_of(asking, word))
+    return await _one(asking, await report_of(asking, word))
 
 
 async def _change(asking: Asker, word: str, given: Any) -> Answer:
@@ -102,7 +106,8 @@ async def _change(asking: Asker, word: str, given: Any) -> Answer:
     fields = await _fields(asking, given)
     await _check(asking, fields.get("channels", before.channels), fields.get("people", before.people))
     table = asking.registry.scheduled_reports
-    return _one(asking, await table.change(before.id, fields, version=given.version, actor=asking.actor))
+    changed = await table.change(before.id, fields, version=given.version, actor=asking.actor)
+    return await _one(asking, changed)
 
 
 async def _delete(asking: Asker, word: str) -> str:
@@ -111,8 +116,8 @@ async def _delete(asking: Asker, word: str) -> str:
     return id
 
 
-def _one(asking: Asker, report: ScheduledReport) -> Answer:
-    return {"scheduled_report": _item(_row(asking, report))}
+async def _one(asking: Asker, report: ScheduledReport) -> Answer:
+    return {"scheduled_report": _item(await _row(asking, report))}
 
 
 async def _fields(asking: Asker, given: Any) -> dict[str, Any]:

@@ -35,7 +35,9 @@ from spool.record import USAGE_EVENTS, UsageEvent
 from spool.registry.insights import LOW, Concerned, Draft
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS
+from spool.registry.registry import Registry
 from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.scheduled_reports import ScheduledReportDraft
 from spool.registry.scopes import ENROLL
 from tests.integration.operator.people.test_sign_in import PASSWORD, headers_of, signed_in
 from tests.integration.operator.server import INGEST, OperatorServer, operator_server
@@ -50,6 +52,7 @@ OWN = "search"
 FOREIGN = f"{MARK}-team"
 EVA = "eva@example.com"  # sees some calls alone
 ROOT = Actor("root", "local")
+CHANNEL = "desk"  # of [[notify]]
 FLEET = Bearer("fleet", frozenset({ENROLL}))
 FIELDS = (
     "team",
@@ -155,9 +158,13 @@ async def place(directory: Path, role: RoleFilter | None, engine: str = MEMORY) 
         services.money.adviser = Once(lambda: adviser)
         made = await server.ask("POST", "/allocation/publish", {"definition": DEFINITION, "base": 0})
         assert 201 == made.status, made.payload
+        registry.notices.channels = (CHANNEL,)
+        registry.notices.report_channels = frozenset({CHANNEL})
         worlds = [World(OWN), World(FOREIGN)]
         for number, world in enumerate(worlds):
             await fill(server, world, number)
+            owner = EVA if world.team == OWN and role is not None else "other@example.com"
+            await schedule(registry, world, owner)
         draft = RoleDraft(
             name="Part",
             data_access=NO_DATA if role is None else LIMITED,
@@ -219,6 +226,13 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
     }  # fmt: skip
 
 
+async def schedule(registry: Registry, world: World, owner: str) -> None:
+    """Make a scheduled report of the team's view in the name of its owner."""
+    draft = ScheduledReportDraft(name=f"{world.team} report", view_id=world.ids["views"], channels=(CHANNEL,))
+    report = await registry.scheduled_reports.create(draft, owner=owner, most=10, actor=ROOT)
+    world.ids["scheduled-reports"] = report.id
+
+
 async def made(server: OperatorServer, what: str, path: str, **body: Any) -> str:
     answer = await server.ask("POST", path, body)
     assert 201 == answer.status, answer.payload
@@ -255,6 +269,8 @@ BODIES: Mapping[str, Any] = {
     "edit_view": {"range": "ytd"},
     "add_budget": {"name": "another", "view": {"id": "{views}"}, "default_amount": "5"},
     "edit_budget": {"default_amount": "2"},
+    "add_scheduled_report": {"name": "another", "view": "{views}", "channels": [CHANNEL]},
+    "edit_scheduled_report": {"at": "09:00"},
     "relay_mcp": {
         "line": '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_org_context"}}'
     },
@@ -269,7 +285,7 @@ BODIES: Mapping[str, Any] = {
 CONFIRM = {"remove_budget": "{team} budget"}
 ORDER = ("GET", "POST", "PATCH", "DELETE")
 # What a body asks for of another team is refused in the words of what is not there.
-REFUSED = {"add_view": 403, "add_budget": 400}
+REFUSED = {"add_view": 403, "add_budget": 400, "add_scheduled_report": 400}
 # What signs people in with a provider, and there is none: these answer a browser by sending it back to the
 # console.
 TO_THE_CONSOLE = {"begin_sign_in": 303, "finish_sign_in": 303}
