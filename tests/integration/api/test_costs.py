@@ -334,11 +334,9 @@ def test_report(tmp_path: Path) -> None:
     filled(tmp_path / "store", *spending())
     month = ("--from", "2026-09-01", "--to", "2026-09-30")
     lines = run(tmp_path / "store", "report", *month).splitlines()
-    assert ["MODEL", "CALLS", "ERRORS", "CACHED", "INPUT", "TOKENS", "OUTPUT", "TOKENS", "COST"] == lines[
-        0
-    ].split()[:9]
-    assert ["gpt-4o", "2", "0", "0", "2,000", "200", "1.7500"] == lines[1].split()[:7]
-    assert ["total", "3", "1", "0", "3,000", "300", "1.7500"] == lines[3].split()[:7]
+    assert ["MODEL", "CALLS", "ERRORS", "INPUT", "TOKENS", "OUTPUT", "TOKENS", "COST"] == lines[0].split()[:8]
+    assert ["gpt-4o", "2", "0", "2,000", "200", "$1.75"] == lines[1].split()[:6]
+    assert ["total", "3", "1", "3,000", "300", "$1.75"] == lines[3].split()[:6]
     told = json.loads(
         run(tmp_path / "store", "report", *month, "--by", "model,team", "--where", "team=search", "--json")
     )

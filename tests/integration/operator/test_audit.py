@@ -37,6 +37,7 @@ from tests.spool.contract.examples import add, call
 from tests.spool.savings import SAVING
 
 ADA = "ada@example.com"
+SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 # Their bodies are questions; what assistants may write is held in test_assistants.py.
 READS_BY_POST = {"preview_role", "relay_mcp", "diff_definition", "validate_definition"}
 OF_THE_PROVIDER = {"end_provider_sessions"}  # audited under its name: test_openid_sign_in.py
@@ -183,6 +184,7 @@ async def test_every_change_is_audited(app: App) -> None:
         notices.channels = ("chat",)
         test = await operators.ask("POST", "/notification-channels/chat/test", {})
         await operators.audited("test_channel", test)
+        await channels_and_reports(operators)
         chosen = {"ids": [test["notification"]["id"]]}
         await operators.change("discard_notifications", "POST", "/notifications/discard", chosen)
         await operators.change("retry_notifications", "POST", "/notifications/retry", chosen)
@@ -221,6 +223,25 @@ async def recommendations(operators: Operators) -> None:
         "change_recommendation_comment", "PATCH", f"{comments}/1", {"message": "seen twice"}
     )
     await operators.change("delete_recommendation_comment", "DELETE", f"{comments}/1")
+
+
+async def channels_and_reports(operators: Operators) -> None:
+    """A channel that is made here, a report that goes through one, and names of people."""
+    channel = {"name": "desk", "type": "webhook", "url": "http://127.0.0.1:9/", "secret": SIGNING_SECRET}
+    await operators.change("add_channel", "POST", "/notification-channels", channel)
+    await operators.change("edit_channel", "PATCH", "/notification-channels/desk", {"digest": "08:00"})
+    view = {"name": "Weekly", "filter": {"team": ["search"]}, "principal_dimension": "model"}
+    await operators.change("add_view", "POST", "/views", view)
+    report = {"name": "Weekly", "view": "Weekly", "channels": ["desk"]}
+    await operators.change("add_scheduled_report", "POST", "/scheduled-reports", report)
+    one = "/scheduled-reports/Weekly"
+    await operators.change("edit_scheduled_report", "PATCH", one, {"at": "09:00"})
+    await operators.change("send_scheduled_report", "POST", f"{one}/send", {})
+    await operators.change("remove_scheduled_report", "DELETE", one)
+    await operators.change("remove_channel", "DELETE", "/notification-channels/desk")
+    names = {"names": [{"user": "eve@example.com", "name": "Eve"}]}
+    await operators.change("keep_people_names", "POST", "/people-names", names)
+    await operators.change("forget_people_names", "POST", "/people-names/forget", {"all": True})
 
 
 async def definitions(operators: Operators) -> None:

@@ -205,7 +205,7 @@ def report(
         return
     warn_of_lacking(payload["report"]["whole_since"])
     warn_of_cut(", ".join(payload["report"]["cut_periods"]))
-    _show(payload, payload["report"]["show"] if own_choice else _not_empty(payload["total"], shown))
+    _show(payload, payload["report"]["show"] if own_choice else _not_empty(payload["rows"], shown))
     if payload["report"]["truncated"]:
         rows = payload["report"]["row_count"]
         click.echo(
@@ -214,9 +214,10 @@ def report(
     show_cursor(payload)
 
 
-def _not_empty(total: Mapping[str, Any], shown: Sequence[str]) -> Sequence[str]:
-    """Without the columns that have nothing in any row."""
-    return [name for name in shown if name == "cost" or (total[name] and Decimal(total[name]))]
+def _not_empty(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> Sequence[str]:
+    """Without the columns that have nothing in any row; what was asked for by --latency stays."""
+    always = ("calls", "cost", *LATENCY)
+    return [name for name in shown if name in always or any(row[name] and Decimal(row[name]) for row in rows)]
 
 
 def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:

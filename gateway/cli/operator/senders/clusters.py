@@ -32,6 +32,7 @@ list_command(
     filters={
         "state": "As the agent said it last: init_ok, pod_started, unknown and others.",
         "silent": "true or false.",
+        "config_state": "Whether the agent runs the configuration: none, pending, applied, drifted, failed.",
         "account": "",
         "region": "",
         "agent_version": "",
