@@ -42,7 +42,7 @@ pytestmark = pytest.mark.asyncio
 
 CASES = Path(__file__).parents[2] / "cases/gateway"
 ADA = Actor("ada@example.com", "127.0.0.1")
-SAFE = {"GET", "HEAD"}
+SAFE = {"GET", "HEAD", "OPTIONS"}
 # Nothing of these is kept, whoever asks.
 KEEPS_NOTHING = {"export_profiles", "validate_billing_drop", "optimize_check"}
 # What changes by itself: who is there and who runs what, empty commits, and the counting of those before.
@@ -164,6 +164,9 @@ def requests(key: str, things: Things) -> dict[str, Sent]:
             "/v2/optimize/recommendation_types/priority_tier", {"enabled": False}, method="PATCH"
         ),
         "ask_mcp": Sent("/mcp", {**CALL, "params": {"name": "log_insight", "arguments": {"title": "a new one"}}}),
+        "ask_mcp_as_person": Sent(
+            "/mcp/people", {**CALL, "params": {"name": "log_insight", "arguments": {"title": "another one"}}}
+        ),
         "create_role": Sent("/v2/access-control/roles", {"name": "New", "data_access": "full"}),
         "update_role": Sent(f"/v2/access-control/roles/{things.role}", {"name": "Newer"}, method="PATCH"),
         "delete_role": Sent(f"/v2/access-control/roles/{things.role}", method="DELETE", kind=None),
