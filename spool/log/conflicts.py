@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from spool.record import Inference, decimal_text
+from spool.turns.shared_types import prepare
 
 
 class ReportedSum(msgspec.Struct, array_like=True):
@@ -41,6 +42,9 @@ class Conflict(msgspec.Struct, array_like=True):
             self.second.plus(other.second),
             other.request_id or self.request_id,
         )
+
+
+prepare(Conflict)
 
 
 Pair = tuple[str, str, str]  # topic, source of the first report, source of the later one

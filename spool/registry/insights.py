@@ -17,6 +17,7 @@ import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
 from spool.registry.texts import check_one_of, storable
+from spool.turns.shared_types import prepare
 
 NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED = "new", "in_progress", "on_hold", "addressed", "ignored"
 STATUSES = (NEW, IN_PROGRESS, ON_HOLD, ADDRESSED, IGNORED)
@@ -52,6 +53,9 @@ class Concerned:
 
     include: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+prepare(Concerned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
 from spool.registry.texts import storable
+from spool.turns.shared_types import prepare
 
 KIND = "org_context"  # of its document
 ID = "notes"
@@ -25,6 +26,9 @@ class OrgContext:
     text: str
     set_by: str
     set_at: float
+
+
+prepare(OrgContext)
 
 
 def stored(context: OrgContext) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from spool.log.partial_reports import Expectation
 from spool.sql.columns import Columns, Form
 from spool.sql.connection import SqlTransactions
 from spool.sql.statements import select, upsert
+from spool.turns.shared_types import prepare
 
 
 def _json(kind: Any) -> Form:
@@ -30,6 +31,9 @@ CLUSTER = Columns(
 CLUSTERS = select("clusters", CLUSTER.names)
 PUT = upsert("clusters", CLUSTER.names, "id")
 DELETE = "DELETE FROM {schema}.clusters WHERE id = :id"
+
+
+prepare(Cluster)
 
 
 class SqlClusters:

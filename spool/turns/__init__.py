@@ -1,1 +1,1 @@
-"""Who works next, and before whom: turns of requests by key, and the priority of threads."""
+"""Who works next, and before whom: turns of requests by key, the priority of threads, and what they share."""

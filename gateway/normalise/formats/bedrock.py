@@ -38,6 +38,7 @@ from gateway.normalise.reading.values import Other, count, mapping, nested, text
 from gateway.schemas import COUNT, TEXT, closed
 from spool.identity import of_call
 from spool.record import Inference
+from spool.turns.shared_types import prepare
 
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
@@ -83,6 +84,9 @@ class _Packed(msgspec.Struct):
 
 class _LogEvent(msgspec.Struct):
     message: str
+
+
+prepare(_Packed, _LogEvent)
 
 
 def has_sign(members: Members) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 
 from spool.errors import RegistryDamaged
 from spool.registry.shared.following import DOCUMENTS, Subject
+from spool.turns.shared_types import prepare
 
 
 class Identified(Protocol):
@@ -48,6 +49,9 @@ class DocumentKind(Generic[Row]):
     name: str
     row: type[Row]
     noun: str
+
+    def __post_init__(self) -> None:
+        prepare(self.row)
 
     @property
     def about(self) -> Subject:

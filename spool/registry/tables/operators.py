@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from types import ModuleType
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere, TokenEnded
 from spool.registry.changes import Changes
@@ -31,7 +32,6 @@ from spool.registry.operators import (
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.edits import edited
 from spool.registry.shared.named_turns import NamedTurns
-from spool.registry.shared.token_ends import end_person, end_sign_in, has_ended
 from spool.registry.tables.roles import check_organizer_remains, roles_of
 
 CHECK_KIND = "session_check"
@@ -126,7 +126,7 @@ class OperatorTable:
             now, before = self._changes.clock.now(), {"role": operator.role}
             if operator.issuer:  # a token would bring the operator back; one of a later sign-in may
                 by = now + _OTHER_CLOCK_S
-                end_person(rows, operator.issuer, operator.subject, by=by, now=now)
+                _token_ends().end_person(rows, operator.issuer, operator.subject, by=by, now=now)
             rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
 
         await self._changes.change(work)
@@ -202,7 +202,7 @@ class OperatorTable:
         """
 
         def work(rows: RegistryRows) -> Operator | None:
-            if has_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
+            if _token_ends().has_ended(rows, issuer, subject, sign_in, issued_at=issued_at):
                 raise TokenEnded("the sign-in behind this token has ended")
             named = (each for each in rows.operators() if (each.issuer, each.subject) == (issuer, subject))
             return next(named, None)
@@ -227,9 +227,9 @@ class OperatorTable:
 
         def work(rows: RegistryRows) -> None:
             if sign_in is not None:
-                end_sign_in(rows, issuer, sign_in, subject=subject, by=issued_by, now=now)
+                _token_ends().end_sign_in(rows, issuer, sign_in, subject=subject, by=issued_by, now=now)
             elif subject is not None:
-                end_person(rows, issuer, subject, by=issued_by, now=now)
+                _token_ends().end_person(rows, issuer, subject, by=issued_by, now=now)
 
         await self._changes.change(work)
 
@@ -446,3 +446,10 @@ def _operator_of(
     if is_same_person and role == known.role:
         return known
     return replace(known, role=role, issuer=person.issuer, subject=person.subject, last_modified=now)
+
+
+def _token_ends() -> ModuleType:
+    """The module of tokens that end early, which only sign-ins with a provider need."""
+    from spool.registry.shared import token_ends
+
+    return token_ends

@@ -35,6 +35,7 @@ from spool.registry.recommendations import (
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.edits import edited
 from spool.registry.shared.makers import check_comments
+from spool.turns.shared_types import prepare
 
 KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"
 T = TypeVar("T")
@@ -45,6 +46,9 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "least_savings": check_least_savings,
     "least_share": check_least_share,
 }
+
+
+prepare(Recommendation, TypeSettings, CommentThread)
 
 
 class RecommendationTable:

@@ -29,6 +29,7 @@ from spool.statements.values import (
     StatementOutcome,
     StatementRow,
 )
+from spool.turns.shared_types import prepare
 
 KIND, DAY_KIND, PULL_KIND = "statement", "statement_day", "statement_pull"
 MAX_MONTHS = 5000
@@ -56,6 +57,9 @@ class _Month(msgspec.Struct, kw_only=True):
     month: str
     name: str
     days: dict[str, _Day]
+
+
+prepare(_Month)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from gateway.normalise.reading.buckets import is_bucket, sums
 from gateway.normalise.reading.meters import of_buckets
 from gateway.normalise.reading.tokens import Tokens, Usage, of_usage, settle
 from gateway.normalise.reading.values import BadValue, count, money, text
+from spool.turns.shared_types import prepare
 
 _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output_tokens_details")
 
@@ -31,6 +32,9 @@ class NamedUsage(Usage):
     inputCost: Any = None
     outputCost: Any = None
     totalCost: Any = None
+
+
+prepare(Usage, NamedUsage)
 
 
 def of_details(details: Mapping[str, Any]) -> Tokens | None:

@@ -1,0 +1,51 @@
+"""Threads that use a type for the first time at once must not end the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from spool.registry.shared.documents import DocumentKind
+from tests.spool.registry.test_kept_documents import kinds
+
+# Types as documents have them, each used by four threads at once.
+SCRIPT = """
+import dataclasses, sys, threading, msgspec
+from spool.turns.shared_types import prepare
+
+sys.setswitchinterval(1e-6)
+for number in range(200):
+    part = dataclasses.make_dataclass("Part", [("x", int), ("y", tuple[str, ...], ())], frozen=True)
+    row = dataclasses.make_dataclass(
+        "Row", [("a", int), ("b", dict[str, str]), ("c", tuple[part, ...]), ("d", dict[str, part])], frozen=True
+    )
+    prepare(row)
+    together = threading.Barrier(4)
+
+    def use() -> None:
+        together.wait()
+        msgspec.convert({"a": 1, "b": {"x": "y"}, "c": [{"x": 1}], "d": {"k": {"x": 3}}}, row)
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+"""
+
+
+def test_a_prepared_type_is_used_by_several_threads_at_once() -> None:
+    """Without `prepare` this process ends with a segmentation fault nearly always."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=False)
+    assert (0, b"") == (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize(
+    "kind", list({each.name: each for each in kinds()}.values()), ids=lambda kind: kind.name
+)
+def test_every_kind_of_documents_is_prepared(kind: DocumentKind[Any]) -> None:
+    """Documents are read on the connection's thread while others are on the event loop."""
+    assert hasattr(kind.row, "__msgspec_cache__")
