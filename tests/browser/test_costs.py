@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
@@ -285,7 +285,14 @@ def test_costs_by_a_published_dimension(console: Console) -> None:
     expect(page.locator("thead th").first).to_have_text("Cost centre")
     expect(page.locator("tbody th").first).to_be_visible()
     expect(total).to_have_attribute("title", str(spent))
+    console.settle()
+    held: list[Route] = []
+    page.route("**/api/report?*", lambda route: held.append(route))
     page.locator("tbody").get_by_role("link", name="Product", exact=True).click()
+    expect(page.locator(".old").first).to_be_visible()
+    assert [] == console.audit()  # what is greyed can still be read
+    page.unroute_all()  # what is held goes on
+    console.settle()
     assert [] == console.audit()
     chip = page.get_by_role("link", name="Cost centre: Product")
     expect(chip).to_be_visible()

@@ -37,7 +37,9 @@ export function ListPage({list, session, query}) {
   useEffect(() => {
     loaded.current = PAGE;
   }, [list.path, JSON.stringify(parameters)]);
-  const [action, setAction] = useState(null);
+  const [chosen, setAction] = useState(null);
+  // As the list has it now: what its fields offer may have been loaded since.
+  const action = chosen && {...[list.create, ...(list.actions ?? [])].find((each) => each?.title === chosen.title), row: chosen.row};
   const {data} = found;
   const rows = data ? [...data[list.root], ...(more?.rows ?? [])] : [];
   const cursor = more ? more.cursor : data?.pagination.cursor;
