@@ -62,11 +62,13 @@ def filled(directory: Path, *words: str) -> Tollhouse:
     return tollhouse
 
 
-def group_of(title: str) -> str:
-    """The entry of the menu behind which a page stands."""
+def place_of(title: str) -> tuple[str, str]:
+    """The path of a page, and the entry of the menu behind which it stands; "" for one that is itself an entry."""
     listed = (resources.files("gateway.console") / "static/pages/list.mjs").read_text()
-    [group] = re.findall(rf'title: "{re.escape(title)}".*group: "(\w+)"', listed)
-    return str(group)
+    [(path, group)] = re.findall(
+        rf'path: "([^"]+)", title: "{re.escape(title)}"(?:.*? group: "(\w+)")?', listed
+    )
+    return path, group
 
 
 class Console:
@@ -117,13 +119,23 @@ class Console:
         # A page that listens late loads again: nothing moves for that while a test looks at it.
         expect(self.page.locator("header").get_by_text("connecting")).to_have_count(0)
 
-    def follow(self, title: str) -> None:
-        """Go to a page by the menu, whose groups open."""
+    def follow(self, title: str) -> int:
+        """
+        Go to a page by the menu, whose groups open and lead to their first page; returns how many clicks it took.
+        """
         menu = self.page.get_by_role("navigation", name="Pages")
         link = menu.get_by_role("link", name=title, exact=True)
-        if not link.count():
-            menu.get_by_role("link", name=group_of(title), exact=True).click()
+        path, group = place_of(title)
+        if not group or link.count():
+            link.click()
+            return 1
+        entry = menu.get_by_role("link", name=group, exact=True)
+        is_first = f"#{path}" == str(entry.get_attribute("href")).partition("?")[0]
+        entry.click()
+        if is_first:
+            return 1
         link.click()
+        return 2
 
     def settle(self) -> None:
         """Until the heading stands and nothing says that it is loading."""

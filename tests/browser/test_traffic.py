@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from playwright.sync_api import expect
+
 from gateway.console.assets import console as files
 from tests.browser.console import Console
 from tests.browser.test_pages import visited
@@ -68,14 +70,15 @@ def test_the_overview_asks_once(console: Console) -> None:
 
 
 def test_a_page_is_loaded_when_it_is_opened(console: Console) -> None:
-    """Not before; and once."""
+    """Not before; and once: the menu leads to Devices by the first page of its group."""
     console.open("/")
     assert ["overview"] == pages(console)
     for _ in range(2):
         for name in ("Devices", "Overview"):
-            console.page.get_by_role("link", name=name, exact=True).click()
+            console.follow(name)
+            expect(console.page.get_by_role("heading", level=1)).to_have_text(name)
             console.settle()
-    assert ["devices", "overview"] == sorted(pages(console))
+    assert ["devices", "keys", "overview"] == sorted(pages(console))
 
 
 def pages(console: Console) -> list[str]:

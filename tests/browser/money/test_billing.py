@@ -101,5 +101,5 @@ def test_the_life_of_a_connection(house: Tollhouse, open_console: OpenConsole) -
     console.screenshot("billing-delete")
     dialog.get_by_role("textbox").fill("atlas:1")
     dialog.get_by_role("button", name="Delete").click()
-    expect(page.get_by_text("There is no billing connection")).to_be_visible()
+    expect(page.get_by_text("No billing connection yet")).to_be_visible()
     assert {"connection.create", "connection.change", "connection.delete"} <= console.actions()
