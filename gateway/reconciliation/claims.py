@@ -6,7 +6,7 @@ Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
@@ -25,6 +25,7 @@ APART = 50  # one in so many dollars of a claim about tokens may be of their pri
 OTHERS, PRICES, KINDS = "(others)", "(prices)", "(kinds)"
 OF_PRICES = frozenset({"price_change", "price_on_days", "discount", "tier", "region", "long_context"})
 OF_KINDS = frozenset({"cache_split", "cache_ttl_1h"})
+EXCHANGED = 0.1  # of the tokens that one side lacks, so many may be too many elsewhere
 MOST_NAMES = 20  # of models, keys or regions that a claim lists
 
 
@@ -84,6 +85,24 @@ class Case:
         return 2 * abs(self.left.amounts.get(entry, 0)) <= digit * max(
             1, self.split.lines.get((cell, meter), 0)
         )
+
+    def taken(
+        self,
+        cause: str,
+        entries: list[Entry],
+        sure: str,
+        evidence: str,
+        advice: str,
+        portions: Mapping[Entry, Portion] | None = None,
+        beside: Sequence[str] = (),
+    ) -> Iterator[Claim]:
+        """Claim portions of entries, or all of them with the rates of their cells; none if nothing is left."""
+        entries = entries if portions else self.left.with_rates(entries)
+        claim = self.left.take(
+            cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
+        )
+        if claim is not None:
+            yield claim
 
     def models(self) -> list[str]:
         return sorted(

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from gateway.reconciliation.causes import days, kinds, rates, regions, rest, silence, traffic
+from gateway.reconciliation.causes import (
+    days,
+    doubles,
+    kinds,
+    missing,
+    one_side,
+    rates,
+    regions,
+    rest,
+    silence,
+)
 from gateway.reconciliation.claims import KINDS, OF_KINDS, OF_PRICES, OTHERS, PRICES, Case, Claim
 from gateway.reconciliation.wording import spaced
 from spool.ledger.money import UNIT
@@ -14,21 +24,21 @@ ANY_PRICE = "another_price"  # where nothing tells which
 Test = Callable[[Case], Iterator[Claim]]
 
 TESTS: Sequence[Test] = (
-    traffic.unreported_traffic,
-    traffic.other_account,
+    one_side.unreported_traffic,
+    one_side.other_account,
     silence.no_telemetry,
     silence.no_bill,
-    traffic.counted_twice,
+    doubles.counted_twice,
     silence.billed_twice,
     kinds.tier_unknown,
     kinds.cache_split,
     days.time_edge,
     silence.silent_hours,
-    traffic.double_report,
-    traffic.usage_missing,
-    traffic.batch_unreported,
-    traffic.unreported_calls,
-    traffic.missing_share,
+    doubles.double_report,
+    missing.usage_missing,
+    missing.batch_unreported,
+    missing.unreported_calls,
+    missing.missing_share,
     rates.reported_cost,
     regions.regional_price,
     rates.rates,

@@ -9,27 +9,23 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
 
+from gateway.reconciliation.causes.factors import (
+    beside_factor,
+    dear_writes,
+    is_near,
+    known_factor,
+    long_context,
+)
 from gateway.reconciliation.causes.regions import REGION, are_told
 from gateway.reconciliation.cells import OWN, RATE, Entry
-from gateway.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
+from gateway.reconciliation.claims import EXACT, STRONG, Case, Claim, Portion
 from gateway.reconciliation.rate_series import SAME, RateSeries, of_cells, sets_of_days
-from gateway.reconciliation.sides import CACHE_READ, INPUT, OUTPUT, WHOLE, WRITE_1H, WRITE_5M, Cell
+from gateway.reconciliation.sides import Cell
 from gateway.reconciliation.wording import day_text, dollars, named, per_million
 
 FEW_DAYS = 3  # at a price of their own: it may be that of tokens that one side has alone
 NOTHING = Decimal("0.0005")  # of a price: less is the rounding of a bill
 _ONE = Decimal(1)
-_WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
-# Factors that price lists publish: what the provider calls each.
-_FACTORS = (
-    (Decimal("0.5"), "tier", "half the price: batch or flex"),
-    (Decimal("1.1"), REGION, "1.1 times the price, as for a region that is chosen"),
-    (Decimal("1.75"), "tier", "1.75 times the price: priority"),
-    (Decimal("1.8"), "tier", "1.8 times the price: priority"),
-    (Decimal(2), "tier", "twice the price: priority or fast"),
-    (Decimal("2.5"), "tier", "2.5 times the price: priority or fast"),
-)
-_OF_TIER, _LEAST_OF_TIER = Decimal("0.5"), Decimal("0.4")  # a discount of a fifth at most beside it
 _OVERRIDE = "If the bill is right, put its price into [[prices.override]]; the report has the lines to paste."
 
 
@@ -100,7 +96,7 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     if not usual or not others or not are_few:
         return None
     ratios = _ratios_on(usual, meters)
-    known = _factor(ratios, are_told(case.split, model, usual))
+    known = known_factor(ratios, are_told(case.split, model, usual))
     off = _ratios_on(others, meters)
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in off.values()):
         return None  # the others have our price: what is off is of the days
@@ -119,7 +115,7 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
         f"{len(others):,} days another price beside it",
         advice=_ADVICE.get(cause, _OVERRIDE),
         portions=portions,
-        beside=_beside_factor(cause, factor),
+        beside=beside_factor(cause, factor),
     )
 
 
@@ -136,10 +132,10 @@ def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     """
     days = sorted({day for each in meters.values() for day in each.worth})
     of_day = {day: [each.ratio({day}) for each in meters.values() if day in each.worth] for day in days}
-    alike = [day for day in days if all(_near(each, of_day[day][0]) for each in of_day[day])]
+    alike = [day for day in days if all(is_near(each, of_day[day][0]) for each in of_day[day])]
     groups: list[list[int]] = []
     for day in alike:
-        group = next((each for each in groups if _near(of_day[day][0], of_day[each[0]][0])), None)
+        group = next((each for each in groups if is_near(of_day[day][0], of_day[each[0]][0])), None)
         if group is None:
             groups.append([day])
         else:
@@ -150,11 +146,6 @@ def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
         if (len(group) * 2 > len(days) or is_first) and abs(of_day[group[0]][0] - _ONE) > SAME:
             return set(group), others
     return set(), set()
-
-
-def _beside_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
-    """A discount beside a tier at half the price is one factor, too."""
-    return ("tier",) if cause == "discount" and _LEAST_OF_TIER <= factor < _OF_TIER else ()
 
 
 def _place(cell: Cell) -> tuple[str, str, str]:
@@ -186,7 +177,11 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         return
     constant = all(each is not None and len(each) == 1 for each in steps.values())
     cause, sure, evidence = (
-        (_factor(ratios, are_told(case.split, model, days)) or _long_context(ratios) or _dear_writes(ratios))
+        (
+            known_factor(ratios, are_told(case.split, model, days))
+            or long_context(ratios)
+            or dear_writes(ratios)
+        )
         if constant
         else None
     ) or _price(meters, steps)
@@ -209,7 +204,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         evidence=f"{name}: {evidence}",
         advice=_ADVICE.get(cause, _OVERRIDE),
         since=since,
-        beside=_beside_factor(cause, next(iter(ratios.values()))),
+        beside=beside_factor(cause, next(iter(ratios.values()))),
     )
     if claim is not None:
         yield claim
@@ -236,7 +231,7 @@ def _on_days(
         since = _begin(days, off, every, sets) if stays else 0
         later = {day for day in every if day >= since}
         first = next(iter(off.values()))
-        alike = len(off) > 1 and all(_near(ratio, first) for ratio in off.values())
+        alike = len(off) > 1 and all(is_near(ratio, first) for ratio in off.values())
         is_of_all = alike and all(
             meter in off for meter, each in meters.items() if not each.worth.keys().isdisjoint(days)
         )
@@ -293,7 +288,7 @@ def _is_product(
     known: Mapping[str, Decimal], first: Mapping[str, Decimal], second: Mapping[str, Decimal]
 ) -> bool:
     return all(
-        meter in first and meter in second and _near(ratio, first[meter] * second[meter], 2 * SAME)
+        meter in first and meter in second and is_near(ratio, first[meter] * second[meter], 2 * SAME)
         for meter, ratio in known.items()
     )
 
@@ -313,7 +308,7 @@ def _of_most_days(
     days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
 ) -> tuple[str, ...]:
     """Most days at a factor that is known: it may be that of all, which the other days undo."""
-    known = _factor(off, regions_told=True) if alike and len(days) * 2 > len(every) else None
+    known = known_factor(off, regions_told=True) if alike and len(days) * 2 > len(every) else None
     return () if known is None else (known[0],)
 
 
@@ -353,50 +348,6 @@ _ADVICE = {
     "cache_ttl_1h": "Report how long cache writes are kept: `cache_creation` as the provider answers it.",
     "long_context": "The model has a dearer price for large inputs: a rate card has tiers for it.",
 }
-
-
-def _near(ratio: Decimal, factor: Decimal, tolerance: Decimal = SAME) -> bool:
-    return abs(ratio - factor) <= tolerance * factor
-
-
-def _factor(ratios: Mapping[str, Decimal], regions_told: bool) -> tuple[str, str, str] | None:
-    factor = next(iter(ratios.values()))
-    if (len(ratios) < 2 and WHOLE not in ratios) or not all(_near(each, factor) for each in ratios.values()):
-        return None
-    for known, cause, words in _FACTORS:
-        # what is told was looked at before
-        if _near(factor, known) and not (cause == REGION and regions_told):
-            sure = WEAK if cause == REGION else STRONG
-            return cause, sure, f"every kind of token was billed at {words}"
-    if factor < 1:
-        return "discount", STRONG, f"every kind of token was billed at {factor:.4f} of our price"
-    return None
-
-
-def _long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
-    if INPUT not in ratios or OUTPUT not in ratios:
-        return None
-    given, made = ratios[INPUT] - 1, ratios[OUTPUT] - 1
-    if not 0 < given <= 1 or abs(made * 2 - given) > given / 10:
-        return None
-    if CACHE_READ in ratios and abs(ratios[CACHE_READ] - 1 - given) > given / 2:
-        return None
-    words = (
-        f"input at {ratios[INPUT]:.3f} and output at {ratios[OUTPUT]:.3f} of our price: beyond a threshold "
-        "they cost 2 "
-        f"and 1.5 times as much, here {given:.0%} of them"
-    )
-    return "long_context", WEAK, words
-
-
-def _dear_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
-    off = {meter for meter, ratio in ratios.items() if abs(ratio - _ONE) > SAME}
-    if not off or not off <= _WRITES or not all(1 < ratios[meter] <= Decimal("1.61") for meter in off):
-        return None
-    ratio = max(ratios[meter] for meter in off)
-    share = (ratio - 1) / Decimal("0.6")
-    words = f"cache writes alone at {ratio:.3f} of our price, as if {share:.0%} were kept for an hour"
-    return "cache_ttl_1h", WEAK, words
 
 
 def _price(
