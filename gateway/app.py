@@ -38,7 +38,7 @@ from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import POSTGRES
 from spool.steady_clock import SteadyClock
-from spool.turns.thread_priority import lower_priority
+from spool.turns.thread_priority import lower_priority, shorten_slices
 
 if TYPE_CHECKING:
     from gateway.refusing import RefusingListeners
@@ -109,6 +109,7 @@ class App:
         file, ConfigError when what the configuration points to is wrong.
         """
         sys.setswitchinterval(SWITCH_S)
+        shorten_slices()
         answering = ThreadPoolExecutor(ANSWERING, thread_name_prefix="answers", initializer=lower_priority)
         asyncio.get_running_loop().set_default_executor(answering)
         try:

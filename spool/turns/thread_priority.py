@@ -1,24 +1,48 @@
 """
-Threads and processes that compute large answers and read large bodies leave the processor to those that
-answer.
+Threads that take requests and commit have the processor as soon as they wake; threads and processes that
+compute large answers and read large bodies leave it to them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
+import platform
+import struct
 import sys
 import threading
 from typing import Final
 
 STEPS_LOWER: Final = 5  # of nice: beside a thread of usual priority about a quarter of the processor
+# A thread that wakes has the processor at once from one whose slices are longer. Without that the thread that
+# commits waits for the next tick of the kernel's clock after each flush: 4 ms where the flush takes 0.5.
+SHORT_SLICE_NS: Final = 100_000  # the shortest that Linux takes
+USUAL_SLICE_NS: Final = 0  # the kernel's own, about 3 ms
+
+_SCHED_SETATTR: Final = {
+    "x86_64": 314,
+    "aarch64": 274,
+}  # numbers of the system call, which Python does not have
+_KEEP_POLICY: Final = 0x08
+# struct sched_attr: size, policy, flags, nice, priority, runtime (here the slice), deadline, period
+_ATTRIBUTES: Final = struct.Struct("IIQiIQQQ")
 
 _log = logging.getLogger(__name__)
 
 
+def shorten_slices() -> None:
+    """
+    Give the thread that calls short slices of the processor, and all threads that it starts.
+
+    Linux 6.12 and newer know slices, older kernels ignore them; elsewhere nothing changes.
+    """
+    _set_slice(SHORT_SLICE_NS)
+
+
 def lower_priority() -> None:
     """
-    Lower the priority of the thread that calls.
+    Lower the priority of the thread that calls, and give it slices of the usual length.
 
     On Linux each thread has its own. Elsewhere, and where it is refused, all keep theirs: answers are slower
     beside large questions.
@@ -30,3 +54,16 @@ def lower_priority() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + STEPS_LOWER)
     except OSError as error:
         _log.debug("the priority of a thread stays: %s", error, extra={"action": "priority_kept"})
+    _set_slice(USUAL_SLICE_NS)
+
+
+def _set_slice(nanoseconds: int) -> None:
+    number = _SCHED_SETATTR.get(platform.machine()) if sys.platform == "linux" else None
+    if number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        return  # another policy has been chosen for the service, and has no such slices
+    nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, _KEEP_POLICY, nice, 0, nanoseconds, 0, 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(number, 0, attributes, 0):
+        reason = os.strerror(ctypes.get_errno())
+        _log.debug("the slices of a thread stay: %s", reason, extra={"action": "slices_kept"})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import sqlite3
+import struct
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spool.sqlite.database import Database
-from spool.turns.thread_priority import STEPS_LOWER, lower_priority
+from spool.turns.thread_priority import SHORT_SLICE_NS, STEPS_LOWER, lower_priority, shorten_slices
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="threads have priorities of their own on Linux alone"
@@ -40,3 +43,51 @@ async def test_questions_are_behind_commits(tmp_path: Path) -> None:
         assert min(19, own_priority() + STEPS_LOWER) == await database.read(own_priority)
     finally:
         await database.close()
+
+
+SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}
+
+
+def own_slice(_: sqlite3.Connection | None = None) -> int:
+    """Nanoseconds of the processor that the kernel gives the thread at a time."""
+    attributes = ctypes.create_string_buffer(48)
+    assert ctypes.CDLL(None).syscall(SCHED_GETATTR[platform.machine()], 0, attributes, 48, 0) == 0
+    return int(struct.unpack("IIQiIQQQ", attributes.raw)[5])
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux"
+    or platform.machine() not in SCHED_GETATTR
+    or tuple(map(int, platform.release().split(".")[:2])) < (6, 12)
+    or os.sched_getscheduler(0) != os.SCHED_OTHER,
+    reason="slices can be chosen from Linux 6.12 on",
+)
+@pytest.mark.asyncio
+async def test_commits_have_short_slices_and_questions_usual_ones(tmp_path: Path) -> None:
+    """What is started behind `shorten_slices` inherits them, all but what leaves the processor to others."""
+    usual, priority = own_slice(), own_priority()
+    with ThreadPoolExecutor(
+        1, initializer=shorten_slices
+    ) as executor:  # its own thread, so ours stays as it is
+        threads = executor.submit(lambda: ThreadPoolExecutor(1)).result()
+        lowered = ThreadPoolExecutor(1, initializer=lower_priority)
+        inherited = executor.submit(lambda: threads.submit(own_slice).result()).result()
+        assert inherited == SHORT_SLICE_NS
+        assert executor.submit(lambda: lowered.submit(own_slice).result()).result() == usual
+        assert executor.submit(own_priority).result() == priority
+        threads.shutdown()
+        lowered.shutdown()
+    assert own_slice() == usual
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the policy is Linux's")
+def test_a_policy_that_was_chosen_for_the_service_stays() -> None:
+    """systemd's CPUSchedulingPolicy=batch holds behind a start."""
+
+    def chosen() -> int:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        shorten_slices()
+        return os.sched_getscheduler(0)
+
+    with ThreadPoolExecutor(1) as executor:
+        assert executor.submit(chosen).result() == os.SCHED_BATCH
