@@ -117,9 +117,9 @@ checked-native: $(NATIVE)/wheels/stamp
 	@$(INSTALL) --no-deps --no-index --upgrade --target $(NATIVE)/site $(NATIVE)/wheels/*.whl
 	TOLLHOUSE_NATIVE=1 PYTHONPATH=$(CURDIR)/$(NATIVE)/site $(BIN)/python -m pytest -q -rs $(WITHOUT) $(NATIVE_PARTS)
 
-$(NATIVE)/stamp: requirements-native.lock
+$(NATIVE)/stamp: requirements-native-build.lock
 	@test -x $(NATIVE)/bin/python || $(PYTHON) -m venv $(NATIVE)
-	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-native.lock
+	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-native-build.lock
 	@touch $@
 
 $(NATIVE)/wheels/stamp: $(NATIVE)/stamp $(VENV)/run.stamp native/Cargo.toml native/Cargo.lock native/pyproject.toml $(wildcard native/src/*.rs)
@@ -174,7 +174,7 @@ soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with rand
 	tests/integration/api/test_openapi.py tests/integration/test_demo.py \
 	tests/integration/receivers/test_large_bodies.py \
 	tests/faults/test_gateways.py tests/spool/postgres/deadlocks --timeout 3600
-	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool --timeout 3600
+	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool tests/deploy/test_native_wheels.py --timeout 3600
 	TOLLHOUSE_POOLER=transaction $(BIN)/python -m pytest -q tests/spool/contract tests/spool/postgres \
 	-k "postgres and not pgbouncer" --timeout 600
 
@@ -225,7 +225,7 @@ lock: $(VENV)/test.stamp  ## resolve the dependencies again into hash-pinned loc
 	$(BIN)/uv $(LOCK) --group build -c requirements-dev.lock -o requirements-build.lock
 	$(BIN)/uv $(LOCK) --group docs -o requirements-docs.lock
 	$(BIN)/uv $(LOCK) --group audit -o requirements-audit.lock
-	$(BIN)/uv $(LOCK) --group native -o requirements-native.lock
+	$(BIN)/uv $(LOCK) --group native -o requirements-native-build.lock
 
 vendor: $(VENV)/test.stamp  ## fetch the libraries of the console again (needs npm)
 	$(BIN)/python -m gateway.console.vendor
@@ -243,12 +243,14 @@ $(AUDIT)/stamp: requirements-audit.lock
 audit: $(AUDIT)/stamp  ## look every lock file up among known vulnerabilities (AUDIT=required: what cannot be looked up fails)
 	@$(AUDIT)/bin/python deploy/audit.py --program $(AUDIT)/bin/pip-audit
 
-sbom: $(AUDIT)/stamp  ## write the bill of materials of the locked dependencies (CycloneDX) to dist/tollhouse.cdx.json
+sbom: $(AUDIT)/stamp  ## write the bill of materials of the locked dependencies and crates (CycloneDX) to dist/tollhouse.cdx.json
 	@mkdir -p dist
 	$(AUDIT)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible \
 	  -o dist/tollhouse.cdx.json
+	@$(AUDIT)/bin/python deploy/crates.py dist/tollhouse.cdx.json
 
 release: $(VENV)/test.stamp  ## build wheel and sdist twice, compare them, write dist/ with SHA256SUMS (SNAPSHOT=1 to try it)
+	@if native/available.sh >/dev/null; then $(MAKE) --no-print-directory $(NATIVE)/stamp; fi
 	$(BIN)/python deploy/release.py $(if $(SNAPSHOT),--snapshot)
 
 clean:  ## delete environments and caches, never data

@@ -4,7 +4,8 @@ Looks every lock file up among known vulnerabilities.
     make audit                 what cannot be looked up from here is said, and is not a failure
     AUDIT=required make audit  it is one: for continuous integration that reaches the lists
 
-Where one lock file was looked up, another that was not is a failure, too.
+Where one lock file was looked up, another that was not is a failure, too. The crates of the compiled module are
+looked up by `cargo audit`, where that is installed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CLEAN, VULNERABLE, UNKNOWN = "clean", "vulnerable", "not looked up"
+CRATES = "native/Cargo.lock"
+CLEAN, VULNERABLE, UNKNOWN, LEFT_OUT = "clean", "vulnerable", "not looked up", "left out"
 
 
 def main() -> None:
@@ -28,6 +30,7 @@ def main() -> None:
     )
     parser.add_argument("--program", default="pip-audit", help="what looks a lock file up")
     parser.add_argument("--locks", type=Path, default=ROOT, help="the directory of the lock files")
+    parser.add_argument("--cargo", default="cargo", help="what looks crates up, with its command `audit`")
     options = parser.parse_args()
     verdicts = []
     for lock in sorted(options.locks.glob("requirements*.lock")):
@@ -36,6 +39,10 @@ def main() -> None:
         verdicts.append(verdict)
         if verdict == UNKNOWN and CLEAN not in verdicts and not is_required():
             break  # no list of known vulnerabilities can be reached from here
+    if (crates := options.locks / CRATES).exists():
+        verdict, words = look_up_crates(options.cargo, crates)
+        print(f"{CRATES}: {verdict}{words and f': {words}'}")
+        verdicts += [] if verdict == LEFT_OUT else [verdict]
     sys.exit(is_failure(verdicts, required=is_required()))
 
 
@@ -65,6 +72,22 @@ def look_up(program: str, lock: Path) -> tuple[str, str]:
     if vulnerable:
         return VULNERABLE, ", ".join(vulnerable)
     return (UNKNOWN, ", ".join(skipped)) if skipped else (CLEAN, "")
+
+
+def look_up_crates(cargo: str, lock: Path) -> tuple[str, str]:
+    """The verdict on the crates of a lock file; they are left out where the command is not installed."""
+    try:
+        subprocess.run([cargo, "audit", "--version"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return LEFT_OUT, "cargo audit is not installed"
+    done = subprocess.run([cargo, "audit", "--json", "--file", lock], capture_output=True, text=True)
+    try:
+        found = json.loads(done.stdout)["vulnerabilities"]["list"]
+    except (ValueError, KeyError):
+        lines = done.stderr.strip().splitlines()
+        return UNKNOWN, lines[-1] if lines else "no list can be reached from here"
+    vulnerable = [f"{each['package']['name']} {each['package']['version']}" for each in found]
+    return (VULNERABLE, ", ".join(vulnerable)) if vulnerable else (CLEAN, "")
 
 
 if __name__ == "__main__":

@@ -59,6 +59,47 @@ def test_what_is_not_known_fails_where_it_could_be(
     assert (int(fails), "") == (done.returncode, done.stderr)
 
 
+# Stands for cargo: the lock file says what `cargo audit` knows of it.
+CARGO = """#!{python}
+import json, sys
+if sys.argv[2:] == ["--version"]:
+    sys.exit({missing})
+word = open(sys.argv[-1]).read().strip()
+if word == "away":
+    sys.exit("cannot reach the list")
+found = [{{"package": {{"name": "pyo3", "version": "1"}}}}] if word == "bad" else []
+print(json.dumps({{"vulnerabilities": {{"list": found}}}}))
+sys.exit(word == "bad")
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "missing", "fails", "said"),
+    [
+        ("clean", 0, False, "clean"),
+        ("bad", 0, True, "vulnerable: pyo3 1"),
+        ("away", 0, True, "not looked up: cannot reach the list"),
+        ("bad", 101, False, "left out: cargo audit is not installed"),
+    ],
+)
+def test_crates_are_looked_up_where_that_can_be(
+    tmp_path: Path, word: str, missing: int, fails: bool, said: str
+) -> None:
+    """A machine without `cargo audit` says so, and is no failure, also where everything must be looked up."""
+    for name, text in (("pip", PROGRAM.format(python=sys.executable)),
+                       ("cargo", CARGO.format(python=sys.executable, missing=missing))):  # fmt: skip
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "requirements.lock").write_text("clean")
+    (tmp_path / "native").mkdir()
+    (tmp_path / "native/Cargo.lock").write_text(word)
+    programs = ["--program", str(tmp_path / "pip"), "--cargo", str(tmp_path / "cargo")]
+    command = [sys.executable, str(ROOT / "deploy/audit.py"), *programs, "--locks", str(tmp_path)]
+    environment = {**os.environ, "AUDIT": "required"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (int(fails), f"native/Cargo.lock: {said}") == (done.returncode, done.stdout.splitlines()[-1])
+
+
 def test_continuous_integration_reaches_the_lists() -> None:
     """So what is not known fails there."""
     for name in ("test", "release"):

@@ -1,0 +1,75 @@
+"""
+Adds the crates of the compiled module, with their licences, to a bill of materials (CycloneDX in JSON).
+
+    deploy/crates.py FILE     what is missing to know them is said, and the file stays as it is
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+NATIVE = Path(__file__).parents[1] / "native"
+
+
+def main() -> None:
+    path = Path(sys.argv[1])
+    try:
+        crates = components()
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(
+            f"the crates of the compiled module are not in {path.name}: cargo cannot tell them ({error})"
+        )
+    path.write_text(json.dumps(with_components(json.loads(path.read_text()), crates), indent=2) + "\n")
+
+
+def components() -> list[dict[str, Any]]:
+    """Return every locked crate of others. OSError or CalledProcessError where cargo cannot tell their licences."""
+    command = [
+        "cargo",
+        "metadata",
+        "--locked",
+        "--format-version",
+        "1",
+        "--manifest-path",
+        NATIVE / "Cargo.toml",
+    ]
+    told = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["packages"]
+    licences = {(each["name"], each["version"]): each["license"] for each in told}
+    locked = tomllib.loads((NATIVE / "Cargo.lock").read_text())["package"]
+    return [
+        component(each, licences[each["name"], each["version"]])
+        for each in sorted(locked, key=lambda each: (each["name"], each["version"]))
+        if "source" in each and (each["name"], each["version"]) in licences
+    ]
+
+
+def component(crate: dict[str, str], licence: str | None) -> dict[str, Any]:
+    """Return a crate as a bill of materials names it."""
+    name = f"pkg:cargo/{crate['name']}@{crate['version']}"
+    return {
+        "bom-ref": name,
+        "hashes": [{"alg": "SHA-256", "content": crate["checksum"]}],
+        "licenses": [{"expression": licence.replace("/", " OR ")}] if licence else [],
+        "name": crate["name"],
+        "purl": name,
+        "type": "library",
+        "version": crate["version"],
+    }
+
+
+def with_components(bill: dict[str, Any], crates: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a bill of materials with these components, each of them once."""
+    ours = {each["bom-ref"] for each in crates}
+    others = [each for each in bill.get("components", []) if each["bom-ref"] not in ours]
+    linked = [each for each in bill.get("dependencies", []) if each["ref"] not in ours]
+    links = [{"ref": name} for name in sorted(ours)]
+    return {**bill, "components": [*others, *crates], "dependencies": [*linked, *links]}
+
+
+if __name__ == "__main__":
+    main()
