@@ -107,7 +107,7 @@ ROWS = (
         gives=closed({"comment": closed({"id": TEXT})}),
     ),
     _optimize(
-        "GET", _TYPES, recommendations.list_recommendation_types, "List the types, with how each is reckoned",
+        "GET", _TYPES, recommendations.list_recommendation_types, "List the types, with how each is calculated",
         lists=RECOMMENDATION_TYPES, gives=_TYPE,
     ),
     _optimize(

@@ -39,7 +39,7 @@ from spool.disks.mounts import mount_of
 VALIDATED_HERE = "drops are validated here alone"
 
 # What a status of exporters.probe means for the records of its route.
-_EFFECTS = {REFUSED: "would be parked", UNAVAILABLE: "would wait and be tried again"}
+_EFFECTS = {REFUSED: "would wait here until that is mended", UNAVAILABLE: "would wait and be tried again"}
 
 
 @click.command()

@@ -83,7 +83,7 @@ class ServerSettings:
     )
     max_inflight_bytes: Size = setting(
         64 * MIB,
-        "bytes of all bodies in flight; not less than `max_body_bytes`",
+        "memory for requests being read, in bytes; not less than `max_body_bytes`",
         edge="503 with `Retry-After`; shared by key: [limits](limits.md#how-the-bytes-in-flight-are-shared)",
     )
     small_body_bytes: Size = setting(
@@ -284,8 +284,8 @@ class PrivacySettings:
 @dataclass(frozen=True, kw_only=True)
 class PriceOverride:
     """
-    Prices in dollars per million tokens, of a `model`; what is left open is the rate card's. `meters` are prices
-    of units that are no text tokens: docs/meters.md says for how many of each.
+    Prices in dollars per million tokens, of a `model`; what is left open is that of the list prices. `meters` are
+    prices of units that are no text tokens: docs/meters.md says for how many of each.
 
     Of several that fit, the one with the latest `since` holds, then the last one.
     """
@@ -307,7 +307,7 @@ class PriceOverride:
 class PriceSettings:
     """Estimates of calls whose source reports no cost: [how numbers are made](how-numbers-are-made.md)."""
 
-    file: Path | None = setting(None, "a rate card in place of the one in the package")
+    file: Path | None = setting(None, "list prices in place of those in the package (a rate card)")
     override: tuple[PriceOverride, ...] = setting((), "negotiated prices")
 
 

@@ -63,7 +63,7 @@ RANGES = tuple(_SPANS)
 
 def preceding(query: CostQuery) -> CostQuery:
     """
-    The same question of the time before. What begins with a month: as much of the month before, all of it for
+    The same question of the period before. What begins with a month: as much of the month before, all of it for
     a whole month. What begins at midnight: the same hours so many days earlier. All else: what directly
     precedes it.
     """

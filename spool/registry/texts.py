@@ -34,9 +34,7 @@ def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:
     """Invalid for a dimension that the ledger does not have; the message names those that it has."""
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        raise Invalid(
-            f"{unknown[:MAX_DIMENSION]!r} is not a dimension; costs are known by {', '.join(known)}"
-        )
+        raise Invalid(f"unknown dimension {unknown[:MAX_DIMENSION]!r}. Use one of: {', '.join(known)}")
 
 
 def storable(text: str) -> str:

@@ -130,9 +130,8 @@ def _known_faults() -> list[str]:
     if sqlite3.sqlite_version_info >= (3, 51, 3):
         return []
     return [
-        f"SQLite {sqlite3.sqlite_version}, as all before 3.51.3, can damage a log that two connections write "
-        "at once. "
-        "Tollhouse has one that writes; change the files with no other program while it runs"
+        f"SQLite {sqlite3.sqlite_version} is fine as it is; do not open the files with other programs while "
+        "Tollhouse runs (before 3.51.3 two that write at once can damage them)"
     ]
 
 

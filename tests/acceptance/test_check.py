@@ -91,7 +91,8 @@ def test_check_tries_destinations(installations: Any, tmp_path: Path) -> None:
     tollhouse = installations(more=f'[[destinations]]\nname = "bad"\ntype = "ndjson"\npath = "{tmp_path}"\n')
     found = {row["name"]: row["status"] for row in tollhouse.json("check", code=1)["destinations"]}
     assert {"archive": "ok", "bad": "refused"} == found
-    assert "is not a file that can be written; records would be parked" in tollhouse.run("check", code=1)
+    words = "is not a file that can be written; records would wait here until that is mended"
+    assert words in tollhouse.run("check", code=1)
 
 
 def test_check_reads_the_secrets_of_the_doors(installations: Any) -> None:

@@ -98,7 +98,7 @@ class Sender:
         yield TRACES, request([whole])
 
     def _example(self, format: str) -> bytes:
-        """With a cost of its own: what LiteLLM reports is not what the price book says."""
+        """With a cost of its own: what LiteLLM reports is not what list prices say."""
         payload = json.loads(example(format, ExampleCall(end_ns=self._start_ns())))
         if format == "litellm":
             payload[0]["response_cost"] = self._random.randrange(10**9) / 10**11

@@ -22,8 +22,10 @@ def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_con
     expect(row).to_contain_text("parked")
     expect(row).to_contain_text("403")
     row.get_by_role("link").click()
-    expect(console.page.get_by_role("dialog")).to_contain_text("tollhouse check")
-    console.page.get_by_role("link", name="What is under way").click()
+    dialog = console.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("the cost service refuses our key (403). Nothing is lost")
+    expect(dialog).to_contain_text("tollhouse check")
+    console.page.get_by_role("link", name="What is in progress").click()
     expect(console.page.get_by_role("row", name="upstream/ai-telemetry")).to_contain_text("403")
     assert [] == console.audit()
 
@@ -107,18 +109,18 @@ def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_co
     wait_for(lambda: CALLS - DEAD < len(troubled.records()), 60, "the records a second time")
 
 
-def test_a_delivery_of_unknown_fate_is_settled(troubled: Tollhouse, open_console: OpenConsole) -> None:
+def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """From the route to the exact records that were sent; once settled, nothing of it is unknown."""
     console = open_console(troubled)
     console.open(f"/delivery?open={UPSTREAM}")
-    console.page.get_by_role("link", name="Settle what is unknown").click()
+    console.page.get_by_role("link", name="Settle what is unconfirmed").click()
     console.page.get_by_role("row", name="the connection ended").get_by_role("link").click()
     dialog = console.page.get_by_role("dialog")
     expect(dialog).to_contain_text('"element_name": "acme"')
     assert [] == console.audit()
     dialog.get_by_role("button", name="It arrived").click()
     dialog.get_by_role("button", name="It arrived").click()
-    expect(console.page.get_by_text("No deliveries of unknown fate match")).to_be_visible()
+    expect(console.page.get_by_text("No unconfirmed deliveries match")).to_be_visible()
     assert 0 == troubled.route(UPSTREAM)["unknown"]
     assert "streams.resolve" in console.actions()
 

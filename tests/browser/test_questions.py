@@ -183,7 +183,9 @@ def test_is_anything_lost_or_stuck(troubled: Tollhouse, open_console: OpenConsol
     expect(reader.page.get_by_role("dialog")).to_contain_text("is not known")
     reader.arrives("Delivery")
     reader = Reader(reader.console)
-    reader.click(reader.page.get_by_role("link", name="upstream/ai-telemetry is parked"))
-    expect(reader.page.get_by_role("dialog")).to_contain_text("nothing is lost")
+    reader.click(
+        reader.page.get_by_role("link", name="the cost service refuses our key (403). Nothing is lost")
+    )
+    expect(reader.page.get_by_role("dialog")).to_contain_text("Nothing is lost")
     reader.arrives("Delivery")
     expect(reader.page.get_by_role("row", name=UPSTREAM)).to_be_attached()

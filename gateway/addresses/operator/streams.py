@@ -1,4 +1,4 @@
-"""Unit-cost streams, usage events and deliveries of unknown fate."""
+"""Unit-cost streams, usage events and unconfirmed deliveries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ROWS = (
          lists=EVENTS),
     call("GET", "/event-types", VIEW_STREAM_SETTINGS, events.list_event_types, "List types of usage events",
          lists=TYPES),
-    call("GET", "/unknown", VIEW_STREAM_SETTINGS, streams.list_unknown, "List deliveries of unknown fate",
+    call("GET", "/unknown", VIEW_STREAM_SETTINGS, streams.list_unknown, "List unconfirmed deliveries",
          lists=streams.UNKNOWN),
-    call("POST", "/unknown/{id}/resolve", OPERATE_SPOOL, streams.resolve, "Settle a delivery of unknown fate",
+    call("POST", "/unknown/{id}/resolve", OPERATE_SPOOL, streams.resolve, "Settle an unconfirmed delivery",
          takes=streams.Resolution),
 )  # fmt: skip

@@ -136,7 +136,7 @@ def _words(stream: StreamCheck) -> str:
     if stream.status == UNUSED:
         return f"not sent: {stream.words}"
     if stream.key is None:
-        return f"no key grants {stream.scope}: its records would be parked"
+        return f"no key grants {stream.scope}: its records would wait here until one does"
     return f"{stream.words or stream.status}, under the key {stream.key} for {stream.scope}"
 
 

@@ -8,6 +8,7 @@ import click
 import orjson
 
 from gateway.cli import fail
+from gateway.cli.operator.accounts import accounts
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.recover import recover
@@ -289,27 +290,23 @@ list_command(
 @as_json
 @with_client
 def verify(client: OperatorClient, as_json: bool) -> None:
-    """Recount the books from the entries. Exit 1 when they do not balance."""
+    """
+    Recount what was received from what is kept, and say what became of it. Exit 1 when it does not add up; --json has
+    every term.
+    """
     payload = client.request("GET", "/verify")
     if as_json:
         show_json(payload)
     else:
-        for title, books in (("topic", payload["topics"]), ("route", payload["routes"])):
-            rows = [
-                {title: name, "term": term, "n": n}
-                for name, terms in books.items()
-                for term, n in terms.items()
-                if term != LEFT_OUT
-            ]
-            show_table(rows, (title, "term", "n"))
-            click.echo()
+        for line in accounts(payload["topics"], payload["routes"]):
+            click.echo(printable(line))
         for topic, terms in payload["topics"].items():
             if left_out := terms.get(LEFT_OUT):
                 click.echo(f"{topic}: {left_out} tags were left out, over a bound or under a name of content")
     if not payload["balanced"]:
         fail("; ".join(payload["imbalances"]))
     if not as_json:
-        click.echo("the books balance")
+        click.echo("All accounted for")
 
 
 def _show_unsent_events(client: OperatorClient) -> None:

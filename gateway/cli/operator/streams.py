@@ -38,7 +38,7 @@ def list_streams(
 @click.argument("id", type=int)
 @with_client
 def show(client: OperatorClient, id: int) -> None:
-    """Show a delivery of unknown outcome with its exact records."""
+    """Show an unconfirmed delivery with its exact records."""
     payload = client.request("GET", "/unknown", query=[("limit", str(_MOST))])
     for unknown in payload["unknown"]:
         if unknown["id"] == id:
@@ -53,7 +53,7 @@ def show(client: OperatorClient, id: int) -> None:
 @as_json
 @with_client
 def resolve(client: OperatorClient, id: int, fate: str, as_json: bool) -> None:
-    """Settle a delivery of unknown outcome. `sent`: its records count upstream; `unsent`: send them again."""
+    """Settle an unconfirmed delivery. `sent`: its records count upstream; `unsent`: send them again."""
     payload = client.request("POST", f"/unknown/{id}/resolve", body={"sent": fate == "sent"})
     if as_json:
         show_json(payload)

@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway.cli.reference import commands, configuration, connect, fields, http_api, json_schema, published
 
 _LIMITS = "limits.md"
-_CONNECT = "../gateway/console/static/lib/connect_texts.mjs"  # of a checkout, whose docs these are
+_CONNECT = "../gateway/console/static/pages/connect_texts.mjs"  # of a checkout, whose docs these are
 _BEGIN, _END = "<!-- made by make docs-reference -->\n", "<!-- end -->\n"
 
 

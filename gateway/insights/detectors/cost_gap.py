@@ -35,7 +35,7 @@ class _Gap:
     @property
     def row(self) -> str:
         return (
-            f"{named(self.model)} ({named(self.provider)}): reported {money(self.reported)}, price book "
+            f"{named(self.model)} ({named(self.provider)}): reported {money(self.reported)}, list prices "
             f"{money(self.estimated)}, {len(self.calls):,} calls"
         )
 
@@ -69,7 +69,7 @@ def _finding(source: str, gaps: Sequence[_Gap]) -> Finding:
     return finding(
         NAME,
         (source,),
-        title=f"{named(source)} reports {money(reported)} for {models}, the price book says {money(estimated)}",
+        title=f"{named(source)} reports {money(reported)} for {models}, list prices say {money(estimated)}",
         seen=f"{count:,} of the newest calls of {models} have both costs, and they are "
         f"{percent(apart, max(reported, estimated))} apart. What is reported "
         f"counts.{rows_of([g.row for g in gaps])}",

@@ -38,7 +38,7 @@ class ComparisonQuestion(ToolInput):
     baseline: Annotated[
         DateRange | None,
         msgspec.Meta(
-            description="What to compare with; default: the time before, of a month its part so far"
+            description="What to compare with; default: the period before, of a month its part so far"
         ),
     ] = None
     group_by: Annotated[

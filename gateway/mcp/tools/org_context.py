@@ -152,7 +152,7 @@ def _text(found: ContextAnswer) -> str:
         f"{found.estimated_percent or '0.0'} % of the cost is estimated, "
         f"{found.unpriced_calls:,} of unknown cost, {found.unowned_calls:,} without a team. As of "
         f"{found.as_of}.",
-        f"Data: {days}. Days are those of {found.zone}. Price book: {found.price_book}.",
+        f"Data: {days}. Days are those of {found.zone}. List prices: {found.price_book}.",
         "Dimensions (values): "
         + ", ".join(f"{cell(name)} ({count})" for name, count in found.dimensions.items()),
         *(

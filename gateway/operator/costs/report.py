@@ -1,5 +1,5 @@
 """
-The call of the operator API for costs: by dimensions and periods, beside the time before, the largest groups
+The call of the operator API for costs: by dimensions and periods, beside the period before, the largest groups
 alone, as JSON or CSV.
 """
 
@@ -84,7 +84,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     The costs of everything closed by now: the ledger catches up first.
 
     `whole_since` is given where sums of the report may lack records that were gone before they were counted.
-    `total` is over all rows; a period of the time before that has no counterpart is in it alone. A period of
+    `total` is over all rows; a period of the period before that has no counterpart is in it alone. A period of
     `cut_periods` is one that the question begins or ends in. JSON has at most answers.max_rows: where there
     are more, `truncated` says that groups were added up as OTHER; CSV has all of them. Rows are in the
     envelope of every list.
@@ -230,7 +230,7 @@ async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence
         terms[dimension] = (*terms.get(dimension, ()), value)
     for name in (*by, *include, *exclude):
         if name not in known:
-            raise Invalid(f"{name!r} is not a dimension; costs are known by {', '.join(known)}")
+            raise Invalid(f"unknown dimension {name!r}. Use one of: {', '.join(known)}")
     per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
     since, until, zone = times(parameters, request.shared.clock.now())
@@ -425,7 +425,7 @@ def _beside(
     extra: Mapping[str, object],
     extra_before: Mapping[str, object],
 ) -> dict[str, object]:
-    """The measures of a row, with those of the time before where they are asked for."""
+    """The measures of a row, with those of the period before where they are asked for."""
     shown = _describe(question, row, extra)
     return shown if was is None else {**shown, PREVIOUS: _describe(question, was, extra_before)}
 

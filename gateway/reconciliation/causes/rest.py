@@ -55,8 +55,8 @@ def own_price(case: Case) -> Iterator[Claim]:
         "own_price",
         case.left.of(OWN),
         sure=STRONG,
-        evidence="the ledger's own cost is not its tokens at the price book: calls without a price count as 0, and "
-        "costs that sources report count as they are",
+        evidence="some calls have no list price, and some carry a cost from the gateway that differs from list "
+        "prices",
         advice="Price again with `tollhouse ledger reprice` after a change of prices, and look at `cost_source`.",
     )
     if claim is not None:

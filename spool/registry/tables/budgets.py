@@ -133,7 +133,7 @@ class BudgetTable(DocumentTable[SpendBudget]):
 
 def _check_owners(draft: BudgetDraft, known: Collection[str]) -> None:
     if draft.per and draft.per not in known:
-        raise Invalid(f"per is not a dimension; costs are known by {', '.join(known)}")
+        raise Invalid(f"unknown dimension in per. Use one of: {', '.join(known)}")
 
 
 def _check_place(rows: RegistryRows, kept: Mapping[str, SpendBudget], budget: SpendBudget) -> None:

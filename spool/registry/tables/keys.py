@@ -171,8 +171,8 @@ class KeyTable:
         actor: Actor,
     ) -> tuple[Key, str]:
         """The new key and its secret, which is nowhere else from now on."""
+        fixed, managed = check_grant(scopes, use_cases)  # a wrong word is named before a rule for names
         name = check_name(name)
-        fixed, managed = check_grant(scopes, use_cases)
         secret = new_secret()
         draft = Key(
             id=0,

@@ -214,7 +214,7 @@ def test_what_servers_served_stands_beside_what_was_told(
     console = open_console(billed, role="viewer")
     page = console.page
     console.open(f"/reconciliation?month={MONTH.name}&served={MONTH.name}-01")
-    row = page.get_by_role("region", name="Served less told").locator("tbody tr")
+    row = page.get_by_role("region", name="Served and reported").locator("tbody tr")
     expect(row).to_have_count(1)
     expect(row).to_contain_text("vllm gpu-3")
     [answered] = console.ask(f"/served?date={MONTH.name}-01")["models"]

@@ -37,7 +37,7 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     expect(dialog.get_by_role("alert").filter(has_text="teem")).to_be_visible()
     dialog.get_by_role("textbox", name="Filters").fill("team=search")
     show.click()
-    expect(tried).to_contain_text("has Search only and sees calls that pass every filter: team=search")
+    expect(tried).to_contain_text("has Search only and sees only calls matching all filters: team=search")
     [seen] = tried.get_by_role("table", name="Seen by team").locator("tbody tr").all()
     expect(seen).to_contain_text("search")
     total = tried.locator("dd").first.get_attribute("title")

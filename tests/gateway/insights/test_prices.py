@@ -53,11 +53,11 @@ def test_a_source_whose_prices_are_wrong_is_one_finding() -> None:
     ]
     calls += [call(cost="2", estimated_cost="1", source="otel") for _ in range(20)]
     first, second = found(cost_gap, recent=calls)
-    assert "litellm reports $2,380.00 for 14 models, the price book says $280.00" == first.draft.title
+    assert "litellm reports $2,380.00 for 14 models, list prices say $280.00" == first.draft.title
     rows = [line for line in first.draft.description.splitlines() if line.startswith("- ")]
     assert (13, "- and 2 more") == (len(rows), rows[-1])
-    assert rows[0].startswith("- model-13 (openai): reported $300.00, price book $20.00, 20 calls")
-    assert "otel reports $40.00 for gpt-4o, the price book says $20.00" == second.draft.title
+    assert rows[0].startswith("- model-13 (openai): reported $300.00, list prices $20.00, 20 calls")
+    assert "otel reports $40.00 for gpt-4o, list prices say $20.00" == second.draft.title
 
 
 def test_a_gap_between_report_and_estimate() -> None:
@@ -65,7 +65,7 @@ def test_a_gap_between_report_and_estimate() -> None:
     calls = [call(cost="0.2", estimated_cost="0.1") for _ in range(30)]
     [finding] = found(cost_gap, recent=calls)
     assert "3.00" == finding.draft.cost_impact
-    assert "litellm reports $6.00 for gpt-4o, the price book says $3.00" == finding.draft.title
+    assert "litellm reports $6.00 for gpt-4o, list prices say $3.00" == finding.draft.title
 
 
 def test_small_gaps_and_few_calls_are_silent() -> None:

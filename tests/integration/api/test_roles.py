@@ -145,7 +145,7 @@ async def test_built_in_roles_are_read_alone(serving: Serving, id: str) -> None:
         ({"name": ""}, "name has"),
         ({"data_access": "some"}, "full, limited, none"),
         ({"filters": []}, "needs at least one filter"),
-        ({"filters": [{"dimension": "colour", "values": ["red"]}]}, "costs are known by model"),
+        ({"filters": [{"dimension": "colour", "values": ["red"]}]}, "Use one of: model"),
         ({"filters": [{"dimension": "team", "values": []}]}, "at least one value"),
         ({"filters": [{"dimension": "team", "values": ["a"], "mode": "not"}]}, "is, except"),
         ({"filters": [{"dimension": "team"}]}, "values"),

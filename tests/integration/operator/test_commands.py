@@ -211,7 +211,8 @@ def test_a_list_command_takes_every_filter_of_its_list(run: Run, words: tuple[st
     ("words", "sentence"),
     [
         (("keys", "create", "--name", "ab", "--scope", "views:read_view"), "at least 3 characters"),
-        (("keys", "create", "--name", "   a   ", "--scope", "x"), "at least 3 characters"),
+        (("keys", "create", "--name", "   a   ", "--scope", "views:read_view"), "at least 3 characters"),
+        (("keys", "create", "--name", "ab", "--scope", "x"), "unknown scope 'x'"),
         (CREATE, "already exists"),
         (
             ("keys", "create", "--name", "new", "--scope", "views:read_vieww"),
@@ -434,7 +435,7 @@ def test_books_that_do_not_balance_are_exit_1(run: Run, monkeypatch: pytest.Monk
 
 
 def test_tags_left_out_are_a_footnote_of_the_books(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are a term in JSON and a sentence beneath the tables: they are no records."""
+    """They are a term in JSON and a sentence beneath the sums: they are no records."""
     from spool.log.values import Books
     from spool.sqlite.log.log import SqliteLog
 

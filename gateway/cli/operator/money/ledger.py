@@ -46,7 +46,7 @@ def rebuild(client: OperatorClient, as_json: bool) -> None:
 @as_json
 @with_client
 def reprice(client: OperatorClient, since: str, as_json: bool) -> None:
-    """Price estimated and unpriced sums again. The price book is today's; reported costs stay."""
+    """Price estimated and unpriced sums again. List prices are today's; reported costs stay."""
     payload = client.request("POST", "/ledger/reprice", body={"since": since})
     if as_json:
         show_json(payload)

@@ -48,7 +48,7 @@ list_command(
 @with_client
 def show(client: OperatorClient, id: str, as_json: bool) -> None:
     """
-    Show one recommendation. What was seen, what to do, how the savings are reckoned, and what people said.
+    Show one recommendation. What was seen, what to do, how the savings are calculated, and what people said.
     """
     payload = client.request("GET", f"/recommendations/{part(id)}")
     if as_json:
@@ -63,7 +63,7 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
         f"from {advice['evidence']['first_day']} to {advice['evidence']['last_day']}\n"
     )
     click.echo("\n".join(printable(line) for line in advice["description"].splitlines()))
-    click.echo(f"\nReckoned as: {printable(advice['formula'])} ({printable(advice['price_book'])})")
+    click.echo(f"\nCalculated as: {printable(advice['formula'])} ({printable(advice['price_book'])})")
     for assumption in advice["assumptions"]:
         click.echo(f"Assumed: {printable(assumption)}")
     if (realized := advice["realized_savings"]) is not None:

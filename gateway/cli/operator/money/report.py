@@ -64,7 +64,7 @@ _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
 @click.option("--tz", metavar="ZONE", help="Where days begin, such as Europe/Berlin; default: UTC.")
 @click.option("--where", multiple=True, metavar="NAME=VALUE", help="Only these, such as team=search, or team!=search "
               "for all but these; may repeat.")  # fmt: skip
-@click.option("--compare", is_flag=True, help="Show the cost of the time before, and the change.")
+@click.option("--compare", is_flag=True, help="Show the cost of the period before, and the change.")
 @click.option(
     "--against",
     is_flag=False,

@@ -113,11 +113,13 @@ export function percent(part, whole) {
   return share > 0 && share < 1 ? "<1 %" : `${Math.round(share)} %`;
 }
 
-/** Milliseconds as "1.2 s" or "340 ms". */
+/** Milliseconds as "1.2 s", "340 ms", "14 min", "5 h" or "3 d". */
 export function duration(ms) {
   if (ms === null || ms === undefined) return "unknown";
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  return ms < 60000 ? `${trimmed(ms / 1000)} s` : `${trimmed(ms / 60000)} min`;
+  if (ms < 60000) return `${trimmed(ms / 1000)} s`;
+  if (ms < 5400000) return `${trimmed(ms / 60000)} min`;
+  return ms < 129600000 ? `${trimmed(ms / 3600000)} h` : `${trimmed(ms / 86400000)} d`;
 }
 
 /** "12:04:31" in UTC, of a Date. */

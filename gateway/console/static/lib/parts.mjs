@@ -1,7 +1,7 @@
 /** Small parts that every page uses. */
 import {go, to} from "./address.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
-import {clockTime, exactCount} from "./format.mjs";
+import {clockTime, duration, exactCount} from "./format.mjs";
 import {isHash, useNames} from "./names.mjs";
 
 /** What the server said, beside the last good data and its age. */
@@ -186,6 +186,9 @@ function Field({name, label, type, value, options = [], note, rows = 12, require
   return html`<label>${label} ${hint}${box}</label>`;
 }
 
+/** Text whose parts in backticks are code. */
+export const withCode = (text) => String(text ?? "").split("`").map((part, place) => (place % 2 ? html`<code key=${place}>${part}</code>` : part));
+
 /** The fields of an action on one of the comments of a row. */
 export const commented = (row) => [{name: "comment", label: "Comment", type: "select",
   options: row.comments.map(({id, author, message}) => [id, `${author}: ${message.slice(0, 60)}`])}];
@@ -193,12 +196,18 @@ export const commented = (row) => [{name: "comment", label: "Comment", type: "se
 /** The fields of an answer, by name; objects within are lists of their own. */
 export function Fields({of}) {
   return html`<dl class="fields">${Object.entries(of).filter(([, value]) => value !== undefined).map(([name, value]) => html`<div key=${name}>
-    <dt>${name.replaceAll("_", " ")}</dt><dd>${plain(value)}</dd></div>`)}</dl>`;
+    <dt>${titleOf(name)}</dt><dd>${plain(value, name)}</dd></div>`)}</dl>`;
 }
 
-function plain(value) {
+const SECONDS = /_s$/;
+const NAMES = /^(id|number|port|status|version|first|last|progress)$/; // numbers that name something are not grouped
+const titleOf = (name) => name.replace(SECONDS, "").replaceAll("_", " ");
+
+function plain(value, name = "") {
   if (value === null || value === undefined || value === "") return html`<span class="faint">none</span>`;
-  if (Array.isArray(value)) return value.length ? value.map((each) => html`<div>${plain(each)}</div>`) : plain(null);
+  if (Array.isArray(value)) return value.length ? value.map((each) => html`<div>${plain(each, name)}</div>`) : plain(null);
   if (typeof value === "object") return Object.keys(value).length ? html`<${Fields} of=${value} />` : plain(null);
-  return String(value);
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value !== "number" || NAMES.test(name)) return String(value);
+  return SECONDS.test(name) ? duration(value * 1000) : exactCount(Number.isInteger(value) ? value : value.toFixed(2));
 }

@@ -38,7 +38,7 @@ const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolea
 export const viewFields = (row, dimensions) => [
   {name: "name", label: "Name", value: row.name, required: true},
   {name: "filter", label: "Filter", type: "area", rows: 4, value: asLines(row.filter ?? {}),
-    note: "team=search or team!=search, one a line; team= has no team; empty: everything"},
+    note: "team=search or team!=search, one a line; team= (empty): calls without a team; no line: everything"},
   {name: "principal_dimension", label: "Mainly about", type: "select", value: row.principal_dimension, options: dimensions},
   {name: "group_by", label: "Groups", value: (row.group_by ?? []).join(", "), note: `dimensions of its report, with commas${dimensions.some(titled) ? `: ${dimensions.filter(titled).map((each) => each.join(" is ")).join(", ")}` : ""}`},
   {name: "range", label: "Span", type: "select", value: row.range ?? "mtd", options: [...Object.keys(RANGES), YEAR]},

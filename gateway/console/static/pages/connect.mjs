@@ -7,7 +7,7 @@ import {useLive} from "../lib/live.mjs";
 import {Copy, Problem, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {receivedAt} from "../lib/receivers.mjs";
-import {TOOLS} from "../lib/connect_texts.mjs";
+import {TOOLS} from "./connect_texts.mjs";
 
 const PATH = "/connect";
 const USE_CASE = "Send AI Telemetry";

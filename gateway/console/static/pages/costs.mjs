@@ -174,7 +174,7 @@ function Answer({table, bars, at, isDark, query, limit}) {
       shown=${found.filter((row) => !report.by.some((field) => row[field] === OTHER)).length} />`)}
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
       href=${(row) => deeper(row, at)} />
-    <p class="faint">${range.name} (${zone}), before: ${previous.from.slice(0, 10)} to ${until}. Estimates are from the rate card. ${" "}
+    <p class="faint">${range.name} (${zone}), before: ${previous.from.slice(0, 10)} to ${until}. Estimates are from list prices. ${" "}
       <a href=${calls(at.filters)}>The calls</a></p>
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
 }

@@ -1,10 +1,11 @@
-/** What leaves Tollhouse: routes and what stops them, requests under way, and what upstreams refused. */
+/** What leaves Tollhouse: routes and what stops them, requests in progress, and what upstreams refused. */
 import {to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ago, duration, exactCount} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Confirm, Copy, Fields, State, Tabs, may} from "../lib/parts.mjs";
+import {troubleOf} from "../lib/route_trouble.mjs";
 
 const PATH = "/delivery";
 const byRoute = (tab, route) => to(PATH, {tab, route});
@@ -13,12 +14,10 @@ const records = (row) => exactCount(row.last - row.first + 1);
 const span = (row) => `${row.first} to ${row.last}`;
 
 const FIXES = {
-  parked: html`The destination refuses the key or the address, and nothing is lost. Mend the key's secret or the address in the
-    configuration; <code>tollhouse check --config FILE</code> tries it. The route tries again every minute and when a secret changes.`,
-  refusing: html`The destination refuses every record, so one at a time is tried and none is set aside. Mostly its address, its
-    version or its schema is not what was meant.`,
-  orphaned: html`Its destination is no longer in the configuration, and what it still has to send is kept. Put the destination
-    back, or drop the route.`,
+  parked: html`Mend the key's secret or the address in the configuration; <code>tollhouse check --config FILE</code> tries it. Tollhouse tries again
+    every minute, and at once when a secret changes.`,
+  refusing: html`Tollhouse tries one record at a time and sets none aside. Check the destination's address, its version and its schema.`,
+  orphaned: html`Put the destination back into the configuration, or drop the route.`,
 };
 
 const ROUTES = {
@@ -27,16 +26,16 @@ const ROUTES = {
   columns: [
     {title: "Route", value: (row) => row.route, sort: "route"},
     {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
-    {title: "Waiting", kind: "number", value: (row) => exactCount(row.queued), sort: "queued"},
-    {title: "Oldest waits", kind: "number", value: (row) => (row.queued ? duration(row.oldest_age_s * 1000) : "–"), sort: "oldest_age_s"},
-    {title: "Unknown fate", kind: "number", value: (row) => exactCount(row.unknown), sort: "unknown"},
+    {title: "Records waiting", kind: "number", value: (row) => exactCount(row.queued), sort: "queued"},
+    {title: "Waiting for", kind: "number", value: (row) => (row.queued ? duration(row.oldest_age_s * 1000) : "–"), sort: "oldest_age_s"},
+    {title: "Unconfirmed", kind: "number", value: (row) => exactCount(row.unknown), sort: "unknown"},
     {title: "Reason", value: (row) => row.reason ?? ""},
   ],
-  Details: ({row}) => html`<p><${State} word=${row.state} /> ${row.reason}</p>
+  Details: ({row}) => html`<p><${State} word=${row.state} /> ${FIXES[row.state] ? `${troubleOf(row)}.` : row.reason}</p>
     ${FIXES[row.state] && html`<p>${FIXES[row.state]}</p>`}<${Fields} of=${{...row, oldest_age_s: undefined, oldest_waits: row.queued ? duration(row.oldest_age_s * 1000) : null}} />
-    <p class="bar"><a href=${byRoute("sending", row.route)}>What is under way</a>
-      <a href=${byRoute("dead", row.route)}>Dead letters</a> <a href=${byRoute("refusals", row.route)}>Partial refusals</a>
-      ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Settle what is unknown</a>`}</p>`,
+    <p class="bar"><a href=${byRoute("sending", row.route)}>What is in progress</a>
+      <a href=${byRoute("dead", row.route)}>Dead letters</a> <a href=${byRoute("refusals", row.route)}>What was partly refused</a>
+      ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Settle what is unconfirmed</a>`}</p>`,
   actions: [
     {title: "Replay", needs: "operate_spool", when: (row) => row.route.includes("/") && row.state !== "orphaned",
       text: () => "Sends records again that were settled before. First their number is shown.",
@@ -73,7 +72,7 @@ const SENDING = {
   columns: [
     {title: "Delivery", value: (row) => row.id, sort: "id"},
     {title: "Route", value: (row) => row.route, sort: "route"},
-    {title: "State", value: (row) => html`<${State} word=${row.state} />`},
+    {title: "State", value: (row) => html`<${State} word=${row.state === "unknown" ? "unconfirmed" : "in progress"} kind="wait" />`},
     {title: "Records", kind: "number", value: records, exact: span, sort: "first"},
     {title: "Attempts", kind: "number", value: (row) => row.attempts, sort: "attempts"},
     {title: "Next at", value: (row) => row.not_before ?? "–", sort: "not_before"},
@@ -136,7 +135,7 @@ function Every({answer, session, reload}) {
 }
 
 const REFUSALS = {
-  path: "/partial-refusals", root: "partial_refusals", at: PATH, caption: "partial refusals", what: ["routes"],
+  path: "/partial-refusals", root: "partial_refusals", at: PATH, caption: "partly refused requests", what: ["routes"],
   identity: (row) => `${row.route} ${row.first} ${row.at}`,
   columns: [
     {title: "Route", value: (row) => row.route, sort: "route"},
@@ -148,8 +147,8 @@ const REFUSALS = {
   empty: html`<p>None: no upstream took only a part of a request.</p>`,
 };
 
-const TABS = [["routes", "Routes", ROUTES], ["sending", "Under way", SENDING], ["dead", "Dead letters", DEAD],
-  ["refusals", "Partial refusals", REFUSALS]];
+const TABS = [["routes", "Routes", ROUTES], ["sending", "In progress", SENDING], ["dead", "Dead letters", DEAD],
+  ["refusals", "Partly refused", REFUSALS]];
 
 export function Page(given) {
   const [name, , list] = TABS.find(([each]) => each === given.query.get("tab")) ?? TABS[0];

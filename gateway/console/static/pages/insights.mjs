@@ -4,7 +4,7 @@ import {send} from "../lib/api.mjs";
 import {ago, money} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {State, commented} from "../lib/parts.mjs";
+import {State, commented, withCode} from "../lib/parts.mjs";
 
 const PATH = "/insights";
 const OPEN = ["new", "in_progress", "on_hold"];
@@ -31,7 +31,7 @@ function Details({row}) {
   return html`<p><${State} word=${row.status} kind=${DONE[row.status]} /> · ${impact(row)} · effort ${row.effort.replace("_", " ")} · ${row.category}${" "}
       · found ${seen(row.created)}</p>
     ${row.gone && html`<p class="faint">It is found no more: what it is about is gone, or is as it should be.</p>`}
-    <p class="text">${row.description}</p>
+    <p class="text">${withCode(row.description)}</p>
     <p class="bar"><a href=${costs}>Costs of that time</a>${path && html`<a href=${to(path)}>${title}</a>`}
       ${row.link && html`<a href=${row.link} rel="noreferrer">${row.link}</a>`}</p>
     ${row.comments.length > 0 && html`<h3>Comments</h3>`}

@@ -1,11 +1,11 @@
-/** What is told to people and programs outside: the channels with their state, and every notification on its way. */
+/** What people and programs outside are notified of: the channels with their state, and every notification on its way. */
 import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {channelFields, typedChannel} from "../lib/channel_fields.mjs";
 import {ago, count, exactCount} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Copy, Fields, State, Tabs} from "../lib/parts.mjs";
+import {Copy, Fields, State, Tabs, withCode} from "../lib/parts.mjs";
 
 const PATH = "/notifications";
 const needs = "operate_spool";
@@ -34,7 +34,7 @@ const OUTBOX = {
     {title: "Since", sort: "at", value: (row) => seen(row.at)},
   ],
   Details: ({row}) => html`<p><${State} word=${row.state} kind=${STATES[row.state]} /> · ${row.channel} · ${row.severity} · ${seen(row.at)}</p>
-    <p class="text">${row.text}</p>
+    <p class="text">${withCode(row.text)}</p>
     ${row.link && html`<p><a href=${row.link} rel="noreferrer">${row.link}</a></p>`}
     ${row.error && html`<p class="wrong">${row.error}</p>`}
     <${Fields} of=${{...row.fields, kind: row.kind, attempts: row.attempts, next_try: row.state === "waiting" ? row.not_before : null, settled: row.settled,
@@ -44,7 +44,7 @@ const OUTBOX = {
       text: () => "Under the same id, so that a receiver that has it drops it."},
     {title: "Try now", needs, when: (row) => row.state === "waiting", run: (row) => ids("retry", row)},
     {title: "Discard", needs, danger: true, when: (row) => ["waiting", "failed"].includes(row.state), run: (row) => ids("discard", row),
-      text: () => "Nobody is told. It can be sent again while it is kept."},
+      text: () => "Nobody is notified. It can be sent again while it is kept."},
   ],
   empty: html`<h2>No notifications sent yet</h2><p>Budgets, insights, views and reports notify people and programs through
     <a href=${to(PATH, {tab: "channels"})}>channels</a>.</p>`,
@@ -68,10 +68,10 @@ const CHANNEL_LIST = {
     column("Type", "type"),
     {title: "Made in", value: (row) => (row.state === "removed" ? "–" : isOurs(row) ? "console" : "configuration")},
     {title: "Insights from", value: (row) => row.insights},
-    number("Wait", "waiting", "waiting"),
+    number("Waiting", "waiting", "waiting"),
     number("Sent", "sent"),
     number("Failed", "failed"),
-    {title: "Oldest waits since", value: (row) => seen(row.oldest)},
+    {title: "Waiting since", value: (row) => seen(row.oldest)},
   ],
   Details: ({row}) => html`<p class="bar"><a href=${to(PATH, {channel: row.name})}>Its notifications</a></p>
     ${row.reason && html`<p class="wrong">${row.reason}</p>`}<${Fields} of=${{...row, reason: undefined}} />`,

@@ -5,6 +5,7 @@ import {get} from "../lib/api.mjs";
 import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
 import {ago, change, count, exactCount, minus, money, per, percent} from "../lib/format.mjs";
 import {receivedAt} from "../lib/receivers.mjs";
+import {troubleOf} from "../lib/route_trouble.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Copy, Loading, Problem} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
@@ -109,12 +110,6 @@ function Health({status, ledger, dead: letters, silent_devices: devices}) {
     ${devices > 0 && html`<${Fact} good=${false} href=${to("/devices", {state: ["silent", "mute"]})} text=${`${count(devices)} laptops stopped reporting`} />`}
     <${Fact} good=${space.bytes < 0.9 * space.max_bytes} href=${to("/settings")} text=${`spool ${percent(space.bytes, space.max_bytes)} full`} />
   </ul>`;
-}
-
-/** Why a route stands still, and that nothing is lost by it. */
-function troubleOf({route, state, reason}) {
-  const why = reason ? `: ${reason}` : "";
-  return state === "parked" ? `${route} is parked${why}. Nothing is lost` : `${route} is ${state}${why}`;
 }
 
 const Fact = ({good, text, href}) => html`<li class=${good ? "good" : "bad"}><span aria-hidden="true">${good ? "✓" : "!"}</span> ${" "}

@@ -4,7 +4,7 @@ import {send} from "../lib/api.mjs";
 import {ago, money} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Confirm, Fields, State, Tabs, commented, isOpen} from "../lib/parts.mjs";
+import {Confirm, Fields, State, Tabs, commented, isOpen, withCode} from "../lib/parts.mjs";
 
 const PATH = "/recommendations";
 const TYPES_PATH = "/recommendation-types";
@@ -29,7 +29,7 @@ const costs = ({dimensions, evidence}) => to("/costs", {from: evidence.first_day
 function Details({row}) {
   return html`<p>${statusOf(row)} · <strong title=${`$${row.monthly_savings}`}>${money(row.monthly_savings)}</strong> a month${" "}
       · ${row.confidence} · effort ${spaced(row.effort)}${row.assignee && ` · ${row.assignee}`} · found ${seen(row.created)}</p>
-    <p class="text">${row.description}</p>
+    <p class="text">${withCode(row.description)}</p>
     <p class="bar"><a href=${costs(row)}>Costs of this work</a></p>
     <h3>How we calculated this</h3><p><code>${row.formula}</code></p>
     ${row.assumptions.map((each) => html`<p key=${each} class="faint">Assumes: ${each}</p>`)}

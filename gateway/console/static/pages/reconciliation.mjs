@@ -3,7 +3,7 @@ import {to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {count, exactCount, money, percent} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
-import {Copy, Cut, Loading, Problem, State, Table} from "../lib/parts.mjs";
+import {Copy, Cut, Loading, Problem, State, Table, withCode} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 
 const PATH = "/reconciliation";
@@ -40,15 +40,12 @@ function costs(by, found, {from, to: until}, row) {
   return to("/costs", {view: null, ...span, by: by === "model" ? "api_key" : "model", ...found.calls_where, ...row.where});
 }
 
-const first = (by) => ({title: by[0].toUpperCase() + by.slice(1), value: (row) => row.name ?? "not told"});
+const first = (by) => ({title: by[0].toUpperCase() + by.slice(1), value: (row) => row.name ?? "unknown"});
 /** A difference of less than a percent of the bill is no alarm. */
 const wordOf = (row) => (row.state === "differs" && Math.abs(Number(row.difference)) * CLOSE < Number(row.billed) ? "close" : row.state);
 const state = {title: "State", value: (row) => (row.state ? html`<${State} word=${wordOf(row)} kind=${KINDS[wordOf(row)]} />` : "")};
 const HINTS = html`<p class="faint">Volume: calls that one side alone has. Rate: the same calls at other prices. Other: what is billed beside calls. Own: costs that
   sources reported. Unexplained: what is left. Close: less than 1 % apart.</p>`;
-
-/** Text whose parts in backticks are code. */
-const withCode = (text) => String(text ?? "").split("`").map((part, place) => (place % 2 ? html`<code key=${place}>${part}</code>` : part));
 
 const CAUSES = [
   {title: "Cause", value: (row) => spaced(row.cause)},
@@ -68,12 +65,12 @@ function Provider({found, asked}) {
   return html`<section aria-label=${found.provider}><h2>${found.provider}</h2>
     <dl class="numbers">
       <div><dt>Billed</dt><dd title=${`$${total.billed}`}>${money(total.billed)}</dd>
-        <dd class="faint">${found.has_money ? `from ${found.sources.join(", ")}` : "no statement tells money: tokens at our prices"}</dd></div>
+        <dd class="faint">${found.has_money ? `from ${found.sources.join(", ")}` : "no statement has amounts: tokens at list prices"}</dd></div>
       <div><dt>Counted</dt><dd title=${`$${total.counted}`}>${money(total.counted)}</dd>
         <dd class="faint">${percent(total.captured_tokens, total.billed_tokens)} of the billed tokens</dd></div>
       <div><dt>Difference</dt><dd title=${`$${total.difference}`}>${money(total.difference)}</dd>
         <dd class="faint" title=${`$${total.unexplained}`}>${money(total.unexplained)} unexplained</dd></div></dl>
-    ${found.set_aside.length > 0 && html`<p class="faint">Not added, because they tell of the same days: ${found.set_aside.join(", ")}.</p>`}
+    ${found.set_aside.length > 0 && html`<p class="faint">Not added, because they cover the same days: ${found.set_aside.join(", ")}.</p>`}
     ${found.causes.length > 0 && html`<h3>Causes</h3><${Table} caption=${`Causes of ${found.provider}`} rows=${found.causes} columns=${CAUSES}
       identity=${(row) => `${row.cause} ${row.evidence}`}
       href=${(row) => (Object.keys(row.where).length ? calls(row.days.length === 1 ? row.days[0] : month, found, row.where) : undefined)} />`}
@@ -82,7 +79,7 @@ function Provider({found, asked}) {
     ${found.rows.length ? html`<${Table} caption=${`${found.provider} by ${by}`} rows=${found.rows} columns=${columns} foot=${{...total, name: "total"}}
       identity=${(row) => String(row.name)}
       href=${(row) => (isOurs(by, row) ? calls(by === "day" ? row.name : month, found, row.where) : undefined)} />`
-    : html`<p class="faint">The statement does not tell ${by}s that the ledger knows: it is compared by ${found.finest}.</p>`}
+    : html`<p class="faint">The statement names no ${by}s that Tollhouse knows: it is compared by ${found.finest}.</p>`}
     ${found.suggestions.length > 0 && html`<h3>For the configuration</h3><p>Nothing is changed unless you put it there.</p>`}
     ${found.suggestions.map((each) => html`<${Copy} key=${each.toml} text=${each.toml} label=${`${each.kind} for ${each.model ?? each.billed}`} />`)}
   </section>`;
@@ -91,14 +88,14 @@ function Provider({found, asked}) {
 const kind = (title, of, name) => ({title, kind: "number", value: (row) => (row[of] === null ? "–" : count(row[of][name])),
   exact: (row) => (row[of] === null ? "" : exactCount(row[of][name]))});
 const SERVED = [
-  {title: "Model", value: (row) => row.model ?? "not told"},
+  {title: "Model", value: (row) => row.model ?? "unknown"},
   {title: "Servers", value: (row) => row.servers.join(", ")},
-  kind("Input served", "served", "input_tokens"), kind("Input told", "told", "input_tokens"), kind("Input untold", "untold", "input_tokens"),
-  kind("Output served", "served", "output_tokens"), kind("Output told", "told", "output_tokens"), kind("Output untold", "untold", "output_tokens"),
-  {title: "Told by", value: (row) => row.told_by.join(", ") || "nobody"},
+  kind("Input served", "served", "input_tokens"), kind("Input reported", "told", "input_tokens"), kind("Input unreported", "untold", "input_tokens"),
+  kind("Output served", "served", "output_tokens"), kind("Output reported", "told", "output_tokens"), kind("Output unreported", "untold", "output_tokens"),
+  {title: "Reported by", value: (row) => row.told_by.join(", ") || "nobody"},
 ];
 
-/** What servers of models served on a day, beside the calls that were told: the two are never added. */
+/** What servers of models served on a day, beside the calls that were reported: the two are never added. */
 function Served({date, asked}) {
   const {data, error, at, reload} = useQuery(() => get("/served", date ? {date} : {}), [date]);
   if (error?.status === 403) return ""; // who may see some calls alone is shown no server's counters
@@ -106,12 +103,12 @@ function Served({date, asked}) {
   if (!data.models.length && !date) return "";
   const days = Array.from({length: SERVED_DAYS}, (_, place) => new Date(Date.now() - place * DAY_MS).toISOString().slice(0, 10));
   return html`<section aria-label="Servers of models"><h2>Servers of models</h2>
-    <p class="faint">Their counters hold every call, whoever sent it, so they are never added to calls. Untold is served less told: calls
-      that nobody reports. It is below zero where calls of the model went elsewhere too, or a counter began later.</p>
+    <p class="faint">Their counters hold every call, whoever sent it, so they are never added to calls. Unreported is served less reported: calls
+      that no source reports. It is below zero where calls of the model went elsewhere too, or a counter began later.</p>
     <nav class="bar" aria-label="Day of servers">${days.map((day) => html`<a key=${day} class="chip" href=${to(PATH, {...asked, served: day})}
       aria-current=${day === data.date ? "true" : undefined}>${day}</a>`)}</nav>
     ${data.looked_through.until && html`<p class="faint">What came after ${data.looked_through.until} was not looked through.</p>`}
-    ${data.models.length ? html`<${Table} caption="Served less told" rows=${data.models} columns=${SERVED} identity=${(row) => String(row.model)} />`
+    ${data.models.length ? html`<${Table} caption="Served and reported" rows=${data.models} columns=${SERVED} identity=${(row) => String(row.model)} />`
     : html`<p class="faint">No counter of a server came on this day.</p>`}</section>`;
 }
 

@@ -45,7 +45,7 @@ const reportList = ({views, channels}) => {
       {title: "Edit", needs: changes, fields, run: (row, given) => send("PATCH", place(row), {...typedReport(given), version: row.version}).then(() => null)},
       {title: "Delete", needs: changes, danger: true, text: () => "It is not sent any more.", run: (row) => send("DELETE", place(row)).then(() => null)},
     ],
-    empty: html`<h2>No report is scheduled</h2><p>A report tells the costs of a <a href=${to("/views")}>view</a> by mail or chat, such as every Monday at 8:00: the sum,
+    empty: html`<h2>No report is scheduled</h2><p>A report sends the costs of a <a href=${to("/views")}>view</a> by mail or chat, such as every Monday at 8:00: the sum,
       why it changed, a chart, the largest five, budgets and open insights. Each person gets the calls that this person may see.</p>`,
   };
 };

@@ -12,7 +12,7 @@ import {PAGES} from "./list.mjs";
 
 const PATH = "/roles";
 const needs = "organization_administration";
-const ACCESS = {full: "every call", limited: "calls that pass every filter", none: "no call"};
+const ACCESS = {full: "every call", limited: "only calls matching all filters", none: "no call"};
 const ACCOUNTS = ["viewer", "operator", "admin", "none"];
 const OF_ACCOUNT = "as the account has it";
 const SHOWN = 3; // members in the list
@@ -106,7 +106,7 @@ const fields = (row, {sets, dimensions}) => [
   {name: "description", label: "Description", value: row?.description},
   {name: "access", label: "Shows", type: "select", options: Object.values(ACCESS), value: ACCESS[row?.data_access ?? "limited"]},
   {name: "filters", label: "Filters", type: "area", rows: 4, value: asLines(row?.filters ?? []).join("\n"),
-    note: `team=search or team!=search, one a line; team= has no team. By ${dimensions.names.join(", ")}`},
+    note: `team=search or team!=search, one a line; team= (empty): calls without a team. By ${dimensions.names.join(", ")}`},
   {name: "permission_sets", label: "What it allows", type: Sets, value: row?.permission_sets ?? [], options: sets},
   {name: "members", label: "Members", type: "area", rows: 3, value: (row?.members ?? []).join("\n"), note: "e-mail addresses, one a line"},
   {name: "groups", label: "Groups", type: "area", rows: 2, value: (row?.groups ?? []).join("\n"), note: "of the OpenID provider, one a line"},

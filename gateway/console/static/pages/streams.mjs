@@ -64,13 +64,13 @@ const resolve = (sent) => (row) => send("POST", `/unknown/${row.id}/resolve`, {s
 const span = (row) => `${exactCount(row.last - row.first + 1)} records (${row.first} to ${row.last}) of ${row.route}`;
 
 const UNKNOWN = {
-  path: "/unknown", root: "unknown", at: PATH, caption: "deliveries of unknown fate", what: ["routes"],
+  path: "/unknown", root: "unknown", at: PATH, caption: "unconfirmed deliveries", what: ["routes"],
   identity: (row) => String(row.id),
   columns: [
     {title: "Delivery", value: (row) => row.id, sort: "id"},
     {title: "Route", value: (row) => row.route},
     {title: "Records", kind: "number", value: (row) => exactCount(row.last - row.first + 1), exact: (row) => `${row.first} to ${row.last}`},
-    {title: "Why nobody knows", value: (row) => row.reason ?? "unknown"},
+    {title: "Why", value: (row) => row.reason ?? "unknown"},
   ],
   Details: ({row}) => html`<p>${span(row)} were sent, and no clear answer came: ${row.reason ?? "no reason is known"}. The upstream adds up
       what it gets, so Tollhouse does not send them again by itself. Look there for these records, then say what you found.</p>
@@ -81,11 +81,11 @@ const UNKNOWN = {
     {title: "It did not arrive", needs: "operate_spool", danger: true, run: resolve(false),
       text: (row) => `${span(row)} are sent again. If they did arrive, the upstream counts them twice.`},
   ],
-  empty: html`<p>No deliveries with unknown outcome.</p>`,
+  empty: html`<p>No unconfirmed deliveries: of each request it is known whether it arrived.</p>`,
 };
 
 const TABS = [["events", "Usage events", TYPES], ["newest", "Newest events", EVENTS],
-  ["streams", "Unit-cost streams", STREAMS], ["unknown", "Unknown fate", UNKNOWN]];
+  ["streams", "Unit-cost streams", STREAMS], ["unknown", "Unconfirmed", UNKNOWN]];
 
 export function Page(given) {
   const [name, , list] = TABS.find(([each]) => each === given.query.get("tab")) ?? TABS[0];

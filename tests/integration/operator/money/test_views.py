@@ -153,7 +153,7 @@ def test_views_have_a_command(run: Run) -> None:
     ("words", "said"),
     [
         (("--where", "team"), "NAME=VALUE"),
-        (("--where", "colour=red"), "costs are known by"),
+        (("--where", "colour=red"), "Use one of: "),
         (("--range", "ever"), "is not known"),
         (("--notify", "nobody"), "not a channel of [[notify]]"),
     ],

@@ -184,7 +184,7 @@ async def test_a_group_is_previewed(server: OperatorServer) -> None:
         (
             {"role": {**NEW, "filters": [{"dimension": "colour", "values": ["red"]}]}},
             400,
-            "costs are known by",
+            "Use one of: ",
         ),
     ],
 )

@@ -162,7 +162,7 @@ async def test_there_are_at_most_so_many(open_registry: RegistryOpener) -> None:
 async def test_a_dimension_must_be_known(open_registry: RegistryOpener) -> None:
     """When it is named; a role on one that is gone can be renamed, and be mended."""
     registry = await open_registry()
-    with pytest.raises(Invalid, match="'planet' is not a dimension; costs are known by model, team"):
+    with pytest.raises(Invalid, match=r"unknown dimension 'planet'\. Use one of: model, team"):
         await create(registry, replace(DRAFT, filters=(replace(SEARCH, dimension="planet"),)))
     made = await create(registry, DRAFT)
     gone: Any = {"known": ("model",), "limits": RoleLimits(), "actor": ACTOR}

@@ -1,0 +1,26 @@
+"""The books as sentences: a sum and its parts, in the words of who reads them."""
+
+from __future__ import annotations
+
+from gateway.cli.operator.accounts import accounts
+
+
+def test_what_was_received_is_a_sum() -> None:
+    """Parts of zero are left out; a reason stands beside what was ignored, and a route says what it sent."""
+    topic = {"received": 20_000, "split": 0, "accepted": 19_990, "kept": 19_990, "duplicates": 9, "pending": 0,
+             "ignored.unmoved_counter": 1, "left_out": 3}  # fmt: skip
+    route = {"delivered": 19_000, "queued": 988, "unknown": 2, "dead": 0}
+    assert [
+        "ai-telemetry: received 20,000 = kept 19,990 + repeats 9 + ignored (unmoved counter) 1",
+        "upstream/ai-telemetry: accepted 19,990 = delivered 19,000 + waiting 988 + unconfirmed 2",
+    ] == list(accounts({"ai-telemetry": topic}, {"upstream/ai-telemetry": route}))
+
+
+def test_an_empty_topic_and_a_split_item() -> None:
+    """Nothing is 0 = 0; records that came out of items that held several are said; so is what cannot be read."""
+    assert ["usage-events: received 0 = 0"] == list(accounts({"usage-events": {}}, {}))
+    topic = {"received": 1, "split": 2, "accepted": 3, "kept": 2, "retired": 1, "damaged": 1}
+    assert [
+        "ai-telemetry: received 3 (with 2 more that items held) = kept 2 + done and past retention 1; "
+        "1 of what is kept cannot be read"
+    ] == list(accounts({"ai-telemetry": topic}, {}))
