@@ -49,6 +49,11 @@ def send(serving: Serving, tmp_path: Path) -> Send:
     return run
 
 
+def counts(result: Result) -> str:
+    """What it prints of the counts; what it says of old calls is looked at by a test of its own."""
+    return "\n".join(line for line in result.stdout.splitlines() if "older than this month" not in line)
+
+
 async def test_a_directory_of_every_kind_arrives_once(send: Send, serving: Serving, tmp_path: Path) -> None:
     """Documents, arrays, lines and gzip; a second run sends nothing, and `--again` counts nothing twice."""
     directory = tmp_path / "files"
@@ -60,11 +65,11 @@ async def test_a_directory_of_every_kind_arrives_once(send: Send, serving: Servi
     (directory / "lines.ndjson").write_bytes((CASES / "litellm/slp-stream-and-azure.ndjson").read_bytes())
     (directory / "span.json").write_bytes((CASES / "cloudflare/otel-span.json").read_bytes())
     first = await send(str(directory))
-    assert (0, "accepted 8, ignored 0, rejected 0\n") == (first.exit_code, first.stdout)
+    assert (0, "accepted 8, ignored 0, rejected 0") == (first.exit_code, counts(first))
     second = await send(str(directory))
-    assert (0, "accepted 0, ignored 0, rejected 0, sent before 7\n") == (second.exit_code, second.stdout)
+    assert (0, "accepted 0, ignored 0, rejected 0, sent before 7") == (second.exit_code, counts(second))
     again = await send(str(directory), "--again")
-    assert (0, "accepted 8, ignored 0, rejected 0\n") == (again.exit_code, again.stdout)
+    assert (0, "accepted 8, ignored 0, rejected 0") == (again.exit_code, counts(again))
     assert 8 == len(await serving.records())
 
 
@@ -85,7 +90,7 @@ async def test_rejects_are_counted_by_reason(send: Send, serving: Serving) -> No
     assert 1 == result.exit_code
     assert [
         "accepted 3, ignored 1, rejected 2", "  rejected as implausible: 1", "  rejected as malformed: 1",
-    ] == result.stdout.splitlines()  # fmt: skip
+    ] == counts(result).splitlines()  # fmt: skip
 
 
 async def test_every_rejected_line_is_listed(send: Send, tmp_path: Path) -> None:
@@ -103,6 +108,17 @@ async def test_every_rejected_line_is_listed(send: Send, tmp_path: Path) -> None
         (each["file"], each["place"]) for each in told["items"]
     ]
     assert "CANARY" not in result.stdout + result.stderr
+
+
+async def test_what_a_report_of_this_month_does_not_show_is_said(send: Send, tmp_path: Path) -> None:
+    """After the counts, with the command that shows it, and in JSON; calls of now say nothing."""
+    file = tmp_path / "old.json"
+    file.write_bytes(json_traces(json_span(), json_span(startTimeUnixNano="1765980000000000000")))
+    result = await send(str(file))
+    assert "2 of 2 are older than this month: tollhouse report --from 2025-12-17" in result.stdout
+    told = json.loads((await send(str(file), "--again", "--json")).stdout)
+    assert (2, "2025-12-17") == (told["older_than_this_month"], told["oldest"])
+    assert "accepted 1, ignored 0, rejected 0\n" == (await send("--example", "litellm")).stdout
 
 
 async def test_bad_files_do_not_keep_the_good_ones(send: Send, serving: Serving, tmp_path: Path) -> None:
@@ -170,7 +186,7 @@ async def test_a_pipe_is_read_once(send: Send, serving: Serving, tmp_path: Path)
     _, result = await asyncio.gather(
         asyncio.to_thread(pipe.write_bytes, gzip.compress(content)), send(str(pipe))
     )
-    assert (0, "accepted 1, ignored 0, rejected 0\n") == (result.exit_code, result.stdout)
+    assert (0, "accepted 1, ignored 0, rejected 0") == (result.exit_code, counts(result))
     assert "sent before 1" in (await send(str(file))).stdout
 
 
@@ -187,7 +203,7 @@ async def test_a_file_that_grew_sends_what_is_new(send: Send, serving: Serving, 
     file.write_text("\n".join(lines[:3]))
     assert "accepted 3, " in (await send(str(file))).stdout
     file.write_text("\n".join(lines))
-    assert "accepted 2, ignored 0, rejected 0, sent before 3\n" == (await send(str(file))).stdout
+    assert "accepted 2, ignored 0, rejected 0, sent before 3" == counts(await send(str(file)))
     assert 5 == len(await serving.records())
 
 
@@ -197,7 +213,7 @@ async def test_another_key_has_sent_nothing(send: Send, serving: Serving, tmp_pa
     file.write_bytes((CASES / "litellm/slp-public-minimal.json").read_bytes())
     assert "accepted 1, " in (await send(str(file))).stdout
     other = await serving.make_key("other", scopes=[INGEST])
-    assert "accepted 1, ignored 0, rejected 0\n" == (await send(str(file), key=other)).stdout
+    assert "accepted 1, ignored 0, rejected 0" == counts(await send(str(file), key=other))
     assert 1 == len(await serving.records())
 
 
@@ -210,7 +226,7 @@ async def test_what_cannot_be_remembered_is_sent_all_the_same(
     row = json.loads((CASES / "litellm/slp-public-minimal.json").read_bytes())
     file.write_text("\n".join(json.dumps(row | {"id": f"chatcmpl-{n:020d}"}) for n in range(1100)))
     result = await send(str(file))
-    assert (0, "accepted 1100, ignored 0, rejected 0\n") == (result.exit_code, result.stdout)
+    assert (0, "accepted 1100, ignored 0, rejected 0") == (result.exit_code, counts(result))
     assert 1 == result.stderr.count("left out of a repeat")
 
 
@@ -225,7 +241,7 @@ async def test_a_gateway_that_takes_less_gets_less(serve: Serve, tmp_path: Path)
     arguments = ["send", str(file), "--to", serving.url]
     result = await asyncio.to_thread(CliRunner(env=environment).invoke, main, arguments)
     assert (1, 99) == (result.exit_code, len(await serving.records()))
-    assert "accepted 99, ignored 0, rejected 1\n  rejected as refused: 1\n" == result.stdout
+    assert "accepted 99, ignored 0, rejected 1\n  rejected as refused: 1" == counts(result)
     assert 1 == result.stderr.count("413")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from gateway.cli.examples import EXAMPLES, example
 from gateway.cli.output import printable, show_json
 from gateway.cli.parameters import Choice
 from gateway.cli.send.acknowledged import Acknowledged, RunningDigest
+from gateway.cli.send.older_calls import OlderCalls
 from gateway.cli.send.request_bodies import (
     UNREADABLE,
     UploadBody,
@@ -72,6 +74,8 @@ def send(
     JSON, arrays or lines, gzipped or not, whole directories, `-` for the standard input. Sending a file twice
     counts nothing twice. A run that was stopped continues where it was. Items that the gateway rejects are
     named on the standard error with their line and the reason, the first 20 of them; the exit code is 1 then.
+
+    Calls that are older than this month are counted, with the command that shows them.
     """
     if bool(named) == bool(wanted):
         raise click.UsageError("name FILEs to send, or an --example")
@@ -79,7 +83,7 @@ def send(
     key = _key(key_file, key_env)
     endpoint = _endpoint(url.rstrip("/"), wanted or format)
     try:
-        complete = asyncio.run(_send(named, wanted, endpoint, key, again=again, as_json=as_json))
+        complete = asyncio.run(_send(named, wanted, format, endpoint, key, again=again, as_json=as_json))
     except Undeliverable as error:
         hint = "" if key else f" (no key was sent: put it into {key_env}, or name a --key-file)"
         fail(f"{error}{hint}")
@@ -90,6 +94,7 @@ def send(
 async def _send(
     named: tuple[str, ...],
     wanted: str | None,
+    format: str | None,
     endpoint: str,
     key: str | None,
     *,
@@ -99,7 +104,13 @@ async def _send(
     """Sends; returns whether everything was accepted. Prints what was accepted even when it fails."""
     async with session() as client:
         upload = UploadClient(client, endpoint, key, notify=_print)
-        run = _Run(upload, Acknowledged(url=endpoint, key=key), again=again, as_json=as_json)
+        run = _Run(
+            upload,
+            Acknowledged(url=endpoint, key=key),
+            OlderCalls(wanted or format, time.time()),
+            again=again,
+            as_json=as_json,
+        )
         try:
             if wanted is not None:
                 await run.body(UploadBody(items=[example(wanted)]), f"example {wanted}")
@@ -113,9 +124,12 @@ async def _send(
 class _Run:
     """One run of the command."""
 
-    def __init__(self, client: UploadClient, taken: Acknowledged, *, again: bool, as_json: bool) -> None:
+    def __init__(
+        self, client: UploadClient, taken: Acknowledged, older: OlderCalls, *, again: bool, as_json: bool
+    ) -> None:
         self._client = client
         self._taken = taken
+        self._older = older
         self._again = again
         self._counts = UploadCounts()
         self._skipped = 0
@@ -147,6 +161,7 @@ class _Run:
             self._complain(f"{name}, {body.place(None)}: {error}")
             return False
         self._counts.add(answer)
+        self._older.add(body.content)
         self._answered = True
         for item in answer.items:
             self._name_rejected(name, item, item.place(body, unfolds=answer.unfolds))
@@ -159,6 +174,7 @@ class _Run:
             show_json({
                 "accepted": counts.accepted, "ignored": counts.ignored, "rejected": counts.rejected.total(),
                 "sent_before": self._skipped, "reasons": dict(sorted(counts.rejected.items())), "items": self._listed,
+                "older_than_this_month": self._older.older, "oldest": self._older.oldest,
             })  # fmt: skip
             return
         if not (self._answered or self._skipped or counts.rejected):
@@ -167,6 +183,8 @@ class _Run:
         click.echo(f"{line}, sent before {self._skipped}" if self._skipped else line)
         for reason, n in sorted(counts.rejected.items()):
             click.echo(f"  rejected as {reason}: {n}")
+        if words := self._older.words:
+            click.echo(words)
         if self._rejected > MOST_NAMED:
             _print(
                 f"{self._rejected - MOST_NAMED:,} more items were rejected; the first {MOST_NAMED} are named "

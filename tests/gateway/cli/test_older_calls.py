@@ -1,0 +1,41 @@
+"""What `tollhouse send` says of calls that a report of this month does not show."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from gateway.cli.examples import example
+from gateway.cli.send.older_calls import OlderCalls
+from gateway.normalise.formats.engine.declaration import ExampleCall
+
+NOW = datetime(2026, 3, 14, tzinfo=UTC).timestamp()
+MONTH_NS = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp()) * 10**9
+LATE_NS = int(datetime(2025, 12, 17, 23, tzinfo=UTC).timestamp()) * 10**9
+
+
+def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
+    """The month begins in UTC: its first moment belongs to it, and the one before does not."""
+    older = OlderCalls("otlp/traces", NOW)
+    older.add(example("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=0)))
+    assert (1, 0, None, "") == (older.calls, older.older, older.oldest, older.words)
+    older.add(example("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=1)))
+    assert "1 of 2 is older than this month: tollhouse report --from 2026-02-28" == older.words
+    older.add(example("otlp/traces", ExampleCall(end_ns=LATE_NS)))
+    assert "2 of 3 are older than this month: tollhouse report --from 2025-12-17" == older.words
+
+
+@pytest.mark.parametrize("format", ["litellm", "langfuse", "kong", "openmeter", "otlp/traces"])
+def test_calls_of_a_format_are_counted(format: str) -> None:
+    """Recognised by itself, as the gateway does."""
+    older = OlderCalls(None, NOW)
+    older.add(example(format, ExampleCall(end_ns=LATE_NS)))
+    assert (1, "2025-12-17") == (older.older, older.oldest)
+
+
+def test_what_cannot_be_read_is_left_to_the_gateway() -> None:
+    """Its answer says what is wrong."""
+    older = OlderCalls(None, NOW)
+    older.add(b"not json")
+    assert (0, "") == (older.calls, older.words)
