@@ -1,0 +1,145 @@
+"""Every `tollhouse ...` that documents, the console and messages quote is a command with these options."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import click
+import pytest
+
+from gateway.cli import main
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted(
+    path
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    if not {"decisions", "reference"} & set(path.relative_to(ROOT).parts)
+)
+FENCE = re.compile(r"^( *)(```+|~~~+)[^\n]*\n(.*?)^\1\2", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^ {4}(.*)$", re.MULTILINE)
+INLINE = re.compile(r"`(tollhouse [^`]+)`|<code>(tollhouse [^<]+)</code>")
+CALL = re.compile(r"(?<![\w./@-])tollhouse ((?:[^|;&()#\n'\"`]|'[^']*'|\"[^\"]*\"|\\\n)*)")
+SOURCES = sorted(
+    path
+    for package in ("gateway", "spool", "exporters", "deploy")
+    for path in (ROOT / package).rglob("*")
+    if path.suffix in {".py", ".mjs", ".toml", ".service", ".yaml", ".sh"} and INLINE.search(path.read_text())
+)
+
+
+def quoted(text: str) -> Iterator[str]:
+    """What follows `tollhouse` in the blocks of a document, and in code within its lines."""
+    for found in FENCE.finditer(text):
+        yield from (each[1] for each in CALL.finditer(found[3]) if known(each[1]))
+    prose = FENCE.sub("", text)
+    for found in INDENTED.finditer(prose):
+        yield from (each[1] for each in CALL.finditer(found[1]) if known(each[1]))
+    yield from inline(prose)
+
+
+def inline(text: str) -> Iterator[str]:
+    for one, other in INLINE.findall(text):
+        line = " ".join((one or other).split()).removeprefix("tollhouse ")
+        yield re.split(r" (?:[|;&>#]|&&)", line)[0]
+
+
+def known(call: str) -> bool:
+    """False where the word is the name of an image, a user or a service."""
+    words = call.split()
+    return bool(words) and main.get_command(click.Context(main), words[0]) is not None
+
+
+def spelled(call: str) -> Iterator[list[str]]:
+    """Its words; `a|b` is one of each, and what is in brackets or dots is left to the reader."""
+    plain = re.sub(r"\$\{[^}]*\}|\{[^}]*\}", "X", re.sub(r"[][]|\.\.\.|…|\\\n", " ", call))
+    words = [word.rstrip(",") if word.endswith(",") else word for word in shlex.split(plain)]
+    yield from (list(each) for each in product(*(word.split("|") for word in words)))
+
+
+def problem(words: list[str]) -> str | None:
+    """Why the command line refuses them; None if it takes them. Values are not looked at."""
+    command: click.Command = main
+    context = click.Context(main, resilient_parsing=True)
+    rest = [*words]
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        if rest[0].isupper():  # COMMAND stands for the reader's own
+            return None
+        found = command.get_command(context, rest[0])
+        if found is None:
+            return f"{command.name} has no command {rest[0]}"
+        command, rest = found, rest[1:]
+    if rest and rest[-1].startswith("--"):  # an option that is named without its value
+        rest = rest[:-1] if _takes_value(command, rest[-1]) else rest
+    try:
+        _, left, _ = command.make_parser(click.Context(command)).parse_args(rest)
+    except click.UsageError as error:
+        return error.format_message()
+    return (
+        f"{command.name} takes no {' '.join(left)}" if left and not isinstance(command, click.Group) else None
+    )
+
+
+def _takes_value(command: click.Command, name: str) -> bool:
+    options = [each for each in command.params if isinstance(each, click.Option) and name in each.opts]
+    return any(not each.is_flag and not each.count for each in options)
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The strings of a module, each as it is printed, with X for values; another file as it is."""
+    if path.suffix != ".py":
+        yield path.read_text()
+        return
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    joined = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    parts = {id(part) for node in joined for part in ast.walk(node) if part is not node}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield node.value
+        elif isinstance(node, ast.JoinedStr) and id(node) not in parts:
+            yield "".join(str(each.value) if isinstance(each, ast.Constant) else "X" for each in node.values)
+
+
+def wrong(calls: Iterator[str]) -> list[str]:
+    return [
+        f"tollhouse {call.strip()}: {why}"
+        for call in calls
+        for words in spelled(call)
+        if (why := problem(words)) is not None
+    ]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_documents_quote_real_commands(path: Path) -> None:
+    assert [] == wrong(quoted(path.read_text()))
+
+
+def test_messages_and_samples_quote_real_commands() -> None:
+    """What a message, the console or a sample of deploy/ tells people to type."""
+    found = {
+        str(path.relative_to(ROOT)): [each for text in texts(path) for each in wrong(inline(text))]
+        for path in SOURCES
+    }
+    assert {} == {name: problems for name, problems in found.items() if problems}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["`tollhouse kays list`", "`tollhouse keys list --colour red`", "```sh\ntollhouse report --form csv\n```",
+     "    tollhouse keys show one two", "`tollhouse keys list|mend`"],
+)  # fmt: skip
+def test_a_command_that_is_none_is_found(text: str) -> None:
+    """In code within a line, in a block, or indented: a wrong word, a wrong option, one argument too many."""
+    assert 1 == len(wrong(quoted(text)))
+
+
+def test_placeholders_are_no_problem() -> None:
+    """Names in capitals, dots, brackets, and words of another program around it."""
+    text = (
+        "`tollhouse keys delete NAME --confirm NAME`\n```sh\nsudo -u tollhouse tollhouse check | less\n```\n"
+    )
+    assert [] == wrong(quoted(text + "`tollhouse keys list [--limit N] ...` and `docker run tollhouse`"))
