@@ -42,6 +42,8 @@ class Identity(NamedTuple):
     `joins` are names under which others may have told how the call ended, and no more: the report is one with
     theirs while that record is open, else the call is a record of its own, with what they told. It is
     remembered under them.
+
+    `is_final`: the cost of the report holds in place of another one, because the seller of the call settles it.
     """
 
     id: bytes
@@ -50,6 +52,7 @@ class Identity(NamedTuple):
     also: tuple[bytes, ...] = ()
     links: tuple[tuple[bytes, bytes], ...] = ()
     joins: tuple[bytes, ...] = ()
+    is_final: bool = False
 
     @property
     def names(self) -> tuple[bytes, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from typing import Any, ClassVar, overload
 
 import msgspec
@@ -24,6 +24,7 @@ TOPICS = (AI_TELEMETRY, USAGE_EVENTS, UNIT_COST, BILLING_DATA)
 CURRENCY = "USD"
 NS = 1_000_000_000
 MAX_TAGS = 32  # of one record
+_EXACT = Context(prec=100)
 
 
 # Not frozen: the intake fills in attribution and price before a record is kept, and msgspec.structs.replace
@@ -174,9 +175,32 @@ class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False
     request: bytes | None = None  # as above
 
 
+# Tag 6 is not given.
+class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False):
+    """
+    What became known of a call after its record closed: the call as it was counted until then, and as it is.
+
+    The record stays as it is. `before` has what earlier corrections of it said. Sums count `after` in place of
+    `before`, in the hour of `start_time`.
+    """
+
+    kind: ClassVar[str] = "correction"
+    topic: ClassVar[str] = AI_TELEMETRY
+
+    id: bytes
+    source: str  # that told it
+    corrects: bytes  # the record's id
+    reason: str  # late_usage, final_cost, not_billed
+    known_at: int
+    start_time: int
+    before: Inference
+    after: Inference
+    shadow: bool = False
+
+
 AiRecord = Inference | UsageMetric
 KeyedRecord = UsageEvent | UnitCostOperation | BillingDrop  # what may come under an idempotency key
-Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | BillingDrop
+Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | BillingDrop | Correction
 
 # What a later report of the same call may fill while the record is open, when the first left it null.
 AMENDABLE = (
@@ -257,6 +281,8 @@ def _second(at: int) -> str:
 
 def as_json(record: Record) -> dict[str, Any]:
     """The canonical JSON form, which also leaves: ids in hex, times as text, every field but `sender_key`."""
+    if isinstance(record, Correction):
+        return _correction_as_json(record)
     row: dict[str, Any] = {"kind": record.kind}
     for field in record.__struct_fields__:
         row[field] = getattr(record, field)
@@ -281,4 +307,53 @@ def as_json(record: Record) -> dict[str, Any]:
         del row["request"]
     if isinstance(record, BillingDrop):
         row["body"] = msgspec.json.decode(record.body)
+    return row
+
+
+CORRECTED_COUNTS = (
+    "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+    "cache_write_1h_tokens",
+)  # fmt: skip
+_CORRECTED_TEXTS = (
+    "provider", "operation", "request_model", "response_model", "user", "team", "session", "api_key", "device", "tags",
+    "status", "cost_source", "price_book",
+)  # fmt: skip
+
+
+def counted_cost(call: Inference) -> Decimal:
+    """The cost of a call that counts as spend, 0 if it is not known."""
+    stated = {"reported": call.cost, "estimated": call.estimated_cost}.get(call.cost_source)
+    return Decimal(0) if stated is None or call.status == "cached" else Decimal(stated)
+
+
+def cost_difference(record: Correction) -> Decimal:
+    """How much more the call costs than it was counted for; negative for less."""
+    with localcontext(_EXACT):
+        return counted_cost(record.after) - counted_cost(record.before)
+
+
+def count_difference(record: Correction, name: str) -> int:
+    """How many more tokens of CORRECTED_COUNTS there are."""
+    return (getattr(record.after, name) or 0) - (getattr(record.before, name) or 0)
+
+
+def _correction_as_json(record: Correction) -> dict[str, Any]:
+    """`cost` and the counts are signed differences to what was counted before; of the call itself as it is now."""
+    row: dict[str, Any] = {
+        "kind": record.kind,
+        "id": record.id.hex(),
+        "corrects": record.corrects.hex(),
+        "source": record.source,
+        "reason": record.reason,
+        "known_at": rfc3339(record.known_at),
+        "start_time": rfc3339(record.start_time),
+        "cost": decimal_text(cost_difference(record)),
+        "currency": CURRENCY,
+        **{name: count_difference(record, name) for name in CORRECTED_COUNTS},
+        **{name: getattr(record.after, name) for name in _CORRECTED_TEXTS},
+    }
+    if record.after.meters != record.before.meters:
+        row["meters"] = record.after.meters
+        row["meters_before"] = record.before.meters
+    row["shadow"] = record.shadow
     return row

@@ -2,7 +2,8 @@
 Usage metrics as delta sums of OTLP, with the same `tollhouse.*` attributes on each point as spans have.
 
 What takes back an earlier record has a negative value: such points stand in sums of their own, which are not
-monotonic.
+monotonic. A correction of a call leaves as such sums of its differences, under names that begin with
+`tollhouse.correction.`: spans have no way to take anything back.
 
 Money leaves as a double, as OTLP wants it, and exactly in `tollhouse.value`. The same records always become
 the same bytes.
@@ -15,7 +16,17 @@ from collections.abc import Iterable
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, NumberDataPoint, Sum
 
-from spool.record import CURRENCY, NS, UsageMetric
+from spool.identity import of_derived
+from spool.record import (
+    CORRECTED_COUNTS,
+    CURRENCY,
+    NS,
+    Correction,
+    UsageMetric,
+    cost_difference,
+    count_difference,
+    decimal_text,
+)
 
 # Attribute -> field, in the order of the wire.
 _ATTRIBUTES = {
@@ -41,9 +52,12 @@ class MetricsRequest:
         self._scope.scope.name = "tollhouse"
         self._sums: dict[tuple[str, str, bool], Sum] = {}
 
-    def add(self, records: Iterable[tuple[UsageMetric, float]]) -> None:
+    def add(self, records: Iterable[tuple[UsageMetric | Correction, float]]) -> None:
         """Each record comes with the time of its commit, in seconds."""
         for record, committed_at in records:
+            if isinstance(record, Correction):
+                self.add((counter, committed_at) for counter in counters_of(record))
+                continue
             falls = record.value < 0 if isinstance(record.value, int) else record.value.startswith("-")
             series = (record.name, record.unit, falls)
             if series not in self._sums:
@@ -55,6 +69,35 @@ class MetricsRequest:
 
     def encoded(self) -> bytes:
         return self._request.SerializeToString(deterministic=True)
+
+
+def counters_of(record: Correction) -> Iterable[UsageMetric]:
+    """What a correction adds or takes away, as counters: its cost, and each count that it changes."""
+    yield _counter(record, "cost", None, decimal_text(cost_difference(record)), CURRENCY)
+    for name in CORRECTED_COUNTS:
+        if difference := count_difference(record, name):
+            yield _counter(record, "tokens", name.removesuffix("_tokens"), difference, "{token}")
+
+
+def _counter(record: Correction, of: str, token_type: str | None, value: int | str, unit: str) -> UsageMetric:
+    call = record.after
+    return UsageMetric(
+        id=of_derived(record.id, token_type or of),
+        source=record.source,
+        name=f"tollhouse.correction.{of}",
+        model=call.response_model or call.request_model,
+        token_type=token_type,
+        value=value,
+        unit=unit,
+        start_time=record.start_time,
+        end_time=record.start_time,
+        session=call.session,
+        user=call.user,
+        team=call.team,
+        api_key=call.api_key,
+        device=call.device,
+        tags={"correction_of": record.corrects.hex(), "correction_reason": record.reason},
+    )
 
 
 def _fill(point: NumberDataPoint, record: UsageMetric, committed_at: float) -> None:

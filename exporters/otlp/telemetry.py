@@ -25,7 +25,7 @@ from exporters.otlp.spans import SpanEncoder, request_of
 from exporters.turns import in_turns
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
-from spool.record import Inference, UsageMetric
+from spool.record import Correction, Inference, UsageMetric
 
 CONTENT_TYPE = PROTOBUF
 TRACES = "traces"
@@ -81,7 +81,7 @@ class TelemetryExporter:
             raise Divide("spans and counters leave in requests of their own", at=boundary)
         if not batch.records:
             return batch.settlement()
-        stream = METRICS if isinstance(batch.records[0][0], UsageMetric) else TRACES
+        stream = METRICS if isinstance(batch.records[0][0], (UsageMetric, Correction)) else TRACES
         if self._target.url(stream) is None:
             return batch.settlement(refused=len(batch.records), words=f"the path of {stream} is empty")
         return await self._send(delivery, stream, batch.tally, await self._encoded(batch))
@@ -132,7 +132,9 @@ class TelemetryExporter:
             answer = await self._elsewhere(encoding.packed(spans, compresses=compresses))
             if answer is not None:
                 return encoding.unpacked(answer, compresses=compresses)
-        points = [(record, at) for record, at in batch.records if isinstance(record, UsageMetric)]
+        points = [
+            (record, at) for record, at in batch.records if isinstance(record, (UsageMetric, Correction))
+        ]
         try:
             if spans:
                 body = request_of(await in_turns(spans, self._spans.fields))

@@ -101,7 +101,7 @@ def read_answer(body: bytes, known: Inference) -> tuple[Inference, Identity] | N
     told.start_time, told.end_time = known.start_time or told.start_time, known.end_time or told.end_time
     told.user = told.team = told.session = None
     told.tags = {name: value for name, value in told.tags.items() if name == "byok"}
-    return told, Identity(known.id, also=outcome.identities[0].also)
+    return told, Identity(known.id, also=outcome.identities[0].also, is_final=True)
 
 
 def _normalised(body: bytes) -> Outcome:

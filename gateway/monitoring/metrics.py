@@ -46,6 +46,7 @@ _TERMS: Mapping[str, tuple[str, str | None, str]] = {
         "source",
         "Reports that came after their record closed and would have added to it",
     ),
+    "corrected": ("corrected", "source", "Corrections of closed records, by who told them"),
     "bridged": ("bridged", "source", "Open records that a further report showed to be another one's call"),
     "bridged_late": (
         "bridged_late",

@@ -3,7 +3,8 @@ Records added up in memory: one row of measures for each hour and each distinct 
 
 What counts: a shadow never does; a cached call counts as a call and as money saved, never as spend; a usage
 metric counts in the same token and money measures, without a call, and a negative one takes back what another
-added. Time is the call's own, not its arrival.
+added. A correction takes back its call as it was counted, and adds it as it is. Time is the call's own, not its
+arrival.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from spool.ledger import money
 from spool.log.values import Entry
 from spool.meters import millionths
 from spool.processing import mode_of
-from spool.record import CURRENCY, NS, Inference, Record, UsageMetric
+from spool.record import CURRENCY, NS, Correction, Inference, Record, UsageMetric
 
 HOUR_S = 3600
 OTHER = "(other)"  # a value that stands for many, which are not kept or not shown apart
@@ -160,7 +161,30 @@ class HourlySums:
     def _counted(self, hour: int, record: Record) -> bool:
         if isinstance(record, Inference):
             return self._call(hour, record)
+        if isinstance(record, Correction):
+            return self._correction(hour, record)
         return isinstance(record, UsageMetric) and self._metric(hour, record)
+
+    def _correction(self, hour: int, record: Correction) -> bool:
+        """
+        Count the call as it is in place of as it was: the sums are then those of a call that was told in time.
+        """
+        if not self._call(hour, record.after):
+            return False
+        self._take_back(hour, record.before)
+        return True
+
+    def _take_back(self, hour: int, call: Inference) -> None:
+        alone = HourlySums(self.tags)
+        alone._call(hour, call)  # one that was too large to be counted leaves no row
+        for _, key, measures in alone.rows():
+            row = self._row(hour, key)
+            for place, amount in enumerate(measures):
+                row[place] -= amount
+        for _, key, meters in alone.meter_rows():
+            found = self.meters.setdefault(hour, {}).setdefault(key, {})
+            for name, units in meters.items():
+                found[name] = found.get(name, 0) - units
 
     def _call(self, hour: int, call: Inference) -> bool:
         given, made = call.input_tokens, call.output_tokens

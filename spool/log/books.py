@@ -29,8 +29,9 @@ BRIDGED_LATE = "bridged_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
 LEFT_OUT = "left_out"  # tags, not records: it is in no equation
-# Counted for metrics alone: a release before takes a term that it does not know for damage.
+# These two are counted for metrics alone: a release before takes a term that it does not know for damage.
 METER_TOO_LARGE = "meter_too_large"
+CORRECTED = "corrected"  # accepted, as a correction of a closed record
 # The terms that keeping brings.
 EXPIRED = "expired"  # retention took it and no route was there to want it
 RETIRED = "retired"  # retention took it after every route was done with it

@@ -62,6 +62,7 @@ _LISTED: Sequence[Migration] = (
     Migration(files=("ledger_meters.sql",)),
 )
 LISTED = len(_LISTED)
+CORRECTIONS = 4  # from this version on gateways can read corrections
 
 
 def all_versions() -> Sequence[Migration]:
@@ -95,6 +96,8 @@ READ = "SELECT name, value FROM {schema}.facts WHERE name IN ('version', 'oldest
 KEEP = """
     INSERT INTO {schema}.facts (name, value) VALUES (%(name)s, %(value)s)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value"""
+
+OLDEST_NODE = "SELECT value FROM {schema}.facts WHERE name = 'oldest_node' FOR UPDATE SKIP LOCKED"
 
 UNFINISHED = "unfinished copy"  # a fact of a schema that is being filled from another storage
 
@@ -191,6 +194,24 @@ def check_joining(database: Database, connection: Connection) -> None:
     check_version(*_versions(database, connection))
 
 
+def may_hold_corrections(database: Database, connection: Connection) -> bool:
+    """
+    True if every gateway on the schema can read corrections; then, from this transaction on, no older one may
+    join. False while an older one runs, or a gateway joins at this moment.
+    """
+    found = connection.execute(database.sql(OLDEST_NODE)).fetchone()
+    if found is None:
+        return False
+    if int(found[0]) >= CORRECTIONS:
+        return True
+    named = {"oldest": CORRECTIONS, "now": database.now()}
+    if connection.execute(database.sql(OLDER_NODES), named).fetchone() is not None:
+        return False
+    raised = {"name": "oldest_node", "value": str(CORRECTIONS).encode()}
+    connection.execute(database.sql(KEEP), raised)
+    return True
+
+
 def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
     """
     Make the schema and its first table with the mark, unless another process does the same at this moment.
@@ -218,7 +239,8 @@ def _migrate(database: Database, versions: Sequence[Migration], connection: Conn
     check_version(current, oldest_node, target)
     if current >= target:
         return
-    oldest_node = max([1, *(number for number, one in enumerate(versions, start=1) if one.narrows)])
+    narrowed = (number for number, one in enumerate(versions, start=1) if one.narrows)
+    oldest_node = max([1, oldest_node, *narrowed])
     if current:
         _check_nodes(database, connection, max(oldest_node, target - 1), target)
     # Whoever wants a table waits behind a migration that waits for it.

@@ -11,8 +11,8 @@ from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import KEEP_ALIVE
 
 RECORDS = (
-    "received", "accepted", "duplicate", "ignored", "rejected", "amended", "amended_late", "bridged", "bridged_late",
-    "conflict", "unidentified",
+    "received", "accepted", "duplicate", "ignored", "rejected", "amended", "amended_late", "corrected", "bridged",
+    "bridged_late", "conflict", "unidentified",
 )  # fmt: skip
 ROUTE = (
     "delivered_total",

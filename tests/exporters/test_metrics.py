@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
@@ -11,8 +12,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from exporters.otlp.metrics import MetricsRequest
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import normalise
-from spool.record import NS, Record, UsageMetric
-from tests.exporters.spools import counter
+from spool.ledger.sums import HourlySums
+from spool.log.values import Entry
+from spool.record import NS, Correction, Record, UsageMetric
+from tests.exporters.spools import call, counter
 
 BEGAN = 1_790_000_000 * NS
 FULL = counter(
@@ -32,13 +35,13 @@ MONEY = counter(
 )
 
 
-def metrics_request(records: Iterable[tuple[UsageMetric, float]]) -> bytes:
+def metrics_request(records: Iterable[tuple[UsageMetric | Correction, float]]) -> bytes:
     request = MetricsRequest()
     request.add(records)
     return request.encoded()
 
 
-def taken_in(*records: UsageMetric) -> list[Record]:
+def taken_in(*records: UsageMetric | Correction) -> list[Record]:
     """What another Tollhouse makes of the request."""
     slices = normalise(
         "metrics", metrics_request((record, 1.0) for record in records), json=False, options=Options()
@@ -90,3 +93,31 @@ def test_what_is_taken_back_stands_in_sums_that_may_fall() -> None:
 def test_the_same_counters_are_the_same_bytes() -> None:
     """A repeat is byte for byte the first request."""
     assert metrics_request([(FULL, 1.0), (MONEY, 1.0)]) == metrics_request([(FULL, 1.0), (MONEY, 1.0)])
+
+
+def test_a_correction_leaves_as_sums_that_may_fall() -> None:
+    """Its cost, and each count that it changes; another Tollhouse adds them up to what the call is."""
+    before = call(
+        1, output_tokens=9, start_time=BEGAN, estimated_cost="0.5", cost_source="estimated", team="search"
+    )
+    after = msgspec.structs.replace(
+        before, output_tokens=4, reasoning_tokens=2, cost="0.1", cost_source="reported"
+    )
+    correction = Correction(
+        id=b"c" * 16, source="kong", corrects=before.id, reason="final_cost", known_at=BEGAN + 9, start_time=BEGAN,
+        before=before, after=after,
+    )  # fmt: skip
+    taken = taken_in(correction)
+    assert all(isinstance(one, UsageMetric) for one in taken)
+    counters = [one for one in taken if isinstance(one, UsageMetric)]
+    assert {("cost", None, "-0.4"), ("tokens", "output", -5), ("tokens", "reasoning", 2)} == {
+        (one.name.removeprefix("tollhouse.correction."), one.token_type, one.value) for one in counters
+    }
+    assert {("gpt-4o", "search", BEGAN, before.id.hex(), "final_cost")} == {
+        (one.model, one.team, one.start_time, one.tags["correction_of"], one.tags["correction_reason"])
+        for one in counters
+    }
+    sums = HourlySums()
+    sums.add([Entry(topic="ai-telemetry", first=1, committed_at=BEGAN / NS, records=[before, *taken])])
+    added = [row for _, _, row in sums.rows()]
+    assert (4, 2) == (sum(row[2] for row in added), sum(row[5] for row in added))

@@ -11,7 +11,7 @@ from spool.ledger.queries import TAG
 from spool.ledger.sums import outcome_of
 from spool.log.protocols import Log
 from spool.log.values import Entry
-from spool.record import AiRecord, Inference, Record, UsageMetric, as_json, moment
+from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, as_json, moment
 
 LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
 STATES = OPEN, CLOSED = "open", "closed"
@@ -45,9 +45,9 @@ class KeptRecord:
     def value(self, name: str) -> str:
         """
         Return the value that a filter sees: that of a field or tag under the name that costs have for it; ""
-        for unknown.
+        for unknown. A correction has those of its call.
         """
-        record = self.record
+        record = self.record.after if isinstance(self.record, Correction) else self.record
         if name.startswith(TAG):
             tags: dict[str, str] = getattr(record, "tags", {})
             return tags.get(name.removeprefix(TAG), "")
@@ -73,6 +73,8 @@ def describe(kept: KeptRecord) -> dict[str, object]:
 def describe_record(record: Record) -> dict[str, object]:
     """Every field, and the name of the key that brought a call, which no destination is told."""
     row: dict[str, object] = as_json(record)
+    if isinstance(record, Correction):
+        return {**row, "sender": record.after.sender_key}
     return {**row, "sender": record.sender_key} if isinstance(record, AiRecord) else row
 
 

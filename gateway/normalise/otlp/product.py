@@ -223,6 +223,7 @@ class LogEvent:
     timed: bool = True  # its duration_ms is that of the call
     is_call: Callable[[Attributes], bool] = lambda attributes: True
     adds_to_call: bool = False  # to that of another event: its own id is not the call's
+    is_final: bool = False  # its cost holds in place of another one
     error_type: str | None = None  # where the event's name says it
     # Names, own and other, of one failure that two events tell (spool.identity).
     links: Callable[[Attributes], tuple[tuple[bytes, bytes], ...]] = lambda attributes: ()

@@ -15,7 +15,16 @@ from gateway.normalise.reading import regions, tags
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.values import MAX_COST_DIGITS, MAX_TEXT, MAX_TOKENS
 from spool.errors import Invalid, NotAllowed
-from spool.record import BillingDrop, Inference, Record, UnitCostOperation, UsageEvent, UsageMetric, as_json
+from spool.record import (
+    BillingDrop,
+    Correction,
+    Inference,
+    Record,
+    UnitCostOperation,
+    UsageEvent,
+    UsageMetric,
+    as_json,
+)
 
 STATUSES = ("ok", "error", "cached")
 _COST = re.compile(r"\d+(\.\d+)?")
@@ -35,6 +44,8 @@ def edited(record: Record, given: Mapping[str, Any]) -> tuple[Record, Sequence[s
     names = [name for name, value in given.items() if name not in shown or shown[name] != value]
     if not names:
         raise Invalid("nothing differs from the record as it is; to send it as it is, retry it")
+    if isinstance(record, Correction):
+        raise NotAllowed("a correction is the difference between two states of a call: retry or discard it")
     checks = _CHECKS[type(record)]
     for name in names:
         if name not in checks:

@@ -10,16 +10,17 @@ record that counts, so names stay where they are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from spool.identity import Identity, of_derived
 from spool.log import books, duplicates
-from spool.log.amendments import PRICED_BY, amended, disagree, missing
+from spool.log.amendments import PRICED_BY, TOKENS, amended, disagree, missing
 from spool.log.books import Terms
-from spool.log.duplicates import IN_A_RUN, DuplicateIndex
+from spool.log.duplicates import IN_A_RUN, DuplicateIndex, hours_of
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.values import Submission
-from spool.record import Inference, Record
+from spool.record import NS, Inference, Record
 
 MOST_NAMES = 64  # that are kept with a record
 
@@ -28,7 +29,8 @@ class KnownCalls:
     """
     Of one submission in a plan. `terms` count what becomes of its reports.
 
-    Without `amends` every record is closed at once, but those of one submission are still one write.
+    Without `amends` every record is closed at once, but those of one submission are still one write. A late
+    report of a closed record is a correction of it, if it changes a cost or a count.
     """
 
     def __init__(
@@ -80,6 +82,8 @@ class KnownCalls:
                 return record, place
             known = self.record(topic, number)
             if isinstance(record, Inference) and isinstance(known, Inference):
+                if all(getattr(known, name) is None for name in TOKENS):  # a cost alone is what settles it
+                    record = _with_final_cost(record, known)
                 record = amended(record, missing(record, known))
         return record, None
 
@@ -104,17 +108,57 @@ class KnownCalls:
         if not isinstance(known, Inference):
             return place
         topic, number = duplicates.place_of(place)
-        fields = self._compared(topic, known, record)
+        is_open, corrections_so_far = self.may_amend(topic, number), 0
+        if not is_open and self._is_newest(known):
+            from spool.log.planning.corrections import as_corrected  # most starts never need it
+
+            known, corrections_so_far = as_corrected(known, self._known_under)
+        fields = self._compared(topic, known, record, is_final=identity.is_final)
         if not fields:
             return place
-        if self.may_amend(topic, number):
+        if is_open:
             self.amend(topic, number, known, fields)
             self._terms.amended += 1
             self._plan.observed[topic, books.AMENDED, record.source] += 1
-        else:
+        elif not self._correct(known, corrections_so_far, record, fields, is_final=identity.is_final):
             self._terms.amended_late += 1
             self._plan.observed[topic, books.AMENDED_LATE, record.source] += 1
         return place
+
+    def _is_newest(self, known: Inference) -> bool:
+        """
+        True while the record is among the newest ids: its corrections, which came later, are there, too.
+        """
+        id = self._index.id_of(known.id)
+        return bool(self._plan.ids.get(id) or self._index.newest_place(id))
+
+    def _known_under(self, name: bytes) -> Record | None:
+        id = self._index.id_of(name)
+        place = self._plan.ids.get(id) or self._index.newest_place(id)
+        return self._at(place) if place else None
+
+    def _correct(
+        self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, is_final: bool
+    ) -> bool:
+        """Keep a late report as a correction, in place of a duplicate; False if it makes none."""
+        if not self._is_newest(known):
+            return False
+        from spool.log.planning.corrections import correction
+
+        now_ns = int(self._plan.at * NS)
+        made = correction(known, count, later, fields, is_final=is_final, now_ns=now_ns)
+        if made is None or not self._reader.may_correct():
+            return False
+        topic = self._terms.topic
+        records = self._plan.records[topic]
+        place = duplicates.place(topic, self._plan.first[topic] + len(records))
+        self._plan.ids[self._index.id_of(made.id)] = place
+        self._plan.hours.append(hours_of(made, now_ns)[0])
+        records.append(made)
+        self._terms.duplicates -= 1
+        self._plan.observed[topic, books.DUPLICATES, later.source] -= 1
+        self._plan.observed[topic, books.CORRECTED, later.source] += 1
+        return True
 
     def remember(
         self, record: Record, identity: Identity, place: int, hour: int, hours: Iterable[int]
@@ -258,15 +302,23 @@ class KnownCalls:
         self.amend(topic, later_number, other, {"shadow": True, "counted_by": known.id})
         return True
 
-    def _compared(self, topic: str, known: Inference, record: Inference) -> dict[str, Any]:
-        """Return the fields that a report adds to a record; a disagreement between the two is counted."""
-        if disagree(known, record):
+    def _compared(
+        self, topic: str, known: Inference, record: Inference, *, is_final: bool = False
+    ) -> dict[str, Any]:
+        """
+        Return the fields that a report adds to a record; a disagreement between the two is counted. What
+        `is_final` says of the cost takes the place of what is known.
+        """
+        told = _with_final_cost(known, record) if is_final else known
+        if disagree(told, record):
             self._terms.conflict += 1
             self._plan.conflicts.add(topic, known, record)
             self._plan.observed[topic, books.CONFLICT, f"{known.source}/{record.source}"] += 1
-        fields = missing(known, record)
+        fields = missing(told, record)
         if fields:
-            self._estimate_anew(known, fields)
+            self._estimate_anew(told, fields)
+        if told is not known:
+            fields |= {"cost": record.cost, "cost_source": "reported"}
         return fields
 
     def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
@@ -282,6 +334,13 @@ class KnownCalls:
             fields |= {
                 name: getattr(as_it_is, name) for name in ("estimated_cost", "price_book", "cost_source")
             }
+
+
+def _with_final_cost(known: Inference, later: Inference) -> Inference:
+    """The record with the cost of a final report, if that is another amount."""
+    if known.cost is None or later.cost is None or Decimal(known.cost) == Decimal(later.cost):
+        return known
+    return amended(known, {"cost": later.cost, "cost_source": "reported"})
 
 
 def _is_step(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -37,6 +37,10 @@ class PlanReader(Protocol):
         """The version of what waits under a key (spool.log.expectations); 0 when nothing does."""
         ...
 
+    def may_correct(self) -> bool:
+        """Return False while a release that cannot read corrections has the log, too."""
+        ...
+
 
 @dataclass(kw_only=True)
 class Plan:

@@ -182,7 +182,7 @@ class _Work:
         now, now_ns, topic, first = self._plan.at, self._now_ns, self._terms.topic, self._first
         of_topic, step = duplicates.place(topic, 0), duplicates.place(topic, 1) - duplicates.place(topic, 0)
         for record, identity in items:
-            known_as, lookups, certain, also, links, joins = identity
+            known_as, lookups, certain, also, links, joins, _ = identity
             if not certain:
                 self._terms.unidentified += 1
                 records.append(record)

@@ -28,6 +28,7 @@ from spool.postgres.log import queries
 from spool.postgres.log.entries import code
 from spool.postgres.log.finds import pack_finds
 from spool.postgres.log.kept_records import KeptRecords
+from spool.postgres.migrations import may_hold_corrections
 from spool.record import Record
 
 ROW_BYTES = 160  # of a commit row or an entry beside its bodies, with its place in the indexes
@@ -64,12 +65,18 @@ class PostgresPlanReader(KeptRecords):
         super().__init__(database, connection, cache, places)
         self._series = series
         self._versions = versions
+        self._may_correct: bool | None = None
 
     def series(self, series: bytes) -> SeriesState | None:
         return self._series.get(series)
 
     def partial_report(self, key: bytes) -> int:
         return self._versions.get(key, NOTHING)
+
+    def may_correct(self) -> bool:
+        if self._may_correct is None:
+            self._may_correct = may_hold_corrections(self._database, self._connection)
+        return self._may_correct
 
 
 def ask_head(

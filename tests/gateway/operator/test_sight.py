@@ -13,7 +13,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.ranges import span
 from spool.memory.ledger import MemoryLedger
-from spool.record import NS, Record, UsageMetric
+from spool.record import NS, Correction, Record, UsageMetric
 from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
 
 COUNTER: dict[str, Any] = {
@@ -36,8 +36,18 @@ COUNTER: dict[str, Any] = {
         call(provider=None, status="error", cost=None, estimated_cost=None, cost_source="none"),
         UsageMetric(**COUNTER, unit="USD"),
         UsageMetric(**{**COUNTER, "value": 5, "name": "claude_code.token.usage"}, token_type="input"),
+        Correction(
+            id=b"c" * 16,
+            source="kong",
+            corrects=b"",
+            reason="late_usage",
+            known_at=1,
+            start_time=BEGIN * NS,
+            before=call(team="t", sender_key="k"),
+            after=call(team="t", sender_key="k", output_tokens=11),
+        ),
     ],
-    ids=["a call", "one that failed", "a counter of money", "a counter of tokens"],
+    ids=["a call", "one that failed", "a counter of money", "a counter of tokens", "a correction"],
 )
 async def test_a_record_has_the_values_that_it_is_counted_under(record: Record) -> None:
     """In every dimension, also what is shortened to be kept, and what a counter does not say itself."""

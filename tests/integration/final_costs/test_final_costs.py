@@ -28,7 +28,7 @@ from gateway.final_costs.puller import FinalCostPuller, SellerState
 from gateway.intake.prices import PriceBook
 from spool.engines import POSTGRES, SQLITE
 from spool.identity import of_call
-from spool.record import AI_TELEMETRY, NS, Inference
+from spool.record import AI_TELEMETRY, NS, Inference, as_json
 from spool.settings import SpoolSettings
 from spool.storage import Storage
 from tests.gateway.normalise.otlp.payloads import in_json, span, traces
@@ -180,8 +180,8 @@ async def test_a_call_that_told_nothing_learns_what_it_used(installation: Instal
 
 
 @on_every_engine
-async def test_a_cost_that_comes_late_is_counted_and_changes_nothing(installation: Installation) -> None:
-    """What is closed stays; how much it would have been is shown."""
+async def test_a_cost_that_comes_late_is_a_correction(installation: Installation) -> None:
+    """What is closed stays; the correction has the difference to the estimate."""
     await installation.tell(call(ID, installation.clock, estimated_cost="0.001", cost_source="estimated"))
     await installation.look(0, 4, 4)
     assert [ID, ID] == installation.openrouter.asked
@@ -190,7 +190,12 @@ async def test_a_cost_that_comes_late_is_counted_and_changes_nothing(installatio
     assert [ID] * 3 == installation.openrouter.asked
     (record,) = await installation.records()
     assert (None, "0.001") == (record.cost, record.estimated_cost)
-    assert (0, 1) == await installation.terms()
+    entries = await installation.storage.log.read(AI_TELEMETRY, 2, 2, with_open=True)
+    [correction] = [as_json(each) for entry in entries for each in entry.records if each is not None]
+    assert ("final_cost", "0.0005", record.id.hex()) == tuple(
+        correction[name] for name in ("reason", "cost", "corrects")
+    )
+    assert (0, 0) == await installation.terms()
     state = await installation.state()
     assert (0, 1, "0.0015", "0.001", 0) == (
         state.in_time, state.late, state.late_cost, state.late_estimate, state.waiting,

@@ -16,7 +16,16 @@ from gateway.operator.delivery.record_edit import edited
 from spool.deliveries.values import RouteSpec
 from spool.engines import SQLITE
 from spool.errors import Invalid, NotAllowed
-from spool.record import AI_TELEMETRY, BillingDrop, Inference, Record, UnitCostOperation, UsageEvent, as_json
+from spool.record import (
+    AI_TELEMETRY,
+    BillingDrop,
+    Correction,
+    Inference,
+    Record,
+    UnitCostOperation,
+    UsageEvent,
+    as_json,
+)
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.processes.copied import copying_command
 from tests.spool.contract.examples import add, call
@@ -164,6 +173,16 @@ def test_what_may_not_be_changed(record: Record, given: dict[str, Any], words: s
     """The message names the field and its rule."""
     with pytest.raises(Invalid, match=words):
         edited(record, {**as_json(record), **given})
+
+
+def test_corrections_are_not_edited() -> None:
+    """A difference of two states has nothing that could be changed alone."""
+    correction = Correction(
+        id=b"c" * 16, source="kong", corrects=INFERENCE.id, reason="late_usage", known_at=1, start_time=1,
+        before=INFERENCE, after=INFERENCE,
+    )  # fmt: skip
+    with pytest.raises(NotAllowed, match="retry or discard"):
+        edited(correction, {"cost": "1"})
 
 
 def test_totals_of_streams_are_not_edited() -> None:

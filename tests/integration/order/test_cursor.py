@@ -6,6 +6,7 @@ them.
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from itertools import permutations
 from typing import Any
 
@@ -75,9 +76,24 @@ def test_a_correction_while_the_record_is_open_takes_the_cost_away() -> None:
 
 
 def test_a_later_correction_is_no_call_of_its_own() -> None:
-    """What is closed stays as it is."""
-    rows, _ = told_in_memory([request(), CORRECTION], pauses=[60])
-    assert [(40, None)] == [(row["input_tokens"], row["cost"]) for row in rows]
+    """What is closed stays as it is: a correction next to it takes back what the call was estimated at, once."""
+    rows, _ = told_in_memory([request(), CORRECTION, CORRECTION], pauses=[60])
+    correction, record = sorted(rows, key=lambda row: row["kind"])
+    assert (40, None) == (record["input_tokens"], record["cost"])
+    assert ("not_billed", f"-{record['estimated_cost']}", 0) == (
+        correction["reason"],
+        correction["cost"],
+        correction["input_tokens"],
+    )
+
+
+def test_a_correction_holds_whatever_the_request_says() -> None:
+    """A cost that Cursor told with the request is taken back, too; whichever of the two comes first."""
+    cost: dict[str, Any] = {"gen_ai.usage.cost": 0.5}
+    costly = request(**cost)
+    for told in ([costly, CORRECTION], [CORRECTION, costly]):
+        rows, conflicts = told_in_memory(told, pauses=[60])
+        assert ("0", 0) == (f"{sum((Decimal(row['cost'] or 0) for row in rows), Decimal(0)):.0f}", conflicts)
 
 
 @pytest.mark.parametrize(("first", "status", "cost"), [(ERROR, "error", None), (CORRECTION, "ok", "0")])

@@ -11,6 +11,7 @@ from decimal import Context, Decimal, localcontext
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import WIDTH, Dimensions
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry, Submission
-from spool.record import AI_TELEMETRY, NS, Record, UsageMetric
+from spool.record import AI_TELEMETRY, NS, Correction, Inference, Record, UsageMetric
 from spool.settings import SpoolSettings
 from tests.rounds import examples
 from tests.spool.ledger.engines import ENGINES, MEMORY, POOLED, POSTGRES, SQLITE, Ledgers
@@ -422,6 +423,45 @@ async def test_what_was_counted_can_be_taken_back(ledgers: Ledgers) -> None:
         assert 0 == (await ledger.state()).absurd
         await ledger.rebuild(log)
         await ledger.catch_up(log)
+
+
+@pytest.mark.asyncio
+async def test_a_correction_counts_in_the_hour_of_its_call(ledgers: Ledgers) -> None:
+    """
+    The call is counted as it is in place of as it was, meters too, also when counted anew; the log and the ledger
+    agree.
+    """
+    log, ledger = FakeLog(), await ledgers.open()
+    before = call(id=b"1" * 16, output_tokens=None, meters={"web_searches": 3})
+    after = msgspec.structs.replace(
+        before, output_tokens=7, cost="0.5", cost_source="reported", meters={"audio_seconds": "1.5"}
+    )
+    log.add([before, call()])
+    log.add([_correction(before, after, at=BEGIN + 5 * HOUR)], at=BEGIN + 5 * HOUR)
+    await ledger.catch_up(log)
+    for _ in range(2):
+        assert {
+            (BEGIN, "reported"): (1, 100, 7, Decimal("0.5"), 0),
+            (BEGIN, "estimated"): (1, 100, 10, Decimal("0.00035"), 0),
+        } == await hourly(ledger, "cost_source")
+        assert {} == await metered(ledger, "web_searches")
+        assert {(BEGIN,): Decimal("1.5")} == await metered(ledger, "audio_seconds")
+        assert [] == list((await ledger.compare(log)).differences)
+        await ledger.rebuild(log)
+        await ledger.catch_up(log)
+
+
+def _correction(before: Inference, after: Inference, *, at: float) -> Correction:
+    return Correction(
+        id=b"c" * 16,
+        source="kong",
+        corrects=before.id,
+        reason="late_usage",
+        known_at=int(at * NS),
+        start_time=before.start_time or 0,
+        before=before,
+        after=after,
+    )
 
 
 @pytest.mark.asyncio

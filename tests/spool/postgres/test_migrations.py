@@ -18,7 +18,17 @@ from spool.errors import BeingMigrated, NotAllowed, SpoolFromTheFuture
 from spool.postgres import migrations
 from spool.postgres.database import Connection, Database
 from spool.postgres.leases import PostgresLeases
-from spool.postgres.migrations import KEEP, VERSION, VERSIONS, Migration, found_version, migrate
+from spool.postgres.migrations import (
+    CORRECTIONS,
+    KEEP,
+    VERSION,
+    VERSIONS,
+    Migration,
+    check_version,
+    found_version,
+    may_hold_corrections,
+    migrate,
+)
 from spool.postgres.sessions import SESSION_S
 from spool.settings import POSTGRES, SpoolSettings
 from spool.storage import StorageOptions
@@ -255,3 +265,36 @@ async def contents(database: Database) -> list[tuple[str, list[tuple[object, ...
         return found
 
     return await database.read(read)
+
+
+async def test_corrections_wait_for_older_gateways(database: Database, clock: MovedClock) -> None:
+    """
+    While a gateway runs that cannot read them, none is written; from the first one on none of these may join.
+    """
+    await migrate(database)
+    await database.transaction(lambda connection: _be_of(database, connection, CORRECTIONS - 1, clock.now()))
+    assert not await database.transaction(lambda connection: may_hold_corrections(database, connection))
+    clock.move(SESSION_S + 1)
+    for _ in range(2):
+        assert await database.transaction(lambda connection: may_hold_corrections(database, connection))
+    with pytest.raises(SpoolFromTheFuture, match=f"needs nodes of version {CORRECTIONS} or later"):
+        check_version(VERSION, await _oldest_node(database), CORRECTIONS - 1)
+    await migrate(database, [*VERSIONS, ADDS])  # a later release does not let them in again
+    assert CORRECTIONS == await _oldest_node(database)
+
+
+def _be_of(database: Database, connection: Connection, version: int, now: float) -> None:
+    """A gateway of another release."""
+    connection.execute(
+        database.sql(
+            "INSERT INTO {schema}.nodes (id, name, version, schema_version, started_at, seen_at, routes, wants)"
+            " VALUES (gen_random_uuid(), 'cellar', '0.9', %(version)s, %(now)s, %(now)s, '{}', '{}')"
+        ),
+        {"version": version, "now": now},
+    )
+
+
+async def _oldest_node(database: Database) -> int:
+    read = database.sql("SELECT value FROM {schema}.facts WHERE name = 'oldest_node'")
+    [(value,)] = await database.read(lambda connection: connection.execute(read).fetchall())
+    return int(value)

@@ -16,6 +16,7 @@ const clock = (iso) => (iso ? `${iso.slice(0, 10)} ${iso.slice(11, 19)}` : "unkn
 /** What counts of a record, as decimal text; null is unknown. */
 function cost(row) {
   if (row.kind === "usage_metric") return row.unit === "USD" ? row.value : null;
+  if (row.kind === "correction") return row.cost;
   return {reported: row.cost, estimated: row.estimated_cost}[row.cost_source] ?? null;
 }
 

@@ -134,6 +134,8 @@ class LogReader:
                 identity = identity._replace(also=(name,))
             else:  # what identifies it is the call's
                 identity = of_end_alone(identity, name)
+        if event.is_final:
+            identity = identity._replace(is_final=True)
         links = (
             of_end(call, own=AS_EVENT, other=AS_SPAN) if dialect.repeats_spans else event.links(attributes)
         )

@@ -100,8 +100,12 @@ def kept(rows: Sequence[Row]) -> dict[str, Truth]:
         model = row["request_model"] or row["response_model"]
         names = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens")
         counts = {name: row[name] or 0 for name in names}
+        is_call = row["kind"] == "inference"  # a correction has differences
         told = Truth(
-            calls=1, failures=int(row["status"] == "error"), cost=Decimal(row["cost"] or 0), **counts
+            calls=int(is_call),
+            failures=int(is_call and row["status"] == "error"),
+            cost=Decimal(row["cost"] or 0),
+            **counts,
         )
         sums[model] = sums[model].plus(told)
     return {model: truth for model, truth in sums.items() if truth != Truth()}

@@ -65,7 +65,7 @@ PRODUCT = Product(
     events={
         _REQUEST: LogEvent(dialect=_LOGGED),
         _ERROR: LogEvent(dialect=_LOGGED, failed=True, adds_to_call=True),
-        _CORRECTION: LogEvent(dialect=_UNBILLED, adds_to_call=True),
+        _CORRECTION: LogEvent(dialect=_UNBILLED, adds_to_call=True, is_final=True),
     },
     event_beginnings=(_PREFIX,),
     event_name=_whole_event_name,
