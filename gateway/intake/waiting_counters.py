@@ -19,7 +19,7 @@ from secrets import token_bytes
 import msgspec
 from msgspec.structs import replace
 
-from gateway.intake.shadows import Reporter, Shadows, reporters_of
+from gateway.intake.shadows import Reporters, Shadows, reporters_of
 from gateway.intake.take_backs import TakeBacks
 from spool.clock import Clock
 from spool.errors import SpoolError
@@ -73,7 +73,7 @@ class _Waiting(msgspec.Struct, frozen=True, gc=False):
     There are tens of thousands, through which the garbage collector would go: of tuples some 25 ms a round.
     """
 
-    reporters: tuple[Reporter, ...]
+    reporters: Reporters
     at: float
     items: int
     body: bytes
@@ -110,8 +110,8 @@ class WaitingCounters:
         self._queues: dict[str, dict[bytes, _Waiting]] = {}  # the same by the key that they count for
         self._queue_items: Counter[str] = Counter()
         self._queue_bytes: Counter[str] = Counter()
-        self._queue_of: dict[tuple[Reporter, ...], str] = {}  # whose points wait already
-        self._reporters: Counter[tuple[Reporter, ...]] = Counter()  # of the groups that wait
+        self._queue_of: dict[Reporters, str] = {}  # whose points wait already
+        self._reporters: Counter[Reporters] = Counter()  # of the groups that wait
         self._items = 0
         self._bytes = 0
         self._take_backs = TakeBacks(log, shadows, clock, max_items=max_items)
@@ -269,9 +269,9 @@ class WaitingCounters:
 
     def _sorted_out(
         self, submission: Submission, undecided: Mapping[int, AiRecord]
-    ) -> tuple[dict[tuple[Reporter, ...], CounterGroup], Submission]:
+    ) -> tuple[dict[Reporters, CounterGroup], Submission]:
         """Split a submission into the groups that must wait, by reporter, and the rest."""
-        groups: dict[tuple[Reporter, ...], CounterGroup] = {}
+        groups: dict[Reporters, CounterGroup] = {}
         waits: set[int] = set()
         for place, record in undecided.items():
             if not self._is_shadow(record):
@@ -418,9 +418,7 @@ class WaitingCounters:
         self._bytes -= len(one.body)
 
 
-def _waiting(
-    group: CounterGroup, reporters: tuple[Reporter, ...], at: float, body: bytes, version: int = 0
-) -> _Waiting:
+def _waiting(group: CounterGroup, reporters: Reporters, at: float, body: bytes, version: int = 0) -> _Waiting:
     return _Waiting(reporters, at, group.count, body, group.key, bool(group.points), version)
 
 
