@@ -34,7 +34,7 @@ from spool.shares import HeldByKey, fullest_first
 LOOK_S = 5.0
 MOST_AT_ONCE = 256  # counters of one submission: some milliseconds of work, for which nobody takes turns
 TURN = 32  # counters that are read between two turns of the event loop
-LOOKED_AT = 512  # groups that are looked at between two turns
+LOOKED_AT = 128  # groups that are looked at between two turns: half a millisecond
 
 _log = logging.getLogger(__name__)
 
