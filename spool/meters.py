@@ -83,6 +83,17 @@ APART: Final[Mapping[str, tuple[str, ...]]] = {
 _COVERS: Final = (*APART, "cache_write_tokens")
 
 
+def of_modality(kind: str, modality: object) -> str | None:
+    """The meter of tokens of one kind (`input`, `output`, `cache_read`) and modality; None for text and others."""
+    if modality not in MODALITIES:
+        return None
+    return {
+        "input": f"input_{modality}_tokens",
+        "output": f"output_{modality}_tokens",
+        "cache_read": f"cache_{modality}_read_tokens",
+    }.get(kind)
+
+
 def millionths(quantity: Quantity) -> int:
     """A quantity as an integer of millionths of its unit."""
     if isinstance(quantity, int):

@@ -104,6 +104,8 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     tags: dict[str, str] = {}
     shadow: bool = False
     sender_key: str | None = None  # as above
+    # The meter (spool.meters) that its tokens are, where it counts those of one modality apart.
+    meter: str | None = None
 
 
 Scalar = str | int | float | bool
@@ -291,6 +293,8 @@ def as_json(record: Record) -> dict[str, Any]:
     if isinstance(record, AiRecord):
         del row["sender_key"]
         row["end_time"] = rfc3339(record.end_time)
+    if isinstance(record, UsageMetric) and record.meter is None:
+        del row["meter"]
     if isinstance(record, Inference):
         row["currency"] = CURRENCY
         del row["also"]

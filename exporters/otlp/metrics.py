@@ -33,6 +33,7 @@ _ATTRIBUTES = {
     "tollhouse.source": "source",
     "gen_ai.request.model": "model",
     "gen_ai.token.type": "token_type",
+    "tollhouse.meter": "meter",
     "session.id": "session",
     "tollhouse.user": "user",
     "tollhouse.team": "team",

@@ -239,6 +239,8 @@ class HourlySums:
         else:
             for place in _measures(metric.name, metric.token_type):
                 row[place] += units
+            if metric.meter is not None:
+                self._add_meters(hour, key, {metric.meter: units})
         return True
 
     def rows(self) -> Iterator[tuple[int, Dimensions, Measures]]:

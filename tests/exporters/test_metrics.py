@@ -29,6 +29,7 @@ FULL = counter(
     api_key="alias",
     device="laptop-7",
     tags={"env": "prod"},
+    meter="cache_audio_read_tokens",
 )
 MONEY = counter(
     2, name="test.cost.usage", unit="USD", value="0.1234567890123456789", start_time=BEGAN, end_time=BEGAN + 1

@@ -23,9 +23,10 @@ from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
 from spool.errors import Invalid, NotThere
 from spool.ledger.own_records import first_after
+from spool.log.planning.corrections import MOST, id_of
 from spool.log.protocols import Log
 from spool.log.values import Entry
-from spool.record import TOPICS, moment
+from spool.record import TOPICS, Correction, Inference, Record, counted_cost, decimal_text, moment
 from spool.turns.fair_turns import pause
 
 LOOK_BACK_S = 86_400  # for an id that the duplicate window does not know
@@ -71,6 +72,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         **describe_place(stored),
         "why": reasons(stored.record, book),
         "price_lines": price_lines(stored.record, book),
+        **await _corrected(request, services.spool.log, stored.record),
     }
     if request.is_limited:  # what is told of deliveries is of all records in them
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
@@ -87,6 +89,28 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         "dead": [describe_dead(one) for one in dead],
         "routes": [_passed(route, stored, held, dead) for route in routes if route.topic == stored.topic],
         "not_stored": list(NOT_STORED),
+    }
+
+
+async def _corrected(
+    request: OperatorRequest[OperatorServices, None], log: Log, record: Record
+) -> dict[str, object]:
+    """What became known of a call after it closed, the oldest first, and its cost with it; {} for most."""
+    found: list[Correction] = []
+    while len(found) < MOST and isinstance(record, Inference):
+        kept = await _known(log, id_of(record.id, len(found) + 1))
+        if (
+            kept is None
+            or next(seen(request, [kept]), None) is None
+            or not isinstance(kept.record, Correction)
+        ):
+            break
+        found.append(kept.record)
+    if not found:
+        return {}
+    return {
+        "corrections": [describe_record(one) for one in found],
+        "corrected_cost": decimal_text(counted_cost(found[-1].after)),
     }
 
 

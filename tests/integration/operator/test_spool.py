@@ -225,6 +225,24 @@ async def test_unrecognised_shapes_are_listed(server: OperatorServer) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_record_is_shown_with_its_corrections(server: OperatorServer) -> None:
+    """The oldest first, with what the call costs by all of them; a correction can be looked at by its own id."""
+    log = server.services.spool.log
+    await add(log, call(1, estimated_cost="0.2", cost_source="estimated", output_tokens=None))
+    await add(log, call(1))
+    await add(log, call(1, cost="0.25", cost_source="reported"))
+    shown = (await server.ask("GET", f"/records/{call(1)[1].id.hex()}")).payload
+    assert ("0.2", None, "0.25") == (
+        shown["record"]["estimated_cost"],
+        shown["record"]["output_tokens"],
+        shown["corrected_cost"],
+    )
+    assert [("0", 10), ("0.05", 0)] == [(one["cost"], one["output_tokens"]) for one in shown["corrections"]]
+    newest = (await server.ask("GET", f"/records/{shown['corrections'][-1]['id']}")).payload
+    assert ("correction", []) == (newest["record"]["kind"], newest["price_lines"])
+
+
+@pytest.mark.asyncio
 async def test_a_record_on_file_is_explained(server: OperatorServer) -> None:
     """
     What is kept, why, where it waits and what is not stored; no other record, and none that is not there.

@@ -36,6 +36,7 @@ from gateway.normalise.reading import values
 from gateway.normalise.reading.ai_names import names_model
 from spool.identity import Identity, of_point
 from spool.log.values import CounterPoint
+from spool.meters import of_modality
 from spool.record import UsageMetric, decimal_text
 
 UNCHANGED = "unchanged"  # a counter that did not move
@@ -43,6 +44,14 @@ _PLAIN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}", re.IGNORECASE)  # a kind of 
 SMALLEST_COST = Decimal("1e-12")  # below it are the left-overs of sums in doubles
 
 MODEL = ("gen_ai.response.model", "gen_ai.request.model", "model")
+MODALITY = "gen_ai.token.modality"
+_WHOLES = {
+    token_types.INPUT: "input",
+    token_types.INPUT_UNCACHED: "input",
+    token_types.OUTPUT: "output",
+    token_types.OUTPUT_VISIBLE: "output",
+    token_types.CACHE_READ: "cache_read",
+}
 
 
 class PointReader:
@@ -143,6 +152,7 @@ class PointReader:
             token_type=token_type,
             unit=family.unit,
             shadow=family.repeats_calls and product.source not in self._counted,
+            meter=_meter(point, token_type),
         )
         self._senders.sign(record, product, point.resource, point.attributes)
         series = self._series.of(point)
@@ -185,6 +195,12 @@ def _token_type(family: MetricFamily, point: Point) -> str | None:
     if stated is None or len(stated) > LONGEST_TYPE:
         return None
     return family.types.get(stated, stated)
+
+
+def _meter(point: Point, token_type: str | None) -> str | None:
+    """The meter of a series that has the tokens of one modality apart."""
+    modality = point.attributes.get(MODALITY)
+    return None if modality is None else of_modality(_WHOLES.get(token_type or "", ""), modality)
 
 
 def _declared_word(point: Point, family: MetricFamily) -> str | None:

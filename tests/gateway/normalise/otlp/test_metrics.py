@@ -17,7 +17,8 @@ from gateway.normalise.otlp.metrics.values import MAX_TOKENS
 from gateway.normalise.otlp.model import Point
 from gateway.normalise.outcome import IMPLAUSIBLE, MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from spool.identity import of_point
-from spool.log.values import CounterPoint
+from spool.ledger.sums import HourlySums
+from spool.log.values import CounterPoint, Entry
 from spool.record import UsageMetric, decimal_text
 from tests.exporters.test_metrics import metrics_request
 from tests.gateway.normalise.otlp.items import NOW, SECOND, finished, picked, point, read_points
@@ -200,6 +201,26 @@ def test_modalities_are_series_of_their_own() -> None:
         for kind in ("text", "audio")
     ]
     assert 2 == len({p.series for p in read_points(*points).points})
+
+
+def test_tokens_of_a_modality_are_a_meter() -> None:
+    """They count in the whole, as before, and in the meter of their kind; text is what is left."""
+    name = "gen_ai.client.inference.usage."
+    told = [
+        ("input_tokens", "audio", 7), ("input_tokens", "text", 5), ("output_tokens", "image", 3),
+        ("cache_read.input_tokens", "audio", 2), ("input_tokens", "smell", 1), ("reasoning.output_tokens", "audio", 1),
+    ]  # fmt: skip
+    records = metrics(
+        read_points(*(point(name + of, n, MODELS | {"gen_ai.token.modality": kind}) for of, kind, n in told))
+    )
+    meters = ["input_audio_tokens", None, "output_image_tokens", "cache_audio_read_tokens", None, None]
+    assert meters == [record.meter for record in records]
+    sums = HourlySums()
+    sums.add([Entry(topic="ai-telemetry", first=1, committed_at=0, records=records)])
+    [(_, _, row)] = sums.rows()
+    assert (13, 3) == tuple(row[1:3])
+    [(_, _, added)] = sums.meter_rows()
+    assert {name: n * 10**6 for name, n in zip(filter(None, meters), (7, 3, 2), strict=True)} == added
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from gateway.normalise.outcome import MALFORMED, Outcome
 from gateway.normalise.reading import meters, regions, values
 from gateway.normalise.reading import tags as tag_rules
 from spool.identity import Identity, stand_in_ids
+from spool.meters import METERS
 from spool.record import AiRecord, Inference, UsageMetric, decimal_text
 
 _MARK = "tollhouse.id"
@@ -56,6 +57,7 @@ _METERS = {name: meter for name, meter in semconv.METERS.items() if semconv.is_m
 _POINT_TEXTS = {
     "model": "gen_ai.request.model",
     "token_type": "gen_ai.token.type",
+    "meter": "tollhouse.meter",
     "session": "session.id",
     "user": "tollhouse.user",
     "team": "tollhouse.team",
@@ -145,6 +147,8 @@ def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
     record = UsageMetric(id=record_id, source=source, name=point.name, unit=point.unit, tags={})
     for field, name in _POINT_TEXTS.items():
         setattr(record, field, _text(attributes, name))
+    if record.meter not in METERS:
+        record.meter = None
     value = attributes.get(_VALUE, point.value)
     if point.may_fall and point.value < 0:  # takes back what another record added
         taken_back = _amount(point, value.removeprefix("-") if isinstance(value, str) else -point.value)
