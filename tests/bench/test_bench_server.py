@@ -23,7 +23,7 @@ pytestmark = pytest.mark.bench
 
 LOADS = (
     "100x4", "10x4-json-gzip", "1x8-zstd", "1x8@100", "10x2-grpc", "10x2-grpc-gzip", "litellm-30x2", "events-10x2",
-    "counters-10x2", "heartbeats-1x4",
+    "counters-10x2", "heartbeats-1x4", "trees-14x2", "mixed-24x2",
 )  # fmt: skip
 OPTIONS = RoundOptions(seconds=0.3, warm_up=0.1, counts_commits=False)
 firsts = count(0, 100_000)
@@ -150,7 +150,16 @@ def test_every_listed_scenario_has_a_meaning() -> None:
     for name in scenarios.listed():
         assert name == scenarios.of_name(name).name
     assert (1000, 256, "grpc", "gzip") == _read("1000x256-grpc-gzip")
-    for name in ("100", "0x1", "1x0", "100x8-grpc-zstd", "events-10x2-grpc", "100x8+"):
+    for name in (
+        "100",
+        "0x1",
+        "1x0",
+        "100x8-grpc-zstd",
+        "events-10x2-grpc",
+        "trees-7x1-json",
+        "trees-6x1",
+        "100x8+",
+    ):
         with pytest.raises(ValueError, match="is not a scenario"):
             scenarios.of_name(name)
 

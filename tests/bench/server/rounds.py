@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.conftest import ROOT
-from tests.bench.load import payloads
+from tests.bench.load import payloads, traces
 from tests.bench.load.job import LoadFigures, LoadJob
 from tests.bench.server import meters, profiles, targets
 from tests.bench.server.scenarios import Scenario
@@ -24,6 +24,8 @@ from tests.bench.server.targets import Running
 
 PATHS = {
     "spans": "/v1/traces",
+    "trees": "/v1/traces",
+    "mixed": "/v1/traces",
     "litellm": "/v1/ai-telemetry/litellm",
     "events": "/v1/events",
     "heartbeats": "/v1/ai-control-plane/heartbeat",
@@ -135,6 +137,10 @@ def bodies_of(scenario: Scenario) -> Iterator[bytes]:
         yield payloads.litellm_events(size)
     elif scenario.kind == "events":
         yield payloads.usage_events(size)
+    elif scenario.kind == "trees":
+        yield traces.tree_spans(size)
+    elif scenario.kind == "mixed":
+        yield from traces.captured_spans()
     elif scenario.form == "json":
         yield payloads.json_spans(size)
     else:
@@ -214,7 +220,7 @@ def measure(
     warm = load_figures(start_load(job, load_cores, grpc=scenario.is_grpc))
     follows = running.forwards and scenario.is_forwarded
     if follows:
-        upstream.wait(had + warm.accepted * scenario.items)
+        upstream.wait(had + warm.accepted * scenario.calls)
     counts_commits = options.counts_commits and running.has_metrics
     commits = commits_of(running) if counts_commits else 0.0
     before = Readings(running, upstream)
@@ -231,7 +237,8 @@ def measure(
         load = load_figures(process)
         loaded = Readings(running, upstream)
         records = load.accepted * scenario.items
-        arrived, last = upstream.wait(before.sink["records"] + records) if follows else (0, 0.0)
+        due = before.sink["records"] + load.accepted * scenario.calls
+        arrived, last = upstream.wait(due) if follows else (0, 0.0)
     after = Readings(running, upstream)
     elapsed = loaded.at - before.at
     load_busy = load.cpu_seconds + loaded.sink_cpu - before.sink_cpu
@@ -255,7 +262,7 @@ def measure(
         lag_ms=lag,
         refused=load.refused,
         broken=load.broken,
-        undelivered=before.sink["records"] + records - arrived if follows else 0,
+        undelivered=due - arrived if follows else 0,
         load_busy=load_busy / elapsed,
         others_busy=max(0.0, strangers / elapsed),
     )

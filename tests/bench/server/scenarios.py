@@ -7,7 +7,8 @@ The loads by name.
 `100x8`: requests of 100 spans, 8 clients, each sends its next request when it has the answer. `10x32@5000`:
 5,000 spans a second over 32 clients. `100x8+1M`: while the upstream is away and a million records wait for
 it; `+0`: while none do. `drain-1M`: a million records leave, the upstream answers after 20 ms. `start-1M`:
-how long until the server is ready.
+how long until the server is ready. `trees-98x8`: agents, their calls and the HTTP requests of these.
+`mixed-24x8`: what real clients sent, in turn, 24 spans in the middle.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from tests.bench.load.traces import CALLS_OF_TREE, SPANS_OF_TREE
+
 NAME = re.compile(
-    r"(?:(?P<kind>litellm|events|heartbeats|counters)-)?(?P<items>\d+)x(?P<clients>\d+)"
+    r"(?:(?P<kind>litellm|events|heartbeats|counters|trees|mixed)-)?(?P<items>\d+)x(?P<clients>\d+)"
     r"(?:-(?P<form>json|grpc))?(?:-(?P<compression>gzip|zstd))?(?:@(?P<rate>\d+))?(?:\+(?P<backlog>\d+[kM]?))?"
 )
 STATE = re.compile(r"(?P<kind>drain|start)-(?P<backlog>\d+[kM]?)|(?P<idle>idle)")
+SPANS = (None, "trees", "mixed")  # kinds that are sent as spans
 MULTIPLES = {"k": 1000, "M": 1_000_000}
 
 MAIN = (
@@ -59,7 +63,12 @@ class Scenario:
     @property
     def is_forwarded(self) -> bool:
         """Whether what is accepted goes on to the upstream meanwhile."""
-        return self.kind in ("spans", "litellm") and self.backlog is None
+        return self.kind in ("spans", "litellm", "trees") and self.backlog is None
+
+    @property
+    def calls(self) -> int:
+        """How many records a request gives: of a tree only its calls."""
+        return self.items // SPANS_OF_TREE * CALLS_OF_TREE if self.kind == "trees" else self.items
 
     @property
     def has_yardstick(self) -> bool:
@@ -79,13 +88,17 @@ def of_name(name: str) -> Scenario:
         kind=given["kind"] or "spans",
         items=int(given["items"]),
         clients=int(given["clients"]),
-        form=given["form"] or ("protobuf" if given["kind"] is None else "json"),
+        form=given["form"] or ("protobuf" if given["kind"] in SPANS else "json"),
         compression=given["compression"] or "",
         rate=int(given["rate"] or 0),
         backlog=None if given["backlog"] is None else _count(given["backlog"]),
     )
     if scenario.is_grpc and (scenario.compression == "zstd" or scenario.kind != "spans"):
         raise ValueError(f"{name} is not a scenario: gRPC takes spans, plain or gzip")
+    if scenario.kind in SPANS and (scenario.form != "protobuf" or scenario.items < SPANS_OF_TREE):
+        raise ValueError(
+            f"{name} is not a scenario: trees are sent as protobuf, {SPANS_OF_TREE} spans or more"
+        )
     if not scenario.items or not scenario.clients:
         raise ValueError(f"{name} is not a scenario: there is nothing to send")
     return scenario
@@ -116,6 +129,8 @@ def listed() -> list[str]:
         "litellm-512x1",
         "events-1x64",
         "events-1000x8",
+        "trees-98x8",
+        "mixed-24x8",
     )
     return list(dict.fromkeys((*MAIN, *more, *matrix())))
 
