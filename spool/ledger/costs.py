@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from spool.ledger import kept, money
@@ -12,13 +13,14 @@ from spool.ledger.counting import state_of
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
 from spool.ledger.periods import beginning, next_beginning
-from spool.ledger.queries import TOTAL, CostQuery, CostRow, Group, check_dimension
+from spool.ledger.queries import BILLED_DIMENSIONS, TOTAL, CostQuery, CostRow, Group, check_dimension
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Measures
 from spool.turns.ordering import ordered
 from spool.turns.ordering import sums as column_sums
 
 _NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
+_Spans = Callable[[int, int], Iterable[tuple[int, int, int]]]  # of a period: width, low and high of sums
 _MONEY = ("cost", "reported", "estimated", "saved")
 
 
@@ -33,18 +35,29 @@ def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None
     for name in query.named:
         if name not in query.derived:
             check_dimension(name)
-    state = state_of(rows)
+    if not query.arranged and not set(BILLED_DIMENSIONS).isdisjoint(query.named):
+        from spool.ledger.billed import with_own_dimensions
+
+        query = with_own_dimensions(query)
     asked = list(periods(query))
     # A period mostly begins where the one before ends: each instant is checked once.
-    kept.check(
-        rows, state["hourly"], dict.fromkeys(moment.timestamp() for period in asked for moment in period)
-    )
+    instants = dict.fromkeys(moment.timestamp() for period in asked for moment in period)
+    if query.arranged:
+        from spool.ledger.billed import check_days, whole_days_of
+
+        check_days(rows.billed_starts(int(min(instants)) - DAY_S, int(max(instants)) + 1), instants)
+        questions = _questions(asked, whole_days_of)
+    else:
+        state = state_of(rows)
+        kept.check(rows, state["hourly"], instants)
+        questions = _questions(asked, partial(_spans, daily=state["daily"], hourly=state["hourly"]))
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in asked}
     texts: dict[str | None, str | None] = {}  # each once: an engine makes new ones for every row
     row_count = 0
-    for question in _questions(asked, daily=state["daily"], hourly=state["hourly"]):
+    for question in questions:
         by_start = len(question.periods) > 1
-        sums = rows.totals(question.width, question.low, question.high, query, by_start=by_start)
+        of_rows = rows.billed_totals if query.arranged else rows.totals
+        sums = of_rows(question.width, question.low, question.high, query, by_start=by_start)
         for place, each in enumerate(sums):
             groups = totals[
                 question.periods[(each.start - question.low) // question.width if by_start else 0]
@@ -194,18 +207,16 @@ class _Question:
     periods: list[datetime]  # their begins, in order
 
 
-def _questions(asked: Iterable[tuple[datetime, datetime]], *, daily: int, hourly: int) -> Iterator[_Question]:
+def _questions(asked: Iterable[tuple[datetime, datetime]], spans: _Spans) -> Iterator[_Question]:
     """
-    The questions that answer for all periods, in order.
+    The questions that answer for all periods, in order; `spans` divides a period by the sums that cover it.
 
     Periods that are one hour or one day of the sums each, and follow each other, are asked for together: one
     by one, two weeks by hours would be 336 statements.
     """
     open_run: _Question | None = None
     for start, end in asked:
-        for width, low, high in _spans(
-            int(start.timestamp()), int(end.timestamp()), daily=daily, hourly=hourly
-        ):
+        for width, low, high in spans(int(start.timestamp()), int(end.timestamp())):
             is_one_sum = high - low == width and low % width == 0
             if is_one_sum and open_run is not None and open_run.width == width and open_run.high == low:
                 open_run.high = high

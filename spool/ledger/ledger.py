@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from spool.clock import Clock
 from spool.errors import LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
@@ -28,6 +28,9 @@ from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault
 from spool.record import AI_TELEMETRY
 from spool.steady_clock import settled_now
+
+if TYPE_CHECKING:
+    from spool.ledger.billed import BilledDay, BilledSum
 
 T = TypeVar("T")
 CHUNK = 8192  # numbers in one transaction: a quarter of a second of full ingest
@@ -434,6 +437,28 @@ class Ledger:
         """All sums of a day that begins at `day` (epoch seconds) that a provider may have billed."""
         return await self._read(lambda rows: usage_of_day(rows, day))
 
+    async def whole_sums_of_day(self, day: int) -> Sequence[UsageSum]:
+        """All sums of a day that a provider may have billed, also by users, devices and tags."""
+        return await self._read(lambda rows: usage_of_day(rows, day, whole=True))
+
+    async def put_billed(self, made: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
+        """Replace the billed money of days whose mark differs from the stored one, at once; how many days."""
+
+        def work(rows: LedgerRows) -> int:
+            return sum(_has_put_billed(rows, day, sums) for day, sums in made)
+
+        async with self._turn:
+            return await self._change(work)
+
+    async def drop_billed(self, day: int, provider: str) -> None:
+        """Forget a provider's billed money of a day."""
+        async with self._turn:
+            await self._change(lambda rows: rows.drop_billed(day, provider))
+
+    async def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
+        """Return the days with billed money that begin in [since, until), in epoch seconds."""
+        return await self._read(lambda rows: rows.billed_days(since, until))
+
     async def is_complete(self) -> bool:
         """
         False while sums show only a part of what they did: during a rebuild, and from when the ledger was
@@ -572,6 +597,15 @@ class Ledger:
         self._placement.forget()
         self._reach = 1
         self._is_caught_up = False
+
+
+def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:
+    """Write a day unless it is already as it was made; True if it was written."""
+    before = next((e for e in rows.billed_days(day.day, day.day + 1) if e.provider == day.provider), None)
+    if before is not None and before.mark == day.mark:
+        return False
+    rows.put_billed(day if before is None else replace(day, revision=before.revision + 1), sums)
+    return True
 
 
 async def _oldest(log: ReadableLog) -> int:

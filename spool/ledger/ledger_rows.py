@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from spool.ledger.derived import Derived
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import Dimensions, Measures, MeterSums
+
+if TYPE_CHECKING:
+    from spool.ledger.billed import BilledDay, BilledSum
 
 T = TypeVar("T")
 
@@ -167,6 +170,32 @@ class LedgerRows(Protocol):
         Sum by group what the query's filters let through of the periods that begin in [since, until); with
         `by_start`, by each of these periods, too.
         """
+        ...
+
+    def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
+        """Replace a provider's billed money of a day, and what is known of that day."""
+        ...
+
+    def drop_billed(self, day: int, provider: str) -> None:
+        """Forget a provider's billed money of a day."""
+        ...
+
+    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
+        """Return the made days that begin in [since, until), by day and provider."""
+        ...
+
+    def billed_starts(self, since: int, until: int) -> Sequence[int]:
+        """Return the begins of the days in [since, until) with billed money."""
+        ...
+
+    def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
+        """Return a provider's billed money of a day."""
+        ...
+
+    def billed_totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterable[GroupSum]:
+        """Return what `totals` does, of billed money: it stands as reported money, and nothing else is counted."""
         ...
 
     def first_known(self, width: int, dimension: str) -> int | None:

@@ -13,6 +13,10 @@ DIMENSIONS = (
     "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "cost_source",
     "region", "sender",
 )  # fmt: skip
+BILLED = (
+    "billed"  # kind of the dimensions that stand for no calls: what a bill tells of money that nobody has
+)
+BILLED_DIMENSIONS = ("charge", "basis")  # of billed money: what an amount is for, and how it was placed
 TAG = "tag:"  # before the name of a chosen tag
 GRANULARITIES = ("hourly", "daily", "weekly", "monthly", "quarterly", "yearly")
 TOTAL = "total"  # everything in one period
@@ -24,6 +28,8 @@ COST_TYPES = {
     "on_demand_cost": "estimated",
     "saved_cost": "saved",
 }
+# Cost types of billed money: arrangements of a bill, each a bit of `CostQuery.arranged`.
+BILLED_TYPES: Mapping[str, int] = {"billed_cost": 1, "discounted_cost": 2}
 
 Group = tuple[str | None, ...]  # a value for each dimension that is grouped by, None: unknown
 Wanted = Mapping[str, tuple[str, ...]]  # values by dimension
@@ -56,6 +62,9 @@ class CostQuery:
     meter: str = ""  # of spool.meters: CostRow.metered is its quantity
     derived: DerivedDimensions = field(default_factory=dict)
     kept: frozenset[Group] | None = None
+    arranged: int = (
+        0  # of spool.ledger.billed: `cost` is billed money of this arrangement; 0: what was counted
+    )
 
     def shown(self, group: Group) -> Group:
         """Return the group to which the sums of a group are added."""
@@ -134,5 +143,9 @@ def needed_sums(measures: Sequence[str]) -> frozenset[str]:
 
 def check_dimension(name: str) -> None:
     """ValueError if costs cannot be grouped and filtered by it."""
-    if name not in DIMENSIONS and not (name.startswith(TAG) and name != TAG):
+    if (
+        name not in DIMENSIONS
+        and name not in BILLED_DIMENSIONS
+        and not (name.startswith(TAG) and name != TAG)
+    ):
         raise ValueError(f"{name} is not a dimension")

@@ -67,6 +67,10 @@ class SlicedLedger:
         if _NAME in query.named:
             check_dimension(_NAME)
         cut = within(query, include={_NAME: (_YES,)}, exclude={})
+        if query.arranged:  # what is of nobody's calls is in no slice
+            from spool.ledger.billed import SLICED_CHARGES, UNALLOCATED
+
+            cut = within(cut, include={"charge": SLICED_CHARGES}, exclude={"basis": (UNALLOCATED,)})
         return replace(cut, derived={**query.derived, _NAME: self._membership()})
 
     async def values(self, dimension: str) -> Sequence[str]:

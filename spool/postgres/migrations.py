@@ -60,6 +60,7 @@ _LISTED: Sequence[Migration] = (
     ),
     Migration(files=("ledger_sender.sql",)),
     Migration(files=("ledger_meters.sql",)),
+    Migration(files=("ledger_billed.sql",)),
 )
 LISTED = len(_LISTED)
 CORRECTIONS = 4  # from this version on gateways can read corrections

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from spool.ledger.sums import DAY_S, HOUR_S, INPUT_UNKNOWN, Dimensions, Measures, MeterSums
+from spool.ledger import money
+from spool.ledger.counting import kept
+from spool.ledger.sums import (
+    COUNTS,
+    DAY_S,
+    HOUR_S,
+    INPUT_UNKNOWN,
+    WIDTH,
+    Dimensions,
+    Measures,
+    MeterSums,
+)
 from spool.meters import SCALE
 from spool.sql.connection import SqlConnection
-from spool.sql.statements import upsert
+from spool.sql.statements import insert, upsert
+
+if TYPE_CHECKING:
+    from spool.ledger.billed import BilledDay, BilledSum
 
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
 METERS = "meters"  # of all widths
+_BILLED = ("start", "provider", "key", "charge", "basis", "arranged", "high", "middle", "low")
+_BILLED_DAY = ("start", "provider", "state", "mark", "source", "read_at", "made_at", "revision", "told")
 KEY = ", ".join(f'k."{name}"' for name in Dimensions._fields)
 _WIDTH = len(Dimensions._fields)
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"
@@ -32,6 +49,10 @@ class SqlLedgerRows(ABC):
 
     def __init__(self, tables: SqlConnection) -> None:
         self._tables = tables
+
+    if TYPE_CHECKING:
+
+        def number(self, dimensions: Dimensions) -> int: ...
 
     @abstractmethod
     def _measures(self, values: Sequence[Any]) -> Measures: ...
@@ -110,6 +131,56 @@ class SqlLedgerRows(ABC):
             width=width,
         )
         return _by_place(rows)
+
+    def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
+        self.drop_billed(day.day, day.provider)
+        together: dict[tuple[int, str, str, int], int] = {}
+        for each in sums:
+            place = (self.number(kept(each.dimensions)), each.charge, each.basis, each.arranged)
+            together[place] = together.get(place, 0) + each.amount
+        rows = []
+        for (number, charge, basis, arranged), amount in sorted(together.items()):
+            of = (day.day, day.provider, number, charge, basis, arranged, *money.limbs(amount))
+            rows.append(dict(zip(_BILLED, of, strict=True)))
+        self._tables.run_each(insert(f"{self.prefix}billed", _BILLED), rows)
+        self._tables.run_each(insert(f"{self.prefix}billed_days", _BILLED_DAY), [_day_row(day)])
+
+    def drop_billed(self, day: int, provider: str) -> None:
+        for table in ("billed", "billed_days"):
+            statement = f"DELETE FROM {self._named(table)} WHERE start = :start AND provider = :provider"
+            self._tables.run(statement, start=day, provider=provider)
+
+    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
+        rows = self._tables.all(
+            f"SELECT {', '.join(_BILLED_DAY)} FROM {self._named('billed_days')}"
+            " WHERE start >= :since AND start < :until ORDER BY start, provider",
+            since=since,
+            until=until,
+        )
+        return [_day_of(dict(zip(_BILLED_DAY, row, strict=True))) for row in rows]
+
+    def billed_starts(self, since: int, until: int) -> Sequence[int]:
+        rows = self._tables.all(
+            f"SELECT DISTINCT start FROM {self._named('billed_days')} WHERE start >= :since AND start < :until",
+            since=since,
+            until=until,
+        )
+        return sorted(start for (start,) in rows)
+
+    def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
+        rows = self._tables.all(
+            f"SELECT h.charge, h.basis, h.arranged, h.high, h.middle, h.low, {KEY} FROM {self._named('billed')} h"
+            f" JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start AND h.provider = :provider",
+            start=day,
+            provider=provider,
+        )
+        from spool.ledger.billed import BilledSum  # only where bills are asked for
+
+        found = [
+            BilledSum(Dimensions(*key), charge, basis, arranged, money.joined(high, middle, low))
+            for charge, basis, arranged, high, middle, low, *key in rows
+        ]
+        return sorted(found)
 
     def _has_meters(self, width: int) -> bool:
         statement = f"SELECT EXISTS (SELECT 1 FROM {self._named(METERS)} WHERE width = :width)"
@@ -232,6 +303,30 @@ class SqlLedgerRows(ABC):
             f"SELECT {before}{KEY}, {', '.join(self.shown)} FROM {self._of(width)} h"
             f" JOIN {self._named('keys')} k ON k.id = h.key WHERE h.start = :start"
         )
+
+
+def billed_measures(high: int, middle: int, low: int) -> Measures:
+    """The measures of billed money: it stands as reported money."""
+    measures = [0] * WIDTH
+    measures[len(COUNTS)] = money.joined(int(high), int(middle), int(low))
+    return measures
+
+
+def _day_row(day: BilledDay) -> dict[str, object]:
+    told = {"reasons": {name: money.text(amount) for name, amount in sorted(day.reasons.items())},
+            "foreign": dict(sorted(day.foreign.items()))}  # fmt: skip
+    return {
+        "start": day.day, "provider": day.provider, "state": day.state, "mark": day.mark, "source": day.source,
+        "read_at": day.read_at, "made_at": day.made_at, "revision": day.revision, "told": json.dumps(told),
+    }  # fmt: skip
+
+
+def _day_of(row: dict[str, Any]) -> BilledDay:
+    from spool.ledger.billed import BilledDay  # only where bills are asked for
+
+    told = json.loads(row.pop("told"))
+    reasons = {name: money.units(text) for name, text in told["reasons"].items()}
+    return BilledDay(day=row.pop("start"), **row, reasons=reasons, foreign=told["foreign"])
 
 
 def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:

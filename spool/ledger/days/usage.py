@@ -6,7 +6,9 @@ count.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from spool.ledger.days.tokens import cost_of, width_of_day
 from spool.ledger.ledger_rows import LedgerRows
@@ -19,7 +21,7 @@ _NOBODY = {"user": None, "device": None, "tags": ""}  # whom a provider does not
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSum:
     """
-    Sums of one day and one set of dimensions, without users, devices and tags. `sized`: the tokens of each
+    Sums of one day and one set of dimensions, mostly without users, devices and tags. `sized`: the tokens of each
     call are known; `cost` is what counts of them, in units of `spool.ledger.money`.
     """
 
@@ -30,8 +32,12 @@ class UsageSum:
     cost: int
 
 
-def usage_of_day(rows: LedgerRows, day: int) -> list[UsageSum]:
-    """The sums of a day (UTC), calls that a gateway's cache answered left out."""
+def usage_of_day(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageSum]:
+    """
+    The sums of a day (UTC), calls that a gateway's cache answered left out. `whole`: by users, devices and tags,
+    too.
+    """
+    nobody: Mapping[str, Any] = {} if whole else _NOBODY
     summed: dict[Dimensions, Measures] = {}
     meters: dict[Dimensions, Counter[str]] = {}
     width = width_of_day(rows, day)
@@ -39,13 +45,13 @@ def usage_of_day(rows: LedgerRows, day: int) -> list[UsageSum]:
         for dimensions, measures in rows.sums(width, start):
             if dimensions.status == "cached":
                 continue
-            place = dimensions._replace(**_NOBODY)  # type: ignore[arg-type]
+            place = dimensions._replace(**nobody)
             before = summed.get(place)
             summed[place] = (
                 list(measures) if before is None else [a + b for a, b in zip(before, measures, strict=True)]
             )
         for dimensions, found in rows.metered_sums(width, start):
-            place = dimensions._replace(**_NOBODY)  # type: ignore[arg-type]
+            place = dimensions._replace(**nobody)
             if dimensions.status != "cached":
                 meters.setdefault(place, Counter()).update(found)
     return [

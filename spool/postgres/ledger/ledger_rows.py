@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
 from spool.ledger import money
 from spool.ledger.derived import Derived
 from spool.ledger.ledger_rows import GroupSum, MeterSum
-from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, needed_sums
+from spool.ledger.queries import BILLED, BILLED_DIMENSIONS, DIMENSIONS, TAG, CostQuery, needed_sums
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measures
 from spool.meters import SCALE
 from spool.postgres.database import Connection, Database
 from spool.postgres.transactions import PostgresConnection
-from spool.sql.ledger import SqlLedgerRows
+from spool.sql.ledger import SqlLedgerRows, billed_measures
 
 _COLUMNS = (*COUNTS, *MONEY, *LATENCY)
 _NAMES = ", ".join(_COLUMNS)
@@ -31,6 +31,7 @@ _ARRAYS = ", ".join(
 _KEY_COLUMNS = ", ".join(f'"{name}"' for name in Dimensions._fields)
 _KEY_VALUES = ", ".join("%s" for _ in Dimensions._fields)
 
+_OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
 # of numbers in one transaction, each a way to the server and back; then all are read at once
 MOST_LOOKUPS = 16
 
@@ -41,7 +42,8 @@ _ADD_KEY = f"""
 _DROP_KEYS = """
     DELETE FROM {schema}.ledger_keys k
      WHERE NOT EXISTS (SELECT FROM {schema}.ledger_hours h WHERE h.key = k.id)
-       AND NOT EXISTS (SELECT FROM {schema}.ledger_days d WHERE d.key = k.id)"""
+       AND NOT EXISTS (SELECT FROM {schema}.ledger_days d WHERE d.key = k.id)
+       AND NOT EXISTS (SELECT FROM {schema}.ledger_billed b WHERE b.key = k.id)"""
 
 
 def lock(connection: Connection, database: Database) -> None:
@@ -108,10 +110,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         asked = _Question()
         known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
         names = [known[name] for name in query.group_by]
-        terms = []
-        for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
-            for name, wanted in chosen.items():
-                terms.append(f"{known[name]} {word}({asked.text(list(map(stored, wanted)))}::text[])")
+        terms = [*self._filters(query, known, asked)]
         needed = needed_sums(query.measures)
         places = [place for place, name in enumerate(_COLUMNS) if name in needed]
         wanted_sums = [_COLUMNS[place] for place in places]
@@ -149,10 +148,8 @@ class PostgresLedgerRows(SqlLedgerRows):
             f"h.start >= {asked.text(since)}",
             f"h.start < {asked.text(until)}",
             f"h.meter = {asked.text(query.meter)}",
+            *self._filters(query, known, asked),
         ]
-        for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
-            for name, wanted in chosen.items():
-                terms.append(f"{known[name]} {word}({asked.text(list(map(stored, wanted)))}::text[])")
         columns = ", ".join(["h.start" if by_start else "0", *names, "k.status"])
         rows = self._ask(
             f"SELECT {columns}, SUM(h.whole)::bigint, SUM(h.millionths)::bigint"
@@ -165,6 +162,35 @@ class PostgresLedgerRows(SqlLedgerRows):
             group = tuple([value or None for value in row])
             yield MeterSum(group, status, whole * SCALE + millionths, start)
 
+    def billed_totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterator[GroupSum]:
+        asked = _Question()
+        known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
+        terms = [
+            f"h.start >= {asked.text(since)}",
+            f"h.start < {asked.text(until)}",
+            f"h.arranged & {asked.text(query.arranged)} <> 0",
+            *self._filters(query, known, asked),
+        ]
+        columns = ", ".join(["h.start" if by_start else "0", *(known[name] for name in query.group_by)])
+        rows = self._ask(
+            f"SELECT {columns}, SUM(h.high)::bigint, SUM(h.middle)::bigint, SUM(h.low)::bigint"
+            f" FROM {{schema}}.ledger_billed h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
+            f" {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
+            f" GROUP BY {', '.join(str(place) for place in range(1, len(query.group_by) + 2))}",
+            asked,
+        )
+        for start, *row, high, middle, low in rows:
+            group = tuple([value or None for value in row])
+            yield GroupSum(group, "ok", "reported", billed_measures(high, middle, low), start)
+
+    def _filters(self, query: CostQuery, known: Mapping[str, str], asked: _Question) -> Iterator[str]:
+        """Yield the conditions of what a question includes and excludes, by the expressions of dimensions."""
+        for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
+            for name, wanted in chosen.items():
+                yield f"{known[name]} {word}({asked.text(list(map(stored, wanted)))}::text[])"
+
     def first_known(self, width: int, dimension: str) -> int | None:
         asked = _Question()
         known = f"SELECT id FROM {{schema}}.ledger_keys k WHERE {self._expression(dimension, asked)} <> ''"
@@ -174,13 +200,13 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def values(self, dimension: str | Derived, limit: int) -> Sequence[str]:
         if isinstance(dimension, Derived):
-            found = {dimension.value(sources) for sources in self._sources_of(dimension)}
+            found = {dimension.value(sources) for sources in self._sources_of(dimension, _OF_CALLS)}
             return sorted(found - {""})[:limit]
         asked = _Question()
         expression = self._expression(dimension, asked)
         statement = (
             f'SELECT value FROM (SELECT DISTINCT {expression} COLLATE "C" AS value FROM '
-            f"{{schema}}.ledger_keys k) known"
+            f"{{schema}}.ledger_keys k {_OF_CALLS}) known"
             f" WHERE value <> '' ORDER BY value LIMIT {asked.text(limit)}"
         )
         return [value for (value,) in self._ask(statement, asked)]
@@ -209,13 +235,13 @@ class PostgresLedgerRows(SqlLedgerRows):
         )
         return f"{name}.value"
 
-    def _sources_of(self, dimension: Derived) -> list[tuple[str, ...]]:
+    def _sources_of(self, dimension: Derived, condition: str = "") -> list[tuple[str, ...]]:
         """Every set of values that the sources of a derived dimension have."""
         if not dimension.sources:
             return [()]
         asked = _Question()
         columns = ", ".join(_own(source, asked) for source in dimension.sources)
-        statement = f"SELECT DISTINCT {columns} FROM {{schema}}.ledger_keys k"
+        statement = f"SELECT DISTINCT {columns} FROM {{schema}}.ledger_keys k {condition}"
         return self._ask(statement, asked)
 
     def _measures(self, values: Sequence[Any]) -> Measures:
@@ -257,6 +283,8 @@ class _Question:
 def _own(dimension: str, asked: _Question) -> str:
     if dimension in DIMENSIONS:
         return f'k."{dimension}"'
+    if dimension in BILLED_DIMENSIONS:
+        return f"h.{dimension}"
     return f"COALESCE(k.tag_values ->> {asked.text(stored(dimension.removeprefix(TAG)))}::text, '')"
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from spool.ledger import money
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.ledger_rows import GroupSum, MeterSum
-from spool.ledger.queries import DIMENSIONS, TAG, CostQuery, needed_sums
+from spool.ledger.queries import BILLED, BILLED_DIMENSIONS, DIMENSIONS, TAG, CostQuery, needed_sums
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures
 from spool.meters import SCALE
-from spool.sql.ledger import TABLES, SqlLedgerRows
+from spool.sql.ledger import TABLES, SqlLedgerRows, billed_measures
 from spool.sqlite.migrations import migrate
 from spool.sqlite.transactions import SqliteConnection
 
@@ -57,6 +57,33 @@ _METERS = """
         PRIMARY KEY (width, start, key, meter)
     ) STRICT, WITHOUT ROWID;"""
 
+# Billed money came with the sixth.
+_BILLED = """
+    CREATE TABLE billed (
+        start INTEGER NOT NULL,
+        provider TEXT NOT NULL,
+        key INTEGER NOT NULL,
+        charge TEXT NOT NULL,
+        basis TEXT NOT NULL,
+        arranged INTEGER NOT NULL,
+        high INTEGER NOT NULL,
+        middle INTEGER NOT NULL,
+        low INTEGER NOT NULL,
+        PRIMARY KEY (start, provider, key, charge, basis, arranged)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE billed_days (
+        start INTEGER NOT NULL,
+        provider TEXT NOT NULL,
+        state TEXT NOT NULL,
+        mark TEXT NOT NULL,
+        source TEXT NOT NULL,
+        read_at REAL NOT NULL,
+        made_at REAL NOT NULL,
+        revision INTEGER NOT NULL,
+        told TEXT NOT NULL,
+        PRIMARY KEY (start, provider)
+    ) STRICT, WITHOUT ROWID;"""
+
 
 def prepare(connection: sqlite3.Connection) -> None:
     """Bring the file to the newest version."""
@@ -73,7 +100,7 @@ def prepare(connection: sqlite3.Connection) -> None:
         for table in TABLES.values()
         for column in _ADDED_LATER
     )
-    migrate(connection, (schema + tables, "\n".join(added), _REGIONS, _SENDERS, _METERS))
+    migrate(connection, (schema + tables, "\n".join(added), _REGIONS, _SENDERS, _METERS, _BILLED))
 
 
 class SqliteLedgerRows(SqlLedgerRows):
@@ -98,7 +125,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         return row[0] if row else None
 
     def drop_unused_numbers(self) -> int:
-        used = " UNION ".join(f"SELECT key FROM {table}" for table in TABLES.values())
+        used = " UNION ".join(f"SELECT key FROM {table}" for table in (*TABLES.values(), "billed"))
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
@@ -153,6 +180,23 @@ class SqliteLedgerRows(SqlLedgerRows):
             group = tuple([value or None for value in row])
             yield MeterSum(group, status, whole * SCALE + millionths, start)
 
+    def billed_totals(
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+    ) -> Iterator[GroupSum]:
+        self._derive(query.derived)
+        names = [_expression(query.derived.get(name, name)) for name in query.group_by]
+        columns = ", ".join(["h.start" if by_start else "0", *names])
+        grouped = ", ".join(str(place) for place in range(1, len(names) + 2))
+        terms, values = _where(query)
+        rows = self._connection.execute(
+            f"SELECT {columns}, SUM(h.high), SUM(h.middle), SUM(h.low) FROM billed h JOIN keys k ON k.id = h.key"
+            f" WHERE h.start >= ? AND h.start < ? AND h.arranged & ? <> 0{terms} GROUP BY {grouped}",
+            (since, until, query.arranged, *values),
+        )
+        for start, *row, high, middle, low in rows:
+            group = tuple([value or None for value in row])
+            yield GroupSum(group, "ok", "reported", billed_measures(high, middle, low), start)
+
     def first_known(self, width: int, dimension: str) -> int | None:
         known = f"SELECT id FROM keys k WHERE {_expression(dimension)} <> ''"
         statement = f"SELECT start FROM {TABLES[width]} WHERE key IN ({known}) ORDER BY start LIMIT 1"
@@ -163,7 +207,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         if isinstance(dimension, Derived):
             self._derive({dimension.name: dimension})
         column = _expression(dimension)
-        statement = f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' ORDER BY value LIMIT ?"
+        statement = (
+            f"SELECT DISTINCT {column} AS value FROM keys k WHERE value <> '' AND k.kind <> '{BILLED}'"
+            " ORDER BY value LIMIT ?"
+        )
         return [value for (value,) in self._connection.execute(statement, (limit,))]
 
     def _measures(self, values: Sequence[Any]) -> Measures:
@@ -207,6 +254,8 @@ def _expression(dimension: str | Derived) -> str:
         return f"{_FUNCTION}('{name}'{''.join(f', {_expression(source)}' for source in dimension.sources)})"
     if dimension in DIMENSIONS:
         return f"k.{dimension}"
+    if dimension in BILLED_DIMENSIONS:
+        return f"h.{dimension}"
     path = dimension.removeprefix(TAG).replace("\\", "\\\\").replace('"', '\\"').replace("'", "''")
     # Earlier versions cut long texts of tags off: these are no JSON any more.
     return f"IFNULL(CASE json_valid(k.tags) WHEN 1 THEN json_extract(k.tags, '$.\"{path}\"') END, '')"

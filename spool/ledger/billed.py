@@ -1,0 +1,87 @@
+"""
+Billed money beside the ledger's sums: values, and how it is asked for. Pure.
+
+It is made of statements and sums, can be thrown away, and changes no sum. A row belongs to one or several
+arrangements of the same bill: each cost type is a choice of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from spool.errors import NotKept
+from spool.ledger.derived import Derived
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, CostQuery
+from spool.ledger.sums import DAY_S, Dimensions
+from spool.record import border
+
+# Charges and bases that a slice of the calls has: all else is of the whole bill.
+SLICED_CHARGES = ("usage", "discount")
+
+OPEN, PROVISIONAL, CLOSED = "open", "provisional", "closed"
+USAGE, EXACT, UNALLOCATED = "usage", "exact", "unallocated"
+
+EVERY = sum(BILLED_TYPES.values())
+
+_COUNTED_AS = {"charge": USAGE, "basis": EXACT}
+_COUNTED = {
+    name: Derived(name=name, label=name, sources=(), value=lambda _, each=value: each)  # type: ignore[misc]
+    for name, value in _COUNTED_AS.items()
+}
+
+
+class BilledSum(NamedTuple):
+    """An amount of one set of dimensions, in units of `spool.ledger.money`."""
+
+    dimensions: Dimensions
+    charge: str
+    basis: str
+    arranged: int
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilledDay:
+    """
+    A day of one provider as it was made. `mark` tells whether another making differs; `revision` counts them.
+
+    `reasons` are the units that no calls are known for, `foreign` the number of rows in other currencies.
+    """
+
+    day: int  # epoch seconds
+    provider: str
+    state: str
+    mark: str
+    source: str
+    read_at: float
+    made_at: float
+    revision: int = 1
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    foreign: Mapping[str, int] = field(default_factory=dict)
+
+
+def with_own_dimensions(query: CostQuery) -> CostQuery:
+    """The question as the rows of counted sums understand it: all of them are usage, and exact."""
+    named = {name: _COUNTED[name] for name in query.named if name in BILLED_DIMENSIONS}
+    return replace(query, derived={**query.derived, **named})
+
+
+def check_days(days: Iterable[int], instants: Iterable[float]) -> None:
+    """NotKept if an instant (epoch seconds) lies within one of the days that have billed money."""
+    known = set(days)
+    for instant in instants:
+        start = int(instant // DAY_S) * DAY_S
+        if start != instant and start in known:
+            raise NotKept(
+                "billed money is kept by whole days of UTC alone: ask for periods that begin and end at midnight UTC"
+                f"; this question divides one at {border(instant)}"
+            )
+
+
+def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the days of a period: their width, and begins. What is cut has none: `check_days` has seen to that."""
+    low, high = -(-start // DAY_S) * DAY_S, -(-end // DAY_S) * DAY_S
+    if low < high:
+        yield DAY_S, low, high

@@ -1,0 +1,157 @@
+"""Billed money of every engine: whole days, exact sums, and nothing of them in what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from spool.errors import NotKept
+from spool.ledger import money
+from spool.ledger.billed import EVERY, BilledDay, BilledSum
+from spool.ledger.derived import Derived
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import BILLED, CostQuery
+from spool.ledger.slices import SlicedLedger
+from spool.ledger.sums import Dimensions
+from spool.registry.roles import EXCEPT, LedgerSlice, RoleFilter
+from tests.spool.ledger.engines import ENGINES, Ledgers
+from tests.spool.ledger_log import BEGIN, HOUR, FakeLog, call
+
+DAY = 24 * HOUR
+DAY_ONE = BEGIN // DAY * DAY
+HUGE = 10**9 * money.UNIT + 1  # its last digit is the 27th decimal
+
+
+@pytest_asyncio.fixture(params=ENGINES)
+async def ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ledgers]:
+    found = Ledgers.of(request.param, request, tmp_path)
+    yield found
+    await found.close()
+
+
+def of_team(team: str, **more: Any) -> Dimensions:
+    known = dict.fromkeys(Dimensions._fields, "") | {
+        "kind": "call",
+        "source": "litellm",
+        "provider": "openai",
+    }
+    return Dimensions(
+        **{**known, "size": 0, "model": "gpt-4o", "team": team, "tags": '{"service": "x"}', **more}
+    )
+
+
+NOBODY = of_team("", kind=BILLED, source="", api_key="key as billed", model="model as billed", tags="")
+
+
+def made(day: int = DAY_ONE, mark: str = "1", **more: Any) -> BilledDay:
+    known = {
+        "provider": "openai",
+        "state": "closed",
+        "source": "openai_costs",
+        "read_at": 1.5,
+        "made_at": 2.5,
+    }
+    return BilledDay(**{**known, "day": day, "mark": mark, **more})
+
+
+SUMS = [
+    BilledSum(of_team("search"), "usage", "exact", EVERY, HUGE),
+    BilledSum(of_team("ads"), "usage", "value", EVERY, 5),
+    BilledSum(NOBODY, "usage", "unallocated", EVERY, 7),
+    BilledSum(NOBODY, "discount", "unallocated", 1, -4),
+    BilledSum(of_team("search"), "discount", "shared", 2, -4),
+]
+
+
+def asked(arranged: int, *dimensions: str, **more: Any) -> CostQuery:
+    span = {
+        "since": datetime.fromtimestamp(DAY_ONE, UTC),
+        "until": datetime.fromtimestamp(DAY_ONE + 2 * DAY, UTC),
+    }
+    return CostQuery(**{**span, "granularity": "total", "group_by": dimensions, "arranged": arranged, **more})
+
+
+async def sums(ledger: Ledger | SlicedLedger, query: CostQuery) -> dict[Any, int]:
+    return {row.group: money.units(row.cost) for row in await ledger.costs(query)}
+
+
+@pytest.mark.asyncio
+async def test_an_arrangement_is_a_choice_of_rows(ledgers: Ledgers) -> None:
+    """Every cost type has the same total by every dimension, and places discounts as it says."""
+    ledger = await ledgers.open()
+    await ledger.put_billed([(made(), SUMS)])
+    own = Derived(name="half", label="", sources=("team",), value=lambda each: each[0][:1])
+    for arranged, alone in ((1, {"unallocated": 3}), (2, {"unallocated": 7, "shared": -4})):
+        whole = {("exact",): HUGE, ("value",): 5} | {(name,): units for name, units in alone.items()}
+        assert whole == await sums(ledger, asked(arranged, "basis"))
+        for dimension in ("team", "charge", "model", "tag:service", "half", "user"):
+            by = await sums(ledger, asked(arranged, dimension, derived={"half": own}))
+            assert HUGE + 5 + 7 - 4 == sum(by.values()), dimension
+    assert {("search",): HUGE - 4} == await sums(
+        ledger, asked(2, "team", include={"half": ("s",)}, derived={"half": own})
+    )
+    assert {("usage",): HUGE + 12} == await sums(
+        ledger, asked(1, "charge", exclude={"charge": ("discount",)})
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_day_is_replaced_whole_and_only_if_it_differs(ledgers: Ledgers) -> None:
+    """The same mark writes nothing; another one leaves no row of the day before, and counts the revision."""
+    ledger = await ledgers.open()
+    assert 2 == await ledger.put_billed([(made(), SUMS), (made(DAY_ONE + DAY), SUMS[:1])])
+    assert 0 == await ledger.put_billed([(made(state="open"), [])])
+    told = {"reasons": {"no_calls": HUGE}, "foreign": {"EUR": 2}}
+    assert 1 == await ledger.put_billed([(made(mark="2", **told), SUMS[1:2])])
+    assert [made(mark="2", revision=2, **told), made(DAY_ONE + DAY)] == await ledger.billed_days(0, 2**40)
+    ledger = await ledgers.open()
+    daily = await ledger.costs(asked(1, "team", granularity="daily"))
+    assert [("ads", 5), ("search", HUGE)] == [(row.group[0], money.units(row.cost)) for row in daily]
+    await ledger.drop_billed(DAY_ONE, "openai")
+    assert {("search",): HUGE} == await sums(ledger, asked(1, "team"))
+
+
+@pytest.mark.asyncio
+async def test_counted_money_does_not_change(ledgers: Ledgers) -> None:
+    """All that is counted is exact usage; names that a bill alone has are no values of the ledger."""
+    log, ledger = FakeLog(), await ledgers.open()
+    log.add([call(team="ads")])
+    await ledger.catch_up(log)
+    before = await ledger.costs(asked(0, "team"))
+    await ledger.put_billed([(made(), SUMS)])
+    assert before == await ledger.costs(asked(0, "team"))
+    [row] = await ledger.costs(asked(0, "charge", "basis", include={"charge": ("usage",)}))
+    assert (("usage", "exact"), before[0].cost) == (row.group, row.cost)
+    assert [] == await ledger.costs(asked(0, include={"charge": ("tax",)}))
+    assert [] == await ledger.values("api_key")
+    own = Derived(name="half", label="", sources=("model",), value=lambda each: each[0][:5])
+    assert "model" not in await ledger.values(own)
+
+
+@pytest.mark.asyncio
+async def test_a_question_divides_no_day_with_billed_money(ledgers: Ledgers) -> None:
+    """What begins or ends within such a day is refused; days without billed money may be cut."""
+    ledger = await ledgers.open()
+    await ledger.put_billed([(made(), SUMS)])
+    noon = datetime.fromtimestamp(DAY_ONE + DAY // 2, UTC)
+    for cut in ({"until": noon}, {"since": noon}, {"granularity": "hourly"}):
+        with pytest.raises(NotKept, match="whole days of UTC"):
+            await ledger.costs(asked(1, **cut))
+    later = datetime.fromtimestamp(DAY_ONE + DAY + HOUR, UTC)
+    assert {(): HUGE + 8} == await sums(ledger, asked(1, until=later))
+
+
+@pytest.mark.asyncio
+async def test_a_slice_has_nothing_of_nobodys_calls(ledgers: Ledgers) -> None:
+    """A person whose filter only excludes sees usage and discounts of the calls, and no rest of the bill."""
+    ledger = await ledgers.open()
+    await ledger.put_billed([(made(), SUMS)])
+    but_ads = LedgerSlice(parts=((RoleFilter(dimension="team", values=("ads",), mode=EXCEPT),),))
+    sliced = SlicedLedger(ledger, but_ads)
+    assert {("search", "usage"): HUGE} == await sums(sliced, asked(1, "team", "charge"))
+    assert {("search",): HUGE - 4} == await sums(sliced, asked(2, "team"))
