@@ -74,7 +74,7 @@ class Levels:
             row.day,
             row.key if self.key else "",
             row.model if self.model else "",
-            _tier(row.tier) if self.tier else STANDARD,
+            tier_of(row.tier) if self.tier else STANDARD,
             row.region if self.region and row.region not in ANYWHERE else "",
         )
 
@@ -353,5 +353,6 @@ def _paid_as(found: Split, cell: Cell, meter: str) -> str:
     return pools[0] if pools else (WHOLE if (cell, WHOLE) in found.paid else meter)
 
 
-def _tier(told: str | None) -> str:
+def tier_of(told: str | None) -> str:
+    """Return a tier as both sides are compared by it."""
     return STANDARD if told in (None, "", "standard", "default") else str(told)

@@ -117,7 +117,7 @@ def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[Cou
     found: dict[str, list[CountedUse]] = {}
     for each in sums:
         of = each.dimensions
-        found.setdefault(seller(of.source, of.provider, of.model), []).append(_counted(each, prices))
+        found.setdefault(seller(of.source, of.provider, of.model), []).append(counted_use(each, prices))
     return found
 
 
@@ -137,7 +137,8 @@ def calls_of(seller: str) -> Mapping[str, tuple[str, ...]]:
     return {"source": sources} if sources else {"provider": (seller,)}
 
 
-def _counted(each: UsageSum, prices: TokenPrices) -> CountedUse:
+def counted_use(each: UsageSum, prices: TokenPrices) -> CountedUse:
+    """Return a sum of the ledger as a provider meters it."""
     total, of = each.tokens, each.dimensions
     read, written, written_1h = total.cache_read_tokens, total.cache_write_tokens, total.cache_write_1h_tokens
     made = total.output_tokens or 0

@@ -260,7 +260,7 @@ def named_alike(
     """
     theirs: dict[str, set[str]] = defaultdict(set)
     ours: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    families = _families(tokens, amounts, counted)
+    families = families_of(tokens, amounts, counted)
     for name in {*(r.model for r in tokens), *(r.model for r in amounts)}:
         theirs[families[name]].add(name)
     for each in counted:
@@ -285,7 +285,7 @@ def named_alike(
     )
 
 
-def _families(
+def families_of(
     tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[CountedUse]
 ) -> dict[str, str]:
     """

@@ -1,0 +1,188 @@
+"""
+The calls of a billed cell: those that match at every level that the bill tells, else at fewer levels. Pure.
+
+Region, tier and kind of token are given up in this order. Seller, key, model and day never are: nobody pays for
+calls of others.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.billed.bill import Bill, matched
+from gateway.billed.spreading import spread
+from gateway.reconciliation.cells import tier_of
+from gateway.reconciliation.sides import (
+    ANYWHERE,
+    METERS,
+    POOLED,
+    WHOLE,
+    BilledMoney,
+    BilledTokens,
+    CountedUse,
+)
+from spool.ledger.billed import EXACT
+from spool.ledger.sums import Dimensions
+
+POOL, VALUE = (
+    "pooled",
+    "value",
+)  # bases: a level was given up, the bill tells no quantity that could be compared
+NO_TELEMETRY, NO_MODEL, NO_KEY, NO_CALLS = "no_telemetry", "no_model", "no_key", "no_calls"
+UNREPORTED = "unreported"
+
+
+class BilledCell(NamedTuple):
+    """What a bill tells of tokens; "" where it does not tell a level. `tier` is None there."""
+
+    key: str
+    model: str
+    tier: str | None
+    region: str
+    meter: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCell:
+    """A cell with the weights of its calls; none with the reason why. `quantity` is in their unit."""
+
+    cell: BilledCell
+    weights: Mapping[Dimensions, int]
+    basis: str
+    reason: str
+    quantity: int | None
+
+
+class DayCalls:
+    """A provider's calls of one day, found by what a bill tells of them."""
+
+    def __init__(self, bill: Bill, uses: Iterable[tuple[Dimensions, CountedUse]]) -> None:
+        self._bill = bill
+        self._rows = [(dimensions, matched(bill, use)) for dimensions, use in uses]
+        self._by_model: dict[tuple[str, str], list[tuple[Dimensions, CountedUse]]] = defaultdict(list)
+        for dimensions, use in self._rows:
+            for place in {(use.key, use.model), ("", use.model), (use.key, ""), ("", "")}:
+                self._by_model[place].append((dimensions, use))
+        self._known: dict[BilledCell, tuple[Mapping[Dimensions, int], BilledCell, str]] = {}
+
+    def cell_of(self, row: BilledMoney | BilledTokens) -> BilledCell:
+        """Return the cell of a row; a key that neither side is known to share is not told."""
+        return BilledCell(
+            key=self._bill.keys.of_billed(row) if self._bill.keys.any else "",
+            model=self._bill.families.get(row.model, row.model),
+            tier=None if row.tier is None else tier_of(row.tier),
+            region="" if row.region in ANYWHERE else row.region,
+            meter=row.meter or "",
+        )
+
+    def of_key(self, key: str) -> Mapping[Dimensions, int]:
+        """Return what the calls of a key, as the bill names it, are worth."""
+        return _weights(self._by_model.get((key, ""), ()), WHOLE) if key else {}
+
+    def place(self, cell: BilledCell) -> tuple[Mapping[Dimensions, int], BilledCell, str]:
+        """Return the weights of a cell, the cell with the levels that were kept, and why there are none."""
+        found = self._known.get(cell)
+        if found is None:
+            found = self._known[cell] = self._place(cell)
+        return found
+
+    def _place(self, cell: BilledCell) -> tuple[Mapping[Dimensions, int], BilledCell, str]:
+        rows = self._by_model.get((cell.key, cell.model), ())
+        without_tier = cell._replace(region="", tier=None)
+        for kept in dict.fromkeys(
+            (cell, cell._replace(region=""), without_tier, without_tier._replace(meter=WHOLE))
+        ):
+            alike = [
+                (dimensions, use)
+                for dimensions, use in rows
+                if (kept.tier is None or tier_of(use.tier) == kept.tier)
+                and (not kept.region or use.region == kept.region)
+            ]
+            weights = _weights(alike, kept.meter)
+            if weights:
+                return weights, kept, ""
+        return {}, cell, self._why(cell)
+
+    def _why(self, cell: BilledCell) -> str:
+        if not self._rows:
+            return NO_TELEMETRY
+        if cell.model and ("", cell.model) not in self._by_model:
+            return NO_MODEL
+        if cell.key and (cell.key, "") not in self._by_model:
+            return NO_KEY
+        return NO_CALLS
+
+
+def _weights(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> dict[Dimensions, int]:
+    """Return tokens of a meter; for several meters their value, or their tokens where one has no price."""
+    meters = (meter,) if meter in METERS else POOLED.get(meter, METERS)
+    is_worth = meter not in METERS and all(
+        name in use.values for _, use in rows for name in meters if use.tokens.get(name)
+    )
+    found: dict[Dimensions, int] = defaultdict(int)
+    for dimensions, use in rows:
+        found[dimensions] += sum((use.values if is_worth else use.tokens).get(name, 0) for name in meters)
+    return {dimensions: weight for dimensions, weight in found.items() if weight > 0}
+
+
+def quantities_of(calls: DayCalls, rows: Sequence[BilledTokens]) -> Mapping[BilledCell, int]:
+    """Return the billed tokens of a day by cell."""
+    found: dict[BilledCell, int] = defaultdict(int)
+    for row in rows:
+        if row.meter is not None:
+            found[calls.cell_of(row)] += row.quantity
+    return found
+
+
+def parts_of(
+    cell: BilledCell, amount: int, quantities: Mapping[BilledCell, int]
+) -> tuple[list[tuple[BilledCell, int, int | None]], int]:
+    """
+    Divide the amount of a cell over the cells of its quantities: each with its amount and quantity, and the rest.
+
+    Without a quantity of the same kind of token it is one part, of an unknown quantity.
+    """
+    fitting = {each: quantity for each, quantity in quantities.items() if quantity and _tells(cell, each)}
+    if cell.meter not in METERS or not fitting:
+        return [(cell, amount, None)], 0
+    if len(fitting) == 1:
+        [(each, quantity)] = fitting.items()
+        return [(each, amount, quantity)], 0
+    found = spread(amount, fitting)
+    return [(each, found.shares.get(each, 0), quantity) for each, quantity in fitting.items()], found.rest
+
+
+def _tells(cell: BilledCell, finer: BilledCell) -> bool:
+    """True if a cell of tokens is one of those that a cell of money is about."""
+    return (
+        cell.meter == finer.meter
+        and cell.model in ("", finer.model)
+        and cell.key in ("", finer.key)
+        and cell.tier in (None, finer.tier)
+        and cell.region in ("", finer.region)
+    )
+
+
+def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> list[PlacedCell]:
+    """
+    Return the calls of each part, in order. Where several give levels up and so have the same calls, these are
+    compared with all their quantities together.
+    """
+    told: dict[BilledCell, int] = defaultdict(int)
+    untold: set[BilledCell] = set()
+    places = [calls.place(cell) for cell, _ in parts]
+    for cell, quantity in dict.fromkeys(parts):
+        _, kept, _ = calls.place(cell)
+        if quantity is None or kept.meter != cell.meter:
+            untold.add(kept)
+        else:
+            told[kept] += quantity
+    found = []
+    for (cell, _), (weights, kept, reason) in zip(parts, places, strict=True):
+        quantity = None if kept in untold or kept not in told else told[kept]
+        basis = POOL if kept != cell else VALUE if quantity is None else EXACT
+        found.append(PlacedCell(cell, weights, basis, reason, quantity))
+    return found
