@@ -21,6 +21,7 @@ from gateway.api.measures import ANSWERED, REFUSED, USAGE, USAGE_AMOUNT, amount,
 from gateway.api.times import parse_moment
 from gateway.api.views import within_view
 from gateway.errors import Refusal
+from gateway.first_use import imported
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import KeyRequest, Result
@@ -28,7 +29,15 @@ from gateway.schemas import OBJECT, TEXT, array
 from spool import record
 from spool.errors import NotKept
 from spool.ledger.costs import cut, own_start
-from spool.ledger.queries import DIMENSIONS, GRANULARITIES, CostQuery, CostRow, end_of_hour
+from spool.ledger.queries import (
+    BILLED_DIMENSIONS,
+    BILLED_TYPES,
+    DIMENSIONS,
+    GRANULARITIES,
+    CostQuery,
+    CostRow,
+    end_of_hour,
+)
 from spool.listing import ListPage, cut_page
 from spool.meters import METERS
 
@@ -81,7 +90,8 @@ async def read_costs(request: KeyRequest[None]) -> Result:
     """
     `whole_since` is there where sums of before it may lack records that were gone before they were counted,
     `units` where not money alone is asked for. `cut_periods` are there where the question begins or ends
-    within a period: the rows of these have a part of it.
+    within a period: the rows of these have a part of it. `billed` is there with billed money: how final its days are,
+    and what no calls are known for.
     """
     for name in request.http.query.getall("cost_type", ()):
         if name in REFUSED:
@@ -136,7 +146,7 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
         "start_date": Filter(type="date"),
         "end_date": Filter(type="date"),
         "granularity": Filter(valid_values=GRANULARITIES),
-        "group_by": Filter(valid_values=tuple(dimensions)),
+        "group_by": Filter(valid_values=(*dimensions, *BILLED_DIMENSIONS)),
         "filters": Filter(type="object"),
         "cost_type": Filter(valid_values=ANSWERED),
         "meter": Filter(valid_values=tuple(METERS)),
@@ -153,10 +163,10 @@ def cost_list(dimensions: Sequence[str]) -> List[Item]:
             USAGE_AMOUNT: Sort(value=attrgetter("amount")),
         },
         default_sort=("usage_date", "asc"),
-        filters=question | {name: Filter() for name in dimensions},
+        filters=question | {name: Filter() for name in (*dimensions, *BILLED_DIMENSIONS)},
         default_limit=PAGE,
         max_limit=PAGE,
-        at_times={"whole_since": TEXT, "units": OBJECT, "cut_periods": array(TEXT)},
+        at_times={"whole_since": TEXT, "units": OBJECT, "billed": OBJECT, "cut_periods": array(TEXT)},
     )
 
 
@@ -177,11 +187,21 @@ class _Rows:
         meter = asked.get("meter", ("",))[0]
         if meter and cost_type != USAGE_AMOUNT:
             raise _wrong(f"meter is a usage: ask for it with cost_type={USAGE_AMOUNT}")
-        query = replace(self._query(asked), measures=needed(cost_type, measures), meter=meter)
+        if measures and cost_type in BILLED_TYPES:
+            raise _wrong(
+                f"measures are of counted calls: ask for them with another cost_type than {cost_type}"
+            )
+        arranged = BILLED_TYPES.get(cost_type, 0)
+        query = replace(
+            self._query(asked), measures=needed(cost_type, measures), meter=meter, arranged=arranged
+        )
         try:
             cost_rows = await self._ledger.costs(query)
         except NotKept as error:
             raise _wrong(str(error)) from None
+        if arranged:
+            beside = await imported("gateway.billed.beside")
+            self.beside["billed"] = await beside.billed_beside(self._ledger, query, self._money.clock.now())
         whole = await self._ledger.whole_since()
         if query.since.timestamp() < whole:
             self.beside["whole_since"] = record.moment(whole)
@@ -197,7 +217,7 @@ class _Rows:
     def _query(self, asked: Mapping[str, tuple[str, ...]]) -> CostQuery:
         if "start_date" not in asked:
             raise _wrong("start_date is required: a day such as 2026-11-01, or an RFC 3339 time")
-        known = self._ledger.dimensions()
+        known = (*self._ledger.dimensions(), *BILLED_DIMENSIONS)
         include = {name: values for name, values in asked.items() if name in known}
         exclude: dict[str, tuple[str, ...]] = {}
         if "filters" in asked:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spool.ledger import money
-from spool.ledger.queries import COST_TYPES, CostRow
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, CostRow
 from spool.meters import METERS, quantity_of
 
 USAGE_AMOUNT = "usage_amount"  # the published cost type that is not money
@@ -33,19 +33,15 @@ USAGE: Mapping[str, str] = {
 }
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 
-_NO_INVOICE = "Tollhouse sees calls and no invoice; reported_cost is what their sources report"
-_NO_CONTRACT = (
-    "Tollhouse knows no contract with its discounts; real_cost is what counts, on_demand_cost the list price"
+_NO_TERM = (
+    "statements tell no term that a commitment could be spread over; discounted_cost has its fee on its day"
 )
-_NO_COMMITMENT = "Tollhouse knows no commitment that could be spread over its term; real_cost is what counts"
 REFUSED: Mapping[str, str] = {
-    "billed_cost": _NO_INVOICE,
-    "discounted_cost": _NO_CONTRACT,
-    "amortized_cost": _NO_COMMITMENT,
-    "discounted_amortized_cost": _NO_COMMITMENT,
-    "invoiced_amortized_cost": _NO_INVOICE,
+    "amortized_cost": _NO_TERM,
+    "discounted_amortized_cost": _NO_TERM,
+    "invoiced_amortized_cost": _NO_TERM,
 }
-ANSWERED = (*COST_TYPES, USAGE_AMOUNT)
+ANSWERED = (*COST_TYPES, *BILLED_TYPES, USAGE_AMOUNT)
 _DECIMALS = 12  # of a quotient
 
 
@@ -63,7 +59,7 @@ def amount(row: CostRow, cost_type: str, meter: str = "") -> str:
     """Return a row's amount as decimal text in the unit of the cost type, or of the meter."""
     if cost_type == USAGE_AMOUNT:
         return str(quantity_of(row.metered) if meter else billed_tokens(row))
-    text: str = getattr(row, COST_TYPES[cost_type])
+    text: str = getattr(row, _field(cost_type))
     return text
 
 
@@ -79,7 +75,12 @@ def per(cost: str, count: int, *, of: int = 1) -> str | None:
 
 def needed(cost_type: str, measures: tuple[str, ...]) -> tuple[str, ...]:
     """The measures that a question to the ledger names for an answer in a cost type and these measures."""
-    return (*measures, *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (COST_TYPES[cost_type],)))
+    return (*measures, *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (_field(cost_type),)))
+
+
+def _field(cost_type: str) -> str:
+    """Return the field of a row that has the money; billed money stands in place of what counts."""
+    return "cost" if cost_type in BILLED_TYPES else COST_TYPES[cost_type]
 
 
 def units(cost_type: str, measures: tuple[str, ...], meter: str = "") -> dict[str, str]:

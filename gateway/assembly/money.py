@@ -18,9 +18,12 @@ from spool.clock import Clock
 from spool.storage import Storage
 
 if TYPE_CHECKING:
+    from gateway.billed.biller import Biller
     from gateway.recommendations.adviser import Adviser
+    from gateway.reconciliation.gathering import StatementSources
     from gateway.reconciliation.matching import Owner
     from gateway.reconciliation.reconciler import Reconciler
+    from spool.statements.protocols import Statements
 
 
 def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
@@ -51,23 +54,43 @@ def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> 
         return None
 
     def make() -> Reconciler:
-        from gateway.reconciliation.comparing import Tolerance
-        from gateway.reconciliation.gathering import StatementSources
         from gateway.reconciliation.reconciler import Reconciler
 
-        sources = StatementSources(
-            ledger=storage.ledger,
-            log=storage.log,
-            prices=lambda: PriceBook.load(config().prices),
-            statements=registry.statements,
-            owners=lambda: [_owner(each) for each in config().reconciliation.owner],
-            tolerance=lambda: Tolerance(
-                money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
-            ),
-        )
-        return Reconciler(sources, clock)
+        return Reconciler(_statement_sources(storage, registry.statements, config), clock)
 
     return Once(make)
+
+
+def biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Biller] | None:
+    """Return the maker of the service that divides bills over the counted calls; None without a registry."""
+    registry = storage.registry
+    if registry is None:
+        return None
+
+    def make() -> Biller:
+        from gateway.billed.biller import Biller
+
+        return Biller(_statement_sources(storage, registry.statements, config), clock)
+
+    return Once(make)
+
+
+def _statement_sources(
+    storage: Storage, statements: Statements, config: Callable[[], Config]
+) -> StatementSources:
+    from gateway.reconciliation.comparing import Tolerance
+    from gateway.reconciliation.gathering import StatementSources
+
+    return StatementSources(
+        ledger=storage.ledger,
+        log=storage.log,
+        prices=lambda: PriceBook.load(config().prices),
+        statements=statements,
+        owners=lambda: [_owner(each) for each in config().reconciliation.owner],
+        tolerance=lambda: Tolerance(
+            money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
+        ),
+    )
 
 
 def _owner(given: KeyOwner) -> Owner:

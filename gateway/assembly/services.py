@@ -44,8 +44,10 @@ from spool.packed.native import NativeUse, use
 from spool.storage import Storage
 
 if TYPE_CHECKING:
+    from gateway.billed.biller import Biller
     from gateway.final_costs.puller import FinalCostPuller
     from gateway.statements.puller import StatementPuller
+    from spool.statements.protocols import Statements
 
 _log = logging.getLogger(__name__)
 
@@ -185,6 +187,8 @@ async def _assemble(
                 operators.money.final_costs,
                 lambda: bool(assembler.config.final_costs.seller),
             )
+        if operators.money.biller is not None:
+            alone["billed money"] = partial(_bill, operators.money.biller, storage.registry.statements)
         alone["scheduled reports"] = lambda: _report(operators)
         alone["recommendations"] = lambda: _advise(operators)
         if assembler.notifier is not None:
@@ -301,6 +305,19 @@ async def _ask_final_costs(puller: Once[FinalCostPuller], configured: Callable[[
     await _until(configured)
     await imported("gateway.assembly.final_costs")
     await puller().run()
+
+
+async def _bill(biller: Once[Biller], statements: Statements) -> None:
+    """Divide bills over the calls, once there is a statement."""
+    while True:
+        try:
+            if await statements.months():
+                break
+        except SpoolError as error:
+            _log.warning("statements cannot be read: %s", error, extra={"action": "billed_waits"})
+        await asyncio.sleep(CONFIGURED_LOOK_S)
+    await imported("gateway.billed.biller")
+    await biller().run()
 
 
 async def _until(configured: Callable[[], bool]) -> None:

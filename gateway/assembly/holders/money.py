@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from exporters.service.billing_sync import BillingSync
-from gateway.assembly.money import adviser, budget_evaluator, reconciler
+from gateway.assembly.money import adviser, biller, budget_evaluator, reconciler
 from gateway.assembly.parts import Assembler
 from gateway.first_use import Once
 from gateway.http.holders.installation import Urls
@@ -40,6 +40,7 @@ def money_services(
         prices=lambda: PriceBook.load(parts.config.prices),
         adviser=adviser(storage, clock, lambda: parts.config),
         reconciler=reconciler(storage, clock, lambda: parts.config),
+        biller=biller(storage, clock, lambda: parts.config),
         statement_puller=pulled_statements(parts),
         final_costs=final_costs(parts, prices),
         reconciliation=lambda: parts.config.reconciliation,

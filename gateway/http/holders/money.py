@@ -18,6 +18,7 @@ from gateway.intake.prices import PriceBook
 from spool.listing import MOST_KNOWN
 
 if TYPE_CHECKING:
+    from gateway.billed.biller import Biller
     from gateway.budgets.evaluator import BudgetEvaluator
     from gateway.final_costs.puller import FinalCostPuller
     from gateway.intake.billing_connections import BillingConnections
@@ -56,6 +57,7 @@ class MoneyServices(WithRegistry):
     streams: StreamReader | None = None
     adviser: Once[Adviser] | None = None
     reconciler: Once[Reconciler] | None = None
+    biller: Once[Biller] | None = None
     statement_puller: Once[StatementPuller] | None = None
     final_costs: Once[FinalCostPuller] | None = None
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings

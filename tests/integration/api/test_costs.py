@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from gateway.allocation.language import parse
 from gateway.cli import main
+from gateway.http.holders.money import MoneyServices
 from spool.clock import SystemClock
 from spool.identity import Identity
 from spool.record import NS, Inference
@@ -56,6 +57,10 @@ class Reader:
 
     async def costs(self, *query: tuple[str, str], status: int = 200) -> Any:
         return await self.get("/v2/billing/costs", *query, status=status)
+
+    @property
+    def money(self) -> MoneyServices:
+        return self._serving.app.services.operators.money
 
     def publish(self, text: str) -> None:
         """Put a definition in force."""

@@ -1,0 +1,88 @@
+"""
+What is told beside billed money: how final its days are, what nobody has of it, and what no statement is about.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gateway.reconciliation.counting import seller
+from spool.ledger import money
+from spool.ledger.billed import CLOSED, OPEN, PROVISIONAL, BilledDay
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import BILLED_DIMENSIONS, CostQuery
+from spool.ledger.sums import DAY_S
+from spool.record import moment
+from spool.statements.rules import day_text
+
+
+async def billed_beside(ledger: Ledger, query: CostQuery, now: float) -> dict[str, object]:
+    """
+    Return it for the days of a question, whatever it filters by. `without_statement` alone keeps its filters: what
+    was counted, of sellers and days of which no bill tells. A day is as final as the least final bill of it.
+    """
+    since, until = int(query.since.timestamp()), int(min(query.until.timestamp(), now))
+    first = since // DAY_S * DAY_S
+    made = await ledger.billed_days(first, until)
+    reasons: Counter[str] = Counter()
+    foreign: Counter[str] = Counter()
+    for day in made:
+        reasons.update(day.reasons)
+        foreign.update(day.foreign)
+    return {
+        "through": day_text(max(day.day for day in made)) if made else None,
+        "days": _states(made, range(first, until, DAY_S)),
+        "unallocated": money.text(sum(reasons.values())),
+        "by_reason": {reason: money.text(amount) for reason, amount in sorted(reasons.items())},
+        "without_statement": await _without(ledger, query, made),
+        "sources": _sources(made),
+        "foreign": dict(sorted(foreign.items())),
+    }
+
+
+def _states(made: Sequence[BilledDay], days: Sequence[int]) -> dict[str, int]:
+    states: dict[int, set[str]] = defaultdict(set)
+    for day in made:
+        states[day.day].add(day.state)
+    found = Counter(
+        OPEN if day not in states else PROVISIONAL if PROVISIONAL in states[day] else CLOSED for day in days
+    )
+    return {state: found[state] for state in (CLOSED, PROVISIONAL, OPEN)}
+
+
+def _sources(made: Sequence[BilledDay]) -> list[dict[str, str]]:
+    newest: dict[tuple[str, str], float] = {}
+    for day in made:
+        place = (day.provider, day.source)
+        newest[place] = max(day.read_at, newest.get(place, 0.0))
+    return [
+        {"provider": provider, "source": source, "read_at": moment(read_at)}
+        for (provider, source), read_at in sorted(newest.items())
+    ]
+
+
+async def _without(ledger: Ledger, query: CostQuery, made: Sequence[BilledDay]) -> list[dict[str, str]]:
+    told = {(day.provider, day.day) for day in made}
+    include = {name: values for name, values in query.include.items() if name not in BILLED_DIMENSIONS}
+    exclude = {name: values for name, values in query.exclude.items() if name not in BILLED_DIMENSIONS}
+    asked = replace(
+        query,
+        granularity="daily",
+        group_by=("source", "provider", "model"),
+        include=include,
+        exclude=exclude,
+        measures=("cost",),
+        arranged=0,
+    )
+    counted: Counter[str] = Counter()
+    for row in await ledger.costs(asked):
+        name = seller(*row.group)
+        if (name, int(row.start.timestamp()) // DAY_S * DAY_S) not in told:
+            counted[name] += money.units(row.cost)
+    return [
+        {"provider": name, "real_cost": money.text(amount)}
+        for name, amount in sorted(counted.items())
+        if amount
+    ]

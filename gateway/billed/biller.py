@@ -1,0 +1,219 @@
+"""
+Makes the billed money of months from statements and ledger, in the background: day by day, each in one transaction.
+
+A day that comes out as it is kept is not written again. What no statement is about any more is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import msgspec
+
+from gateway.billed.bill import Bill, BillSides, bill_of
+from gateway.billed.layers import Base, DividedDay, divide_day
+from gateway.reconciliation.counting import TokenPrices, counted, counted_use, seller
+from gateway.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.reconciliation.sides import DAY_S, CountedUse
+from spool.clock import Clock
+from spool.errors import SpoolError
+from spool.ledger import money
+from spool.ledger.billed import BilledDay, BilledSum
+from spool.ledger.days.usage import UsageSum
+from spool.ledger.sums import Dimensions
+from spool.statements.values import StatementInfo
+
+LOOK_S = 60.0
+EVERY_S = 3600  # calls that came meanwhile change what was made
+RULES = 1  # of dividing: part of every mark, so that days are made anew under other rules
+
+_Uses = Sequence[tuple[Dimensions, CountedUse]]
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Month:
+    """What is read of a month to make its bills."""
+
+    month: CalendarMonth
+    infos: Sequence[StatementInfo]
+    prices: TokenPrices
+    counted: dict[str, list[CountedUse]] = field(default_factory=lambda: defaultdict(list))
+
+    def read_at(self, provider: str, source: str, day: int) -> float:
+        told = [
+            info.imported_at
+            for info in self.infos
+            if (info.provider, info.source) == (provider, source)
+            and info.start < day + DAY_S
+            and info.end > day
+        ]
+        return max(told, default=0.0)
+
+
+class Biller:
+    """`run` it, or `make` a month at once."""
+
+    def __init__(self, sources: StatementSources, clock: Clock) -> None:
+        self._sources = sources
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._marks: dict[str, object] = {}  # of months, as they were made last
+
+    async def run(self) -> None:
+        """Look again and again. Runs until cancelled; a full disk only delays it."""
+        while True:
+            try:
+                await self.look()
+            except SpoolError as error:
+                _log.warning("billed money waits: %s", error, extra={"action": "billed_waits"})
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> int:
+        """
+        Make the months whose statements or owners changed, and once an hour this month and the one before it;
+        how many days changed.
+        """
+        infos = await self._sources.statements.statements()
+        this = CalendarMonth.at(self._clock.now())
+        if infos or self._marks:
+            await self._sources.ledger.catch_up(self._sources.log)
+        months = {each.name: each for each in (this.previous, this)} if infos or self._marks else {}
+        for info in infos:
+            for day in range(info.start, info.end, 28 * DAY_S):
+                month = CalendarMonth.at(day)
+                months.setdefault(month.name, month)
+            last = CalendarMonth.at(info.end - 1)
+            months.setdefault(last.name, last)
+        changed = 0
+        for name, month in sorted(months.items()):
+            within = [info for info in infos if info.start < month.end and info.end > month.start]
+            hour = int(self._clock.now()) // EVERY_S if month.end > this.previous.start else 0
+            mark = (hour, tuple(map(repr, within)), tuple(self._sources.owners()))
+            if self._marks.get(name) != mark and await self._sources.ledger.is_complete():
+                changed += await self.make(month)
+                self._marks[name] = mark
+        return changed
+
+    async def make(self, month: CalendarMonth) -> int:
+        """Make all bills of a month; how many days changed."""
+        async with self._turn:
+            return await self._make(month)
+
+    async def _make(self, month: CalendarMonth) -> int:
+        sources, now = self._sources, self._clock.now()
+        await sources.ledger.catch_up(sources.log)
+        infos = [
+            info
+            for info in await sources.statements.statements()
+            if info.start < month.end and info.end > month.start
+        ]
+        before = {
+            (each.day, each.provider) for each in await sources.ledger.billed_days(month.start, month.end)
+        }
+        if not infos and not before:
+            return 0
+        read = _Month(month, infos, TokenPrices(await asyncio.to_thread(sources.prices)))
+        if infos:
+            await self._count(read, now)
+        bills = [await self._bill(read, name, now) for name in sorted({info.provider for info in infos})]
+        bases = {bill.provider: await self._base(read, bill) for bill in bills if bill.has_tax}
+        changed = 0
+        for day in month.days:
+            of_day = [bill for bill in bills if day in bill.states]
+            uses = await self._uses(read, day) if of_day else {}
+            made = []
+            for bill in of_day:
+                theirs = uses.get(bill.provider, ())
+                base = bases.get(bill.provider)
+                found = await asyncio.to_thread(divide_day, bill, day, theirs, month=base)
+                made.append((self._day(read, bill, day, found), found.sums))
+            changed += await sources.ledger.put_billed(made) if made else 0
+            for provider in {name for at, name in before if at == day} - {bill.provider for bill in of_day}:
+                await sources.ledger.drop_billed(day, provider)
+                changed += 1
+        return changed
+
+    async def _count(self, read: _Month, now: float) -> None:
+        for day in read.month.days:
+            if day > now:
+                break
+            sums = await self._sources.ledger.usage_of_day(day)
+            for name, rows in (await asyncio.to_thread(counted, sums, read.prices)).items():
+                read.counted[name] += rows
+
+    async def _bill(self, read: _Month, provider: str, now: float) -> Bill:
+        month = read.month
+        covered: dict[str, set[int]] = defaultdict(set)
+        unsettled: dict[str, set[int]] = defaultdict(set)
+        for info in read.infos:
+            if info.provider == provider:
+                days = {day for day in month.days if info.start <= day < info.end}
+                covered[info.source] |= days
+                if not info.settled:
+                    unsettled[info.source] |= days
+        sides = BillSides(
+            provider=provider,
+            days=month.days,
+            open_from=int(now) // DAY_S * DAY_S,
+            rows=await self._sources.statements.rows(provider=provider, start=month.start, end=month.end),
+            counted=read.counted.get(provider, ()),
+            covered={source: frozenset(days) for source, days in covered.items()},
+            unsettled={source: frozenset(days) for source, days in unsettled.items()},
+            owners=self._sources.owners(),
+        )
+        return await asyncio.to_thread(bill_of, sides)
+
+    async def _base(self, read: _Month, bill: Bill) -> Base:
+        """Return the usage money of a month."""
+        base: dict[tuple[Dimensions, str], int] = defaultdict(int)
+        for day in bill.states:
+            uses = (await self._uses(read, day)).get(bill.provider, ())
+            for place, amount in (await asyncio.to_thread(divide_day, bill, day, uses)).base.items():
+                base[place] += amount
+        return base
+
+    async def _uses(self, read: _Month, day: int) -> Mapping[str, _Uses]:
+        """Return the calls of a day, by who sold them."""
+        sums = await self._sources.ledger.whole_sums_of_day(day)
+        return await asyncio.to_thread(_by_seller, sums, read.prices)
+
+    def _day(self, read: _Month, bill: Bill, day: int, found: DividedDay) -> BilledDay:
+        source, state = bill.sources[day], bill.states[day]
+        foreign = bill.foreign.get(day, {})
+        return BilledDay(
+            day=day,
+            provider=bill.provider,
+            state=state,
+            mark=_mark(
+                found.sums, RULES, state, source, sorted(found.reasons.items()), sorted(foreign.items())
+            ),
+            source=source,
+            read_at=read.read_at(bill.provider, source, day),
+            made_at=self._clock.now(),
+            reasons=found.reasons,
+            foreign=foreign,
+        )
+
+
+def _by_seller(
+    sums: Sequence[UsageSum], prices: TokenPrices
+) -> dict[str, list[tuple[Dimensions, CountedUse]]]:
+    found: dict[str, list[tuple[Dimensions, CountedUse]]] = defaultdict(list)
+    for each in sums:
+        of = each.dimensions
+        found[seller(of.source, of.provider, of.model)].append((of, counted_use(each, prices)))
+    return found
+
+
+def _mark(sums: Sequence[BilledSum], *more: object) -> str:
+    """Return a digest of everything that a day is."""
+    digest = sha256(repr(more).encode())
+    for each in sums:
+        digest.update(msgspec.json.encode([*each.dimensions, *each[1:-1], money.text(each.amount)]))
+    return digest.hexdigest()

@@ -1,0 +1,94 @@
+"""Costs in billed money over HTTP: what the bill says, over the calls, with how final it is."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from spool.registry.operators import Actor
+from spool.statements.rules import day_of
+from spool.statements.values import DAY_S, Statement, StatementRow
+from tests.integration.api.test_costs import DAY, SEPTEMBER, START_S, Reader, at, reader
+from tests.integration.conftest import Serve
+from tests.integration.payloads import json_span
+
+pytestmark = pytest.mark.asyncio
+
+FIRST = day_of(START_S)
+BILL = (("input", "1.5"), ("output", "0.5"), ("discount", "-0.2"), ("web_search", "0.1"))
+
+
+def line(kind: str, amount: str, currency: str = "USD") -> StatementRow:
+    return StatementRow(
+        source="openai_costs", provider="openai", account=None, key=None, start=FIRST, end=FIRST + DAY_S,
+        model="gpt-4o" if kind in ("input", "output") else None, unit=currency.lower(), kind=kind,
+        amount=Decimal(amount), currency=currency, tier=None, region=None, batch=None, settled=True,
+    )  # fmt: skip
+
+
+async def billed_reader(serve: Serve) -> Reader:
+    """One day of a bill, and two days of calls of which it has one."""
+    read = await reader(serve, json_span("gpt-4o", **at(0)), json_span("gpt-4o", **at(24)))
+    rows = (*(line(kind, amount) for kind, amount in BILL), line("input", "7", "EUR"))
+    statement = Statement(
+        source="openai_costs", account="", start=FIRST, end=FIRST + DAY_S, rows=rows, read_at=START_S, name="bill",
+        settled_until=FIRST + DAY_S,
+    )  # fmt: skip
+    money = read.money
+    await money.require_registry().statements.put(statement, actor=Actor("ada@example.com", "command"))
+    assert money.biller is not None
+    assert 1 == await money.biller().look()
+    return read
+
+
+async def test_billed_money_by_day_and_charge(serve: Serve) -> None:
+    """Both arrangements are the bill; `billed` says what is final, missing, of nobody and in other money."""
+    read = await billed_reader(serve)
+    payload = await read.costs(
+        *SEPTEMBER, ("cost_type", "billed_cost"), ("group_by", "charge"), ("group_by", "basis")
+    )
+    assert [
+        {"usage_date": DAY, "cost": "-0.2", "charge": "discount", "basis": "unallocated"},
+        {"usage_date": DAY, "cost": "0.1", "charge": "other", "basis": "unallocated"},
+        {"usage_date": DAY, "cost": "2", "charge": "usage", "basis": "value"},
+    ] == payload["costs"]
+    told = payload["billed"]
+    assert ("2026-09-21", {"closed": 1, "provisional": 0, "open": 22}) == (told["through"], told["days"])
+    assert ("0.1", {"other": "0.1"}, {"EUR": 1}) == (told["unallocated"], told["by_reason"], told["foreign"])
+    assert [{"provider": "openai", "real_cost": "0.0006"}] == told["without_statement"]
+    [source] = told["sources"]
+    assert ("openai", "openai_costs") == (source["provider"], source["source"])
+    within = await read.costs(*SEPTEMBER, ("cost_type", "discounted_cost"), ("group_by", "model"))
+    assert {"gpt-4o": "1.8", None: "0.1"} == {row["model"]: row["cost"] for row in within["costs"]}
+    net = await read.costs(
+        *SEPTEMBER, ("cost_type", "billed_cost"), ("filters", '{"!charge": ["discount", "other"]}')
+    )
+    assert ["2"] == [row["cost"] for row in net["costs"]]
+
+
+async def test_counted_money_beside_a_bill(serve: Serve) -> None:
+    """It is what it was, all of it exact usage, and has no root key of bills."""
+    read = await billed_reader(serve)
+    payload = await read.costs(*SEPTEMBER, ("group_by", "charge"), ("basis", "exact"))
+    assert [("usage", "0.0006"), ("usage", "0.0006")] == [
+        (row["charge"], row["cost"]) for row in payload["costs"]
+    ]
+    assert "billed" not in payload
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ((("granularity", "hourly"),), "whole days of UTC"),
+        ((("measures", "calls"),), "measures are of counted calls"),
+    ],
+    ids=["hours", "measures"],
+)
+async def test_what_a_bill_does_not_tell_is_refused(
+    serve: Serve, query: tuple[tuple[str, str], ...], words: str
+) -> None:
+    """With what to ask for instead."""
+    read = await billed_reader(serve)
+    error = await read.costs(*SEPTEMBER, ("cost_type", "billed_cost"), *query, status=400)
+    assert words in error["error"]["message"]
