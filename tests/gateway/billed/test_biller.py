@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -38,8 +39,17 @@ class Told:
     async def statements(self) -> Sequence[StatementInfo]:
         if not self.kept:
             return []
-        span = {"start": FIRST, "end": FIRST + 2 * DAY, "settled": self.settled, "imported_at": self.read_at}
-        return [StatementInfo(source="bill", provider="openai", account="", rows=1, **span)]
+        span: dict[str, Any] = {
+            "start": FIRST,
+            "end": FIRST + 2 * DAY,
+            "settled": self.settled,
+            "imported_at": self.read_at,
+        }
+        return [
+            StatementInfo(
+                source="bill", provider="openai", account="", rows=1, imported_at=self.read_at, **span
+            )
+        ]
 
 
 def line(

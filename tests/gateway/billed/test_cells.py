@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,10 +12,10 @@ from hypothesis import strategies as st
 
 from gateway.billed.cells import NO_KEY, NO_MODEL, NO_TELEMETRY, UNREPORTED
 from spool.ledger.money import UNIT
-from tests.gateway.billed.worlds import DAY, bill, calls, divided, paid, row
+from tests.gateway.billed.worlds import DAY, Use, bill, calls, divided, paid, row
 
 
-def test_each_pays_the_billed_rate_and_nobody_what_was_not_reported():
+def test_each_pays_the_billed_rate_and_nobody_what_was_not_reported() -> None:
     """Of 100 billed tokens 80 are known: 20 % of the money is of nobody, with the reason."""
     rows = [row("input", 10), row("input", 100, unit="tokens")]
     found = divided(rows, [calls("a", 50), calls("b", 20), calls("b", 10, user="x")])
@@ -26,13 +28,13 @@ def test_each_pays_the_billed_rate_and_nobody_what_was_not_reported():
     assert {UNREPORTED: 2 * UNIT} == found.reasons
 
 
-def test_a_cell_told_twice_is_all_of_its_calls():
+def test_a_cell_told_twice_is_all_of_its_calls() -> None:
     """Where more was counted than billed, all of the money is divided."""
     found = divided([row("input", 10), row("input", 50, unit="tokens")], [calls("a", 75), calls("b", 25)])
     assert {("a", "usage", "exact"): 15 * UNIT // 2, ("b", "usage", "exact"): 5 * UNIT // 2} == paid(found)
 
 
-def test_money_is_divided_over_quantities_that_tell_more():
+def test_money_is_divided_over_quantities_that_tell_more() -> None:
     """A key that nobody reports and one that was told twice do not cancel each other."""
     rows = [row("input", 10)] + [row("input", 50, unit="tokens", key=key) for key in ("k1", "k2")]
     found = divided(rows, [calls("a", 100, key="k1")])
@@ -40,7 +42,7 @@ def test_money_is_divided_over_quantities_that_tell_more():
     assert {NO_KEY: 5 * UNIT} == found.reasons
 
 
-def test_a_level_that_calls_do_not_know_is_given_up():
+def test_a_level_that_calls_do_not_know_is_given_up() -> None:
     """Regions of a bill that no call tells are one pool: what both did not report stays of nobody."""
     rows = [row("input", 6, region=name) for name in ("eu", "us")]
     rows += [row("input", 60, unit="tokens", region=name) for name in ("eu", "us")]
@@ -50,7 +52,7 @@ def test_a_level_that_calls_do_not_know_is_given_up():
     } == paid(found)  # fmt: skip
 
 
-def test_a_tier_is_paid_by_its_own_calls():
+def test_a_tier_is_paid_by_its_own_calls() -> None:
     """Batch calls pay the batch rate, also where another team used the model at full price."""
     rows = [row("input", 4, tier="standard"), row("input", 1, batch=True)]
     found = divided(rows, [calls("a", 10, tier="batch"), calls("b", 10)])
@@ -62,7 +64,7 @@ def test_a_tier_is_paid_by_its_own_calls():
     [([], NO_TELEMETRY), ([calls("a", 5, model="claude-opus-4")], NO_MODEL)],
     ids=["a day without calls", "another model"],
 )
-def test_nobody_pays_for_calls_that_nobody_counted(uses, reason):
+def test_nobody_pays_for_calls_that_nobody_counted(uses: list[Use], reason: str) -> None:
     """Model and day are never given up: the money is of nobody, as the bill names it."""
     found = divided([row("input", 3, region="us", key="k")], uses)
     assert {reason: 3 * UNIT} == found.reasons
@@ -77,13 +79,13 @@ def test_nobody_pays_for_calls_that_nobody_counted(uses, reason):
     )
 
 
-def test_money_without_a_quantity_is_divided_by_value():
+def test_money_without_a_quantity_is_divided_by_value() -> None:
     """An amount for all tokens of a model follows list prices, and says so."""
     found = divided([row("cost", 6)], [calls("a", 40), calls("b", 0, output=20)])
     assert {("a", "usage", "value"): 2 * UNIT, ("b", "usage", "value"): 4 * UNIT} == paid(found)
 
 
-def test_a_bucket_of_several_days_is_of_the_days_with_calls():
+def test_a_bucket_of_several_days_is_of_the_days_with_calls() -> None:
     """A monthly line is divided as the days are worth, and evenly without any."""
     uses = [calls("a", 30, day=0), calls("a", 10, day=2)]
     found = bill([row("cost", 4, days=3)], uses, days=3).amounts
@@ -92,7 +94,7 @@ def test_a_bucket_of_several_days_is_of_the_days_with_calls():
     assert [UNIT // 200] * 4 == [each.amount for _, [each] in sorted(even.items())]
 
 
-def test_amounts_in_other_currencies_are_counted_and_never_converted():
+def test_amounts_in_other_currencies_are_counted_and_never_converted() -> None:
     """They are in no sum of dollars."""
     made = bill([row("input", 1), row("input", 9, unit="eur", currency="EUR")], [])
     assert {"EUR": 1} == made.foreign[DAY]
@@ -118,7 +120,9 @@ metered = st.tuples(st.sampled_from(["input", "output"]), tokens, tiers, keys)
     st.lists(metered, max_size=4),
     st.randoms(use_true_random=False),
 )
-def test_all_of_the_bill_is_somewhere_by_every_grouping(used, money, told, random):
+def test_all_of_the_bill_is_somewhere_by_every_grouping(
+    used: list[Any], money: list[Any], told: list[Any], random: Random
+) -> None:
     """Each arrangement closes to the bill, to the last digit; no order of rows or calls changes a byte."""
     uses = [calls(team, given, output=made, tier=tier, key=key) for team, given, made, tier, key in used]
     rows = [row(kind, amount, tier=tier, key=key) for kind, amount, tier, key in money]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +29,7 @@ class NoFloat(int):
 
 
 @given(amounts, weights, quantities)
-def test_all_of_an_amount_is_somewhere(amount, by, quantity):
+def test_all_of_an_amount_is_somewhere(amount: int, by: dict[int, int], quantity: int | None) -> None:
     """Shares, what nobody reported and the rest are the amount; each has its sign; the rest is below a unit a share."""
     found = spread(amount, by, quantity=quantity)
     assert amount == sum(found.shares.values()) + found.unreported + found.rest
@@ -37,7 +39,7 @@ def test_all_of_an_amount_is_somewhere(amount, by, quantity):
 
 
 @given(amounts, weights, quantities)
-def test_a_share_is_the_floor_of_its_part(amount, by, quantity):
+def test_a_share_is_the_floor_of_its_part(amount: int, by: dict[int, int], quantity: int | None) -> None:
     """Each share is computed from its own weight and the whole alone; a weight of 0 or below has none."""
     found = spread(amount, by, quantity=quantity)
     known = sum(weight for weight in by.values() if weight > 0)
@@ -48,7 +50,9 @@ def test_a_share_is_the_floor_of_its_part(amount, by, quantity):
 
 
 @given(amounts, weights, quantities, st.randoms(use_true_random=False))
-def test_the_order_of_rows_does_not_matter(amount, by, quantity, random):
+def test_the_order_of_rows_does_not_matter(
+    amount: int, by: dict[int, int], quantity: int | None, random: Random
+) -> None:
     """Rows in another order, and one more row of weight 0, change nothing."""
     items = [*by.items(), (99, 0)]
     random.shuffle(items)
@@ -56,7 +60,7 @@ def test_the_order_of_rows_does_not_matter(amount, by, quantity, random):
 
 
 @given(amounts, weights, quantities)
-def test_a_refund_of_a_charge_leaves_nothing(amount, by, quantity):
+def test_a_refund_of_a_charge_leaves_nothing(amount: int, by: dict[int, int], quantity: int | None) -> None:
     """An amount and its negative are 0 in every row."""
     paid, back = spread(amount, by, quantity=quantity), spread(-amount, by, quantity=quantity)
     assert {key: -each for key, each in paid.shares.items()} == back.shares
@@ -64,7 +68,9 @@ def test_a_refund_of_a_charge_leaves_nothing(amount, by, quantity):
 
 
 @given(st.integers(0, 10**30), counts, weights, counts, counts)
-def test_a_team_pays_the_billed_rate_whatever_others_use(price, mine, others, more, unreported):
+def test_a_team_pays_the_billed_rate_whatever_others_use(
+    price: int, mine: int, others: dict[int, int], more: int, unreported: int
+) -> None:
     """Where the bill tells the quantity and one rate, a share changes by no digit when other calls change."""
     used = sum(max(0, weight) for weight in others.values())
     alone, together = mine + unreported, mine + used + more
@@ -74,7 +80,7 @@ def test_a_team_pays_the_billed_rate_whatever_others_use(price, mine, others, mo
 
 
 @given(amounts, weights, quantities)
-def test_no_step_computes_with_floats(amount, by, quantity):
+def test_no_step_computes_with_floats(amount: int, by: dict[int, int], quantity: int | None) -> None:
     """The same comes of numbers that refuse to become floats."""
     plain = spread(amount, by, quantity=quantity)
     strict = {key: NoFloat(weight) for key, weight in by.items()}
@@ -85,7 +91,7 @@ def test_no_step_computes_with_floats(amount, by, quantity):
 
 
 @given(amounts, st.integers(1, 400))
-def test_equal_parts_never_turn_their_sign(amount, count):
+def test_equal_parts_never_turn_their_sign(amount: int, count: int) -> None:
     """The parts of a fee over its days are the fee, differ by a unit at most, and have its sign."""
     parts = in_turn(amount, [0] * count)
     assert (amount, count) == (sum(parts), len(parts))

@@ -106,7 +106,7 @@ async def test_a_day_is_replaced_whole_and_only_if_it_differs(ledgers: Ledgers) 
     ledger = await ledgers.open()
     assert 2 == await ledger.put_billed([(made(), SUMS), (made(DAY_ONE + DAY), SUMS[:1])])
     assert 0 == await ledger.put_billed([(made(state="open"), [])])
-    told = {"reasons": {"no_calls": HUGE}, "foreign": {"EUR": 2}}
+    told: dict[str, Any] = {"reasons": {"no_calls": HUGE}, "foreign": {"EUR": 2}}
     assert 1 == await ledger.put_billed([(made(mark="2", **told), SUMS[1:2])])
     assert [made(mark="2", revision=2, **told), made(DAY_ONE + DAY)] == await ledger.billed_days(0, 2**40)
     ledger = await ledgers.open()
