@@ -124,6 +124,7 @@ class Left:
         self.counted_again: set[str] = set()  # models of which more was counted than billed
         self.shift = 0  # hours by which the ledger's times are ahead of the statement's days
         self._priced: set[tuple[Cell, str]] = set()  # whose rate was claimed as a whole
+        self._fine: dict[tuple[Cell, str], list[Cell]] = defaultdict(list)  # cells of each cell of money
 
     @property
     def unexplained(self) -> int:
@@ -132,12 +133,20 @@ class Left:
     def paid(self, cell: Cell, meter: str) -> int | None:
         """
         Return the money billed for tokens, less the claimed portions of their rate; None if all of it was
-        claimed.
+        claimed, or if one side alone has the tokens, whose price may be another.
         """
-        if (cell, meter) in self._priced:
-            return None
         entry = (RATE, cell, meter)
+        if (cell, meter) in self._priced or (entry not in self.amounts and self._are_told(cell, meter)):
+            return None
         return self._split.paid[cell, meter] - self._split.parts.get(entry, 0) + self.amounts.get(entry, 0)
+
+    def _are_told(self, cell: Cell, meter: str) -> bool:
+        """True if all calls with tokens of a kind are explained, of a cell of money."""
+        if not self._fine:
+            for fine, kind in self._split.values:
+                self._fine[self._split.levels.coarse(fine), kind].append(fine)
+        cells = self._fine.get((cell, meter), ())
+        return bool(cells) and all(each in self.told for each in cells)
 
     def volume(self) -> list[Entry]:
         """Entries of volume that are left, also those without a price."""
@@ -222,7 +231,7 @@ class Left:
                 share, moved_tokens = self._leave(entry, share, moved_tokens, portion)
             taken = True
             parts.add(part)
-            if part == RATE and entry not in self.amounts:
+            if part == RATE and portion is None:
                 priced_whole.add((cell, meter))
             if part == VOLUME and tells_calls:
                 self.told.add(cell)
@@ -234,7 +243,7 @@ class Left:
             by_day[cell.day] += share or 0
         if not taken:
             return None
-        if not portions:
+        if not portions or VOLUME in parts:  # what a claim of tokens has taken tells no price any more
             self._priced |= priced_whole
         moved = sum(map(abs, by_day.values()))
         if VOLUME in parts and prices * APART > abs(amount):  # also where they undo each other

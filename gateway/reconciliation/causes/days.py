@@ -21,7 +21,8 @@ FEW = 4  # days may be one in so many of all, where something else is apart as w
 BESIDE = 0.1  # of a day's tokens that a shift leaves: another cause has them
 TIERS_APART = 0.03  # of all tokens: less is of the first and the last day
 LACKING = 0.03  # of all tokens that a shift leaves: calls are missing as well
-HINTS = 0.83  # of what days differ by: more is chance
+HINTS = 0.83  # of what days differ by: more is chance,
+CLEAR_HINTS = 0.8  # also where calls came without tokens, which makes days differ
 FAR = 3  # so many times as much as a shift usually leaves
 BY_TOKENS = "; the times of the ledger differ as well, and hours tell tokens alone"
 SHIFTS = [hours for hours in range(-14, 15) if hours]
@@ -37,6 +38,10 @@ class Shift:
     hours: int
     moved: Mapping[int, int]
     left: Mapping[int, int]
+
+    def from_day(self, day: int) -> int:
+        """The day of the ledger from which a day of the statement gets tokens."""
+        return day + (DAY_S if self.hours > 0 else -DAY_S)
 
     def others(self, billed: Mapping[int, int]) -> list[int]:
         """The few days on which something else is apart."""
@@ -72,12 +77,21 @@ def time_edge(case: Case) -> Iterator[Claim]:
         later = "later" if shift.hours < 0 else "earlier"
         evidence += f"; with the ledger's times {abs(shift.hours)} h {later} the days agree"
         others = shift.others({day: counted[day] + by_day.get(day, 0) for day in case.days})
+        silent = [
+            day for day in others if shift.from_day(day) in case.days and not counted[shift.from_day(day)]
+        ]
+        if silent:
+            days = named([day_text(day) for day in silent])
+            evidence += f", but for {days}: there hours of days without telemetry are missing"
+            beside.append("no_telemetry")
+        others = [day for day in others if day not in silent]
         if others:
             portions = of_shift(case, shift, others)
             days = named([day_text(day) for day in others])
             evidence += f", but for {days}: there it is as many tokens as were moved, at the mean price"
             beside.append(OTHERS)
-        within = [tokens for day, tokens in sorted(shift.left.items()) if day not in others][1:-1]
+        usual = shift.left.keys() - {*others, *silent}
+        within = [tokens for day, tokens in sorted(shift.left.items()) if day in usual][1:-1]
         if sum(within) > LACKING * sum(counted.values()):
             evidence += "; all days together lack tokens"
             beside.append("unreported_calls")
@@ -172,7 +186,8 @@ def hints_at_shift(case: Case) -> bool:
         moved = _moved(case, hours, counted)
         return sum(abs(apart[day] - moved[day]) for day in told)
 
-    return min(map(left_by, SHIFTS)) < HINTS * size
+    are_sized = not any(sums.unsized for sums in case.split.counted.values())
+    return min(map(left_by, SHIFTS)) < (HINTS if are_sized else CLEAR_HINTS) * size
 
 
 def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:

@@ -13,6 +13,7 @@ from gateway.reconciliation.claims import EXACT, KINDS, OTHERS, STRONG, WEAK, Ca
 from gateway.reconciliation.sides import INPUT_METERS, METERS, WRITE_1H, WRITE_5M, Cell
 from gateway.reconciliation.wording import named
 
+ONE_OF = 4  # days at least they are, where they are not as many
 LEAST_DAYS = 5  # on which one side has too few tokens beside too many, where they are not as many
 MOST_OF = 0.9  # of these days the same are too many
 LEAST_OF = 4  # what is exchanged is one in so many of what is apart at least
@@ -64,7 +65,7 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
         if exchanged * 2 > least * tokens[group] and exchanged * LEAST_OF > apart:
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
             found[group] = _Exchange(places, apart / max(tokens[group], 1), gains)
-    found = _lasting(found, is_enough=not is_shifted)
+    found = _lasting(found, len(case.days), is_enough=not is_shifted)
     portions: dict[Entry, Portion] = {}
     is_mixed = False  # large inputs have changed their tier or their kind
     for group, each in found.items():
@@ -74,6 +75,7 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
             is_mixed = is_mixed or (bool(shared) and group.model in case.split.varying)
             portions |= shared
         else:
+            is_mixed = is_mixed or group.model in case.split.varying
             for meter in {meter for _, meter in each.places}:
                 portions |= _in_both(case, [place for place in each.places if place[1] == meter])
     tiers = {tier or "standard" for each in found.values() for tier in each.gains}
@@ -96,10 +98,10 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def _lasting(found: Mapping[Cell, _Exchange], *, is_enough: bool = True) -> dict[Cell, _Exchange]:
+def _lasting(found: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = True) -> dict[Cell, _Exchange]:
     """
-    Without those of a key and model that are not exact and go now this way, now that: chance, and no cause.
-    `is_enough`: an exact one needs no others.
+    Without those of a key and model that are not exact and go now this way, now that, or are of few of the days:
+    chance, and no cause. `is_enough`: an exact one needs no others.
     """
     gains: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     for group, each in found.items():
@@ -111,7 +113,7 @@ def _lasting(found: Mapping[Cell, _Exchange], *, is_enough: bool = True) -> dict
         if (each.is_exact and is_enough)
         or (
             each.gains == (usual := common[group.key, group.model])
-            and len(gains[group.key, group.model]) >= LEAST_DAYS
+            and len(gains[group.key, group.model]) >= max(LEAST_DAYS, days // ONE_OF)
             and gains[group.key, group.model].count(usual) >= MOST_OF * len(gains[group.key, group.model])
         )
     }
@@ -188,7 +190,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
         ):
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
             exchanges[cell] = _Exchange(places, apart, gains)
-    exchanges = _lasting(exchanges, is_enough=not is_shifted)
+    exchanges = _lasting(exchanges, len(case.days), is_enough=not is_shifted)
     is_exact = all(each.is_whole for each in exchanges.values()) and not whole
     found["cache_split"] += [(cell, meter) for _, cell, meter in whole]
     portions |= whole
@@ -198,7 +200,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
         if not each.is_whole:
             portions |= _in_both(case, each.places)
     for cause, places in found.items():
-        lacking = sorted({meter for cell, meter in places if case.left.extra[cell, meter] > 0})
+        lacking = sorted({meter for cell, meter in places if case.left.extra.get((cell, meter), 0) > 0})
         advice = (
             "Report how long cache writes are kept: `cache_creation` as the provider answers it."
             if cause == "cache_ttl_1h"

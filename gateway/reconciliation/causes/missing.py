@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,7 +21,8 @@ MEAN_ALIKE = 0.2
 CHANCE = 6
 LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
 FEW = 10  # days may be one in so many of all
-LEAST_KINDS = 4  # of tokens of a day: of fewer it may be chance that each lacks half
+LEAST_KINDS = 4  # of tokens of a day: of fewer it may be chance that each lacks half,
+LEAST_CALLS = 10  # but not if the day has so many calls
 UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
 
 
@@ -59,9 +60,11 @@ def usage_missing(case: Case) -> Iterator[Claim]:
         if (missing < 0 and not is_of_all) or not is_near or not entries:
             continue
         share = Fraction(ours.unsized, lacking)
+        is_more = theirs is None and not is_alike and gap > ours.unsized * mean
         divided = "" if is_of_all else (
             f", and {missing:,} calls are missing: both are divided by their number"
         )  # fmt: skip
+        divided += "; the statement does not tell calls, and some may be missing as well" if is_more else ""
         yield from case.taken(
             "usage_missing", entries, STRONG if is_alike and is_of_all else WEAK,
             f"{ours.unsized:,} calls of {named([model])} came without their tokens: at the mean of the "
@@ -70,7 +73,7 @@ def usage_missing(case: Case) -> Iterator[Claim]:
             "Ask for usage in streams (`stream_options: {\"include_usage\": true}`); aborted streams tell "
             "none.",
             portions={} if is_of_all else {entry: case.left.portion(entry, share) for entry in entries},
-            beside=() if is_of_all else ("unreported_calls",),
+            beside=("unreported_calls",) if is_more or not is_of_all else (),
         )  # fmt: skip
 
 
@@ -184,21 +187,28 @@ def _missing(case: Case, model: str) -> list[Entry]:
 
 def _unusual_days(case: Case) -> set[int]:
     """
-    The few days that lack at least half of every kind of token of every model and tier, where the others lack
+    The few days that lack at least half of every kind of token of every key and model, where the others lack
     some: rows of them may stand in the report twice, or calls of half a day be missing.
     """
-    said: dict[int, list[bool]] = defaultdict(list)
+    kinds: dict[tuple[int, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     usual: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
     for cell, meter in counted | case.left.extra.keys():
         tokens, extra = case.left.said((VOLUME, cell, meter)).tokens, case.left.extra.get((cell, meter), 0)
         if tokens > 0:
-            said[cell.day].append(extra * 2 >= tokens)
-            usual[cell.day][0] += extra
-            usual[cell.day][1] += tokens
-    far = {day for day, halves in said.items() if len(halves) >= LEAST_KINDS and all(halves)}
-    is_usual = bool(usual) and median(extra / tokens for extra, tokens in usual.values()) > LEAST_SHARE
-    return far if is_usual and len(far) * FEW <= len(said) else set()
+            for sums in (kinds[cell.day, cell.key, cell.model, meter], usual[cell.day]):
+                sums[0] += extra
+                sums[1] += tokens
+    share = median([extra / tokens for extra, tokens in usual.values()] or [0])
+    said: dict[int, list[bool]] = defaultdict(list)
+    for (day, *_), (extra, tokens) in kinds.items():
+        said[day].append(extra * 2 >= tokens)
+    calls = Counter[int]()
+    for cell, of in case.split.counted.items():
+        calls[cell.day] += of.calls
+    enough = {day for day, halves in said.items() if len(halves) >= LEAST_KINDS or calls[day] >= LEAST_CALLS}
+    far = {day for day in enough if all(said[day])}
+    return far if share > LEAST_SHARE and len(far) * FEW <= len(said) else set()
 
 
 def _unsized(ours: CountedSums) -> Doubts:

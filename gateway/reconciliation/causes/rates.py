@@ -176,14 +176,10 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         yield from _on_days(case, name, entries, meters)
         return
     constant = all(each is not None and len(each) == 1 for each in steps.values())
+    # Regions were looked at before, but not each where tokens are apart.
+    is_told = are_told(case.split, model, days) and not all(cell.region for _, cell, _ in entries)
     cause, sure, evidence = (
-        (
-            known_factor(ratios, are_told(case.split, model, days))
-            or long_context(ratios)
-            or dear_writes(ratios)
-        )
-        if constant
-        else None
+        (known_factor(ratios, is_told) or long_context(ratios) or dear_writes(ratios)) if constant else None
     ) or _price(meters, steps)
     since = max((each[1][0] for each in steps.values() if each is not None and len(each) == 2), default=0)
     off = [
@@ -194,7 +190,8 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     if since and len(off) < 2 <= len(meters) and sum(day >= since for day in told) < 2:
         return  # one kind of token on the last day alone: of calls that have another price, and no change
     before = {day for day in days if day < since}
-    if before and _is_apart(case, entries, before):
+    is_ours = all(abs(each[-1][1] - _ONE) <= NOTHING for each in steps.values() if each)
+    if before and (_is_apart(case, entries, before) or (is_ours and _are_few(case, entries, before))):
         yield from _of_place(case, model, lambda cell: is_of(cell) and cell.day >= since)
         return  # the first days have calls of one side alone, and show no price
     claim = case.left.take(
@@ -322,6 +319,12 @@ def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
         cell.day for cell in apart if cell.model == entries[0][1].model
     }
     return bool(clean) and len(days) <= FEW_DAYS and days.isdisjoint(clean)
+
+
+def _are_few(case: Case, entries: list[Entry], days: set[int]) -> bool:
+    """True if these are few days, on each of which tokens differ: our price holds on the others."""
+    apart = {cell.day for cell, _ in case.split.extra if cell.model == entries[0][1].model}
+    return len(days) <= FEW_DAYS and days <= apart
 
 
 def _when(days: list[int], *, stays: bool) -> str:

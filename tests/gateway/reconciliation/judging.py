@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import combinations
 
 from gateway.reconciliation.causes.list import ANY_PRICE
 from gateway.reconciliation.cells import PARTS
 from gateway.reconciliation.claims import OF_PRICES
 from gateway.reconciliation.comparing import Reconciliation
 from spool.ledger import money
-from tests.gateway.reconciliation.plants import A_DAY, Calls, Plant, planted, same_calls
-from tests.gateway.reconciliation.simulator import Call, month
+from tests.gateway.reconciliation.plants import Plant, no_call, planted, same_calls
 
 RIGHT, SAID, UNEXPLAINED, WRONG, INVENTED = (
     "right",
@@ -79,62 +79,75 @@ def is_near(claimed: Decimal, wanted: Decimal, size: Decimal) -> bool:
     return abs(claimed - wanted) <= max(NEAR * abs(size), HALF_A_CENT)
 
 
-async def judged_pair(
-    provider: str, seed: int, found: Reconciliation, plants: Sequence[Plant], alone: Sequence[Decimal]
+async def judged_together(
+    provider: str, seed: int, found: Reconciliation, plants: Sequence[Plant]
 ) -> Verdict:
     """
-    Two causes, each of which came to so much `alone`: each is claimed; or a claim says of just these two that
-    they cannot be told apart, and both together are claimed; or what is not claimed is unexplained.
+    Two causes or more: each is claimed; or a claim says of some of just these that they cannot be told apart,
+    and what these come to together is claimed; or what is not claimed is unexplained.
 
-    What two causes do together may be in either: a price of calls that nobody reports, or of a tier that
+    What some causes do together may be in any of them: a price of calls that nobody reports, or of a tier that
     nobody tells.
     """
     holds(found)
-    sums, difference = sums_of(found), dollars(found.total.difference)
-    shares = await _shares(provider, seed, plants, alone, difference)
+    sums, months = sums_of(found), Months(provider, seed, plants)
     claimed = [sum((sums.get(cause, Decimal(0)) for cause in plant.causes), Decimal(0)) for plant in plants]
-    known = {cause for plant in plants for cause in plant.causes}
-    others = sums.keys() - known
-    together = sum(claimed, Decimal(0))
-    sizes = [max(map(abs, share)) for share in shares]
+    shares = [await months.shares(frozenset({place})) for place in range(len(plants))]
     planted = [f"{min(share):.3f} to {max(share):.3f}" for share in shares]
+    difference = dollars(found.total.difference)
     words = f"planted {planted}, found {_words(sums)}, in all {difference:.3f}{_said_words(found)}"
-    if others:
+    if sums.keys() - {cause for plant in plants for cause in plant.causes}:
         return Verdict(state=INVENTED, error=Decimal(0), words=words)
-    off = [
-        max(min(share) - amount, amount - max(share), Decimal(0))
-        for share, amount in zip(shares, claimed, strict=True)
-    ]
-    errors = (each / size for each, size in zip(off, sizes, strict=True) if each > HALF_A_CENT)
-    error = max(errors, default=Decimal(0))
-    if all(is_near(each, Decimal(0), size) for each, size in zip(off, sizes, strict=True)):
+    error = max(map(_error, claimed, shares))
+    right = {place for place, share in enumerate(shares) if _is_of_share(claimed[place], share)}
+    short = {place for place, share in enumerate(shares) if _is_of_share(claimed[place], share, is_part=True)}
+    if len(right) == len(plants):
         return Verdict(state=RIGHT, error=error, words=words)
-    if _is_said(found, plants) and is_near(together, difference, difference):
+    is_said = False
+    for group in _inseparable(found, plants):
+        if group <= right:
+            continue
+        is_said = True
+        together = sum((claimed[place] for place in group), Decimal(0))
+        joint = await months.shares(group)
+        right |= group if _is_of_share(together, joint) else set()
+        short |= group if _is_of_share(together, joint, is_part=True) else set()
+    if is_said and len(right) == len(plants):
         return Verdict(state=SAID, error=Decimal(0), words=words)
-    is_short = (_is_said(found, plants) and _is_within(together, difference)) or all(
-        min(*share, Decimal(0)) - max(NEAR * size, HALF_A_CENT)
-        <= amount
-        <= max(*share, Decimal(0)) + max(NEAR * size, HALF_A_CENT)
-        for share, amount, size in zip(shares, claimed, sizes, strict=True)
+    return Verdict(
+        state=UNEXPLAINED if len(right | short) == len(plants) else WRONG, error=error, words=words
     )
-    return Verdict(state=UNEXPLAINED if is_short else WRONG, error=error, words=words)
 
 
-def _is_within(part: Decimal, whole: Decimal) -> bool:
-    return min(whole, Decimal(0)) - HALF_A_CENT <= part <= max(whole, Decimal(0)) + HALF_A_CENT
+def _error(claimed: Decimal, share: Sequence[Decimal]) -> Decimal:
+    off = max(min(share) - claimed, claimed - max(share), Decimal(0))
+    return off / max(map(abs, share)) if off > HALF_A_CENT else Decimal(0)
 
 
-def _is_said(found: Reconciliation, plants: Sequence[Plant]) -> bool:
-    """Whether a claim of more than a cent names these two as inseparable, and none names a third."""
-    names = [
-        {claim.cause, *claim.beside}
-        for claim in found.claims
-        if claim.beside and dollars(claim.moved) >= PENNY
-    ]
-    of_two = [[_is_of(cause, plant) for plant in plants] for each in names for cause in each]
-    return all(map(any, of_two)) and any(
-        all(any(_is_of(cause, plant) for cause in each) for plant in plants) for each in names
-    )
+def _is_of_share(claimed: Decimal, share: Sequence[Decimal], *, is_part: bool = False) -> bool:
+    """Whether what is claimed is one of the amounts that a share may be, between them, or a part of one."""
+    near = max(NEAR * max(map(abs, share)), HALF_A_CENT)
+    amounts = (*share, Decimal(0)) if is_part else share
+    return min(amounts) - near <= claimed <= max(amounts) + near
+
+
+def _inseparable(found: Reconciliation, plants: Sequence[Plant]) -> list[frozenset[int]]:
+    """
+    The plants that claims of more than a cent name together as inseparable, by place; none where a claim
+    names a cause that is none of theirs.
+    """
+    groups: list[frozenset[int]] = []
+    for claim in found.claims:
+        if not claim.beside or dollars(claim.moved) < PENNY:
+            continue
+        named = (claim.cause, *claim.beside)
+        places = [{at for at, plant in enumerate(plants) if _is_of(cause, plant)} for cause in named]
+        if not all(places):
+            return []
+        group = frozenset().union(*places)
+        apart = [each for each in groups if group.isdisjoint(each)]
+        groups = [*apart, group.union(*(each for each in groups if each not in apart))]
+    return [group for group in groups if len(group) > 1]
 
 
 def _is_of(cause: str, plant: Plant) -> bool:
@@ -146,36 +159,66 @@ def _said_words(found: Reconciliation) -> str:
     return f"; {'; '.join(said)}" if said else ""
 
 
-async def _shares(
-    provider: str, seed: int, plants: Sequence[Plant], alone: Sequence[Decimal], difference: Decimal
-) -> list[list[Decimal]]:
-    """
-    What each of two causes may be said to come to: before the other, after it, of the calls that are told, and
-    of calls as they are told.
-    """
-    first, second = alone
-    shares = [[first, difference - second], [difference - first, second]]
-    for place, plant in enumerate(plants):
+@dataclass(frozen=True, kw_only=True)
+class _Calls:
+    """The calls of a month without those that a plant leaves untold, or all as it tells them."""
 
-        def is_untold(call: Call, plant: Plant = plant) -> bool:
-            return plant.lost(call) or plant.unsized(call)
+    place: int
+    are_told: bool
 
-        if any(map(is_untold, month(seed=seed, a_day=A_DAY, providers=(provider,)))):
-            rest = dollars(
-                (await planted(provider, seed, [plants[1 - place]], without=is_untold)).total.difference
+
+class Months:
+    """What plants come to in a month, alone and together: of all calls, of the told ones, and as they are told."""
+
+    def __init__(self, provider: str, seed: int, plants: Sequence[Plant]) -> None:
+        self._provider = provider
+        self._seed = seed
+        self._plants = plants
+        self._known: dict[tuple[frozenset[int], _Calls | None], Decimal] = {}
+
+    async def shares(self, group: frozenset[int]) -> list[Decimal]:
+        """What some of the plants may be said to come to: before others and after them, and of other calls."""
+        every = frozenset(range(len(self._plants)))
+        found = [
+            await self._amount(some | group) - await self._amount(some) for some in _subsets(every - group)
+        ]
+        for calls in self._others():
+            of_it = calls.place in group
+            for some in _subsets(every - group - {calls.place}):
+                together = await self._amount(some | group, None if of_it else calls)
+                found.append(together - await self._amount(some, calls))
+        return found
+
+    def _others(self) -> Iterator[_Calls]:
+        for place, plant in enumerate(self._plants):
+            if plant.lost is not no_call or plant.unsized is not no_call:
+                yield _Calls(place=place, are_told=False)
+            if plant.told is not same_calls:
+                yield _Calls(place=place, are_told=True)
+
+    async def _amount(self, chosen: frozenset[int], calls: _Calls | None = None) -> Decimal:
+        """The difference of a month with these plants."""
+        if chosen and (chosen, calls) not in self._known:
+            plants = [self._plants[place] for place in sorted(chosen)]
+            found = await self._planted(plants, calls)
+            self._known[chosen, calls] = dollars(found.total.difference)
+        return self._known[chosen, calls] if chosen else Decimal(0)
+
+    async def _planted(self, plants: Sequence[Plant], calls: _Calls | None) -> Reconciliation:
+        if calls is None:
+            return await planted(self._provider, self._seed, plants)
+        of = self._plants[calls.place]
+        if calls.are_told:
+            return await planted(
+                self._provider, self._seed, plants, base=lambda month: of.told(of.done(month))
             )
-            shares[1 - place].append(rest)
-            shares[place].append(difference - rest)
-        if plant.told is not same_calls:
-            other = plants[1 - place]
+        return await planted(
+            self._provider, self._seed, plants, without=lambda call: of.lost(call) or of.unsized(call)
+        )
 
-            def told(calls: Calls, plant: Plant = plant) -> Calls:
-                return plant.told(plant.done(calls))
 
-            as_told = await planted(provider, seed, [other], base=told)
-            shares[1 - place].append(dollars(as_told.total.difference))
-            shares[place].append(difference - dollars(as_told.total.difference))
-    return shares
+def _subsets(places: frozenset[int]) -> list[frozenset[int]]:
+    return [frozenset(some) for size in range(len(places) + 1) for some in combinations(sorted(places), size)]
 
 
 def _words(sums: dict[str, Decimal]) -> str:

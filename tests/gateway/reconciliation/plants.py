@@ -39,6 +39,10 @@ Calls = Sequence[Call]
 Rows = Sequence[StatementRow]
 
 
+def no_call(call: Call) -> bool:
+    return False
+
+
 def same_calls(calls: Calls) -> Calls:
     return calls
 
@@ -60,8 +64,8 @@ class Plant:
     """
 
     causes: tuple[str, ...]
-    lost: Callable[[Call], bool] = lambda call: False
-    unsized: Callable[[Call], bool] = lambda call: False
+    lost: Callable[[Call], bool] = no_call
+    unsized: Callable[[Call], bool] = no_call
     done: Callable[[Calls], Calls] = same_calls
     billed: Callable[[Calls], Calls] = same_calls
     told: Callable[[Calls], Calls] = same_calls
@@ -282,7 +286,7 @@ async def planted(
     provider: str,
     seed: int,
     plants: Iterable[Plant],
-    without: Callable[[Call], bool] = lambda call: False,
+    without: Callable[[Call], bool] = no_call,
     base: Callable[[Calls], Calls] = same_calls,
 ) -> Reconciliation:
     """The comparison of a month with some plants in it, `without` some of its calls; `base` changes them first."""
