@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from spool.disks.mounts import FSYNC
+from spool.log.entries.codec import NO_RECORD
 from spool.log.values import Books, Receipt
 
 # The terms of a topic that submissions bring; `ignored.*` and `rejected.*` come beside them.
@@ -137,7 +138,7 @@ def check_terms(packed: object, checksum: object) -> list[Terms] | None:
         return None
     try:
         return unpack_terms(packed)
-    except msgspec.MsgspecError:
+    except NO_RECORD:
         return None
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
+import zlib
 
-from spool.log.books import METER_TOO_LARGE, Terms, is_term, pack_terms, totals, unpack_terms
+import msgspec
+import pytest
+
+from spool.log.books import METER_TOO_LARGE, Terms, check_terms, is_term, pack_terms, totals, unpack_terms
+from spool.log.commits.following import NewIds, pack_new_ids, unpack_ids
+from spool.log.commits.names_apart import pack_names, unpack_names
 
 BEFORE_LEFT_OUT = ["ai-telemetry", 5, 0, 3, 1, 0, 0, 0, 0, 0, {"not_ai": 1}, {}, 7, []]
 
@@ -26,3 +31,24 @@ def test_no_term_is_new_to_the_release_before() -> None:
     """One that it does not know is a damaged row to it: meters that are too large are counted for metrics alone."""
     assert not is_term(METER_TOO_LARGE)
     assert METER_TOO_LARGE not in Terms.__struct_fields__
+
+
+NESTED = b"\x91" * 10_000 + b"\xc0"
+
+
+def test_lists_within_lists_are_a_damaged_row() -> None:
+    """Also behind the last term, where a later release has more: what is skipped there is gone through, too."""
+    row = pack_terms([Terms(topic="ai-telemetry")])
+    assert row[:3] == b"\x91\xdc\x00"  # one list, of more than 15 items
+    row = row[:3] + bytes([row[3] + 1]) + row[4:] + NESTED
+    for packed in (NESTED, row):
+        assert check_terms(packed, zlib.crc32(packed)) is None
+
+
+def test_lists_within_lists_are_damaged_ids_and_names() -> None:
+    """Which are read again before a commit is known."""
+    ids, names = pack_new_ids(NewIds((5,), (1,), (7,))), pack_names(1.0, [(5, 1, 7)])
+    for unpack, packed in ((unpack_ids, ids), (unpack_names, names)):
+        assert packed[0] & 0xF0 == 0x90
+        with pytest.raises(ValueError, match="damaged"):
+            unpack(bytes([packed[0] + 1]) + packed[1:] + NESTED)

@@ -64,7 +64,8 @@ def test_every_flipped_bit_is_found() -> None:
 
 def test_what_passes_the_checksum_and_is_no_entry_is_unreadable() -> None:
     """Form errors are damage too, and never another exception."""
-    for nonsense in (b"\x01", b"\x91\x92\x01\xc4", b"\x91\x93\x01\xc4\x00\xa1\xff"):
+    nested = b"\x91" * 10_000
+    for nonsense in (b"\x01", b"\x91\x92\x01\xc4", b"\x91\x93\x01\xc4\x00\xa1\xff", nested, nested + b"\xc0"):
         body = codec.seal(nonsense, "here")
         with pytest.raises(EntryUnreadable):
             [codec.record(raw) for raw in codec.raws(codec.check_entry(body, "here"))]

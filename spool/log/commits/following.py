@@ -22,6 +22,7 @@ import msgspec
 
 from spool.log.commits.unfolded import UnfoldedCommits
 from spool.log.duplicates import DuplicateIndex
+from spool.log.entries.codec import NO_RECORD
 from spool.log.planning.plan import Plan
 from spool.log.planning.planner import Planner
 from spool.record import TOPICS
@@ -105,7 +106,7 @@ def unpack_ids(data: bytes) -> NewIds:
         places, hours = (
             _sums(_numbers("q", zlib.decompress(steps))) for steps in (packed.places, packed.hours)
         )
-    except (msgspec.MsgspecError, zlib.error) as error:
+    except (*NO_RECORD, zlib.error) as error:
         raise ValueError(f"the ids of a commit are damaged: {error}") from error
     found = NewIds(_numbers("Q", packed.ids), places, hours)
     if not len(found.ids) == len(places) == len(hours):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from spool.log.commits.following import NewIds, pack_new_ids, unpack_ids
+from spool.log.entries.codec import NO_RECORD
 
 FIRST, AFTER = "names ", "names!"  # every fact of these is between them
 
@@ -41,7 +42,7 @@ def unpack_names(data: bytes) -> tuple[float, NewIds]:
     """Return the time of their commit and the names; ValueError if the bytes changed."""
     try:
         names = _names.decode(data)
-    except msgspec.MsgspecError as error:
+    except NO_RECORD as error:
         raise ValueError(f"the names of a commit are damaged: {error}") from error
     return names.at, unpack_ids(names.ids)
 

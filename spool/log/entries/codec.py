@@ -29,7 +29,8 @@ MAX_BYTES = 1 << 20  # packed, before compression
 LARGEST = 64 << 20  # no entry inflates to more: a damaged length cannot exhaust the memory
 
 # Of bytes that are no record: a text that is not UTF-8 raises another error than the rest.
-NO_RECORD = msgspec.DecodeError, UnicodeDecodeError
+# What is raised for bytes that are not what they should be; the last one for lists within lists without end.
+NO_RECORD = msgspec.DecodeError, UnicodeDecodeError, RecursionError
 
 _encoder = msgspec.msgpack.Encoder()
 _raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
@@ -114,7 +115,7 @@ def raws(packed: bytes) -> list[msgspec.Raw]:
     """The records of `checked` bytes, undecoded: to look at one of four thousand costs little."""
     try:
         return _raws.decode(packed)
-    except msgspec.DecodeError as error:
+    except NO_RECORD as error:
         raise EntryUnreadable("the entry does not hold records") from error
 
 
