@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run quick test test-program test-deploy test-browser test-faults test-api test-integration test-code test-native checked-native native test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
+.PHONY: help run quick test test-program test-deploy test-browser test-faults test-api test-integration test-code test-native checked-native soak-native native test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
 	docs docs-reference screenshots
 
 help:  ## list the targets
@@ -107,15 +107,20 @@ test-code: $(VENV)/test.stamp $(VENV)/postgres.stamp
 
 # What reads, forwards and adds up once more with the compiled module, where it can be built. The suite itself runs without.
 NATIVE_PARTS := tests/packed tests/exporters/test_telemetry.py tests/integration/exporters/test_forwarding.py \
-	tests/faults/test_kill.py::test_kill_under_load
+	tests/faults/test_kill.py::test_kill_under_load \
+	tests/faults/test_power_cut.py::test_every_acknowledged_call_outlives_a_power_cut
 
 test-native: $(VENV)/test.stamp
 	@if native/available.sh; then $(MAKE) --no-print-directory checked-native; fi
 
-checked-native: $(NATIVE)/wheels/stamp
+WITH_NATIVE := TOLLHOUSE_NATIVE=1 PYTHONPATH=$(CURDIR)/$(NATIVE)/site
+checked-native: $(NATIVE)/site/stamp $(VENV)/postgres.stamp
 	native/check.sh
-	@$(INSTALL) --no-deps --no-index --upgrade --target $(NATIVE)/site $(NATIVE)/wheels/*.whl
-	TOLLHOUSE_NATIVE=1 PYTHONPATH=$(CURDIR)/$(NATIVE)/site $(BIN)/python -m pytest -q -rs $(WITHOUT) $(NATIVE_PARTS)
+	$(WITH_NATIVE) $(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(NATIVE_PARTS)
+
+# Hostile packed bytes for an hour, and every case in hundreds of varieties.
+soak-native: $(NATIVE)/site/stamp
+	$(WITH_NATIVE) TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q -rs $(WITHOUT) tests/packed --timeout 7200
 
 $(NATIVE)/stamp: requirements-native-build.lock
 	@test -x $(NATIVE)/bin/python || $(PYTHON) -m venv $(NATIVE)
@@ -126,6 +131,10 @@ $(NATIVE)/wheels/stamp: $(NATIVE)/stamp $(VENV)/run.stamp native/Cargo.toml nati
 	@rm -rf $(NATIVE)/wheels
 	$(NATIVE)/bin/maturin build --quiet --release --locked --manifest-path native/Cargo.toml --interpreter $(BIN)/python \
 	  --out $(NATIVE)/wheels
+	@touch $@
+
+$(NATIVE)/site/stamp: $(NATIVE)/wheels/stamp
+	@$(INSTALL) --no-deps --no-index --upgrade --target $(NATIVE)/site $(NATIVE)/wheels/*.whl
 	@touch $@
 
 native: $(VENV)/run.stamp  ## build the compiled module and install it (needs cargo, see docs/sizing.md)
@@ -165,7 +174,7 @@ faults: $(VENV)/test.stamp  ## every fault scenario in long rounds; prints what 
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/faults tests/integration/order/dealt --timeout 3600
 
 MINUTES ?= 30
-soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers; gateways that share a database; property tests with other examples; PostgreSQL behind a pooler
+soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with random faults; 100,000 calls of a file with kills; 100 orders; fuzzers; gateways that share a database; hostile bytes for the compiled module; property tests with other examples; PostgreSQL behind a pooler
 	TOLLHOUSE_SOAK_MINUTES=$(MINUTES) TOLLHOUSE_SEND_CALLS=100000 TOLLHOUSE_ORDERS=100 \
 	TOLLHOUSE_ORDER_SEED=0 \
 	$(BIN)/python -m pytest -q tests/faults/test_soak.py tests/acceptance/test_send_killed.py \
@@ -177,6 +186,7 @@ soak: $(VENV)/test.stamp $(VENV)/postgres.stamp  ## MINUTES=30 of load with rand
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool tests/deploy/test_native_wheels.py --timeout 3600
 	TOLLHOUSE_POOLER=transaction $(BIN)/python -m pytest -q tests/spool/contract tests/spool/postgres \
 	-k "postgres and not pgbouncer" --timeout 600
+	@if native/available.sh; then $(MAKE) --no-print-directory soak-native; fi
 
 SCENARIOS ?= main
 bench: $(VENV)/test.stamp  ## the server under load as a table (SCENARIOS="100x8 1x*"), then its parts as ratios

@@ -1,24 +1,29 @@
-"""Two servers get the same requests, one with the compiled module and one without: nobody can tell them apart."""
+"""Servers get the same requests, some with the compiled module and some without: nobody can tell them apart."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from spool.packed.native import Native
 from tests.acceptance.conftest import Tollhouse, wait_for
-from tests.acceptance.conftest import installations as installations
 from tests.acceptance.payloads import post
 from tests.bench.load.payloads import LITELLM, numbered, protobuf_spans
 from tests.gateway.normalise.otlp.payloads import in_protobuf
 from tests.gateway.normalise.otlp.test_span_cases import cases
+from tests.spool.postgres_cluster import Schema, storage_table
 
 CONFIG = """
 [server]
@@ -26,12 +31,14 @@ listen = "127.0.0.1:0"
 grpc_listen = ""
 [spool]
 hold = "0s"
+max_bytes = "1GiB"
 [[destinations]]
 name = "sink"
 type = "otlp"
 url = "{url}"
 """
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
+JSON = {"Content-Type": "application/json"}
 DIMENSIONS = "model,user,source,status,region,sender,tag:service"
 
 
@@ -69,40 +76,151 @@ def sink() -> Iterator[tuple[str, list[bytes]]]:
         server.server_close()
 
 
-def requests() -> Iterator[tuple[bytes, str, dict[str, str]]]:
-    """Every trace case, some of them twice, requests of the bench, and logs of a gateway without trace ids."""
+Request = tuple[bytes, str, dict[str, str]]
+
+
+def requests() -> Iterator[Request]:
+    """
+    Every trace case in protobuf and in JSON, some of them twice, some with gzip; requests of the bench, and logs of a
+    gateway without trace ids.
+    """
     for number, path in enumerate(cases()):
-        body = in_protobuf(json.loads(path.read_text()))
-        yield from [(body, "/v1/traces", PROTOBUF)] * (1 + number % 2)
+        body, headers = in_protobuf(json.loads(path.read_text())), PROTOBUF
+        if number % 3 == 1:
+            body, headers = path.read_bytes(), JSON
+        if number % 4 == 3:
+            body, headers = gzip.compress(body), {**headers, "Content-Encoding": "gzip"}
+        yield from [(body, "/v1/traces", headers)] * (1 + number % 2)
     for spans in (1, 10, 100, 100):
         template = protobuf_spans(spans)
         yield from [(numbered(template, number + spans), "/v1/traces", PROTOBUF) for number in range(5)]
     yield numbered(LITELLM.read_bytes(), 1), "/v1/ai-telemetry/litellm", {}
 
 
-def told(tollhouse: Tollhouse, spans: list[bytes], given: list[tuple[bytes, str, dict[str, str]]]) -> Any:
-    """What the upstream, the ledger and the books have of these requests."""
-    key = tollhouse.key("sender")
-    url = tollhouse.start(env={"TOLLHOUSE_SERVER__NATIVE": tollhouse.directory.name})
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """
+    How requests are taken: with the module or without, in which storage, by how many workers.
+
+    `starts`: a server for each part of the requests, one after the other, with the module or without. `gateways`: all
+    of them at once on one storage.
+    """
+
+    starts: tuple[str, ...] = ("true",)
+    gateways: tuple[str, ...] = ()
+    workers: int = 0
+    is_shared: bool = False
+
+
+WAYS = {
+    "workers": Way(workers=2),
+    "switched at restarts": Way(starts=("true", "false", "true")),
+    "postgres": Way(is_shared=True),
+    "postgres, switched, workers": Way(is_shared=True, starts=("false", "true"), workers=2),
+    "two gateways": Way(is_shared=True, gateways=("true", "false")),
+}
+Found = tuple[list[bytes], Any, Any]
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Makes installations in a directory; those of one stand share their storage, if it can be shared."""
+
+    directory: Path
+    url: str  # of the sink
+    dsn: str = ""
+    schema: str = ""
+
+    def installation(self, name: str) -> Tollhouse:
+        storage = ""
+        if self.dsn:
+            more = f'node_name = "{name}"'
+            storage = storage_table(
+                self.directory, dsn=self.dsn, schema=self.schema, durability="local", more=more
+            )
+        return Tollhouse(self.directory / name, CONFIG.format(url=self.url) + storage)
+
+
+def start(one: Tollhouse, way: Way, wanted: str) -> str:
+    env = {"TOLLHOUSE_SERVER__NATIVE": wanted, "TOLLHOUSE_SERVER__WORKERS": str(way.workers)}
+    url = one.start(env=env)
+    status = one.asked("/status")["native"]
+    assert (wanted == "true") is status["on"], status
+    return url
+
+
+def send(url: str, key: str, given: Sequence[Request]) -> None:
     for body, path, headers in given:
         assert post(url, body, key, path, **headers).status == 200
-    status = tollhouse.asked("/status")
-    assert ("true" == tollhouse.directory.name) is status["native"]["on"], status["native"]
-    accepted = next(one for one in status["topics"] if one["topic"] == "ai-telemetry")
-    settled = lambda: all(route["queued"] == 0 for route in tollhouse.asked("/status")["routes"])  # noqa: E731
-    wait_for(settled, 60, "everything is delivered")
-    tollhouse.stop()
-    report = tollhouse.json("report", "--from", "2020-01-01", "--by", DIMENSIONS)
-    return sorted(spans), accepted, report
 
 
-def test_the_same_requests_leave_the_same_bytes_and_sums(native: Native, installations: Any) -> None:
-    """Bytes at the upstream, books and sums by every dimension; the module takes what it can, and says so."""
-    given = list(requests())
-    found = []
-    for name in ("false", "true"):
+def taken(way: Way, stand: Stand, spans: list[bytes], given: Sequence[Request]) -> Found:
+    """What the upstream, the books and the ledger have of the requests."""
+    made = [stand.installation(f"gateway-{number}") for number in range(max(1, len(way.gateways)))]
+    try:
+        if way.is_shared:
+            made[0].run("storage", "init")
+        key, first = made[0].key("sender"), made[0]
+        if way.gateways:
+            urls = [start(one, way, wanted) for one, wanted in zip(made, way.gateways, strict=True)]
+            for number, each in enumerate(given):
+                send(urls[number % len(urls)], key, [each])
+        else:
+            step = -(-len(given) // len(way.starts))
+            for number, wanted in enumerate(way.starts):
+                first.stop()
+                send(start(first, way, wanted), key, given[number * step : (number + 1) * step])
+        accepted = next(one for one in first.asked("/status")["topics"] if one["topic"] == "ai-telemetry")
+        settled = lambda: all(route["queued"] == 0 for route in first.asked("/status")["routes"])  # noqa: E731
+        wait_for(settled, 60, "everything is delivered")
+        for one in made:
+            one.stop()
+        return sorted(spans), accepted, first.json("report", "--from", "2020-01-01", "--by", DIMENSIONS)
+    finally:
+        for one in made:
+            one.stop(signal.SIGKILL, code=None)
+
+
+@pytest.fixture(scope="module")
+def given() -> Sequence[Request]:
+    """Made once, because some of them began just now."""
+    return list(requests())
+
+
+@pytest.fixture(scope="module")
+def by_rules(given: Sequence[Request], tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Found]:
+    """Tells what a server leaves on SQLite without the module, which was started so many times."""
+
+    @cache
+    def found(starts: int) -> Found:
         with sink() as (url, spans):
-            tollhouse = installations(name, config=CONFIG.format(url=url))
-            found.append(told(tollhouse, spans, given))
-    assert len(found[0][0]) > 500
-    assert found[0] == found[1]
+            stand = Stand(tmp_path_factory.mktemp("rules"), url)
+            return taken(Way(starts=("false",) * starts), stand, spans, given)
+
+    return found
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_the_same_requests_leave_the_same_bytes_and_sums(
+    native: Native,
+    by_rules: Callable[[int], Found],
+    given: Sequence[Request],
+    name: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    """
+    Bytes at the upstream, books and sums by every dimension, whatever the storage and whoever decodes.
+
+    What a server without the module kept is read by one with it, and the other way round. What one server on files
+    learned of senders ends with it, so there as many starts are compared.
+    """
+    way = WAYS[name]
+    place: Schema | None = request.getfixturevalue("unmade_schema") if way.is_shared else None
+    with sink() as (url, spans):
+        stand = Stand(tmp_path, url, *((place.dsn, place.name) if place else ()))
+        found = taken(way, stand, spans, given)
+    expected = by_rules(1 if way.is_shared else len(way.starts))
+    assert len(expected[0]) > 500
+    assert expected[1:] == found[1:]
+    assert expected[0] == found[0]
