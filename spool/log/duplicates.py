@@ -217,10 +217,12 @@ class DuplicateIndex:
         """
         return self.oldest(now, closed_below).fold()
 
-    def oldest(self, now: float, closed_below: Mapping[str, int] | None = None) -> OldestIds:
+    def oldest(
+        self, now: float, closed_below: Mapping[str, int] | None = None, *, but_newest: bool = False
+    ) -> OldestIds:
         """
         Return one batch, or every closed id when `closed_below` is given, whose runs any thread may plan
-        meanwhile.
+        meanwhile. With `but_newest` the newest batch stays: what is known of its places is not lost.
 
         Numbers close in the order of their arrival, so what is left after the closed ones is open in every
         topic.
@@ -229,6 +231,8 @@ class DuplicateIndex:
             taken = min(self._batch, len(self._newest))
         else:
             taken = self._count_closed(closed_below)
+            if but_newest:
+                taken = min(taken, max(0, len(self._newest) - self._batch))
         # Records without an identity have no id here: what lies below the next id, or is closed, needs none.
         next_place = next(islice(self._newest.values(), taken, None), None)
         return OldestIds(

@@ -44,6 +44,21 @@ def test_one_call_tells_its_price(console: Console) -> None:
     assert [] == console.audit()
 
 
+def test_a_call_shows_what_became_known_later(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Each correction with its difference, and the cost of the call with all of them."""
+    id, key, console = "chatcmpl-" + secrets.token_hex(12), house.key("sender"), open_console(house)
+    late = span(id)
+    first = {**late, "attributes": [each for each in late["attributes"] if ".usage." not in each["key"]]}
+    for report in (first, late):
+        assert 200 == post(house.url, request([report]), key).status
+    [record] = console.ask("/records?kind=inference")["records"]
+    console.open(f"/calls?open={record['id']}")
+    dialog = console.page.get_by_role("dialog")
+    expect(dialog.get_by_role("row", name="late usage")).to_contain_text("120")
+    expect(dialog.get_by_text("With it the call costs $")).to_be_visible()
+    assert [] == console.audit()
+
+
 def test_a_record_is_found_by_its_id(console: Console) -> None:
     """The search leads to it, also where it is not among those that the page shows."""
     oldest = console.ask("/records?sort_order=asc&limit=1")["records"][0]["id"]

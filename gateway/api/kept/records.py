@@ -47,6 +47,8 @@ class KeptRecord:
         Return the value that a filter sees: that of a field or tag under the name that costs have for it; ""
         for unknown. A correction has those of its call.
         """
+        if name == "kind":
+            return self.record.kind
         record = self.record.after if isinstance(self.record, Correction) else self.record
         if name.startswith(TAG):
             tags: dict[str, str] = getattr(record, "tags", {})

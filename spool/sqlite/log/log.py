@@ -250,9 +250,9 @@ class SqliteLog:
                 return
             await self._keep_fold(self._index.fold(now))
 
-    async def _fold_all(self, closed_below: Mapping[str, int]) -> None:
+    async def _fold_all(self, closed_below: Mapping[str, int], *, but_newest: bool = False) -> None:
         async with self._turn:
-            oldest = self._index.oldest(settled_now(self._clock), closed_below)
+            oldest = self._index.oldest(settled_now(self._clock), closed_below, but_newest=but_newest)
             await self._keep_fold(await asyncio.to_thread(oldest.fold))
 
     async def _keep_fold(self, fold: Fold) -> None:
@@ -549,7 +549,10 @@ class SqliteLog:
         self._rest.changed()
 
     async def close(self) -> None:
-        """Commit what waits, fold the newest ids so that the next start reads little."""
+        """
+        Commit what waits, and fold all but the newest ids, whose records a late report may correct after the
+        start: so that it reads little.
+        """
         await self._writer.close()
         await self._folds.end()
         await self._rest.end()
@@ -559,6 +562,6 @@ class SqliteLog:
             await (
                 self._rest.note()
             )  # before the rest, which may meet damage: the next start goes on from here
-            await self._fold_all(self._horizon.closed())  # what is open can still be amended after a start
+            await self._fold_all(self._horizon.closed(), but_newest=True)
         except sqlite3.Error as error:  # the next start reads them from the entries instead
             _log.warning("known ids were not folded: %s", error, extra={"action": "ids_not_folded"})

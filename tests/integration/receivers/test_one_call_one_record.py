@@ -172,10 +172,8 @@ def histories(draw: st.DrawFn) -> list[tuple[str, Report]]:
 class Expected:
     """The record of each call and the counts, by the words of the design."""
 
-    def __init__(self, uncounted: str = "", *, corrects: bool = True) -> None:
-        """`corrects`: places of closed records are known, so that late figures are corrections of them."""
+    def __init__(self, uncounted: str = "") -> None:
         self._uncounted = uncounted
-        self._corrects = corrects
         self._corrected: dict[str, dict[str, Any]] = {}  # calls as their newest correction has them
         self.corrections = 0
         self.records: dict[str, dict[str, Any]] = {}
@@ -209,7 +207,7 @@ class Expected:
         tags = {name: value for name, value in said["tags"].items() if name not in known["tags"]}
         if not new and not tags:
             return
-        if call in self._closed and self._corrects and not known["shadow"] and not FIGURES.isdisjoint(new):
+        if call in self._closed and not known["shadow"] and not FIGURES.isdisjoint(new):
             stays = {name: value for name, value in new.items() if name not in ("start_time", "end_time")}
             self._corrected[call] = known | stays
             self.corrections += 1
@@ -301,10 +299,9 @@ async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: 
 
 async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path) -> None:
     """
-    Every pause is a stop in good order, after which of closed calls only the ids are known and not their
-    numbers.
+    Every pause is a stop in good order, after which the newest calls can be corrected as before.
     """
-    clock, expected = MovedClock(NOON), Expected(corrects=False)
+    clock, expected = MovedClock(NOON), Expected()
     for pause, report in history:
         if pause == LATER:
             clock.move(HOLD_S + 1)

@@ -103,12 +103,14 @@ const dayOf = (date, day) => (date.length > 7 ? date
 /** The filters of an answer that costs have, too. */
 const kept = ({filtering: {current: {date, state, kind, topic, session, view, from, to: until, range, tz, cost: bound, tokens: most, duration: took, ...others}}}) => others;
 
-function Call({row: {record, why, price_lines, routes, not_stored, ...place}}) {
+function Call({row: {record, why, price_lines, routes, not_stored, corrections = [], corrected_cost, ...place}}) {
   return html`
     ${place.state === "open" && html`<p><${State} word="open" /> A later report of the same call may still fill in what is
       unknown here.</p>`}
     <h3>What happened</h3><ol class="timeline">${steps(record, place).map(([at, text]) => html`<li key=${text}>
       <span class="faint">${clock(at)}</span> ${text}</li>`)}</ol>
+    ${corrections.length > 0 && html`<h3>What became known later</h3><${Table} caption="Corrections" rows=${corrections}
+      columns=${CORRECTIONS} identity=${(each) => each.id} /><p>With it the call costs ${money(corrected_cost)}.</p>`}
     ${price_lines.length > 0 && html`<h3>What makes up the estimate</h3><${Table} caption="Price lines" rows=${price_lines}
       columns=${PRICES} identity=${(line) => line.of} />`}
     ${Object.keys(why).length > 0 && html`<h3>Why</h3><${Fields} of=${why} />`}
@@ -117,6 +119,14 @@ function Call({row: {record, why, price_lines, routes, not_stored, ...place}}) {
     <h3>The record</h3><${Fields} of=${record} />
     <p class="faint">Not stored: ${not_stored.join("; ")}.</p>`;
 }
+
+const CORRECTIONS = [
+  {title: "Known (UTC)", value: (each) => clock(each.known_at)},
+  {title: "Why", value: (each) => each.reason.replaceAll("_", " ")},
+  {title: "By", value: (each) => each.source},
+  {title: "Cost", kind: "number", value: (each) => money(each.cost), exact: (each) => `$${each.cost}`},
+  {...number("Tokens", tokens)},
+];
 
 const PRICES = [
   {title: "Of", value: (line) => line.of},

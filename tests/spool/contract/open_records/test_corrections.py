@@ -147,16 +147,18 @@ async def test_what_changes_no_figure_is_late(open_spool: Opener, clock: MovedCl
 
 
 @pytest.mark.asyncio
-async def test_a_killed_log_knows_its_corrections(tmp_path: Path, clock: MovedClock) -> None:
-    """After a kill a report that was a correction is a repeat, and the next one corrects what that one made."""
+async def test_a_log_that_was_killed_or_stopped_knows_its_corrections(
+    tmp_path: Path, clock: MovedClock
+) -> None:
+    """After either a report that was a correction is a repeat, and the next one corrects what that one made."""
     killed = KilledSpool(tmp_path / "data", clock)
     await killed.start()
     try:
         await killed.tell(call(1, **NOTHING))
         clock.move(11)
         await killed.tell(call(1))
-        for _ in range(2):
-            await killed.kill()
+        for restart in (killed.kill, killed.stop):
+            await restart()
             await killed.tell(call(1))
         await killed.tell(call(1, cost="0.5", cost_source="reported"))
         clock.move(11)
