@@ -70,7 +70,7 @@ class Server:
         """The status of the answer, and how many bytes it has."""
         session, url, headers = self.http, self.url + question.path, {}
         if question.scope is None:
-            session, url, headers = self.socket, f"http://tollhouse{question.path}", {AS: "ada"}
+            session, url, headers = self.socket, f"http://tollhouse{question.path}", {AS: "ada@example.com"}
         else:
             headers = {"Authorization": await self.key(question.scope)}
         async with session.request(question.method, url, json=question.body, headers=headers) as response:
@@ -81,7 +81,7 @@ class Server:
 
     async def operate(self, path: str, body: Any) -> Any:
         url = f"http://tollhouse{OPERATOR_API}{path}"
-        async with self.socket.post(url, json=body, headers={AS: "ada"}) as response:
+        async with self.socket.post(url, json=body, headers={AS: "ada@example.com"}) as response:
             return json.loads(await response.read())
 
     async def key(self, scope: str) -> str:

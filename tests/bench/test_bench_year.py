@@ -1,0 +1,19 @@
+"""A short round of `python -m tests.bench.year`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.year import Fleet, asked, measure
+
+
+@pytest.mark.bench
+@pytest.mark.asyncio
+async def test_a_year_is_asked_for(tmp_path: Path) -> None:
+    """Every question of the bench is answered, over days whose hours are gone, too."""
+    fleet = Fleet(users=50, teams=10, models=20)
+    table = await measure(tmp_path, fleet, calls=4_000, days=100, rounds=1)
+    print(f"\n{table}")
+    assert len(table.splitlines()) == 3 + len(asked())

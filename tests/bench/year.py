@@ -1,0 +1,228 @@
+"""
+`python -m tests.bench.year`: what the questions of people take over a year of calls, in processor time of the
+server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from pathlib import Path
+from statistics import median
+
+import aiohttp
+import click
+
+from gateway.mounts import AS, OPERATOR_API, socket_path
+from spool.clock import SystemClock
+from spool.ledger.ledger import HOURS_KEPT_S
+from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.money import UNIT
+from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Dimensions
+from spool.sqlite.ledger.store import open_ledger
+from tests.bench.server.meters import cpu_seconds
+from tests.bench.server.table import machine
+
+MOST_S = 0.3  # of processor time for what a page shows
+MODELS_A_USER = 8
+CALL = (UNIT // 100, 1200, 300)  # dollars in units, tokens in and out
+SETTINGS = """
+[server]
+listen = "127.0.0.1:0"
+grpc_listen = ""
+"""
+BUDGETS = 10
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Who calls what: few users and models make most of the calls."""
+
+    users: int
+    teams: int
+    models: int
+
+    def days(self, calls: int, days: int) -> Iterator[Counter[tuple[int, int]]]:
+        """For each day how many calls were made by each user to each model."""
+        chance = random.Random(self.users)
+        own = [chance.choices(range(self.models), k=MODELS_A_USER) for _ in range(self.users)]
+        users = list(accumulate(1 / (1 + place / 50) for place in range(self.users)))
+        slots = list(accumulate(1 / (1 + place) for place in range(MODELS_A_USER)))
+        for _ in range(days):
+            a_day = calls // days
+            drawn = zip(
+                chance.choices(range(self.users), cum_weights=users, k=a_day),
+                chance.choices(range(MODELS_A_USER), cum_weights=slots, k=a_day),
+                strict=True,
+            )
+            yield Counter((user, own[user][slot]) for user, slot in drawn)
+
+    def dimensions(self, user: int, model: int) -> Dimensions:
+        name, team = f"model-{model:03}", f"team-{user % self.teams:03}"
+        return Dimensions(
+            "call", "litellm", f"provider-{model % 12}", name, name, team, f"user-{user:04}", "", f"key-{team}",
+            '{"service": "search"}', "ok", "reported", "", 0,
+        )  # fmt: skip
+
+
+def spread(found: Counter[tuple[int, int]]) -> Counter[tuple[int, tuple[int, int]]]:
+    """Put the calls of a day into its working hours."""
+    chance = random.Random(len(found))
+    return Counter((chance.randrange(7, 20), each) for each in found.elements())
+
+
+def measures(calls: int) -> list[int]:
+    money, tokens_in, tokens_out = CALL
+    counts = [calls, calls * tokens_in, calls * tokens_out, *(0 for _ in COUNTS[3:])]
+    return [*counts, calls * money, calls * money, *(calls for _ in LATENCY)]
+
+
+async def fill(data: Path, fleet: Fleet, *, calls: int, days: int, end: int) -> int:
+    """Write the sums of each day into a new ledger, and return how many there are."""
+    ledger = await open_ledger(data, clock=SystemClock())
+    numbers: dict[tuple[int, int], int] = {}
+    written = 0
+    for place, found in enumerate(fleet.days(calls, days)):
+        start = end - (days - place) * DAY_S
+
+        hours = spread(found) if start >= end - HOURS_KEPT_S else Counter[tuple[int, tuple[int, int]]]()
+
+        def work(
+            rows: LedgerRows,
+            found: Counter[tuple[int, int]] = found,
+            hours: Counter[tuple[int, tuple[int, int]]] = hours,
+            start: int = start,
+        ) -> None:
+            for each in found.keys() - numbers.keys():
+                numbers[each] = rows.number(fleet.dimensions(*each))
+            rows.add(DAY_S, [(start, numbers[each], measures(count)) for each, count in found.items()])
+            rows.add(
+                HOUR_S,
+                [
+                    (start + hour * HOUR_S, numbers[each], measures(count))
+                    for (hour, each), count in hours.items()
+                ],
+            )
+            rows.set_state(daily=start + DAY_S, hourly=start if not hours else end - HOURS_KEPT_S)
+
+        await ledger._store.change(work)
+        written += len(found) + len(hours)
+    await ledger.close()
+    return written
+
+
+def asked() -> Sequence[tuple[str, str]]:
+    """What pages ask: their names, and the question."""
+    end = today() - timedelta(days=1)
+    year, month = f"{end - timedelta(days=364):%Y-%m-%d}", f"{end - timedelta(days=29):%Y-%m-%d}"
+    until = f"{end:%Y-%m-%d}"
+    of_year, of_month = f"from={year}&to={until}", f"from={month}&to={until}"
+    return (
+        ("Overview", "/overview"),
+        ("Costs, month by model", f"/report?{of_month}&by=model&top=100"),
+        ("Costs, month by day and model", f"/report?{of_month}&by=model&per=daily&top=10"),
+        ("Costs, month by user", f"/report?{of_month}&by=user&top=100"),
+        ("Costs, month by team and model", f"/report?{of_month}&by=team,model&top=100"),
+        ("Costs, year", f"/report?{of_year}"),
+        ("Costs, year by model", f"/report?{of_year}&by=model&top=100"),
+        ("Costs, year by month and team", f"/report?{of_year}&by=team&per=monthly&top=10"),
+        ("Costs, year by user", f"/report?{of_year}&by=user&top=100"),
+        ("Why it changed, month by team", f"/comparison?by=team&{of_month}"),
+        ("Views", "/views"),
+        (f"Budgets, {BUDGETS} of them", "/budgets?expand=current&expand=forecast"),
+    )
+
+
+async def ask_all(process: subprocess.Popen[str], data: Path, rounds: int) -> list[str]:
+    lines = []
+    connector = aiohttp.UnixConnector(str(socket_path(data)))
+    async with aiohttp.ClientSession(
+        f"http://tollhouse{OPERATOR_API}/", connector=connector, headers={AS: "ada@example.com"}
+    ) as session:
+        view = {"name": "one team", "filter": {"team": ["team-007"]}, "principal_dimension": "user"}
+        async with session.post("views", json=view) as made:
+            assert made.status < 300, await made.text()
+            ids = json.loads(await made.read())["view"]["id"]
+        for number in range(BUDGETS):
+            budget = {"name": f"budget {number}", "default_amount": "100", "view": {"id": ids}}
+            async with session.post("budgets", json=budget) as made:
+                assert made.status < 300, await made.text()
+        for name, question in asked():
+            took, seconds, size = [], [], 0
+            for _ in range(rounds):
+                before, begun = cpu_seconds(process.pid), time.perf_counter()
+                async with session.get(question.removeprefix("/")) as answer:
+                    size = len(await answer.read())
+                    assert answer.status == 200, (question, answer.status, await answer.text())
+                seconds.append(time.perf_counter() - begun)
+                took.append(cpu_seconds(process.pid) - before)
+            over = " **over**" if median(took) > MOST_S else ""
+            peak = max_mib(process.pid)
+            line = f"| {name} | {median(took):.2f}{over} | {median(seconds):.2f} | {size:,} | {peak:.0f} |"
+            click.echo(line, err=True)
+            lines.append(line)
+    return lines
+
+
+def today() -> datetime:
+    return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def max_mib(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+async def measure(place: Path, fleet: Fleet, *, calls: int, days: int, rounds: int) -> str:
+    data = place / "data"
+    data.mkdir(mode=0o700)
+    begun = time.perf_counter()
+    sums = await fill(data, fleet, calls=calls, days=days, end=int(today().timestamp()))
+    size = (data / "ledger.sqlite").stat().st_size
+    head = f"{calls:,} calls, {sums:,} sums of days and hours, ledger.sqlite {size / 1e6:,.0f} MB"
+    click.echo(f"{head}, written in {time.perf_counter() - begun:.0f} s", err=True)
+    settings = place / "tollhouse.toml"
+    settings.write_text(f'data_dir = "{data}"\n{SETTINGS}')
+    command = [sys.executable, "-m", "gateway", "serve", "--config", str(settings)]
+    with (
+        (place / "log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            await asyncio.to_thread(process.stdout.readline)
+            lines = await ask_all(process, data, rounds)
+        finally:
+            process.terminate()
+    table = ("| page | CPU s | s | bytes | peak MiB |", "|---" * 5 + "|", *lines)
+    return "\n".join((head, *table))
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--calls", default=1_000_000, show_default=True, help="Calls of the year.")
+@click.option("--days", default=365, show_default=True, help="Days that they are spread over.")
+@click.option("--users", default=5000, show_default=True)
+@click.option("--teams", default=500, show_default=True)
+@click.option("--models", default=200, show_default=True)
+@click.option("--rounds", default=3, show_default=True, help="Rounds of each question; medians are shown.")
+def year(calls: int, days: int, users: int, teams: int, models: int, rounds: int) -> None:
+    """Fill a ledger with a year, start a server over it, and ask what the console's pages ask."""
+    fleet = Fleet(users=users, teams=teams, models=models)
+    with tempfile.TemporaryDirectory() as directory:
+        shown = asyncio.run(measure(Path(directory), fleet, calls=calls, days=days, rounds=rounds))
+    click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
+    click.echo(shown)
+
+
+if __name__ == "__main__":
+    year(prog_name="python -m tests.bench.year")
