@@ -39,7 +39,6 @@ class Spend:
     team: str | None = None
     user: str | None = None
     api_key: str | None = None
-    service: str | None = None
     calls: int = 0
     errors: int = 0
     unpriced: int = 0
@@ -88,9 +87,11 @@ class Facts:
     """Everything, at one moment. A detector takes what it needs."""
 
     now: float
-    days: Sequence[Spend] = ()  # six weeks by day, team and model
+    days: Sequence[Spend] = ()  # six weeks by day and team, by model where a team's day is one of a spike
     views: Sequence[ViewSpend] = ()  # six weeks of each view whose anomalies are looked for
-    week: Sequence[Spend] = ()  # seven days and today by day and everything but status
+    # Seven days and today by day, source, provider and model. Of calls without team and user by key, too; all others
+    # bear a team or a user that stands for many.
+    week: Sequence[Spend] = ()
     unpriced: Sequence[Spend] = ()  # of that week: calls that went well and have no price
     hours: Sequence[Spend] = ()  # three days by hour, source, model and team
     failed: Sequence[Spend] = ()  # of these hours: failed calls alone

@@ -5,12 +5,14 @@ Reads the facts that detectors need from storage: a bounded number of rows and r
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 from gateway.devices.clusters import UnappliedConfig
+from gateway.insights.detectors.spend_spike import EVERYBODY, newest_streaks
 from gateway.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, ViewSpend
 from gateway.intake.prices import PriceBook
 from gateway.reconciliation.reconciler import ReconciledMonth
@@ -21,6 +23,7 @@ from spool.devices.device import Device
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, end_of_hour, within
+from spool.ledger.sums import OTHER
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Inference
 from spool.registry.keys import Key
@@ -33,8 +36,8 @@ STEP = 4096
 MAX_DEAD = 5_000  # letters of a route that are read; beyond that their number has to do
 
 _HOUR_S = 3600.0
-_SERVICE = "tag:service"
-_WHO = ("source", "provider", "model", "team", "user", "api_key")
+_WHAT = ("source", "provider", "model")
+_MEASURES = ("cost", "calls", "errors", "unpriced", "input_tokens", "output_tokens")
 
 
 async def _none_reconciled() -> Sequence[ReconciledMonth]:
@@ -73,7 +76,7 @@ class FactSources:
 async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
     """Reads the facts, with every record that is closed by now."""
     await sources.ledger.catch_up(sources.log)
-    ledger = _Ledger(sources.ledger, now)
+    ledger = SpendReader(sources.ledger, now)
     soundness = await sources.ledger.soundness()
     book = await asyncio.to_thread(sources.prices)
     midnight = now // DAY_S * DAY_S
@@ -81,18 +84,20 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
     database = await sources.database()
     return Facts(
         now=now,
-        days=await ledger.rows(midnight - 42 * DAY_S, "daily", ("team", "model")),
+        days=await ledger.days(midnight - 42 * DAY_S),
         views=[
             await ledger.of_view(view, midnight - 42 * DAY_S)
             for view in sources.views()
             if ledger.looks_into(view)
         ],
-        week=await ledger.rows(midnight - 7 * DAY_S, "daily", (*_WHO, _SERVICE)),
+        week=await ledger.week(midnight - 7 * DAY_S),
         unpriced=await ledger.rows(
-            midnight - 7 * DAY_S, "daily", ("source", "provider", "model"), cost_source="none", status="ok"
+            midnight - 7 * DAY_S, "daily", _WHAT, include={"cost_source": ("none",), "status": ("ok",)}
         ),
         hours=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team")),
-        failed=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team"), status="error"),
+        failed=await ledger.rows(
+            hour - 72 * _HOUR_S, "hourly", ("source", "model", "team"), include={"status": ("error",)}
+        ),
         recent=await recent_calls(sources.log, now - 7 * DAY_S),
         routes=await sources.deliveries.routes(),
         dead=await _dead(sources.deliveries, now),
@@ -135,22 +140,58 @@ async def _shapes(log: Log) -> list[UnrecognisedShape]:
     return shapes
 
 
-class _Ledger:
+class SpendReader:
     """The ledger up to now, asked for rows as detectors want them."""
 
     def __init__(self, ledger: Ledger, now: float) -> None:
         self._ledger = ledger
+        self._now = now
         self._known = ledger.dimensions()
         self._until = end_of_hour(now)
 
-    async def rows(self, since: float, per: str, by: Sequence[str], **only: str) -> list[Spend]:
+    async def days(self, since: float) -> list[Spend]:
+        """Spend by day and team; by model, too, where a day of a team is one of a spike."""
+        found = await self.rows(since, "daily", ("team",))
+        spikes: dict[float, set[str | None]] = defaultdict(set)
+        for team, streak in newest_streaks(found, self._now):
+            for spike in streak:
+                spikes[spike.number * DAY_S].add(team)
+        for start, teams in spikes.items():
+            which = {} if EVERYBODY in teams else {"team": tuple(sorted(team or "" for team in teams))}
+            found = [each for each in found if each.start != start or (which and each.team not in teams)]
+            found += await self.rows(start, "daily", ("team", "model"), until=start + DAY_S, include=which)
+        return found
+
+    async def week(self, since: float) -> list[Spend]:
+        """Spend by day, source and model: of calls that name nobody by key, too, of all others together."""
+        nobody = {"team": ("",), "user": ("",)}
+        of_users = await self.rows(since, "daily", _WHAT, include={"team": ("",)}, exclude={"user": ("",)})
+        of_teams = await self.rows(since, "daily", _WHAT, exclude={"team": ("",)})
+        return [
+            *await self.rows(since, "daily", (*_WHAT, "api_key"), include=nobody),
+            *(replace(each, user=OTHER) for each in of_users),
+            *(replace(each, team=OTHER) for each in of_teams),
+        ]
+
+    async def rows(
+        self,
+        since: float,
+        per: str,
+        by: Sequence[str],
+        *,
+        until: float | None = None,
+        include: Mapping[str, tuple[str, ...]] = {},
+        exclude: Mapping[str, tuple[str, ...]] = {},
+    ) -> list[Spend]:
         start = datetime.fromtimestamp(since, UTC)
         query = CostQuery(
             since=await self._ledger.since_hours(start) if per == "hourly" else start,
-            until=self._until,
+            until=self._until if until is None else min(self._until, datetime.fromtimestamp(until, UTC)),
             granularity=per,
             group_by=[name for name in by if name in self._known],
-            include={name: (value,) for name, value in only.items()},
+            include=include,
+            exclude=exclude,
+            measures=_MEASURES,
         )
         return [_spend(query.group_by, row) for row in await self._ledger.costs(query)]
 
@@ -171,9 +212,7 @@ class _Ledger:
 
 
 def _spend(by: Sequence[str], row: CostRow) -> Spend:
-    who: Mapping[str, str | None] = {
-        name.removeprefix("tag:"): value for name, value in zip(by, row.group, strict=True)
-    }
+    who: Mapping[str, str | None] = dict(zip(by, row.group, strict=True))
     return Spend(
         start=row.start.timestamp(),
         **who,

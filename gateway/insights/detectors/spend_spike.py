@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from statistics import median
 
-from gateway.insights.facts import DAY_S, Facts
+from gateway.insights.facts import DAY_S, Facts, Spend
 from gateway.insights.findings import day, finding, money, named, ordered
 from gateway.insights.spikes import LEAST, TOLD, Spike, spikes_of, streaks
 from spool.registry.insights import MEDIUM, Concerned, Finding
@@ -19,25 +19,30 @@ EVERYBODY = "*"  # no team of its own
 
 
 def find(facts: Facts) -> Sequence[Finding]:
+    found = newest_streaks(facts.days, facts.now)
+    return ordered(_finding(facts, streak, team) for team, streak in found)
+
+
+def newest_streaks(spends: Sequence[Spend], now: float) -> list[tuple[str | None, list[Spike]]]:
+    """Return the streaks of each team, and of EVERYBODY, that ended within the last days."""
     teams: dict[str | None, dict[int, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     total: dict[int, Decimal] = defaultdict(Decimal)
-    for spend in facts.days:
+    for spend in spends:
         number = int(spend.start // DAY_S)
         teams[spend.team][number] += spend.cost
         total[number] += spend.cost
-    today = int(facts.now // DAY_S)
+    today = int(now // DAY_S)
     first = min((number for number, cost in total.items() if cost), default=today)
     least = max(LEAST, LEAST_SHARE * median(total.values())) if total else LEAST
-    findings = []
+    found: list[tuple[str | None, list[Spike]]] = []
     explained: set[int] = set()
     for team, days in teams.items():
         spikes = list(spikes_of(days, first, today, least))
         explained.update(spike.number for spike in spikes)
-        findings += [_finding(facts, streak, team) for streak in streaks(spikes)]
+        found += [(team, streak) for streak in streaks(spikes)]
     spikes = [spike for spike in spikes_of(total, first, today, least) if spike.number not in explained]
-    findings += [_finding(facts, streak, EVERYBODY) for streak in streaks(spikes)]
-    since = (today - TOLD) * DAY_S
-    return ordered(each for each in findings if each.newest is not None and each.newest >= since)
+    found += [(EVERYBODY, streak) for streak in streaks(spikes)]
+    return [(team, streak) for team, streak in found if streak[-1].number >= today - TOLD]
 
 
 def _finding(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:

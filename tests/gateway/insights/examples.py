@@ -16,7 +16,7 @@ TODAY = NOW // DAY_S * DAY_S
 
 def spend(days_ago: float = 1, **fields: Any) -> Spend:
     values: dict[str, Any] = {
-        "source": "litellm", "provider": "openai", "model": "gpt-4o", "team": "search", "service": "answers",
+        "source": "litellm", "provider": "openai", "model": "gpt-4o", "team": "search",
         "calls": 100, "input_tokens": 100_000, "output_tokens": 10_000, "cost": Decimal("0.35"),
     }  # fmt: skip
     return Spend(start=TODAY - days_ago * DAY_S, **{**values, **fields})
