@@ -47,7 +47,10 @@ class BilledCell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlacedCell:
-    """A cell with the weights of its calls; none with the reason why. `quantity` is in their unit."""
+    """
+    A cell with the weights of its calls; none with the reason why. `quantity` is in their unit, None if the bill
+    does not tell it.
+    """
 
     cell: BilledCell
     weights: Mapping[Dimensions, int]
@@ -169,7 +172,7 @@ def _tells(cell: BilledCell, finer: BilledCell) -> bool:
 def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> list[PlacedCell]:
     """
     Return the calls of each part, in order. Where several give levels up and so have the same calls, these are
-    compared with all their quantities together.
+    compared with all their quantities together, and only with what cells that gave up less leave of them.
     """
     told: dict[BilledCell, int] = defaultdict(int)
     untold: set[BilledCell] = set()
@@ -184,5 +187,20 @@ def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> l
     for (cell, _), (weights, kept, reason) in zip(parts, places, strict=True):
         quantity = None if kept in untold or kept not in told else told[kept]
         basis = POOL if kept != cell else VALUE if quantity is None else EXACT
+        if quantity is not None and kept != cell:
+            weights, quantity = _left(weights, quantity, kept, told)
         found.append(PlacedCell(cell, weights, basis, reason, quantity))
     return found
+
+
+def _left(
+    weights: Mapping[Dimensions, int], quantity: int, kept: BilledCell, told: Mapping[BilledCell, int]
+) -> tuple[Mapping[Dimensions, int], int]:
+    """
+    Return weights and quantity of a pool in smaller units: of all its calls, as many tokens as the cells that are
+    told apart within it have not billed.
+    """
+    known = sum(weights.values())
+    taken = sum(each for cell, each in told.items() if cell != kept and _tells(kept, cell))
+    left = max(0, known - taken)
+    return {dimensions: weight * left for dimensions, weight in weights.items()}, max(quantity, left) * known

@@ -85,7 +85,7 @@ class _Day:
             self._add(self._dimensions(), ROUNDING, UNALLOCATED, EVERY, rest)
         places = placed(self._calls, [(cell, quantity) for cell, _, quantity, _ in parts])
         for (_, amount, _, label), place in zip(parts, places, strict=True):
-            found = spread(amount, place.weights, quantity=place.quantity if place.weights else None)
+            found = spread(amount, place.weights, quantity=place.quantity)
             for dimensions, share in found.shares.items():
                 self._add(dimensions, USAGE, place.basis, EVERY, share)
                 self._base[dimensions, label.model or ""] += share

@@ -43,7 +43,6 @@ class Told:
             "start": FIRST,
             "end": FIRST + 2 * DAY,
             "settled": self.settled,
-            "imported_at": self.read_at,
         }
         return [
             StatementInfo(

@@ -59,6 +59,16 @@ def test_a_tier_is_paid_by_its_own_calls() -> None:
     assert {("a", "usage", "value"): UNIT, ("b", "usage", "value"): 4 * UNIT} == paid(found)
 
 
+def test_nobody_pays_for_a_tier_that_others_used() -> None:
+    """Batch calls that nobody reports cost those nothing whose calls are all on the bill at their own tier."""
+    rows = [row("input", 4, tier="standard"), row("input", 100, unit="tokens", tier="standard")]
+    rows += [row("input", 2, batch=True), row("input", 100, unit="tokens", batch=True)]
+    found = divided(rows, [calls("a", 100)])
+    assert {("a", "usage", "exact"): 4 * UNIT, ("-", "usage", "unallocated"): 2 * UNIT} == paid(found)
+    found = divided(rows, [calls("a", 150)])
+    assert UNIT == paid(found)["a", "usage", "pooled"]  # the tier of 50 is not known
+
+
 @pytest.mark.parametrize(
     ("uses", "reason"),
     [([], NO_TELEMETRY), ([calls("a", 5, model="claude-opus-4")], NO_MODEL)],
