@@ -42,7 +42,7 @@ _CATALOGUE = (
     PermissionSet(
         id=VIEW_STREAM_SETTINGS,
         title="View Telemetry Stream Settings",
-        description="Read unit-cost streams, usage events and deliveries of unknown fate.",
+        description="Read unit-cost streams, usage events and unconfirmed deliveries.",
     ),
     PermissionSet(
         id=ORGANIZATION_ADMINISTRATION,
@@ -105,7 +105,7 @@ _CATALOGUE = (
     PermissionSet(
         id=OPERATE_SPOOL,
         title="Operate the Spool",
-        description="Act on routes, dead letters, notifications, devices, clusters and deliveries of unknown fate, and"
+        description="Act on routes, dead letters, notifications, devices, clusters and unconfirmed deliveries, and"
         " read the configuration.",
         includes=(VIEW_OPERATION, VIEW_STREAM_SETTINGS),
     ),

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 from playwright.sync_api import expect
 
+from gateway.configuration.reader import load
+from gateway.configuration.sections import Config
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.browser.conftest import OpenConsole
+from tests.browser.console import Console
 from tests.browser.trouble import ARCHIVE, CALLS, DEAD, LAKE, UPSTREAM
 
 
@@ -25,6 +30,9 @@ def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_con
     dialog = console.page.get_by_role("dialog")
     expect(dialog).to_contain_text("the cost service refuses our key (403). Nothing is lost")
     expect(dialog).to_contain_text("tollhouse check")
+    expect(dialog.locator(".fields > div", has_text="oldest waits")).to_contain_text(
+        re.compile(r"\d (ms|s|min|h)$")
+    )
     console.page.get_by_role("link", name="What is in progress").click()
     expect(console.page.get_by_role("row", name="upstream/ai-telemetry")).to_contain_text("403")
     assert [] == console.audit()
@@ -133,6 +141,25 @@ def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: O
     console.page.get_by_role("link", name="page.rendered").click()
     expect(console.page.get_by_role("dialog")).to_contain_text('[upstream.events."page.rendered"]')
     assert [] == console.audit()
+
+
+def test_forwarding_has_settings_to_copy(console: Console, tmp_path: Path) -> None:
+    """Journey j: one click from Delivery, for each kind of receiver; each is a configuration that loads."""
+    console.open("/delivery")
+    page = console.page
+    page.get_by_role("link", name="Forward", exact=True).last.click()
+    expect(page.get_by_role("heading", level=2)).to_have_count(5)
+    texts = page.locator("pre code").all_inner_texts()
+    found = [loaded(tmp_path, text) for text in texts]
+    assert ["https://cost.example.com", "", "", "", ""] == [each.upstream.base_url for each in found]
+    assert ["otlp", "webhook", "ndjson", "focus"] == [each.destinations[0].type for each in found[1:]]
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert (0, []) == (max(0, console.overhang()), console.audit())
+
+
+def loaded(directory: Path, text: str) -> Config:
+    (directory / "tollhouse.toml").write_text(text)
+    return load(directory / "tollhouse.toml", env={})
 
 
 def test_a_viewer_is_offered_no_action(troubled: Tollhouse, open_console: OpenConsole) -> None:

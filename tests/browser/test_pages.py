@@ -86,6 +86,8 @@ def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole)
 
     console.page.route(re.compile(r"/console/api/(?!session$|changes$)"), fails)
     for name in visited(console):
+        if name == "delivery-5":  # settings to copy: it asks for nothing
+            continue
         if name == "connect":  # asks for nothing until a key is made
             console.open("/connect?tool=litellm")
             console.page.get_by_role("button", name="Make a key").click()

@@ -4,10 +4,11 @@ The questions that bring an operator to the console: each is answered within thr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
@@ -111,6 +112,25 @@ def test_what_is_unpriced(reader: Reader) -> None:
     reader.click(reader.page.locator(".numbers > div", has_text="Calls without a price").get_by_role("link"))
     reader.arrives("Costs")
     expect(reader.page.get_by_role("rowheader", name="acme-large-2026")).to_be_visible()
+
+
+def test_the_bill_against_what_was_counted(console: Console) -> None:
+    """
+    Journey g: from the menu; what is waited for is said at once, and a month that agrees is no alarm. At 390 px, too.
+    """
+    reader = Reader(console)
+    held: list[Route] = []
+    reader.page.route(re.compile(r"/console/api/reconciliation"), lambda route: held.append(route))
+    reader.open("Reconciliation")
+    expect(reader.page.get_by_text(re.compile(r"Counting \d{4}-\d{2} \.\.\."))).to_be_visible()
+    expect(reader.page.locator(".skeleton")).to_have_count(3)
+    reader.page.unroute_all()
+    for each in held:
+        each.continue_()
+    reader.arrives("Reconciliation")
+    expect(reader.page.get_by_role("region", name="anthropic by day").locator(".state.bad")).to_have_count(0)
+    reader.page.set_viewport_size({"width": 390, "height": 844})
+    assert (0, []) == (max(0, console.overhang()), console.audit())
 
 
 def test_a_budget_for_a_team(busy: Tollhouse, open_console: OpenConsole) -> None:

@@ -31,6 +31,7 @@ from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
 from spool.errors import NotAllowed
 from spool.ledger.queries import CostQuery
+from spool.providers import canonical
 from spool.record import AI_TELEMETRY, NS, Inference, as_json
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
@@ -405,3 +406,9 @@ def test_a_month_is_served_with_a_link_to_the_console(tmp_path: Path) -> None:
             assert b"<title>" in page.read()
         process.send_signal(signal.SIGTERM)
         assert 0 == process.wait(120)
+
+
+def test_providers_have_the_names_of_real_traffic() -> None:
+    """What a demo writes past the normalisers is what these would write: one provider is one row."""
+    written = {each.provider for each in (*WORKLOADS, *SAVINGS.values())}
+    assert written == {canonical(each) for each in written}

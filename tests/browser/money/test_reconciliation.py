@@ -152,6 +152,41 @@ def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     assert [] == console.audit()
 
 
+def test_causes_of_one_kind_are_one_row(billed: Tollhouse, open_console: OpenConsole) -> None:
+    """With the sum, and each of them behind it; a difference of less than a percent is close, and no alarm."""
+    console = open_console(billed, role="viewer")
+    page = console.page
+
+    def alike(route: Route) -> None:
+        answer = route.fetch().json()
+        [found] = [each for each in answer["providers"] if each["provider"] == PROVIDER]
+        cause = {
+            **found["causes"][0],
+            "cause": "another_key",
+            "advice": "Look at `tollhouse keys list`.",
+            "where": {},
+        }
+        found["causes"] = [
+            {**cause, "amount": f"{n}.10", "tokens": n, "evidence": f"the key {n}"} for n in (1, 2, 3)
+        ]
+        found["rows"][0] |= {"state": "differs", "billed": "38.00", "difference": "0.26"}
+        route.fulfill(json=answer)
+
+    page.route(re.compile(r"/console/api/reconciliation\?"), alike)
+    console.open(f"/reconciliation?month={MONTH.name}&by=day")
+    rows = page.get_by_role("region", name=f"Causes of {PROVIDER}").locator("tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("$6.30")
+    expect(rows.locator("code")).to_have_text("tollhouse keys list")
+    rows.get_by_text("3 of them").click()
+    expect(rows.get_by_role("listitem")).to_have_text(
+        ["$1.10: the key 1", "$2.10: the key 2", "$3.10: the key 3"]
+    )
+    first = page.get_by_role("region", name=f"{PROVIDER} by day").locator("tbody tr").first
+    expect(first).to_contain_text("close")
+    assert [] == console.audit()
+
+
 def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> None:
     """Of bills and of costs: how many rows are shown of how many, and where the rest is."""
     console = open_console(billed, role="viewer")

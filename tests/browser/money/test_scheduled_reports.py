@@ -52,7 +52,7 @@ def test_a_report_is_scheduled_and_sent_now(telling: Tollhouse, open_console: Op
     console.screenshot("scheduled-reports-open")
     dialog.get_by_role("button", name="Send one now").click()
     dialog.get_by_role("button", name="Send one now").click()
-    dialog.get_by_role("link", name="What becomes of it").click()
+    dialog.get_by_role("link", name="See whether it arrived").click()
     expect(dialog).to_contain_text("report.view")
 
 

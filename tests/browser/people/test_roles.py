@@ -32,7 +32,7 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     dialog.get_by_role("checkbox", name=re.compile("^View Costs")).check()
     dialog.get_by_role("textbox", name="Members").fill(ANN)
     console.expects("400")
-    show, tried = dialog.get_by_role("button", name="Show what it opens"), dialog.get_by_role("status")
+    show, tried = dialog.get_by_role("button", name="Show what it gives"), dialog.get_by_role("status")
     show.click()
     expect(dialog.get_by_role("alert").filter(has_text="teem")).to_be_visible()
     dialog.get_by_role("textbox", name="Filters").fill("team=search")

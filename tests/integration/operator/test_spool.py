@@ -77,7 +77,7 @@ async def test_routes_are_a_list(server: OperatorServer) -> None:
 
 @pytest.mark.asyncio
 async def test_deliveries_are_a_list(server: OperatorServer) -> None:
-    """What is not settled, by route and state; a delivery of unknown fate is counted on its route."""
+    """What is not settled, by route and state; an unconfirmed delivery is counted on its route."""
     await add(server.services.spool.log, call(1), call(2))
     await server.services.spool.deliveries.unknown(await due(server), reason="no answer")
     later = server.clock.now() + 30

@@ -21,7 +21,7 @@ export function Page({query, session, telemetry}) {
 function Choice() {
   const [word, setWord] = useState("");
   const shown = TOOLS.filter((each) => each.title.toLowerCase().includes(word.trim().toLowerCase()));
-  return html`<p>What shall report its calls here? You get its settings, with an address and a key of its own.</p>
+  return html`<p>Choose what sends its calls here. You get its settings, with this gateway's address and a new key.</p>
     <label>Find <input type="search" value=${word} onInput=${(event) => setWord(event.target.value)} autocomplete="off" /></label>
     ${kinds.map((kind) => {
       const found = shown.filter((each) => each.kind === kind);
@@ -75,7 +75,7 @@ function Arrival({tool, sender}) {
     return () => clearInterval(timer);
   }, [sender, query.data]);
   const call = query.data;
-  if (!sender) return html`<p class="faint">Calls of it have the source ${tool.source}: <a href=${to("/calls", {source: tool.source})}>those that arrived</a>.</p>`;
+  if (!sender) return html`<p class="faint">Its calls have the source ${tool.source}: <a href=${to("/calls", {source: tool.source})}>show those that arrived</a>.</p>`;
   if (!call) return html`<p role="status" class="waits">Waiting for the first record of ${sender} ... It counts about ten seconds after the call.</p>`;
   const cost = call.cost ?? call.estimated_cost;
   return html`<section class="first"><h2>It works: the first record has arrived</h2>

@@ -27,18 +27,20 @@ const ROUTES = {
     {title: "Route", value: (row) => row.route, sort: "route"},
     {title: "State", value: (row) => html`<${State} word=${row.state} />`, sort: "state"},
     {title: "Records waiting", kind: "number", value: (row) => exactCount(row.queued), sort: "queued"},
-    {title: "Waiting for", kind: "number", value: (row) => (row.queued ? duration(row.oldest_age_s * 1000) : "–"), sort: "oldest_age_s"},
-    {title: "Unconfirmed", kind: "number", value: (row) => exactCount(row.unknown), sort: "unknown"},
-    {title: "Reason", value: (row) => row.reason ?? ""},
+    {title: "Waiting for", wide: true, kind: "number", value: (row) => (row.queued ? duration(row.oldest_age_s * 1000) : "–"), sort: "oldest_age_s"},
+    {title: "Unconfirmed", wide: true, kind: "number", value: (row) => exactCount(row.unknown), sort: "unknown"},
+    {title: "Reason", wide: true, value: (row) => row.reason ?? ""},
   ],
   Details: ({row}) => html`<p><${State} word=${row.state} /> ${FIXES[row.state] ? `${troubleOf(row)}.` : row.reason}</p>
-    ${FIXES[row.state] && html`<p>${FIXES[row.state]}</p>`}<${Fields} of=${{...row, oldest_age_s: undefined, oldest_waits: row.queued ? duration(row.oldest_age_s * 1000) : null}} />
+    ${FIXES[row.state] && html`<p>${FIXES[row.state]}</p>`}<${Fields} of=${{
+      records_waiting: row.queued, the_oldest_waits_for: row.queued ? duration(row.oldest_age_s * 1000) : null, last_answer: row.reason,
+      sent_again_without_a_clear_answer: row.ambiguous, unconfirmed: row.unknown}} />
     <p class="bar"><a href=${byRoute("sending", row.route)}>What is in progress</a>
       <a href=${byRoute("dead", row.route)}>Dead letters</a> <a href=${byRoute("refusals", row.route)}>What was partly refused</a>
       ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Settle what is unconfirmed</a>`}</p>`,
   actions: [
     {title: "Replay", needs: "operate_spool", when: (row) => row.route.includes("/") && row.state !== "orphaned",
-      text: () => "Sends records again that were settled before. First their number is shown.",
+      text: () => "Sends records again that were delivered before. You see their number first.",
       fields: () => [{name: "since", label: "Committed since", note: "such as 2026-01-31T12:00:00Z", required: true},
         {name: "until", label: "until", note: "empty: now"}],
       run: async (row, given) => {
@@ -47,15 +49,31 @@ const ROUTES = {
         return html`<${Replay} wanted=${{...wanted, until: replay.until}} count=${replay.records} />`;
       }},
     {title: "Drop the route", needs: "operate_spool", danger: true, when: (row) => row.state === "orphaned", exact: (row) => row.route,
-      text: (row) => `${exactCount(row.queued)} records that were to leave by ${row.route} are given up. They stay in reports.`,
+      text: (row) => `Tollhouse never sends the ${exactCount(row.queued)} records that wait for ${row.route}. They stay in reports.`,
       run: (row) => send("DELETE", `/routes/${row.route.split("/").map(encodeURIComponent).join("/")}`).then(() => null)},
   ],
-  empty: html`<h2>Nothing leaves this Tollhouse</h2><p>That is fine: records are kept, counted and shown here. To forward them, add${" "}
-    these lines to the configuration, and <code>tollhouse reload</code>:</p>
-    <${Copy} label="the configuration that forwards" text=${["[upstream]", 'base_url = "https://cost.example.com"', "[[upstream.keys]]",
-    'name = "telemetry"', 'secret_file = "keys/telemetry.key"', 'use_cases = ["Send AI Telemetry"]'].join("\n")} />
-    <p><code>tollhouse check</code> tries address and key before. Files, webhooks and OTLP are <code>[[destinations]]</code>.</p>`,
+  empty: html`<h2>Nothing leaves this Tollhouse</h2><p>That is fine: records are kept, counted and shown here.${" "}
+    <a href=${to(PATH, {tab: "forward"})}>Forward</a> has the settings that send them on.</p>`,
 };
+
+const destination = (type, name, ...lines) => ["[[destinations]]", `name = "${name}"`, `type = "${type}"`, ...lines].join("\n");
+
+/** [what receives, what it gets, the lines of the configuration] of each kind of receiver. */
+const FORWARDS = [
+  ["Your cost service", "Everything, under a key that may do nothing else.", ["[upstream]", 'base_url = "https://cost.example.com"',
+    "[[upstream.keys]]", 'name = "telemetry"', 'secret_file = "keys/telemetry.key"', 'use_cases = ["Send AI Telemetry"]'].join("\n")],
+  ["An OpenTelemetry collector, or another Tollhouse", "Calls as spans, over HTTP.", destination("otlp", "collector", 'url = "https://collector.example.com:4318"',
+    'secret_file = "keys/collector.key"')],
+  ["A webhook", "Records as JSON; the secret signs each request.", destination("webhook", "hook", 'url = "https://hook.example.com/records"',
+    'secret_file = "keys/hook.key"')],
+  ["A file of records", "One JSON record a line.", destination("ndjson", "archive", 'path = "archive/records.ndjson"')],
+  ["A file for FinOps tools", "FOCUS rows as CSV.", destination("focus", "focus", 'path = "focus/costs.csv"')],
+];
+
+/** The settings that forward records, to copy: secrets and addresses stay out of the console. */
+const Forward = () => html`<p>Put one of these into the configuration, with your address and a file that holds the key. Then${" "}
+    <code>tollhouse check</code> tries address and key, and <code>tollhouse reload</code> takes it over. What is kept so far is sent, too.</p>
+  ${FORWARDS.map(([title, what, text]) => html`<section key=${title}><h2>${title}</h2><p>${what}</p><${Copy} label=${`settings: ${title}`} text=${text} /></section>`)}`;
 
 function Replay({wanted, count}) {
   const [done, setDone] = useState("");
@@ -70,13 +88,13 @@ const SENDING = {
   path: "/deliveries", root: "deliveries", at: PATH, caption: "requests that are not settled", what: ["routes"],
   identity: (row) => String(row.id),
   columns: [
-    {title: "Delivery", value: (row) => row.id, sort: "id"},
+    {title: "Delivery", kind: "short", value: (row) => row.id, sort: "id"},
     {title: "Route", value: (row) => row.route, sort: "route"},
     {title: "State", value: (row) => html`<${State} word=${row.state === "unknown" ? "unconfirmed" : "in progress"} kind="wait" />`},
-    {title: "Records", kind: "number", value: records, exact: span, sort: "first"},
-    {title: "Attempts", kind: "number", value: (row) => row.attempts, sort: "attempts"},
-    {title: "Next at", value: (row) => row.not_before ?? "–", sort: "not_before"},
-    {title: "Last error", value: (row) => row.last_error ?? ""},
+    {title: "Records", wide: true, kind: "number", value: records, exact: span, sort: "first"},
+    {title: "Attempts", wide: true, kind: "number", value: (row) => row.attempts, sort: "attempts"},
+    {title: "Next at", wide: true, value: (row) => row.not_before ?? "–", sort: "not_before"},
+    {title: "Last error", wide: true, value: (row) => row.last_error ?? ""},
   ],
   Details: ({row}) => html`<${Fields} of=${row} />
     ${row.state === "unknown" && html`<p><a href=${toUnknown(row.route)}>Say whether it arrived</a></p>`}`,
@@ -89,10 +107,10 @@ const DEAD = {
   path: "/dead", root: "dead", at: PATH, caption: "dead letters", what: ["dead"],
   identity: (row) => String(row.id), show: (id) => `/dead/${id}`, one: (answer) => answer.dead,
   columns: [
-    {title: "Dead letter", value: (row) => row.id, sort: "id"},
+    {title: "Dead letter", kind: "short", value: (row) => row.id, sort: "id"},
     {title: "Route", value: (row) => row.route, sort: "route"},
-    {title: "Refused", value: (row) => ago(row.at), exact: (row) => row.at, sort: "at"},
-    {title: "Status", value: (row) => row.status, sort: "status"},
+    {title: "Refused", wide: true, value: (row) => ago(row.at), exact: (row) => row.at, sort: "at"},
+    {title: "Status", wide: true, value: (row) => row.status, sort: "status"},
     {title: "What the upstream said", value: (row) => row.error},
   ],
   Details: ({row}) => html`<p>${row.route} refused this record ${ago(row.at)} while it took others: <strong>${row.status}</strong>
@@ -140,7 +158,7 @@ const REFUSALS = {
   columns: [
     {title: "Route", value: (row) => row.route, sort: "route"},
     {title: "Refused", kind: "number", value: (row) => exactCount(row.count), sort: "count"},
-    {title: "Of records", value: span},
+    {title: "Of records", wide: true, value: span},
     {title: "When", value: (row) => ago(row.at), exact: (row) => row.at, sort: "at"},
     {title: "What the upstream said", value: (row) => row.words ?? ""},
   ],
@@ -148,9 +166,10 @@ const REFUSALS = {
 };
 
 const TABS = [["routes", "Routes", ROUTES], ["sending", "In progress", SENDING], ["dead", "Dead letters", DEAD],
-  ["refusals", "Partly refused", REFUSALS]];
+  ["refusals", "Partly refused", REFUSALS], ["forward", "Forward", null]];
 
 export function Page(given) {
   const [name, , list] = TABS.find(([each]) => each === given.query.get("tab")) ?? TABS[0];
-  return html`<${Tabs} path=${PATH} query=${given.query} tabs=${TABS} /><${ListPage} key=${name} list=${list} ...${given} />`;
+  return html`<${Tabs} path=${PATH} query=${given.query} tabs=${TABS} />${
+    list ? html`<${ListPage} key=${name} list=${list} ...${given} />` : html`<${Forward} />`}`;
 }

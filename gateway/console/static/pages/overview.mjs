@@ -105,12 +105,14 @@ function Health({status, ledger, dead: letters, silent_devices: devices}) {
     ${fine > 0 && html`<${Fact} good=${true} href=${to("/delivery")} text=${`${fine} ${fine === 1 ? "route" : "routes"} running`} />`}
     ${troubled.map((route) => html`<${Fact} key=${route.route} good=${false} href=${to("/delivery", {open: route.route})}
       text=${troubleOf(route)} />`)}
-    <${Fact} good=${!letters} href=${to("/delivery", {tab: "dead"})} text=${letters ? `${count(letters)} dead letters` : "no dead letters"} />
-    ${unknown > 0 && html`<${Fact} good=${false} href=${to("/streams", {tab: "unknown"})} text=${`${count(unknown)} deliveries unconfirmed`} />`}
-    ${devices > 0 && html`<${Fact} good=${false} href=${to("/devices", {state: ["silent", "mute"]})} text=${`${count(devices)} laptops stopped reporting`} />`}
+    <${Fact} good=${!letters} href=${to("/delivery", {tab: "dead"})} text=${letters ? some(letters, "dead letter", "dead letters") : "no dead letters"} />
+    ${unknown > 0 && html`<${Fact} good=${false} href=${to("/streams", {tab: "unknown"})} text=${some(unknown, "delivery unconfirmed", "deliveries unconfirmed")} />`}
+    ${devices > 0 && html`<${Fact} good=${false} href=${to("/devices", {state: ["silent", "mute"]})} text=${some(devices, "laptop stopped reporting", "laptops stopped reporting")} />`}
     <${Fact} good=${space.bytes < 0.9 * space.max_bytes} href=${to("/settings")} text=${`spool ${percent(space.bytes, space.max_bytes)} full`} />
   </ul>`;
 }
+
+const some = (number, one, more) => `${count(number)} ${number === 1 ? one : more}`;
 
 const Fact = ({good, text, href}) => html`<li class=${good ? "good" : "bad"}><span aria-hidden="true">${good ? "✓" : "!"}</span> ${" "}
   <a href=${href}>${text}</a></li>`;

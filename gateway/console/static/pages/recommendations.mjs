@@ -63,7 +63,7 @@ function Before({session, reload}) {
     const {look: found} = await send("POST", `${PATH}/run`, {});
     reload();
     return html`<p role="status">${found.new} new, ${found.reopened} open again, ${found.again} seen before, ${found.gone} gone.
-      ${found.failed.length > 0 && html` These could not look: ${found.failed.join(", ")}; the log says why.`}</p>`;
+      ${found.failed.length > 0 && html` These checks failed: ${found.failed.join(", ")}; the log says why.`}</p>`;
   };
   return html`<p class="bar"><a class="chip" href=${to(PATH, {status: ["new", "in_progress", "on_hold"]})}>Undecided</a>
     <a class="chip" href=${to(PATH)}>All</a>
@@ -78,12 +78,12 @@ const LIST = {
   columns: [
     {title: "Recommendation", value: (row) => row.title},
     amount("Saves a month", "monthly_savings", "savings"),
-    amount("Spent", "spent"),
+    {...amount("Spent", "spent"), wide: true},
     {title: "Status", value: statusOf, sort: "status"},
-    {title: "Confidence", value: (row) => row.confidence},
-    {title: "Effort", value: (row) => spaced(row.effort), sort: "effort"},
-    {title: "Type", value: typeOf, sort: "type"},
-    {title: "Assignee", value: (row) => row.assignee || "–"},
+    {title: "Confidence", wide: true, value: (row) => row.confidence},
+    {title: "Effort", wide: true, value: (row) => spaced(row.effort), sort: "effort"},
+    {title: "Type", wide: true, value: typeOf, sort: "type"},
+    {title: "Assignee", wide: true, value: (row) => row.assignee || "–"},
   ],
   create: {title: "Decide on several", needs,
     fields: (_, {recommendations}) => [{name: "ids", label: "Recommendations of this page", type: Several, options: recommendations}, ...decided()],
@@ -99,7 +99,7 @@ const LIST = {
       run: (row, {comment}) => send("DELETE", `${at(row.id)}/comments/${comment}`).then(() => null)},
   ],
   empty: html`<h2>Nothing was found</h2><p>Tollhouse looks through the last 30 days every hour: for cache writes that nobody reads, faster tiers, surcharges of
-    regions, newer models of the same rank, and more. Both of the least of a type must be reached.</p>`,
+    regions, newer models of the same rank, and more. A recommendation is shown when it saves both minimums of its type.</p>`,
 };
 
 const switched = (row, enabled) => send("PATCH", `${TYPES_PATH}/${row.type}`, {enabled}).then(() => null);
@@ -110,19 +110,19 @@ const TYPE_LIST = {
   columns: [
     {title: "Type", value: typeOf, sort: "type"},
     {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} kind=${row.enabled ? "good" : "plain"} />`},
-    {title: "Confidence", value: (row) => row.confidence, sort: "confidence"},
-    {title: "Effort", value: (row) => spaced(row.effort), sort: "effort"},
-    {title: "Least a month", kind: "number", value: (row) => money(row.thresholds.least_savings)},
-    {title: "Least of the spend", kind: "number", value: (row) => `${row.thresholds.least_share} %`},
+    {title: "Confidence", wide: true, value: (row) => row.confidence, sort: "confidence"},
+    {title: "Effort", wide: true, value: (row) => spaced(row.effort), sort: "effort"},
+    {title: "Minimum a month", kind: "number", value: (row) => money(row.thresholds.least_savings)},
+    {title: "Minimum share of spend", wide: true, kind: "number", value: (row) => `${row.thresholds.least_share} %`},
   ],
   Details: ({row}) => html`<p><code>${row.formula}</code></p><${Fields} of=${{assumes: row.assumptions, ...row.thresholds, confidence: row.confidence, effort: row.effort}} />`,
   actions: [
-    {title: "Set the least", needs, isWhole: true, fields: ({thresholds}) => [
+    {title: "Set the minimums", needs, isWhole: true, fields: ({thresholds}) => [
       {name: "least_savings", label: "Dollars a month", value: thresholds.least_savings, required: true},
       {name: "least_share", label: "Percent of everything that was spent", value: thresholds.least_share, required: true}],
       run: (row, thresholds) => send("PATCH", `${TYPES_PATH}/${row.type}`, {thresholds}).then(() => null)},
     {title: "Enable", needs, isWhole: true, when: (row) => !row.enabled, run: (row) => switched(row, true)},
-    {title: "Disable", needs, isWhole: true, when: (row) => row.enabled, run: (row) => switched(row, false), text: () => "What it found is closed."},
+    {title: "Disable", needs, isWhole: true, when: (row) => row.enabled, run: (row) => switched(row, false), text: () => "Its open recommendations are closed."},
   ],
 };
 

@@ -1,7 +1,7 @@
 /** What providers billed against what was counted: the difference in four parts, its causes, and the calls behind a row. */
 import {to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
-import {count, exactCount, money, percent} from "../lib/format.mjs";
+import {count, exactCount, money, percent, sum} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {Copy, Cut, Loading, Problem, State, Table, withCode} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
@@ -47,12 +47,30 @@ const state = {title: "State", value: (row) => (row.state ? html`<${State} word=
 const HINTS = html`<p class="faint">Volume: calls that one side alone has. Rate: the same calls at other prices. Other: what is billed beside calls. Own: costs that
   sources reported. Unexplained: what is left. Close: less than 1 % apart.</p>`;
 
-const CAUSES = [
+const callsOf = (found, month, {days, where}) => calls(days.length === 1 ? days[0] : month, found, where);
+
+/** Causes of one kind and one advice as one row, which holds each of them. */
+function grouped(causes) {
+  const found = new Map();
+  causes.forEach((each) => {
+    const name = `${each.cause} ${each.sure} ${each.advice}`;
+    found.set(name, [...(found.get(name) ?? []), each]);
+  });
+  return [...found.values()].map((each) => (each.length === 1 ? each[0] : {...each[0], each, where: {},
+    amount: sum(each.map((one) => one.amount)), tokens: each.reduce((so_far, one) => so_far + (one.tokens ?? 0), 0)}));
+}
+
+/** What was seen of each of a row's causes, with its amount, and where its calls are. */
+const Each = ({row, found, month}) => html`<details><summary>${row.each.length} of them: ${withCode(row.each[0].evidence)}</summary>
+  <ul>${row.each.map((one) => html`<li key=${one.evidence}>${money(one.amount)}: ${Object.keys(one.where).length
+    ? html`<a href=${callsOf(found, month, one)}>${withCode(one.evidence)}</a>` : withCode(one.evidence)}</li>`)}</ul></details>`;
+
+const CAUSES = (found, month) => [
   {title: "Cause", value: (row) => spaced(row.cause)},
   amount("Amount", "amount"),
   {title: "Tokens", kind: "number", value: (row) => (row.tokens ? count(row.tokens) : "–"), exact: (row) => exactCount(row.tokens)},
   {title: "Sure", value: (row) => html`<${State} word=${row.sure} kind=${CERTAINTY[row.sure]} />`},
-  {title: "What was seen", kind: "words", value: (row) => withCode(row.evidence)},
+  {title: "What was seen", kind: "words", value: (row) => (row.each ? html`<${Each} ...${{row, found, month}} />` : withCode(row.evidence))},
   {title: "What to do", kind: "words", value: (row) => withCode(row.advice)},
 ];
 
@@ -71,9 +89,9 @@ function Provider({found, asked}) {
       <div><dt>Difference</dt><dd title=${`$${total.difference}`}>${money(total.difference)}</dd>
         <dd class="faint" title=${`$${total.unexplained}`}>${money(total.unexplained)} unexplained</dd></div></dl>
     ${found.set_aside.length > 0 && html`<p class="faint">Not added, because they cover the same days: ${found.set_aside.join(", ")}.</p>`}
-    ${found.causes.length > 0 && html`<h3>Causes</h3><${Table} caption=${`Causes of ${found.provider}`} rows=${found.causes} columns=${CAUSES}
+    ${found.causes.length > 0 && html`<h3>Causes</h3><${Table} caption=${`Causes of ${found.provider}`} rows=${grouped(found.causes)} columns=${CAUSES(found, month)}
       identity=${(row) => `${row.cause} ${row.evidence}`}
-      href=${(row) => (Object.keys(row.where).length ? calls(row.days.length === 1 ? row.days[0] : month, found, row.where) : undefined)} />`}
+      href=${(row) => (Object.keys(row.where).length ? callsOf(found, month, row) : undefined)} />`}
     <h3>By ${by}</h3>${HINTS}
     ${found.rows.length < found.row_count && html`<${Cut} shown=${found.rows.length - 1} of=${found.row_count} />`}
     ${found.rows.length ? html`<${Table} caption=${`${found.provider} by ${by}`} rows=${found.rows} columns=${columns} foot=${{...total, name: "total"}}

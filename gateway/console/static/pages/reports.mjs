@@ -28,9 +28,9 @@ const reportList = ({views, channels}) => {
     show: (id) => place({id}), one: (answer) => answer.scheduled_report,
     columns: [
       {title: "Name", sort: "name", value: (row) => row.name},
-      {title: "Costs of", value: (row) => row.view_name ?? "a view that is gone"},
+      {title: "Costs of", wide: true, value: (row) => row.view_name ?? "a view that is gone"},
       {title: "When", value: when},
-      {title: "Sent to", value: (row) => [...row.channels, ...row.people].join(", ")},
+      {title: "Sent to", wide: true, value: (row) => [...row.channels, ...row.people].join(", ")},
       {title: "Next", sort: "next", value: (row) => html`<span title=${row.next}>${row.next.slice(0, 16).replace("T", " ")} UTC</span>`},
       {title: "State", value: (row) => (row.problem ? html`<${State} word="not sent to all" kind="bad" />` : html`<${State} word=${row.last ? "sent" : "waits"} kind=${row.last ? "good" : "plain"} />`)},
     ],
@@ -41,7 +41,7 @@ const reportList = ({views, channels}) => {
     actions: [
       {title: "Send one now", needs: changes, text: (row) => `To ${[...row.channels, ...row.people].join(", ")}. The schedule stays as it is.`,
         run: (row) => send("POST", place(row, "/send"), {}).then(({notifications, problem}) => html`<p role="status">It is on its way.
-          <a href=${to("/notifications", {open: notifications[0]})}>What becomes of it</a>${problem && ` ${problem}.`}</p>`)},
+          <a href=${to("/notifications", {open: notifications[0]})}>See whether it arrived</a>${problem && ` ${problem}.`}</p>`)},
       {title: "Edit", needs: changes, fields, run: (row, given) => send("PATCH", place(row), {...typedReport(given), version: row.version}).then(() => null)},
       {title: "Delete", needs: changes, danger: true, text: () => "It is not sent any more.", run: (row) => send("DELETE", place(row)).then(() => null)},
     ],

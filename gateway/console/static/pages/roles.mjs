@@ -71,7 +71,7 @@ function Tried({name, label, value: row, options: titles}) {
   };
   return html`<fieldset ref=${box}><legend>${label}</legend>
     <label>Together with the other roles of <span class="faint">an e-mail; empty: this role alone</span><input name=${name} type="email" autocomplete="off" /></label>
-    <p><button type="button" onClick=${look}>Show what it opens</button></p>
+    <p><button type="button" onClick=${look}>Show what it gives</button></p>
     ${error && html`<p role="alert" class="wrong">${error.message}</p>`}
     <div role="status">${found && html`<${Seen} ...${{found, titles}} />`}</div></fieldset>`;
 }
@@ -110,7 +110,7 @@ const fields = (row, {sets, dimensions}) => [
   {name: "permission_sets", label: "What it allows", type: Sets, value: row?.permission_sets ?? [], options: sets},
   {name: "members", label: "Members", type: "area", rows: 3, value: (row?.members ?? []).join("\n"), note: "e-mail addresses, one a line"},
   {name: "groups", label: "Groups", type: "area", rows: 2, value: (row?.groups ?? []).join("\n"), note: "of the OpenID provider, one a line"},
-  {name: "as", label: "Before it is kept", type: Tried, value: row, options: dimensions.titles},
+  {name: "as", label: "Try it before you save", type: Tried, value: row, options: dimensions.titles},
 ];
 
 /** Who has a limited role and an account that shows more, each with what takes that away. */
@@ -161,24 +161,24 @@ const list = (known) => ({
   Details: ({row}) => html`<${Details} row=${row} known=${known} />`,
   columns: [
     {title: "Name", value: (row) => row.name, sort: "name"},
-    {title: "Kind", value: (row) => html`<${State} word=${row.is_builtin ? "built in" : row.broken ? "broken" : "own"} kind=${row.broken ? "bad" : "plain"} />`},
+    {title: "Kind", wide: true, value: (row) => html`<${State} word=${row.is_builtin ? "built in" : row.broken ? "broken" : "own"} kind=${row.broken ? "bad" : "plain"} />`},
     {title: "Shows", value: (row) => (row.data_access === "limited" ? asLines(row.filters, known.dimensions.titles).join(", ") : ACCESS[row.data_access])},
-    {title: "Permission sets", kind: "number", value: (row) => row.permission_sets.length, exact: (row) => row.permission_sets.join("\n")},
+    {title: "Permission sets", wide: true, kind: "number", value: (row) => row.permission_sets.length, exact: (row) => row.permission_sets.join("\n")},
     {title: "Members", value: holders, exact: (row) => [...row.members, ...groupsOf(row)].join("\n")},
-    {title: "Last updated", value: (row) => seen(row.last_updated), sort: "last_updated"},
+    {title: "Last updated", wide: true, value: (row) => seen(row.last_updated), sort: "last_updated"},
   ],
   create: {title: "Create a role", needs, fields: () => fields(null, known), run: (_, given) => send("POST", PATH, typed(null, given)).then(kept)},
   actions: [
     {title: "Edit", needs, when: isOwn, fields: (row) => fields(row, known), run: (row, given) => send("PATCH", at(row.id), {...typed(row, given), version: row.version}).then(kept)},
     {title: "Delete", needs, when: isOwn, danger: true, exact: (row) => row.name, run: (row) => send("DELETE", at(row.id)).then(() => null),
-      text: (row) => (holders(row) === "–" ? "Nobody has it." : `It is given to ${[...row.members, ...groupsOf(row)].join(", ")}: take them out first, or it is refused.`)},
+      text: (row) => (holders(row) === "–" ? "Nobody has it." : `It is given to ${[...row.members, ...groupsOf(row)].join(", ")}. Remove them first, or Tollhouse refuses.`)},
   ],
 });
 
 const SETS = {
   path: "/permission-sets", root: "permission_sets", at: PATH, caption: "permission sets", identity: (row) => row.id, heading: (row) => row.name,
   columns: [{title: "Name", value: (row) => row.name, sort: "name"}, {title: "Allows", value: (row) => row.description},
-    {title: "Comes with", value: (row) => row.includes.join(", ") || "–"}],
+    {title: "Comes with", wide: true, value: (row) => row.includes.join(", ") || "–"}],
 };
 
 /** What a person may do and see now; the address names who. */
@@ -200,7 +200,7 @@ function Person({query, titles}) {
       <button type="submit" class="main">Show</button></form>
     <${Problem} error=${error} at=${time} retry=${reload} />
     ${data ? html`<section aria-label="What this person may do and see"><${Seen} found=${data} titles=${titles} /></section>`
-      : !error && html`<p class="faint">Name somebody by e-mail, or by groups of the OpenID provider. Shown is what the account and the roles open together.</p>`}`;
+      : !error && html`<p class="faint">Name somebody by e-mail, or by groups of the OpenID provider. You see what the account and the roles give together.</p>`}`;
 }
 
 const TABS = [["", "Roles"], ["person", "What a person sees"], ["sets", "Permission sets"]];

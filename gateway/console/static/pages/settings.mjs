@@ -10,11 +10,11 @@ const PATH = "/settings";
 const ROLES = ["viewer", "operator", "admin", "none"];
 const USUAL = "viewer; none if a role limits anybody";
 const ROLE = {name: "role", label: "Role", type: "select", options: ROLES,
-  note: "viewer: looks; operator: also settles and decides; admin: also keys and operators; none: what the page Roles gives"};
+  note: "viewer: looks (Member); operator: also settles and decides; admin: also keys and accounts (Organizer); none: what the page Roles gives"};
 const PASSWORD = {name: "password", label: "Password", type: "password", required: true};
 const operator = (row) => `/operators/${encodeURIComponent(row.email)}`;
 const moment = (title, name, sort) => ({title, value: (row) => ago(row[name]), exact: (row) => row[name], sort: sort && name});
-const plain = (title, name, sort) => ({title, value: (row) => row[name] ?? "none", sort: sort && name});
+const plain = (title, name, sort, wide) => ({title, wide, value: (row) => row[name] ?? "none", sort: sort && name});
 
 const written = (value) => (value === null || value === "" || (typeof value === "object" && !Object.keys(value).length)
   ? html`<span class="faint">none</span>` : typeof value === "object" ? JSON.stringify(value) : String(value));
@@ -23,7 +23,7 @@ const CONFIGURATION = {
   path: "/configuration", root: "configuration", at: PATH, caption: "settings", what: ["routes"],
   identity: (row) => row.name,
   columns: [plain("Setting", "name", true), {title: "Value", value: (row) => html`<code>${written(row.value)}</code>`},
-    plain("From", "source", true)],
+    plain("From", "source", true, true)],
   Before: () => html`<p class="faint">The file, the environment and flags give these, in this order. After a change of the file:${" "}
     <code>tollhouse reload</code>. Secrets are not shown.</p>`,
 };
@@ -34,8 +34,8 @@ const OPERATORS = {
   path: "/operators", root: "operators", at: PATH, caption: "operators", what: ["keys"],
   identity: (row) => row.email,
   Details: ({row}) => html`<${Fields} of=${row} /><p><a href=${to("/roles", {tab: "person", person: row.email})}>What this person may do and see</a></p>`,
-  columns: [plain("E-mail", "email", true), plain("Role", "role", true), {title: "State", value: stateOf}, plain("Created by", "created_by"),
-    moment("Created", "created", true), moment("Last modified", "last_modified", true)],
+  columns: [plain("E-mail", "email", true), plain("Role", "role", true), {title: "State", value: stateOf}, plain("Created by", "created_by", false, true),
+    {...moment("Created", "created", true), wide: true}, {...moment("Last modified", "last_modified", true), wide: true}],
   create: {title: "Add an operator", needs: "organization_administration", fields: () => [{name: "email", label: "E-mail", type: "email", required: true},
       {...ROLE, options: [USUAL, ...ROLES], value: USUAL}, PASSWORD],
     run: (_, {role, ...values}) => send("POST", "/operators", role === USUAL ? values : {...values, role}).then(() => null)},
@@ -60,8 +60,8 @@ const OPERATORS = {
 const SESSIONS = {
   path: "/sessions", root: "sessions", at: PATH, caption: "sessions", what: ["keys"],
   identity: (row) => row.id,
-  columns: [plain("Session", "id"), plain("Who", "actor", true), plain("Role", "role"), plain("Began with", "began_with"),
-    plain("Address", "address"), moment("Created", "created", true), moment("Last seen", "last_seen", true)],
+  columns: [plain("Session", "id"), plain("Who", "actor", true), plain("Role", "role"), plain("Began with", "began_with", false, true),
+    plain("Address", "address", false, true), {...moment("Created", "created", true), wide: true}, moment("Last seen", "last_seen", true)],
   actions: [{title: "End", needs: "organization_administration", danger: true, text: (row) => `${row.actor} is signed out there at once.`,
     run: (row) => send("DELETE", `/sessions/${encodeURIComponent(row.id)}`).then(() => null)}],
 };
@@ -69,21 +69,21 @@ const SESSIONS = {
 const AUDIT = {
   path: "/audit", root: "audit", at: PATH, caption: "changes", what: ["keys"],
   identity: (row) => row.id,
-  columns: [plain("Number", "id", true), moment("When", "at", true), plain("Who", "actor", true), plain("Action", "action", true),
-    plain("On", "target", true), plain("From address", "address")],
+  columns: [{...plain("Number", "id", true), kind: "short"}, moment("When", "at", true), plain("Who", "actor", true), plain("Action", "action", true),
+    plain("On", "target", true), plain("From address", "address", false, true)],
 };
 
 const TOOLS = {
   path: "/assistant-tools", root: "assistant_tools", at: PATH, caption: "tools", what: ["keys"],
   identity: (row) => row.name,
-  columns: [plain("Tool", "name", true), plain("What it does", "title"), {title: "Writes", value: (row) => (row.writes ? "yes" : "no")},
-    {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} />`}, plain("Decided by", "updated_by"),
-    moment("Decided", "last_updated", true)],
-  Before: () => html`<p class="faint">The tools that assistants have with any key of the scope <code>ai-hub:mcp</code>, and for people.</p>`,
+  columns: [plain("Tool", "name", true), plain("What it does", "title", false, true), {title: "Writes", value: (row) => (row.writes ? "yes" : "no")},
+    {title: "State", value: (row) => html`<${State} word=${row.enabled ? "enabled" : "disabled"} />`}, plain("Decided by", "updated_by", false, true),
+    {...moment("Decided", "last_updated", true), wide: true}],
+  Before: () => html`<p class="faint">The tools that assistants can use with any key of the scope <code>ai-hub:mcp</code>, and for people.</p>`,
   actions: [
-    {title: "Disable", needs: "organization_administration", when: (row) => row.enabled, text: (row) => `No assistant has ${row.name} from then on.`,
+    {title: "Disable", needs: "organization_administration", when: (row) => row.enabled, text: (row) => `No assistant can use ${row.name} from now on.`,
       run: (row) => send("PATCH", `/assistant-tools/${row.name}`, {enabled: false}).then(() => null)},
-    {title: "Enable", needs: "organization_administration", when: (row) => !row.enabled, text: (row) => `Assistants have ${row.name} from then on.`,
+    {title: "Enable", needs: "organization_administration", when: (row) => !row.enabled, text: (row) => `Assistants can use ${row.name} from now on.`,
       run: (row) => send("PATCH", `/assistant-tools/${row.name}`, {enabled: true}).then(() => null)},
   ],
 };

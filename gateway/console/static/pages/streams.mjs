@@ -37,13 +37,12 @@ const EVENTS = {
   columns: [
     {title: "Arrived", value: (row) => ago(row.committed_at), exact: (row) => row.committed_at, sort: "number"},
     {title: "Type", value: (row) => row.event_type},
-    {title: "Subject", value: (row) => row.subject ?? "unknown"},
+    {title: "Subject", wide: true, value: (row) => row.subject ?? "unknown"},
     amount,
-    {title: "Source", value: (row) => row.source},
-    {title: "Happened", value: (row) => (row.start_time ? ago(row.start_time) : "unknown"), exact: (row) => row.start_time, sort: "start_time"},
+    {title: "Source", wide: true, value: (row) => row.source},
+    {title: "Happened", wide: true, value: (row) => (row.start_time ? ago(row.start_time) : "unknown"), exact: (row) => row.start_time, sort: "start_time"},
   ],
-  Before: ({answer}) => html`<p class="faint">The newest ${exactCount(answer.looked_through.records)} events that are kept were
-    looked through.</p>`,
+  Before: ({answer}) => html`<p class="faint">Tollhouse looked at the newest ${exactCount(answer.looked_through.records)} events that are kept.</p>`,
   empty: TYPES.empty,
 };
 
@@ -53,8 +52,8 @@ const STREAMS = {
   columns: [
     {title: "Stream", value: (row) => row.name, sort: "name"},
     {title: "Type", value: (row) => row.type, sort: "type"},
-    {title: "Granularity", value: (row) => row.granularity},
-    {title: "Dimensions", value: (row) => row.dimensions?.join(", ") ?? "unknown"},
+    {title: "Granularity", wide: true, value: (row) => row.granularity},
+    {title: "Dimensions", wide: true, value: (row) => row.dimensions?.join(", ") ?? "unknown"},
   ],
   empty: html`<h2>No unit-cost stream is known</h2><p>The first record sent to${" "}
     <code>/unit-cost/v1/telemetry/allocation/NAME/sum</code> makes its stream.</p>`,
@@ -67,9 +66,9 @@ const UNKNOWN = {
   path: "/unknown", root: "unknown", at: PATH, caption: "unconfirmed deliveries", what: ["routes"],
   identity: (row) => String(row.id),
   columns: [
-    {title: "Delivery", value: (row) => row.id, sort: "id"},
+    {title: "Delivery", kind: "short", value: (row) => row.id, sort: "id"},
     {title: "Route", value: (row) => row.route},
-    {title: "Records", kind: "number", value: (row) => exactCount(row.last - row.first + 1), exact: (row) => `${row.first} to ${row.last}`},
+    {title: "Records", wide: true, kind: "number", value: (row) => exactCount(row.last - row.first + 1), exact: (row) => `${row.first} to ${row.last}`},
     {title: "Why", value: (row) => row.reason ?? "unknown"},
   ],
   Details: ({row}) => html`<p>${span(row)} were sent, and no clear answer came: ${row.reason ?? "no reason is known"}. The upstream adds up

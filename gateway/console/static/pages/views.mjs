@@ -36,9 +36,9 @@ const list = (known) => ({
   identity: (row) => row.id, heading: (row) => row.name, show: at, one: (answer) => answer.view,
   columns: [
     {title: "Name", value: (row) => row.name, sort: "name"},
-    {title: "Holds", value: (row) => filtersOf(row, known.titles).join(", ") || "everything"},
-    {title: "Mainly about", value: (row) => titleOf(known.titles, row.principal_dimension)},
-    {title: "Span", value: (row) => row.range.replaceAll("_", " ")},
+    {title: "Filter", value: (row) => filtersOf(row, known.titles).join(", ") || "everything"},
+    {title: "Mainly about", wide: true, value: (row) => titleOf(known.titles, row.principal_dimension)},
+    {title: "Span", wide: true, value: (row) => row.range.replaceAll("_", " ")},
     {title: "State", value: (row) => html`<${State} word=${row.broken ? "broken" : "usable"} kind=${row.broken ? "bad" : "good"} />`},
   ],
   create: {title: "Create a view", needs, fields: () => viewFields({}, choices(known)),
