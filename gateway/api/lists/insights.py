@@ -11,13 +11,19 @@ from dataclasses import replace
 from gateway.api.times import seconds
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.schemas import TEXT, closed
-from spool.listing import ListPage, SortField
-from spool.registry.insights import EFFORTS, STATUSES, Comment, Insight, web_link
+from spool.listing import ASCENDING, ListPage, ListQuery, SortField
+from spool.registry.insights import EFFORTS, MAX_INSIGHTS, STATUSES, Comment, Insight, web_link
+from spool.registry.notices import insight_severity
 from spool.registry.registry import Registry
 
 HIDE_RESOLVED = "hide_resolved"
 RESOLVED = ("addressed", "ignored")
-NO_STATUS = ("",)  # that no insight has
+NOTHING = ("",)  # a status and a category that no insight has
+
+ABOUT = "about"
+MONEY, OPERATION = "money", "operation"
+# What these find is no money that somebody could save: their impact is the spend that is concerned.
+_OF_OPERATION = ("coverage", "delivery", "keys", "reliability")
 
 
 def describe(insight: Insight) -> dict[str, object]:
@@ -37,9 +43,15 @@ def describe(insight: Insight) -> dict[str, object]:
 
 def describe_for_people(insight: Insight) -> dict[str, object]:
     """
-    `gone`: a detector found it, and does so no more; then it is addressed, unless a person said otherwise.
+    `gone`: a detector found it, and does so no more; then it is addressed, unless a person said otherwise. `about`:
+    money, or the operation of Tollhouse and its senders.
     """
-    return {**describe(insight), "gone": insight.is_gone}
+    added = {"gone": insight.is_gone, ABOUT: about(insight), "severity": insight_severity(insight)}
+    return {**describe(insight), **added}
+
+
+def about(insight: Insight) -> str:
+    return OPERATION if insight.category in _OF_OPERATION else MONEY
 
 
 def describe_comment(comment: Comment) -> dict[str, object]:
@@ -83,7 +95,14 @@ INSIGHTS: List[Insight] = List(
     },
 )
 
-INSIGHTS_OF_PEOPLE: List[Insight] = replace(INSIGHTS, show=describe_for_people)
+INSIGHTS_OF_PEOPLE: List[Insight] = replace(
+    INSIGHTS,
+    show=describe_for_people,
+    filters={
+        **INSIGHTS.filters,
+        ABOUT: Filter(holds=lambda insight, value: about(insight) == value, valid_values=(MONEY, OPERATION)),
+    },
+)
 
 COMMENTS: List[Comment] = List(
     root="comments",
@@ -99,18 +118,35 @@ COMMENTS: List[Comment] = List(
 )
 
 
+_EVERY = ListQuery(
+    sort=SortField("id"), order=ASCENDING, identity="id", limit=MAX_INSIGHTS, filters={}, known=("category",)
+)
+
+
 class InsightRows:
-    """Insights in the storage, which knows of statuses alone."""
+    """Insights in the storage, which knows of statuses and categories alone."""
 
     def __init__(self, registry: Registry) -> None:
-        self._stored = StoredRows(registry.insights.page)
+        self._table = registry.insights
+        self._stored = StoredRows(self._table.page)
 
     async def page(self, listed: List[Insight], wanted: PageQuery) -> ListPage[Insight]:
         filters = dict(wanted.filters)
         if filters.pop(HIDE_RESOLVED, ()) == ("true",):
             left = tuple(status for status in filters.get("status", STATUSES) if status not in RESOLVED)
-            filters["status"] = left or NO_STATUS
-        return await self._stored.page(listed, replace(wanted, filters=filters))
+            filters["status"] = left or NOTHING
+        asked = set(filters.pop(ABOUT, ()))
+        if len(asked) != 1:
+            return await self._stored.page(listed, replace(wanted, filters=filters))
+        known = (await self._table.page(replace(_EVERY, limit=1))).known["category"]
+        if not known:  # so many that they are not told
+            return await MemoryRows((await self._table.page(_EVERY)).rows).page(listed, wanted)
+        of_operation = asked == {OPERATION}
+        chosen = tuple(each for each in known if (each in _OF_OPERATION) == of_operation)
+        with_category = replace(listed, filters={**listed.filters, "category": Filter(field="category")})
+        return await self._stored.page(
+            with_category, replace(wanted, filters={**filters, "category": chosen or NOTHING})
+        )
 
 
 def insight_rows(registry: Registry) -> InsightRows:

@@ -13,7 +13,7 @@ from gateway.cli.operator.lists import list_command
 from gateway.cli.output import as_json, printable, show_json
 from spool.registry.insights import EFFORTS, STATUSES
 
-COLUMNS = ("id", "status", "cost_impact", "effort", "category", "title")
+COLUMNS = ("id", "status", "severity", "cost_impact", "effort", "category", "title")
 
 
 @click.group()
@@ -28,6 +28,7 @@ list_command(
     columns=COLUMNS,
     filters={
         "status": f"{', '.join(STATUSES)}; may repeat.",
+        "about": "money, or operation: what is about Tollhouse and its senders.",
         "hide_resolved": "true leaves out those that are addressed or ignored.",
     },
     help="List the insights, new ones first.",
@@ -51,7 +52,7 @@ def show(client: OperatorClient, id: str, as_json: bool) -> None:
         f"since {_time(insight['created'])}\n"
     )
     if insight["gone"]:
-        click.echo("It is found no more: what it is about is gone, or is as it should be.\n")
+        click.echo("Tollhouse no longer finds this: the cause is gone.\n")
     click.echo("\n".join(printable(line) for line in insight["description"].splitlines()))
     for comment in payload["comments"]:
         author, text = printable(comment["author"]), printable(comment["message"])

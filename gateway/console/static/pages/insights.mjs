@@ -15,13 +15,17 @@ const VIEWS = { // of the costs of its time, by category; by model where nothing
   reliability: {measure: "errors"}, duplicates: {by: "source", measure: "calls"}, "model choice": {by: ["user", "model"]},
 };
 const DONE = {addressed: "good", on_hold: "plain"};
+const SEVERITIES = {critical: "bad", warning: "wait", info: "plain"};
+const BY_MONEY = {status: OPEN, sort: "cost_impact", order: "desc"};
+const VIEWS_OF_LIST = [["Money", {...BY_MONEY, about: "money"}], ["Operation", {...BY_MONEY, about: "operation"}], ["All, by status", {}]];
 
+const isChosen = (query, {about, sort}) => query.get("about") === (about ?? null) && query.get("sort") === (sort ?? null);
 const at = (id) => `/insights/${encodeURIComponent(id)}`;
 const time = (seconds) => new Date(Number(seconds) * 1000);
 const day = (seconds) => time(seconds).toISOString().slice(0, 10);
 const seen = (seconds) => html`<span title=${time(seconds).toISOString()}>${ago(time(seconds))}</span>`;
 /** Money that waits is concerned, and neither lost nor saved. */
-const impact = (row) => (!/[1-9]/.test(row.cost_impact) ? "not stated" : row.category === "delivery"
+const impact = (row) => (!/[1-9]/.test(row.cost_impact) ? "not stated" : row.about === "operation"
   ? html`${money(row.cost_impact)} <span class="faint">concerned</span>` : money(row.cost_impact));
 const valid = (answer, field) => answer.filtering.available.find((each) => each.field === field).valid_values;
 
@@ -30,7 +34,7 @@ function Details({row}) {
   const costs = to("/costs", {from: day(row.created - WEEK_S), to: day(row.last_updated), by: "model", ...VIEWS[row.category]});
   return html`<p><${State} word=${row.status} kind=${DONE[row.status]} /> · ${impact(row)} · effort ${row.effort.replace("_", " ")} · ${row.category}${" "}
       · found ${seen(row.created)}</p>
-    ${row.gone && html`<p class="faint">It is found no more: what it is about is gone, or is as it should be.</p>`}
+    ${row.gone && html`<p class="faint">Tollhouse no longer finds this: the cause is gone.</p>`}
     <p class="text">${withCode(row.description)}</p>
     <p class="bar"><a href=${costs}>Costs of that time</a>${path && html`<a href=${to(path)}>${title}</a>`}
       ${row.link && html`<a href=${row.link} rel="noreferrer">${row.link}</a>`}</p>
@@ -46,18 +50,18 @@ const INSIGHTS = {
     {title: "Insight", value: (row) => row.title, sort: "title"},
     {title: "Status", value: (row) => html`<${State} word=${row.status} kind=${DONE[row.status]} />`, sort: "status"},
     {title: "Cost impact", kind: "number", value: impact, exact: (row) => `$${row.cost_impact}`, sort: "cost_impact"},
-    {title: "Effort", value: (row) => row.effort.replace("_", " "), sort: "effort"},
-    {title: "Category", value: (row) => row.category, sort: "category"},
-    {title: "Last updated", value: (row) => seen(row.last_updated), sort: "last_updated"},
+    {title: "Severity", wide: true, value: (row) => html`<${State} word=${row.severity} kind=${SEVERITIES[row.severity]} />`},
+    {title: "Effort", wide: true, value: (row) => row.effort.replace("_", " "), sort: "effort"},
+    {title: "Category", wide: true, value: (row) => row.category, sort: "category"},
+    {title: "Last updated", wide: true, value: (row) => seen(row.last_updated), sort: "last_updated"},
   ],
   Details,
-  Before: ({query}) => html`<p class="bar"><a class="chip" aria-current=${query.get("sort") === "cost_impact" ? "true" : undefined}
-      href=${to(PATH, {status: OPEN, sort: "cost_impact", order: "desc"})}>Open, by money</a>
-    <a class="chip" aria-current=${query.has("sort") || query.has("status") ? undefined : "true"} href=${to(PATH)}>All, by status</a></p>`,
+  Before: ({query}) => html`<p class="bar">${VIEWS_OF_LIST.map(([title, asked]) => html`<a key=${title} class="chip" href=${to(PATH, asked)}
+    aria-current=${isChosen(query, asked) ? "true" : undefined}>${title}</a>`)}</p>`,
   create: {title: "Check now", needs: "work_on_insights", isWhole: true, text: () => "Every detector looks at the newest records and the week's costs. It also happens every ten minutes.",
     run: () => send("POST", `${PATH}/run`, {}).then(({inspection: found}) => html`<p role="status">${found.new} new,${" "}
       ${found.reopened} open again, ${found.again} seen before, ${found.gone} gone.
-      ${found.failed.length > 0 && html` These could not look: ${found.failed.join(", ")}; the log says why.`}</p>`)},
+      ${found.failed.length > 0 && html` These checks failed: ${found.failed.join(", ")}; the log says why.`}</p>`)},
   actions: [
     {title: "Set status", needs: "work_on_insights",
       fields: (row, answer) => [{name: "status", label: "Status", type: "select", value: row.status, options: valid(answer, "status")}],

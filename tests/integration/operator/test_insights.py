@@ -1,0 +1,68 @@
+"""Insights as people see them: money apart from the operation, each with its severity."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from spool.engines import MEMORY, SQLITE
+from spool.listing import MOST_KNOWN
+from spool.registry.insights import Draft
+from tests.integration.conftest import ACTOR
+from tests.integration.operator.server import OperatorServer, operator_server
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, engine=request.param) as server:
+        yield server
+
+
+async def make(server: OperatorServer, category: str, cost_impact: str) -> None:
+    draft = Draft(title=category or "none", category=category, cost_impact=cost_impact)
+    await server.registry.insights.create(draft, actor=ACTOR)
+
+
+async def rows(server: OperatorServer, **asked: str) -> Any:
+    answer = await server.ask("GET", "/insights", sort_key="cost_impact", sort_order="desc", **asked)
+    return answer.payload["insights"]
+
+
+async def titles(server: OperatorServer, **asked: str) -> list[str]:
+    return [row["title"] for row in await rows(server, **asked)]
+
+
+async def test_money_and_operation_are_apart(server: OperatorServer) -> None:
+    """The spend that a parked route concerns is no saving, and a category that others name is one of money."""
+    for category, cost_impact in (
+        ("delivery", "9504"),
+        ("spend", "800"),
+        ("their own", "20"),
+        ("keys", "0"),
+        ("", "1"),
+    ):
+        await make(server, category, cost_impact)
+    assert ["spend", "their own", "none"] == await titles(server, about="money")
+    assert ["delivery", "keys"] == await titles(server, about="operation")
+    assert 5 == len(await titles(server))
+    assert [] == await titles(server, about="money", status="addressed")
+    assert [
+        ("delivery", "operation", "critical"), ("spend", "money", "warning"), ("their own", "money", "info"),
+        ("none", "money", "info"), ("keys", "operation", "info"),
+    ] == [(row["title"], row["about"], row["severity"]) for row in await rows(server)]  # fmt: skip
+
+
+async def test_more_categories_than_are_told(server: OperatorServer) -> None:
+    """Then the rows say what they are about."""
+    for number in range(MOST_KNOWN + 1):
+        await make(server, f"own {number}", str(number))
+    await make(server, "delivery", "1")
+    assert ["delivery"] == await titles(server, about="operation")
+    answer = await server.ask("GET", "/insights", about="money", limit="1")
+    assert MOST_KNOWN + 1 == answer.payload["pagination"]["total_count"]
