@@ -15,7 +15,13 @@ from tests.documents import blocks
 from tests.processes.copied import command_in
 
 DOCUMENTS = ("README.md", "docs/quick-start.md", "docs/how-numbers-are-made.md", "docs/upgrade.md")
-CONFIGURATIONS = ("README.md", "docs/operations/index.md", "docs/notifications.md")
+CONFIGURATIONS = sorted(
+    str(path.relative_to(ROOT))
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if "```toml" in path.read_text()
+    and not {"decisions", "reference", "connect"} & set(path.parts)  # connect: of other programs, too
+)
+BESIDE = {"docs/mcp.md": "docs/sign-in.md"}  # what the first shows goes with what the other shows
 
 
 @pytest.mark.timeout(1800)
@@ -73,9 +79,13 @@ def assert_part(expected: Any, found: Any) -> None:
 @pytest.mark.parametrize("document", CONFIGURATIONS)
 def test_configurations_load(document: str, tmp_path: Any) -> None:
     """What a document shows of the configuration has no problem."""
-    found = [block for block in blocks((ROOT / document).read_text()) if block.language == "toml"]
-    assert found
-    for block in found:
+    other = BESIDE.get(document)
+    begin = next(iter(configurations(other))) if other else ""
+    for text in configurations(document):
         path = tmp_path / "tollhouse.toml"
-        path.write_text(block.text)
+        path.write_text(f"{begin}\n{text}")
         load(path, env={})
+
+
+def configurations(document: str) -> list[str]:
+    return [block.text for block in blocks((ROOT / document).read_text()) if block.language == "toml"]
