@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help run quick test test-program test-deploy test-browser test-faults test-api test-integration test-code test-native checked-native soak-native native test-clients deb test-deb test-container kubernetes-tools kubernetes-rules faults soak bench bench-peers bench-growth lint format hooks lock prices vendor audit sbom release clean \
-	docs docs-reference screenshots
+	docs docs-reference screenshots page-weights
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -218,6 +218,9 @@ $(DOCS)/stamp: requirements-docs.lock
 
 screenshots: $(VENV)/chromium.stamp  ## take the pictures of the documents again
 	$(BIN)/python -m tests.browser.pictures docs/images
+
+page-weights: $(VENV)/chromium.stamp  ## bytes and requests of each page of the console
+	$(BIN)/python -m tests.browser.weights
 
 docs: $(DOCS)/stamp  ## build the documents as a site, links checked, into build/site
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --clean  # with --quiet no warning would be counted

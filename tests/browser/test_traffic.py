@@ -8,14 +8,14 @@ from playwright.sync_api import expect
 
 from gateway.console.assets import console as files
 from tests.browser.console import Console
-from tests.browser.test_pages import visited
+from tests.browser.weights import LOADED, table, weights
 
 MOST_BYTES = 200_000
+LARGER = {"costs": 110_000}  # with a chart and a table
 OF_A_PAGE = 100_000  # what a page takes when nothing of it is kept yet, by the wire
 QUIET_MS = 6_000  # a page hears of a change within 5 s
 TRIES = 4  # a server that has just begun looks for insights, and says so to the page
 AHEAD_MS = 600_000  # by the clock of the page, for what asks again by itself
-LOADED = "performance.getEntriesByType('resource').map((each) => each.name)"  # of the cache, too
 
 
 def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
@@ -39,8 +39,8 @@ def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
 
 
 def test_no_answer_is_large(console: Console) -> None:
-    """Each answer is under 200 KB; the files that a page needs come packed, under 100 KB together."""
-    needed = {name: sum(map(packed_size, console.page.evaluate(LOADED))) for name in visited(console)}
+    """Each answer is under 200 KB; the files that a page needs come packed, and with its answers under 100 KB."""
+    found = dict(weights(console))
     sizes = {}
     for request in console.requests:
         response = request.response() if not request.url.endswith(("/changes", "/tail?")) else None
@@ -50,8 +50,10 @@ def test_no_answer_is_large(console: Console) -> None:
             sizes[request.url.partition("/console/")[2]] = request.sizes()["responseBodySize"]
     print(dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:5]))
     assert MOST_BYTES > max(sizes.values())
-    print(f"files by page: {needed}")
-    assert OF_A_PAGE > max(needed.values())
+    print(table(found.items()))
+    assert {} == {
+        name: each.bytes for name, each in found.items() if each.bytes > LARGER.get(name, OF_A_PAGE)
+    }
 
 
 def test_the_overview_asks_once(console: Console) -> None:
@@ -86,9 +88,3 @@ def pages(console: Console) -> list[str]:
     return [
         Path(url).stem for url in console.page.evaluate(LOADED) if "/pages/" in url and "/list." not in url
     ]
-
-
-def packed_size(url: str) -> int:
-    """The bytes of a file of the console; 0 for all else."""
-    asset = files().assets.get(url.partition(f"/{files().version}/")[2])
-    return len(asset.packed) if asset else 0

@@ -15,7 +15,8 @@ const OURS = ["tab", "open", "from", "to", "range", "tz", "view", "expand", "sor
  *   path ("/devices"), root ("devices"), at ("/devices", the page's own path), caption, what (["devices"], of the stream)
  *   columns: {name, title, value(row), kind, exact(row), sort (its sort key), order (the one to begin with)}; the first is the row's link
  *   inView: whether the list takes a view; ask: parameters that it always gets, or a function of the address that gives them;
- *   asked(pairs): filters as they are asked for; hints: what is typed for a filter, by its name. most: rows of one answer, where it is fewer than 1,000
+ *   asked(pairs): filters as they are asked for; hints: what is typed for a filter, by its name. most: rows of one answer, where it is fewer than 1,000; page: rows that are shown at
+ *     first and that More adds, where it is not 50
  *   identity(row), and show (id => path of one row) with one(answer), the row in it; else the row is shown itself
  *   Details({row, reload, session, query}): the open row; without it all its fields. heading(row): instead of its identity
  *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}; `run` may
@@ -27,7 +28,8 @@ export function ListPage({list, session, query}) {
   const [key, order] = [query.get("sort"), query.get("order")];
   const view = list.inView ? query.get("view") : null;
   const parameters = {...(typeof list.ask === "function" ? list.ask(query) : list.ask), ...grouped(list.asked?.(filters) ?? filters), view, sort_key: key, sort_order: order};
-  const loaded = useRef(PAGE);
+  const size = list.page ?? PAGE;
+  const loaded = useRef(size);
   const [more, setMore] = useState(null);
   const found = useQuery(async () => {
     const answer = await get(list.path, {...parameters, limit: Math.min(loaded.current, list.most ?? MOST)});
@@ -35,7 +37,7 @@ export function ListPage({list, session, query}) {
     return answer;
   }, [list.path, JSON.stringify(parameters)], list.what);
   useEffect(() => {
-    loaded.current = PAGE;
+    loaded.current = size;
   }, [list.path, JSON.stringify(parameters)]);
   const [chosen, setAction] = useState(null);
   // As the list has it now: what its fields offer may have been loaded since.
@@ -44,7 +46,7 @@ export function ListPage({list, session, query}) {
   const rows = data ? [...data[list.root], ...(more?.rows ?? [])] : [];
   const cursor = more ? more.cursor : data?.pagination.cursor;
   const next = async () => {
-    const answer = await get(list.path, {cursor: cursor.next_cursor, limit: PAGE});
+    const answer = await get(list.path, {cursor: cursor.next_cursor, limit: size});
     const all = [...(more?.rows ?? []), ...answer[list.root]];
     loaded.current = data[list.root].length + all.length;
     setMore({rows: all, cursor: answer.pagination.cursor});

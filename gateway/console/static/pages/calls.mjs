@@ -50,7 +50,7 @@ const KINDS = {ok: "good", error: "bad"};
 export const toRecord = (row) => to(PATH, {open: row.id});
 
 const LIST = {
-  path: "/records", root: "records", at: PATH, caption: "records", what: ["records"], inView: true, most: 200, columns: COLUMNS,
+  path: "/records", root: "records", at: PATH, caption: "records", what: ["records"], inView: true, most: 200, page: 40, columns: COLUMNS,
   ask: (query) => (isOfSpan(query) ? {from: span(query).from, to: span(query).to, tz: query.get("tz")} : {}),
   asked: (filters) => filters.flatMap(([name, value]) => (value === UNKNOWN ? [[name, ""], [name, UNKNOWN]] : [[name, value]])),
   hints: {cost: ">0.5", tokens: ">100000", duration: ">30", date: "2026-11-20"}, Above: Span,
@@ -91,9 +91,9 @@ function Looked({answer, query}) {
       ${" "}Narrow by date to see older ones. Prompts and answers are never stored.</p>`;
   }
   const ends = [...dates].sort();
-  return html`<p class="faint">Of ${ends.join(", ")} (UTC): ${exactCount(records)} records were looked through${since && html`, which came
+  return html`<p class="faint">Of ${ends.join(", ")} (UTC): Tollhouse looked at ${exactCount(records)} records${since && html`, which came
     from ${clock(since)} ${until ? html`to ${clock(until)}; what came later was not, so there may be more` : "on"}`}. Records are kept
-    for a time alone: <a href=${to("/costs", {from: dayOf(ends[0], 1), to: dayOf(ends.at(-1), 31), ...kept(answer)})}>the costs of
+    for a time only: <a href=${to("/costs", {from: dayOf(ends[0], 1), to: dayOf(ends.at(-1), 31), ...kept(answer)})}>the costs of
     these dates</a> stay longer. Prompts and answers are never stored.</p>`;
 }
 

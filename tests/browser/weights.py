@@ -1,0 +1,89 @@
+"""
+The weight of each page of the console when a browser opens it first: files as gzip, answers, requests.
+
+    python -m tests.browser.weights
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from gateway.console.assets import console as files
+from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched
+from tests.browser.test_pages import visited
+
+LOADED = "performance.getEntriesByType('resource').map((each) => each.name)"  # of the cache, too
+STREAMS = ("/changes", "/tail?")  # answers without an end
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Bytes by the wire of a page that is opened first, and its requests."""
+
+    files: int
+    answers: int
+    requests: int
+
+    @property
+    def bytes(self) -> int:
+        return self.files + self.answers
+
+
+def weights(console: Console) -> Iterator[tuple[str, Weight]]:
+    """The name of each page and of each of its tabs, with what it weighs."""
+    before = 0
+    for name in visited(console):
+        asked = [each for each in console.requests[before:] if "/console/api/" in each.url]
+        before = len(console.requests)
+        loaded = [packed_size(url) for url in console.page.evaluate(LOADED)]
+        ended = [each for each in asked if not each.url.endswith(STREAMS) and each.response()]
+        answers = [each.sizes()["responseBodySize"] for each in ended]
+        files_of_page = [size for size in loaded if size]
+        index = len(files().index)
+        yield name, Weight(index + sum(files_of_page), sum(answers), 1 + len(files_of_page) + len(asked))
+
+
+def packed_size(url: str) -> int:
+    """The bytes of a file of the console; 0 for all else."""
+    asset = files().assets.get(url.partition(f"/{files().version}/")[2])
+    return len(asset.packed) if asset else 0
+
+
+def table(found: Iterable[tuple[str, Weight]]) -> str:
+    """One line a page, the heaviest first."""
+    head = f"{'page':<20} {'KB':>7} {'files':>7} {'answers':>8} {'requests':>9}"
+    lines = [
+        f"{name:<20} {each.bytes / 1000:>7.1f} {each.files / 1000:>7.1f} {each.answers / 1000:>8.1f} {each.requests:>9}"
+        for name, each in sorted(found, key=lambda pair: -pair[1].bytes)
+    ]
+    return "\n".join([head, *lines])
+
+
+def main() -> None:
+    if CHROMIUM is None:
+        sys.exit("needs Chromium: install it, or set TOLLHOUSE_CHROMIUM to the path of one")
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        sync_playwright() as playwright,
+        launched(playwright) as browser,
+    ):
+        plants = ("--days", "62", "--records", "6000", "--plant", "missing-price,retry-storm")
+        tollhouse = filled(Path(directory), *plants)
+        tollhouse.start()
+        try:
+            with browser.new_context(viewport=WIDE, reduced_motion="reduce") as context:  # type: ignore[arg-type]
+                console = Console(context, tollhouse)
+                console.sign_in()
+                print(table(weights(console)))
+        finally:
+            tollhouse.stop()
+
+
+if __name__ == "__main__":
+    main()
