@@ -220,7 +220,7 @@ screenshots: $(VENV)/chromium.stamp  ## take the pictures of the documents again
 	$(BIN)/python -m tests.browser.pictures docs/images
 
 page-weights: $(VENV)/chromium.stamp  ## bytes and requests of each page of the console
-	$(BIN)/python -m tests.browser.weights
+	$(BIN)/python -m tests.bench.server.page_weights
 
 docs: $(DOCS)/stamp  ## build the documents as a site, links checked, into build/site
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --clean  # with --quiet no warning would be counted

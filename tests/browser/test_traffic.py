@@ -7,8 +7,8 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from gateway.console.assets import console as files
+from tests.bench.server.page_weights import LOADED, table, weights
 from tests.browser.console import Console
-from tests.browser.weights import LOADED, table, weights
 
 MOST_BYTES = 200_000
 LARGER = {"costs": 110_000}  # with a chart and a table

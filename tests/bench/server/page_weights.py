@@ -1,7 +1,7 @@
 """
 The weight of each page of the console when a browser opens it first: files as gzip, answers, requests.
 
-    python -m tests.browser.weights
+    python -m tests.bench.server.page_weights
 """
 
 from __future__ import annotations
