@@ -111,10 +111,10 @@ class EventStreams:
             "X-Content-Type-Options": "nosniff",
         }
         response = web.StreamResponse(headers={**headers, "Content-Type": EVENT_STREAM})
-        await response.prepare(request)
         # The reader is gone or stands still, or there is nothing to read from: it comes back, and is told
         # why.
         with contextlib.suppress(ConnectionError, TimeoutError, SpoolError):
+            await response.prepare(request)
             await self._write(response, b"retry: %d\n\n" % RETRY_MS)
             await self._follow(request, response, news, may_listen, ending)
             if ending.is_set() and not self._is_stopping:

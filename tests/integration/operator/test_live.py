@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from gateway.http import event_streams
 from gateway.http.event_streams import EventStreams
@@ -161,3 +164,33 @@ async def test_a_stop_ends_every_stream(serve: Serve) -> None:
         assert 1 == operators.installation.event_streams.count
         await serving.app.stop()
         assert await stream.ends()  # properly: one that was cut off raises
+
+
+async def test_a_reader_who_is_gone_before_the_answer_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """A closed page is none of the server's errors, in its log neither."""
+    streams, ended = EventStreams(2), asyncio.Event()
+
+    async def nothing() -> list[bytes]:
+        return []
+
+    async def may_listen() -> bool:
+        return True
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        while request.transport is not None and not request.transport.is_closing():  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
+        try:
+            return await streams.serve(request, nothing, may_listen, person="ada")
+        finally:
+            ended.set()
+
+    app = web.Application()
+    app.router.add_get("/", handler)
+    async with TestServer(app) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await writer.drain()
+        writer.transport.abort()
+        await ended.wait()
+    assert streams.count == 0
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
