@@ -81,8 +81,8 @@ Request = tuple[bytes, str, dict[str, str]]
 
 def requests() -> Iterator[Request]:
     """
-    Every trace case in protobuf and in JSON, some of them twice, some with gzip; requests of the bench, and logs of a
-    gateway without trace ids.
+    Every trace case in protobuf or JSON, some of them two and three times, some with gzip; requests of the bench, and
+    logs of a gateway without trace ids.
     """
     for number, path in enumerate(cases()):
         body, headers = in_protobuf(json.loads(path.read_text())), PROTOBUF
@@ -90,7 +90,7 @@ def requests() -> Iterator[Request]:
             body, headers = path.read_bytes(), JSON
         if number % 4 == 3:
             body, headers = gzip.compress(body), {**headers, "Content-Encoding": "gzip"}
-        yield from [(body, "/v1/traces", headers)] * (1 + number % 2)
+        yield from [(body, "/v1/traces", headers)] * (1 + number % 3)
     for spans in (1, 10, 100, 100):
         template = protobuf_spans(spans)
         yield from [(numbered(template, number + spans), "/v1/traces", PROTOBUF) for number in range(5)]
@@ -102,8 +102,8 @@ class Way:
     """
     How requests are taken: with the module or without, in which storage, by how many workers.
 
-    `starts`: a server for each part of the requests, one after the other, with the module or without. `gateways`: all
-    of them at once on one storage.
+    `starts`: a server for each part of the requests, one after the other, with the module or without; the second is
+    killed. `gateways`: all of them at once on one storage.
     """
 
     starts: tuple[str, ...] = ("true",)
@@ -168,7 +168,7 @@ def taken(way: Way, stand: Stand, spans: list[bytes], given: Sequence[Request]) 
         else:
             step = -(-len(given) // len(way.starts))
             for number, wanted in enumerate(way.starts):
-                first.stop()
+                first.stop(*((signal.SIGKILL, None) if number == 2 else ()))
                 send(start(first, way, wanted), key, given[number * step : (number + 1) * step])
         accepted = next(one for one in first.asked("/status")["topics"] if one["topic"] == "ai-telemetry")
         settled = lambda: all(route["queued"] == 0 for route in first.asked("/status")["routes"])  # noqa: E731
