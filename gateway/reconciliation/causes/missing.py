@@ -17,8 +17,9 @@ from gateway.reconciliation.wording import named
 
 LEAST_SHARE = 0.01  # of the tokens: less is not a gap
 MEAN_ALIKE = 0.2
-# times the mean size and the root of their number some calls may be off: few large ones are many tokens
-CHANCE = 6
+# times the mean size and the root of their number some calls may be off, and most are not: few large ones are
+# many tokens
+CHANCE, LIKELY = 6, 3
 LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
 FEW = 10  # days may be one in so many of all
 LEAST_KINDS = 4  # of tokens of a day: of fewer it may be chance that each lacks half,
@@ -60,7 +61,8 @@ def usage_missing(case: Case) -> Iterator[Claim]:
         if (missing < 0 and not is_of_all) or not is_near or not entries:
             continue
         share = Fraction(ours.unsized, lacking)
-        is_more = theirs is None and not is_alike and gap > ours.unsized * mean
+        likely = max(MEAN_ALIKE * gap, LIKELY * mean * isqrt(ours.unsized))
+        is_more = theirs is None and gap - ours.unsized * mean > likely
         divided = "" if is_of_all else (
             f", and {missing:,} calls are missing: both are divided by their number"
         )  # fmt: skip

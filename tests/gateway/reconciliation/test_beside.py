@@ -64,6 +64,7 @@ pytestmark = pytest.mark.asyncio
         (ANTHROPIC, 7013, "plain cache, unsized", RIGHT),
         # Calls without tokens are fewer than what is missing, and the statement does not tell calls.
         (AZURE, 7014, "share, unsized", SAID),
+        (ANTHROPIC, 13002, "price, unsized", SAID),
         # Hours of a silent day that stand on another day of the statement.
         (AZURE, 8001, "three days, pacific", SAID),
         # A kind that only the statement has, in threes: it is claimed where the ledger has none of it.
