@@ -1,4 +1,4 @@
-"""A short round of `python -m tests.bench.year`."""
+"""A short round of `python -m tests.bench.growth.year`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.year import Fleet, asked, measure
+from tests.bench.growth.year import Fleet, asked, measure
 
 
 @pytest.mark.bench

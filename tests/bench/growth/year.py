@@ -1,5 +1,5 @@
 """
-`python -m tests.bench.year`: what the questions of people take over a year of calls, in processor time of the
+`python -m tests.bench.growth.year`: what the questions of people take over a year of calls, in processor time of the
 server.
 """
 
@@ -225,4 +225,4 @@ def year(calls: int, days: int, users: int, teams: int, models: int, rounds: int
 
 
 if __name__ == "__main__":
-    year(prog_name="python -m tests.bench.year")
+    year(prog_name="python -m tests.bench.growth.year")
