@@ -310,9 +310,9 @@ def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
 
 def _by_shared_id(record: Inference, chosen: str) -> Identity:
     failed = record.status == "error"
-    tokens = (record.input_tokens or 0, record.output_tokens or 0)
+    call = f"{chosen}\0{failed}\0{record.input_tokens or 0}\0{record.output_tokens or 0}"
     if record.start_time is None:
-        return Identity(digest(3, chosen, failed, *tokens))
+        return Identity(digest(3, call))
     step = record.start_time // STEP_NS
-    before, own, after = (digest(3, chosen, failed, *tokens, step + shift) for shift in (-1, 0, 1))
-    return Identity(own, lookups=(before, after))
+    before, after = digest(3, f"{call}\0{step - 1}"), digest(3, f"{call}\0{step + 1}")
+    return Identity(digest(3, f"{call}\0{step}"), lookups=(before, after))

@@ -123,14 +123,18 @@ class SteadyClock:
             _log.info(text, days, self._hold_s, extra={"action": "long_stop"})
             self._settled_offset, self._settled_until = last_commit_at - timer, timer + self._hold_s
 
-    def witness(self, start_time_ns: int) -> None:
+    def witness(self, start_time_ns: int) -> float:
         """
         A call that has just arrived says when it began. Several that agree can confirm a step, or set a
-        clock.
+        clock. Returns the time of its arrival, as it is believed then.
         """
-        self.now()
+        now = self.now()
         if self._was_set and self._stepped_at is None:
-            return
+            return now
+        self._hear(start_time_ns)
+        return self.now()
+
+    def _hear(self, start_time_ns: int) -> None:
         timer = self._timer()
         self._witnesses.append(start_time_ns / 1e9 - timer)
         told = median(self._witnesses)

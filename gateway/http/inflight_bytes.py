@@ -31,7 +31,7 @@ class Pool:
     def count(self, key: str, n: int) -> None:
         """Hold `n` bytes more for a key, fewer if negative."""
         self.held += n
-        held = self.of(key) + n
+        held = self.by_key.get(key, 0) + n
         if held:
             self.by_key[key] = held
         else:
@@ -118,7 +118,8 @@ class Share:
 
     def take(self, n: int) -> None:
         """Hold `n` bytes more. Refusal 503 when there is no room for them, or when the upload was cut."""
-        self.check()
+        if self._cut:
+            raise self._cut
         pool = self._inflight.pool_for(self, n)
         if pool is None:
             raise busy()

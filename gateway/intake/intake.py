@@ -7,7 +7,8 @@ Only the intake attributes, prices, appends, counts and writes the receipt. It k
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
 
 from gateway.authentication.access import NO_LABELS, Bearer, key_ended
 from gateway.devices.assignment import DeviceAssignment
@@ -63,7 +64,9 @@ class Intake:
         self._sessions = sessions  # None where nothing is kept
         self._clock = clock  # is told when the calls that arrive began
 
-    async def take(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None) -> Receipt:
+    def take(
+        self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None = None
+    ) -> Coroutine[Any, Any, Receipt]:
         """
         SpoolFull and SpoolUnavailable rise to the receiver: the payload is not acknowledged.
 
@@ -71,17 +74,23 @@ class Intake:
         what was kept of it is known by then: everything that could not be recognised again is in the last
         part.
         """
+        pending = pending or PendingChange()
+        if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= SHARED_POINTS:
+            return self._keep(outcome, bearer, pending, ())  # its own only part, whoever waits
+        return self._keep_parts(outcome, bearer, pending)
+
+    async def _keep_parts(self, outcome: Outcome, bearer: Bearer, pending: PendingChange) -> Receipt:
         work = current_work()
         most = PART
         if work is not None and work.turns.commits_are_shared:
             most = SHARED_POINTS if outcome.points else SHARED_PART
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= most:  # its own only part
-            return await self._keep(outcome, bearer, pending or PendingChange(), ())
+            return await self._keep(outcome, bearer, pending, ())
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []
         for part in outcome.parts(most):
             before = [receipt.id for receipt in receipts] if part.is_last else []
-            change = pending if pending and part.is_last else PendingChange()
+            change = pending if part.is_last else PendingChange()
             receipts.append(await self._keep(part, bearer, change, before))
             if not part.is_last:
                 late_rejects += part.rejects  # the items of devices that were revoked
@@ -101,10 +110,10 @@ class Intake:
         pending: PendingChange,
         before: Sequence[str],
     ) -> Receipt:
-        self._witness(outcome)
+        arrived_at = self._arrival(outcome)
         if self._device_assignment is not None:
             await self._device_assignment.assign(outcome, bearer)
-        undecided = await self._complete_records(outcome, bearer)
+        undecided = await self._complete_records(outcome, bearer, arrived_at)
         windows = self._note_sessions(outcome) if outcome.sessions else PendingChange()
         if outcome.points:
             await self._complete_points(outcome, bearer)
@@ -124,7 +133,7 @@ class Intake:
             keep=(*pending.keep, *windows.keep),
             forget=(*pending.forget, *windows.forget),
             expects=(*bearer.expects, *pending.expects),
-            heard=digests_of(told),
+            heard=digests_of(told) if told else (),
             left_out=outcome.left_out,
             meter_too_large=outcome.meter_too_large,
             unrecognised=outcome.unrecognised,
@@ -140,19 +149,23 @@ class Intake:
                 raise key_ended() from error
             raise
 
-    def _witness(self, outcome: Outcome) -> None:
-        """Tell the clock when a call that has just arrived began."""
-        if self._clock is not None and outcome.records and (began := outcome.records[-1].start_time):
-            self._clock.witness(began)
+    def _arrival(self, outcome: Outcome) -> float:
+        """Return the time, read once for a payload; tell the clock when a call that has just arrived began."""
+        if self._clock is None:
+            return self._shadows.now()
+        began = outcome.records[-1].start_time if outcome.records else None
+        return self._clock.witness(began) if began else self._clock.now()
 
-    async def _complete_records(self, outcome: Outcome, bearer: Bearer) -> Mapping[int, AiRecord]:
+    async def _complete_records(
+        self, outcome: Outcome, bearer: Bearer, arrived_at: float
+    ) -> Mapping[int, AiRecord]:
         """
         Give each record what its sender could not: labels, a price, an identity if it is a shadow.
 
         Returns those that may repeat calls, by place, of which nobody has said yet whether they do. Another
         Tollhouse has decided that already for what it forwarded.
         """
-        arrived_at, sender = self._shadows.now(), bearer.sender
+        sender = bearer.sender
         undecided: dict[int, AiRecord] = {}
         for place, record in enumerate(outcome.records):
             if place % TURN == TURN - 1:
@@ -196,14 +209,16 @@ class Intake:
         await self._shadows.look_up(reporter for one in repeaters for reporter in reporters_of(one))
         return self._shadows.take_unkept()
 
-    async def _append(self, submission: Submission, undecided: Mapping[int, AiRecord], key: str) -> Receipt:
+    def _append(
+        self, submission: Submission, undecided: Mapping[int, AiRecord], key: str
+    ) -> Coroutine[Any, Any, Receipt]:
         if self._counters is not None and (undecided or submission.points):
-            return await self._counters.append(submission, undecided, key=key)
+            return self._counters.append(submission, undecided, key=key)
         for record in undecided.values():
             self._shadows.shade(record)
         for point in submission.points:
             self._shadows.shade(point.template)
-        return await self._log.append(submission)
+        return self._log.append(submission)
 
     def _note_sessions(self, outcome: Outcome) -> PendingChange:
         if self._sessions is not None:

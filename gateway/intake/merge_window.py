@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence, Set
+from collections.abc import AsyncIterator, Coroutine, Sequence, Set
 from contextlib import asynccontextmanager
+from typing import Any
 
 from gateway.authentication.access import Bearer
 from gateway.intake.intake import Intake
@@ -61,13 +62,16 @@ class MergeWindow:
             damage = {"action": "partial_reports_damaged"}
             _log.error("%d partial reports cannot be read", damaged, extra=damage)
 
-    async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
+    def take(
+        self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()
+    ) -> Coroutine[Any, Any, Receipt]:
         """
         Merge reports and store them. Returns when everything is durable; an error means that nothing was
         stored.
         """
-        if not reports:
-            return await self._intake.take(outcome, bearer)
+        return self._merge(outcome, bearer, reports) if reports else self._intake.take(outcome, bearer)
+
+    async def _merge(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport]) -> Receipt:
         sender = Sender(bearer.name, dict(bearer.labels), bearer.device, bearer.named)
         async with self._turns.of(keys_of(reports, sender)):
             merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())

@@ -159,6 +159,7 @@ class Shadows:
         )  # who told calls since `_noted_at`: senders repeat themselves
         self._noted_at = 0.0
         self._heard = heard
+        self.is_shared = heard is not None  # other processes hear calls, too
         self._kept_at: dict[Reporter, float] = {}
         self._unkept: dict[Reporter, float] = {}  # noted since, and to be kept with the next submission
         self._known = 0  # the highest number that was looked at after the start
@@ -239,11 +240,6 @@ class Shadows:
             if last is not None and at - last <= WINDOW_S:
                 return True
         return False
-
-    @property
-    def is_shared(self) -> bool:
-        """True if other processes hear calls, too."""
-        return self._heard is not None
 
     async def look_up(self, reporters: Iterable[Reporter]) -> None:
         """Learn when those were heard elsewhere whom the memory does not know."""

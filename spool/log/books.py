@@ -97,7 +97,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     def receipt(self, receipt_id: str, durability: str = FSYNC) -> Receipt:
         return Receipt(
             id=receipt_id,
-            records=self.records,
+            records=self.accepted + self.duplicates,
             ignored=sum(self.ignored.values()),
             rejected=sum(self.rejected.values()),
             durability=durability,
@@ -107,17 +107,20 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     def last(self) -> int:
         return self.first + self.accepted - 1
 
-    def counts(self) -> Iterator[tuple[str, int]]:
+    def counts(self) -> list[tuple[str, int]]:
         """Every term that is not zero, by the name it has in the books."""
+        counts: list[tuple[str, int]] = []
         for name in BY_SUBMISSION:
-            if n := getattr(self, name):
-                yield name, n
+            n = getattr(self, name)
+            if n:
+                counts.append((name, n))
         for reason, n in self.ignored.items():
             if n:
-                yield f"ignored.{reason}", n
+                counts.append((f"ignored.{reason}", n))
         for reason, n in self.rejected.items():
             if n:
-                yield f"rejected.{reason}", n
+                counts.append((f"rejected.{reason}", n))
+        return counts
 
 
 _encoder = msgspec.msgpack.Encoder()

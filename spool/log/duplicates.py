@@ -18,7 +18,6 @@ from math import inf
 from typing import NamedTuple
 
 from spool.clock import Clock
-from spool.identity import Identity
 from spool.installation import derived
 from spool.log.runs import IdRun, count_repeats, marked, merge
 from spool.packed.native import Native
@@ -96,25 +95,21 @@ class DuplicateIndex:
         """The eight bytes under which a 128-bit id is known here."""
         return (int.from_bytes(identity) * self._factor % PRIME) & MASK
 
-    def find(self, identity: Identity, id: int, hours: Iterable[int], now: float) -> int | None:
+    def find(self, ids: Iterable[int], hours: Iterable[int], now: float) -> int | None:
         """
-        The place of a known id (see `place`), IN_A_RUN when its place is not at hand, None when it is new.
+        The place of the first known id (see `place`), IN_A_RUN when its place is not at hand, None when all
+        are new.
         """
-        place = self._newest.get(id)
-        if place is not None:
-            return place
-        for hour in hours:
-            for run in self._runs.get(hour, ()):
-                at = id & run.mask  # looked at here, because a call would cost as much as the look saves
-                if run.marks[at >> 3] >> (at & 7) & 1 and id in run and run.arrived_at > now - self._window_s:
-                    return IN_A_RUN
-        others = identity.lookups
-        if identity.also:
-            others += identity.also
-        for other in others:
-            place = self.find(Identity(other), self.id_of(other), hours, now)
+        for id in ids:
+            place = self._newest.get(id)
             if place is not None:
                 return place
+            for hour in hours:
+                for run in self._runs.get(hour, ()):
+                    at = id & run.mask  # looked at here, because a call would cost as much as the look saves
+                    is_marked = run.marks[at >> 3] >> (at & 7) & 1
+                    if is_marked and id in run and run.arrived_at > now - self._window_s:
+                        return IN_A_RUN
         return None
 
     def knows_request(self, name: bytes, now: float) -> bool:
@@ -124,7 +119,7 @@ class DuplicateIndex:
         """
         newest = int(now * NS) // HOUR_NS + 1  # the clock may have been ahead
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
-        return self.find(Identity(name), self.id_of(name), hours, now) is not None
+        return self.find((self.id_of(name),), hours, now) is not None
 
     def whereabouts(self, identity: bytes) -> Whereabouts | None:
         """
@@ -193,6 +188,10 @@ class DuplicateIndex:
 
     def _has_old(self, now: float) -> bool:
         return bool(self._arrivals) and self._arrivals[0][0] < now - min(MAX_AGE_S, self._window_s / 2)
+
+    def may_be_due(self, now: float) -> bool:
+        """False if `due` is False at this time and at any earlier one, whatever is closed."""
+        return len(self._newest) >= 2 * self._batch or self._has_old(now)
 
     def due(self, now: float, closed_below: Mapping[str, int]) -> bool:
         """
@@ -508,14 +507,15 @@ def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]
 
 
 _TOPIC_CODES = {topic: code for code, topic in enumerate(TOPICS)}
+PLACE_STEP = len(TOPICS)  # between the places of two numbers of a topic
 
 
 def place(topic: str, number: int) -> int:
     """Topic and number in one int: the dict of the newest ids holds one for every record."""
-    return number * len(TOPICS) + _TOPIC_CODES[topic]
+    return number * PLACE_STEP + _TOPIC_CODES[topic]
 
 
 def place_of(value: int) -> tuple[str, int]:
     """The inverse of `place`."""
-    number, code = divmod(value, len(TOPICS))
+    number, code = divmod(value, PLACE_STEP)
     return TOPICS[code], number

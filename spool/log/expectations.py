@@ -52,7 +52,10 @@ def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
 
 def stale(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[int]:
     """The places of those in a group whose expectations fail, with what those before them change."""
-    if not any(submission.expects for submission in group):
+    for submission in group:
+        if submission.expects:
+            break
+    else:
         return set()
     failed: set[int] = set()
     changed: dict[bytes, int] = {}

@@ -27,6 +27,7 @@ class Changes:
         self.clock = clock
         self.read = store.read
         self._store = store
+        self.is_shared = store.is_shared  # other processes change the same rows
         self._secret = secret
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
@@ -123,14 +124,9 @@ class Changes:
             raise SpoolUnavailable("what other gateways changed was not read for a second") from None
 
     @property
-    def is_shared(self) -> bool:
-        """True if other processes change the same rows."""
-        return self._store.is_shared
-
-    @property
     def is_fresh(self) -> bool:
         """True if memory holds what every process had committed LOOKED_S ago."""
-        return not self._store.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
+        return not self.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
 
     async def close(self) -> None:
         """Close the store after the running changes."""

@@ -43,6 +43,7 @@ class Registry:
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
+        self.is_shared = changes.is_shared  # other processes change the same rows
         self.keys = KeyTable(changes)
         self.operators = OperatorTable(changes)
         self.roles = RoleTable(changes)
@@ -118,11 +119,6 @@ class Registry:
     async def follow(self) -> RegistryNews:
         """Bring what is in memory up to what every process had committed before this call."""
         return await self._changes.follow()
-
-    @property
-    def is_shared(self) -> bool:
-        """True if other processes change the same rows."""
-        return self._changes.is_shared
 
     async def followed(self) -> None:
         """

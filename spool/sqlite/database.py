@@ -13,9 +13,9 @@ import sqlite3
 import struct
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiosqlite
 
@@ -98,12 +98,12 @@ class _Connection(aiosqlite.Connection):
     began: float | None = None  # what runs on the thread now; None when nothing does
     met_damage: Callable[[sqlite3.Error], None] = staticmethod(lambda error: None)
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        result: T = await self._execute(self._timed, lambda: work(self._conn))  # type: ignore[no-untyped-call]
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
+        result: Coroutine[Any, Any, T] = self._execute(self._timed, lambda: work(self._conn))  # type: ignore[no-untyped-call]
         return result
 
-    async def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        result: T = await self._execute(self._timed, lambda: self._transact(work))  # type: ignore[no-untyped-call]
+    def transaction(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
+        result: Coroutine[Any, Any, T] = self._execute(self._timed, lambda: self._transact(work))  # type: ignore[no-untyped-call]
         return result
 
     def _timed(self, work: Callable[[], T]) -> T:
@@ -171,7 +171,8 @@ class Database:
         self._writer = writer
         self._reader = reader
         self._wal = _wal(path)
-        self._identity = _identity(path)
+        status = path.stat()
+        self._identity = (status.st_dev, status.st_ino)
 
     @classmethod
     async def open(
@@ -196,13 +197,13 @@ class Database:
         """Tell of all damage that is met from now on, whoever reads or writes."""
         self._writer.met_damage = self._reader.met_damage = met
 
-    async def transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def transaction(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
         """Run `work` in one transaction; its error, or the error of the commit, leaves the file as it was."""
-        return await self._writer.transaction(work)
+        return self._writer.transaction(work)
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
         """Run `work` beside the writer: it sees every transaction that had returned."""
-        return await self._reader.run(work)
+        return self._reader.run(work)
 
     async def snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` beside the writer: all that it reads is of one moment."""
@@ -231,11 +232,11 @@ class Database:
         """
         try:
             self._wal.stat()
-            return _identity(self.path) == self._identity
+            status = self.path.stat()
+            return (status.st_dev, status.st_ino) == self._identity
         except OSError:
             return False
 
-    @property
     def wal_bytes(self) -> int:
         """The size of the log beside the file; 0 where it cannot be read."""
         return _size(self._wal)
@@ -296,11 +297,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_dev, status.st_ino
 
 
 def _check_header(path: Path) -> None:

@@ -283,12 +283,17 @@ class FairTurns:
                 del self._parties[each.name]
 
     def _look_who_is_there(self, now: float) -> None:
-        if any(each.submitted < now - RECENT_S for each in self._submitting.values()):
+        if self._submitting:
             kept = {name: each for name, each in self._submitting.items() if each.submitted >= now - RECENT_S}
             self._submitting, self.commits_are_shared = kept, len(kept) > 1
         little = LITTLE_S * self.weight
-        there = (each for each in self._parties.values() if each.in_hand or each.used > little)
-        self.are_shared = self.commits_are_shared or len(list(islice(there, 2))) > 1
+        there = 0
+        for each in self._parties.values():
+            if each.in_hand or each.used > little:
+                there += 1
+                if there > 1:
+                    break
+        self.are_shared = self.commits_are_shared or there > 1
 
 
 class WorkInHand:
@@ -323,7 +328,7 @@ class WorkInHand:
         if self.party is None:
             self.party = party = self.turns.party(name or self._name)
             self.turns.enter(party)
-            party.spend(self._before_s)
+            party.used += self._before_s * self.turns.weight
             if self.turns.are_shared:
                 await self.turns.turn(party)
 
@@ -367,21 +372,19 @@ class WorkInHand:
                 return result
             finally:
                 error = None
-                self._stepped(time.perf_counter())
+                now = time.perf_counter()
+                seconds, party = now - self._began, self.party
+                if party is None:
+                    self._before_s += seconds
+                else:
+                    party.used += seconds * self.turns.weight  # `Party.spend`, without a call
+                    party.urgent_until = now + URGENT_S
+                    party.step_s = max(seconds, 0.9 * party.step_s, LEAST_STEP_S)
+                    self.turns.last_step_s = seconds
             try:
                 yield waited
             except BaseException as raised:  # noqa: BLE001 - the job's own
                 error = raised
-
-    def _stepped(self, now: float) -> None:
-        seconds, party = now - self._began, self.party
-        if party is None:
-            self._before_s += seconds
-        else:
-            party.spend(seconds)
-            party.urgent_until = now + URGENT_S
-            party.step_s = max(seconds, 0.9 * party.step_s, LEAST_STEP_S)
-            self.turns.last_step_s = seconds
 
 
 _current: ContextVar[WorkInHand | None] = ContextVar("work_in_hand", default=None)

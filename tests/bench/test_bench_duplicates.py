@@ -85,7 +85,7 @@ def test_bench_duplicates() -> None:
         found = 0
         for identity, start in asked:
             _, hours = hours_around(start, now * NS)
-            found += index.find(identity, index.id_of(identity.id), hours, now) is not None
+            found += index.find((index.id_of(identity.id),), hours, now) is not None
         return found
 
     def look_up_in_a_set(asked: list[tuple[Identity, int]]) -> int:

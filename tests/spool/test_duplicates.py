@@ -7,7 +7,6 @@ from array import array
 
 import pytest
 
-from spool.identity import Identity
 from spool.log.duplicates import DuplicateIndex, hours_around, hours_of, place, place_of
 from spool.log.runs import IdRun, count_repeats, marked, merge, packed, unpacked
 from spool.record import AI_TELEMETRY, NS, TOPICS, Inference
@@ -109,7 +108,7 @@ def test_the_index_never_forgets_within_its_bounds() -> None:
 
     def found(id: bytes, start: int) -> int | None:
         _, hours = hours_around(start * NS, NOON * NS)
-        return index.find(Identity(id), index.id_of(id), hours, NOON + len(known))
+        return index.find((index.id_of(id),), hours, NOON + len(known))
 
     assert all(found(id, start + noise.randrange(-900, 901)) is not None for id, start in known)
     assert not any(found(noise.randbytes(16), start) is not None for _, start in known[:5000])
@@ -146,7 +145,7 @@ def test_a_fold_is_planned_while_ids_are_added() -> None:
     assert (25, 40, 1) == (len(oldest.ids), len(index), len(index.runs()))
     assert (25, 1) == (index.through(AI_TELEMETRY), index.folds)
     _, hours = hours_around(NOON * NS, NOON * NS)
-    assert all(index.find(Identity(id), index.id_of(id), hours, NOON) is not None for id in ids)
+    assert all(index.find((index.id_of(id),), hours, NOON) is not None for id in ids)
 
 
 def test_two_installations_know_ids_by_different_numbers() -> None:
@@ -164,5 +163,5 @@ def test_a_loaded_run_is_searched_without_marks() -> None:
     id = b"x" * 16
     index.load([IdRun(7, NOON // HOUR, NOON, array("Q", [index.id_of(id)]))], {AI_TELEMETRY: 1}, 0.0)
     _, hours = hours_around(NOON * NS, NOON * NS)
-    assert 0 == index.find(Identity(id), index.id_of(id), hours, NOON)
-    assert index.find(Identity(id), index.id_of(id), hours, NOON + 1001) is None
+    assert 0 == index.find((index.id_of(id),), hours, NOON)
+    assert index.find((index.id_of(id),), hours, NOON + 1001) is None

@@ -129,18 +129,19 @@ class GroupWriter:
         A caller that is cancelled before its group began takes it back whole; after that it is kept whole.
         SpoolUnavailable when the disk does not answer in time: nothing was kept.
         """
-        if self._closing.is_set() or not self.alive:
-            raise SpoolUnavailable(
-                "the log is closing" if self._closing.is_set() else "what commits has ended"
-            )
+        if self._closing.is_set():
+            raise SpoolUnavailable("the log is closing")
+        if self._task.done():
+            raise SpoolUnavailable("what commits has ended")
         work = current_work()
         party = None if work is None else work.party
         if len(self._waiting) >= self._max_waiting and not self._make_room(party):
             raise self._full()
-        if self.in_hand_s > self._wait_s:
+        now = self._loop.time()
+        if self._began is not None and now - self._began > self._wait_s:
             raise SpoolUnavailable(f"{self._keeper} does not answer (spool.commit_wait)")
         receipt: asyncio.Future[Receipt] = self._loop.create_future()
-        until = self._loop.time() + self._wait_s
+        until = now + self._wait_s
         if party is not None:
             party.turns.submits(party)
         if (0.0 if party is None else party.used) < self._least / FAR_LESS:
@@ -163,14 +164,19 @@ class GroupWriter:
         again = False
         while self._waiting or not self._closing.is_set():
             await self._wait(TICK_S if again else None)
-            await self._gather()
+            if self._not_before or self._heavy_not_before:
+                await self._gather()
             self._in_hand = self._take()
             self._began = self._loop.time()
             self._not_before = 0.0
             if self._in_hand:
                 await self._answer(self._in_hand)
                 self._rest(self._loop.time() - self._began)
-            again = await self._look_after()
+            try:
+                again = await self._between()
+            except Exception:  # noqa: BLE001 - the one task that commits must outlive whatever its upkeep meets
+                _log.exception("upkeep between commits failed", extra={"action": "upkeep_failed"})
+                again = True
             self._began = None
 
     def _rest(self, took_s: float) -> None:
@@ -218,6 +224,9 @@ class GroupWriter:
         """
         The next group: what waits of parties that used less comes first, that of one party in its order.
         """
+        if len(self._waiting) == 1 and not self._waiting[0].receipt.done():  # a lone sender
+            self._passed_over = False
+            return [self._waiting.popleft()]
         waiting = [one for one in self._waiting if not one.receipt.done()]
         if len({one.party for one in waiting}) > 1:
             waiting.sort(key=_used)
@@ -310,13 +319,6 @@ class GroupWriter:
             _log.critical("the task that commits has ended", extra={"action": "writer_died", "error": name})
         for one in (*self._in_hand, *self._waiting):
             _fail(one.receipt, SpoolUnavailable("what commits has ended"))
-
-    async def _look_after(self) -> bool:
-        try:
-            return await self._between()
-        except Exception:  # noqa: BLE001 - the one task that commits must outlive whatever its upkeep meets
-            _log.exception("upkeep between commits failed", extra={"action": "upkeep_failed"})
-            return True
 
 
 def _used(one: _WaitingSubmission) -> float:

@@ -57,7 +57,7 @@ class KnownCalls:
         """The place of the record that is known under a name."""
         id = self._index.id_of(name)
         place = self._plan.ids.get(id)
-        return self._index.find(Identity(name), id, hours, self._plan.at) if place is None else place
+        return self._index.find((id,), hours, self._plan.at) if place is None else place
 
     def other_side(self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]) -> int | None:
         """The place of a call that its other side told, where nobody on this side has told it."""
@@ -184,7 +184,7 @@ class KnownCalls:
         id = index.id_of(name)
         if id in plan.ids or index.knows(id):
             return False
-        if known_in and index.find(Identity(name), id, known_in, plan.at) is not None:
+        if known_in and index.find((id,), known_in, plan.at) is not None:
             return False
         plan.ids[id] = place
         plan.hours.append(hour)

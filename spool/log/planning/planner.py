@@ -112,10 +112,12 @@ class Planner:
     def _knows(self, plan: Plan, name: bytes) -> bool:
         return self.index.id_of(name) in plan.ids or self.index.knows_request(name, plan.at)
 
-    def apply(self, plan: Plan) -> None:
-        """The plan is on disk."""
-        self._next.update(plan.next_numbers())
+    def apply(self, plan: Plan) -> Mapping[str, int]:
+        """The plan is on disk. Returns the next number of each topic of which records were added."""
+        numbers = plan.next_numbers()
+        self._next.update(numbers)
         self.index.add(plan.ids, plan.hours, plan.at)
+        return numbers
 
 
 class _Work:
@@ -167,7 +169,8 @@ class _Work:
         self._terms.ignored = self._ignored
         self._plan.submissions.append(self._terms)
         self._plan.partial_reports.update(dict.fromkeys(self._submission.forget))
-        self._plan.partial_reports.update({report.key: report for report in self._submission.keep})
+        for report in self._submission.keep:
+            self._plan.partial_reports[report.key] = report
         self._plan.heard.update(self._submission.heard)
         self._plan.unrecognised.update(self._submission.unrecognised)
         if self._terms.topic == USAGE_EVENTS:
@@ -180,7 +183,7 @@ class _Work:
         """Keep what is new. The one loop that every record goes through, so names are local."""
         index, ids, hours, records = self._index, self._plan.ids, self._plan.hours, self._records
         now, now_ns, topic, first = self._plan.at, self._now_ns, self._terms.topic, self._first
-        of_topic, step = duplicates.place(topic, 0), duplicates.place(topic, 1) - duplicates.place(topic, 0)
+        of_topic, step = duplicates.place(topic, 0), duplicates.PLACE_STEP
         for record, identity in items:
             known_as, lookups, certain, also, links, joins, _ = identity
             if not certain:
@@ -191,9 +194,9 @@ class _Work:
             hour, near = hours_of(record, now_ns)
             place = ids.get(id)
             if place is None:
-                place = index.find(identity, id, near, now)
+                place = index.find((id,), near, now)
             if place is None and (lookups or also):
-                place = self._near(identity)
+                place = self._by_another_name((*lookups, *also), near)
             if place is None and links:
                 place = self._known.other_side(links, near)
             if place is None and joins:
@@ -226,12 +229,15 @@ class _Work:
             for name in request_names_of(record):
                 self._known.note(name, duplicates.place(self._terms.topic, number), hour)
 
-    def _near(self, identity: Identity) -> int | None:
-        """The place of the same call in this commit, by another of its names."""
-        for lookup in (*identity.lookups, *identity.also):
-            place = self._plan.ids.get(self._index.id_of(lookup))
-            if place is not None:
-                return place
+    def _by_another_name(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
+        """The place of the same call by another of its names: known before, or in this commit."""
+        ids = list(map(self._index.id_of, names))
+        place = self._index.find(ids, hours, self._plan.at)
+        if place is not None:
+            return place
+        for id in ids:
+            if id in self._plan.ids:
+                return self._plan.ids[id]
         return None
 
     def _deltas(self) -> Iterator[tuple[Record, Identity]]:

@@ -83,8 +83,11 @@ class KeyTable:
         if owner is None or not hmac.compare_digest(owner[0], digest):
             return None
         key = self._keys[owner[1]]
-        ends_at = next(each.ends_at for each in key.secrets if each.digest == digest)
-        return None if ends_at is not None and ends_at <= self._changes.clock.now() else key
+        for each in key.secrets:
+            if each.digest == digest:
+                is_over = each.ends_at is not None and each.ends_at <= self._changes.clock.now()
+                return None if is_over else key
+        return None
 
     def expectation(self, secret: str) -> Expectation | None:
         """

@@ -39,7 +39,7 @@ class LogHealth:
         self._clock = clock
         self._retry_after_s = retry_after_s
         self._disk_full = False
-        self._gone = ""
+        self.files_gone = ""  # those that the last check missed
         self.files: dict[str, Callable[[], bool]] = {database.path.name: database.is_in_place}
         self.last_error: str | None = None
 
@@ -47,19 +47,14 @@ class LogHealth:
     def well(self) -> bool:
         return self.last_error is None
 
-    @property
-    def files_are_gone(self) -> bool:
-        """True if the last check found files missing."""
-        return bool(self._gone)
-
     def check_files(self) -> None:
         """
         SpoolUnavailable while one of the files is not where it was opened: what is kept now is gone at a
         restart.
         """
-        gone = ", ".join(name for name, is_in_place in self.files.items() if not is_in_place())
-        if gone != self._gone:
-            self._gone = gone
+        gone = ", ".join([name for name, is_in_place in self.files.items() if not is_in_place()])
+        if gone != self.files_gone:
+            self.files_gone = gone
             if gone:
                 _log.critical("%s: removed or replaced; restart", gone, extra={"action": "files_gone"})
             else:

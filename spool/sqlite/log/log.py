@@ -9,9 +9,10 @@ import logging
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 from spool.clock import Clock
 from spool.disks.mounts import FSYNC, mount_of
@@ -143,14 +144,14 @@ class SqliteLog:
 
     # -- appending -------------------------------------------------------------------------------------------
 
-    async def append(self, submission: Submission) -> Receipt:
+    def append(self, submission: Submission) -> Coroutine[Any, Any, Receipt]:
         check(submission)
-        return await self._writer.append(submission)
+        return self._writer.append(submission)
 
     async def _commit(self, group: Sequence[Submission]) -> Sequence[Answer]:
-        if self._health.files_are_gone:
+        if self._health.files_gone:
             self._health.check_files()
-        if not self._health.well:
+        if self._health.last_error is not None:
             await self._health.recover()
         try:
             return await self._commit_once(group)
@@ -164,16 +165,18 @@ class SqliteLog:
     async def _commit_once(self, group: Sequence[Submission]) -> Sequence[Answer]:
         with self._writing():
             async with self._turn:
-                await self._fold_what_is_due()
-                answers = await self._keep(group)
+                now = self._clock.now()
+                if self._index.may_be_due(now):
+                    await self._fold_what_is_due()
+                    now = self._clock.now()
+                answers = await self._keep(group, now)
                 self._health.check_files()
                 return answers
 
-    async def _keep(self, group: Sequence[Submission]) -> Sequence[Answer]:
+    async def _keep(self, group: Sequence[Submission], now: float) -> Sequence[Answer]:
         """Store a group in one transaction, and update memory only after it."""
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
-        now = self._clock.now()
         try:
             plan, answers = await self._database.transaction(
                 partial(self._write, group=group, closed_below=closed_below, now=now)
@@ -182,13 +185,15 @@ class SqliteLog:
             self._horizon.thaw()
             raise
         try:
-            self._planner.apply(plan)
+            numbers = self._planner.apply(plan)
             self._unfolded.note(self._unfolded.last + 1, len(plan.ids))
-            self._horizon.thaw(plan.next_numbers())
+            self._horizon.thaw(numbers)
         except Exception as error:
             raise IndexOutOfStep(answers) from error
         self._rest.changed()
-        self._notify(plan, time.perf_counter() - began)
+        if self._observer:
+            seconds, flush_seconds = time.perf_counter() - began, self._database.flush_seconds
+            notify(self._observer, Commit(seconds=seconds, flush_seconds=flush_seconds, terms=plan.observed))
         return answers
 
     def _write(
@@ -202,7 +207,9 @@ class SqliteLog:
         Plan and write a group in one transaction, on the connection's thread. All that can fail is done
         before its end.
         """
-        if holds(connection, self._settings.max_bytes - self._wal_excess()):
+        # what cannot be moved into the file counts as it does there
+        wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
+        if holds(connection, self._settings.max_bytes - wal_excess):
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
         plan = self._planner.plan(group, reader, closed_below, now)
@@ -213,23 +220,11 @@ class SqliteLog:
         ]
         return plan, plan.answers(receipts)
 
-    def _wal_excess(self) -> int:
-        """
-        Return the bytes by which the write-ahead log exceeds its usual size, because it cannot be moved into
-        the file.
-        """
-        return max(0, self._database.wal_bytes - WAL_BYTES)
-
-    def _notify(self, plan: Plan, seconds: float) -> None:
-        if self._observer:
-            flush_seconds = self._database.flush_seconds
-            notify(self._observer, Commit(seconds=seconds, flush_seconds=flush_seconds, terms=plan.observed))
-
     # -- between commits -------------------------------------------------------------------------------------
 
     async def _between(self) -> bool:
         """Recover from a failed commit; runs after every group, and every second while it returns True."""
-        if self._health.well:
+        if self._health.last_error is None:
             return False
         with suppress(SpoolError):  # the health has logged it, and this is tried again
             try:
@@ -479,7 +474,7 @@ class SqliteLog:
 
             entries, room = await self._database.read(count)
             trouble = self._trouble()
-            used = room.used + self._wal_excess()
+            used = room.used + max(0, self._database.wal_bytes() - WAL_BYTES)
             return LogStats(
                 entries=entries,
                 bytes=used,
@@ -490,7 +485,7 @@ class SqliteLog:
                 writable=trouble is None and self._writer.alive and used < self._settings.max_bytes,
                 last_error=trouble,
                 mount=self._mount,
-                wal_bytes=self._database.wal_bytes,
+                wal_bytes=self._database.wal_bytes(),
                 wal_problem=self._database.checkpoint_problem,
                 alive=self._writer.alive,
                 commit_s=max(self._writer.in_hand_s, self._database.busy_s),

@@ -30,7 +30,7 @@ from spool.log.horizon import Committed
 from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import IdRun
-from spool.record import NS, TOPICS, Record
+from spool.record import BILLING_DATA, NS, TOPICS, UNIT_COST, Record
 from spool.sql import billing_drops
 from spool.sqlite import partial_reports, streams
 from spool.sqlite.database import is_corrupt
@@ -81,14 +81,16 @@ def write(connection: sqlite3.Connection, plan: Plan, number: int) -> int:
     """
     for topic, records in plan.records.items():
         _write_entries(connection, plan, topic, records)
-    _write_amendments(connection, plan)
-    streams.follow(connection, plan)
-    billing_drops.follow(SqliteConnection(connection), plan)
-    partial_reports.follow(connection, plan.partial_reports)
-    connection.executemany(
-        queries.KEEP_SERIES,
-        [(id, state.start_time, state.time, str(state.value), plan.at) for id, state in plan.series.items()],
-    )
+    if plan.amendments:
+        _write_amendments(connection, plan)
+    if UNIT_COST in plan.records:
+        streams.follow(connection, plan)
+    if BILLING_DATA in plan.records:
+        billing_drops.follow(SqliteConnection(connection), plan)
+    if plan.partial_reports:
+        partial_reports.follow(connection, plan.partial_reports)
+    if plan.series:
+        _write_series(connection, plan)
     if plan.apart:
         names = names_apart.pack_names(plan.at, plan.apart)
         connection.execute(queries.KEEP_FACT, (names_apart.fact_of(number), names))
@@ -124,6 +126,13 @@ def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:
         packed = codec.pack_fields(merged)
         checksum = codec.checksum(packed, codec.amendment_place(topic, number))
         connection.execute(queries.AMEND, (topic, number, checksum, packed))
+
+
+def _write_series(connection: sqlite3.Connection, plan: Plan) -> None:
+    rows = [
+        (id, state.start_time, state.time, str(state.value), plan.at) for id, state in plan.series.items()
+    ]
+    connection.executemany(queries.KEEP_SERIES, rows)
 
 
 def _write_conflicts(connection: sqlite3.Connection, conflicts: Conflicts) -> None:

@@ -35,6 +35,7 @@ class SqliteRegistry:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.is_in_place = database.is_in_place
 
     @classmethod
     async def open(cls, directory: Path) -> SqliteRegistry:
@@ -50,9 +51,6 @@ class SqliteRegistry:
 
     async def read(self, work: Callable[[RegistryRows], T]) -> T:
         return await self._guarded(self._database.snapshot(lambda connection: work(_rows(connection))))
-
-    def is_in_place(self) -> bool:
-        return self._database.is_in_place()
 
     async def outlast_commits(self) -> None:
         """Do nothing: no other process writes."""

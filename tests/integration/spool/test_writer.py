@@ -395,7 +395,7 @@ async def test_what_is_on_disk_is_never_committed_again(
     start: Starter,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    fails: Callable[..., None],
+    fails: Callable[..., object],
 ) -> None:
     """
     The memory does not follow a commit: its senders have their receipts, nothing else is kept, a start heals

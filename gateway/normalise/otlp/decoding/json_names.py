@@ -20,7 +20,12 @@ _WORD = re.compile(rb"_([a-z])")
 def in_camel_case(body: bytes) -> bytes:
     """The same body with the names that OTLP gives its fields."""
     beginning = body[:_SEARCHED]
-    if not any(sign in beginning for sign in _SIGNS) or not _SNAKE.search(beginning):
+    for sign in _SIGNS:
+        if sign in beginning:
+            break
+    else:
+        return body
+    if not _SNAKE.search(beginning):
         return body
     if len(body) > _LARGEST:
         raise BadPayload("body: field names must be lowerCamelCase")

@@ -76,13 +76,14 @@ def entries(
     for i, entry in enumerate(groups):
         if entry is not None:
             inner = getattr(entry, middle) or ()
-            scopes: JsonScopes = [
-                (j, scope.scope, getattr(scope, items) or ())
-                for j, scope in enumerate(inner)
-                if scope is not None
-            ]
+            count += len(inner)
+            scopes: JsonScopes = []
+            for j, scope in enumerate(inner):
+                if scope is not None:
+                    some = getattr(scope, items) or ()
+                    scopes.append((j, scope.scope, some))
+                    count += len(some)
             into.append((i, entry.resource, scopes))
-            count += len(inner) + sum(len(some) for _, _, some in scopes)
     allowance.count(count, len(body))
 
 
