@@ -331,13 +331,13 @@ def counted_cost(call: Inference) -> Decimal:
 
 
 def cost_difference(record: Correction) -> Decimal:
-    """How much more the call costs than it was counted for; negative for less."""
+    """The amount by which the call costs more than it was counted for; negative for less."""
     with localcontext(_EXACT):
         return counted_cost(record.after) - counted_cost(record.before)
 
 
 def count_difference(record: Correction, name: str) -> int:
-    """How many more tokens of CORRECTED_COUNTS there are."""
+    """The number of tokens, one of CORRECTED_COUNTS, that the call has more than was counted; negative for fewer."""
     return (getattr(record.after, name) or 0) - (getattr(record.before, name) or 0)
 
 

@@ -73,7 +73,7 @@ class MetricsRequest:
 
 
 def counters_of(record: Correction) -> Iterable[UsageMetric]:
-    """What a correction adds or takes away, as counters: its cost, and each count that it changes."""
+    """Returns counters of what a correction adds or takes away: its cost, and each count that it changes."""
     yield _counter(record, "cost", None, decimal_text(cost_difference(record)), CURRENCY)
     for name in CORRECTED_COUNTS:
         if difference := count_difference(record, name):

@@ -25,7 +25,7 @@ _LATEST = 2**63  # nanoseconds
 
 
 def native_of(entries: Sequence[Entry]) -> Native | None:
-    """What can read the records of all entries as they are packed; None if some are not."""
+    """Returns the module that reads the records of all entries as they are packed; None if some are not."""
     found = {entry.records.native if isinstance(entry.records, PackedRecords) else None for entry in entries}
     native = found.pop() if len(found) == 1 else None
     return native if native is not None and native.is_on else None
@@ -41,7 +41,7 @@ class PackedSpans:
 
     async def encoded(self, delivery: Delivery, entries: Sequence[Entry]) -> tuple[Tally, list[bytes]] | None:
         """
-        What becomes of the records, and their spans in order. None if they are to be decoded.
+        Returns the tally of the records, and their spans in order. None if they are to be decoded.
 
         The event loop has a turn after as many records as Python may encode in one.
         """

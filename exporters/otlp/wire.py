@@ -46,7 +46,7 @@ def field(number: int, payload: bytes) -> bytes:
 
 
 def head(number: int, length: int) -> bytes:
-    """What stands before such a field of that length."""
+    """The bytes before such a field of that length."""
     return varint(number << 3 | 2) + varint(length)
 
 

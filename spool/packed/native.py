@@ -32,7 +32,7 @@ _KINDS: Final[Mapping[object, str]] = {
 
 
 def place(field: str) -> int:
-    """Where a field of a call stands in its record."""
+    """The place of a field in the record of a call."""
     return FIELDS.index(field)
 
 
@@ -93,7 +93,7 @@ class Native:
 
     def walk(self, packed: bytes, count: int) -> Walked | None:
         """
-        Where so many records are. None if the bytes are not just these, or while the module is off: Python
+        Find so many records. None if the bytes are not just these, or while the module is off: Python
         looks at them then.
         """
         found = self._tried(self._table.walk, packed, count)
@@ -192,7 +192,7 @@ def _table(module: ModuleType) -> Any:
 
 
 def _kind(type: Any) -> tuple[str, bool]:
-    """What a field holds, and whether it may be None."""
+    """The kind of value that a field holds; True beside it if it may be None."""
     if type in _KINDS:
         return _KINDS[type], False
     *kinds, none = getattr(type, "__args__", (type, type))

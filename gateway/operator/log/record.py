@@ -95,7 +95,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
 async def _corrected(
     request: OperatorRequest[OperatorServices, None], log: Log, record: Record
 ) -> dict[str, object]:
-    """What became known of a call after it closed, the oldest first, and its cost with it; {} for most."""
+    """Find what became known of a call after it closed, the oldest first, and its cost with it; {} for most."""
     found: list[Correction] = []
     while len(found) < MOST and isinstance(record, Inference):
         kept = await _known(log, id_of(record.id, len(found) + 1))

@@ -1,0 +1,144 @@
+"""
+`python -m tests.figures`: what the code costs a reader, in figures: sizes, line lengths, tokens a line.
+
+`python -m tests.figures --files 40` lists the files with the most tokens a line instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import tokenize
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import quantiles
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("gateway", "exporters", "spool")
+COLUMNS = 110
+LONG_FILE = 400
+FULL_FOLDER = 20
+# A docstring begins with a verb or with what is returned, not with the beginning of a relative clause.
+CLAUSES = frozenset({"What", "Of", "Those", "By", "As", "Who", "Where", "How", "Whether"})
+_NO_CODE = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+    tokenize.ENCODING,
+}  # fmt: skip
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """The figures of one file."""
+
+    path: Path
+    lines: int
+    long_lines: int
+    code_lines: int
+    tokens: int
+    functions: Sequence[int]  # the lines of each
+    classes: int
+    docstrings: int  # of functions
+    clauses: Sequence[str]  # functions whose docstring begins with one of CLAUSES
+
+    @property
+    def tokens_a_line(self) -> float:
+        return self.tokens / max(1, self.code_lines)
+
+
+def figures(path: Path) -> Figures:
+    """Count what one file has."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    lines = text.splitlines()
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    docstrings = [(function.name, ast.get_docstring(function)) for function in functions]
+    tokens, code_lines = _tokens(text, _docstring_lines(tree))
+    return Figures(
+        path=path.relative_to(ROOT),
+        lines=len(lines),
+        long_lines=sum(len(line) > COLUMNS for line in lines),
+        code_lines=code_lines,
+        tokens=tokens,
+        functions=[(function.end_lineno or 0) - function.lineno + 1 for function in functions],
+        classes=sum(isinstance(node, ast.ClassDef) for node in ast.walk(tree)),
+        docstrings=sum(text is not None for _, text in docstrings),
+        clauses=[name for name, text in docstrings if text and _first_word(text) in CLAUSES],
+    )
+
+
+def all_figures() -> list[Figures]:
+    """The figures of every file of the packages, without tests."""
+    return [figures(path) for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def folders(files: Sequence[Figures]) -> Counter[Path]:
+    """How many modules each folder holds."""
+    return Counter(file.path.parent for file in files if file.path.name != "__init__.py")
+
+
+def _first_word(text: str) -> str:
+    return text.split(maxsplit=1)[0].rstrip(",.:;")
+
+
+def _docstring_lines(tree: ast.Module) -> set[int]:
+    """The lines on which a text stands that is a statement by itself."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
+
+
+def _tokens(text: str, left_out: set[int]) -> tuple[int, int]:
+    """Count the tokens of code, and the lines on which one begins."""
+    tokens, lines = 0, set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _NO_CODE and token.start[0] not in left_out:
+            tokens += 1
+            lines.add(token.start[0])
+    return tokens, len(lines)
+
+
+def rows(files: Sequence[Figures]) -> Iterator[tuple[str, str, str]]:
+    """The table: a name, the figure, and what it should be."""
+    sizes = [file.lines for file in files if file.lines]
+    functions = [lines for file in files for lines in file.functions]
+    lines, code_lines = sum(sizes), sum(file.code_lines for file in files)
+    docstrings = sum(file.docstrings for file in files)
+    clauses = sum(len(file.clauses) for file in files)
+    folder, fullest = folders(files).most_common(1)[0]
+    long_lines = 1000 * sum(file.long_lines for file in files) / lines
+    tokens = sum(file.tokens for file in files) / code_lines
+    yield "code lines without tests", f"{code_lines:,}", ""
+    counts = (len(files), len(functions), sum(file.classes for file in files))
+    yield "modules; functions; classes", "; ".join(f"{n:,}" for n in counts), ""
+    yield "lines of a file, median / p90 / max", _spread(sizes), "keep"
+    yield f"files over {LONG_FILE} lines", str(sum(size > LONG_FILE for size in sizes)), "fewer"
+    yield "lines of a function, median / p90 / max", _spread(functions), "keep"
+    yield f"lines over {COLUMNS} columns per 1,000", f"{long_lines:.1f}", "<= 7"
+    yield "tokens a code line", f"{tokens:.2f}", "<= 8"
+    yield "docstrings that begin with a clause", f"{clauses} of {docstrings:,}", "0"
+    yield "modules of the fullest folder", f"{fullest} ({folder})", f"<= {FULL_FOLDER}"
+
+
+def _spread(numbers: Sequence[int]) -> str:
+    tenths = quantiles(numbers, n=10)
+    return f"{tenths[4]:.0f} / {tenths[8]:.0f} / {max(numbers)}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Figures of the code without its tests.")
+    parser.add_argument("--files", type=int, metavar="N", help="list N files with the most tokens a line")
+    wanted = parser.parse_args().files
+    files = all_figures()
+    if wanted:
+        for file in sorted(files, key=lambda file: file.tokens_a_line, reverse=True)[:wanted]:
+            print(f"{file.tokens_a_line:6.2f} {file.code_lines:5d}  {file.path}")
+    else:
+        for name, now, wanted_figure in rows(files):
+            print(f"{name:42s} {now:28s} {wanted_figure}")
