@@ -39,7 +39,10 @@ def weights(console: Console) -> Iterator[tuple[str, Weight]]:
     """The name of each page and of each of its tabs, with what it weighs."""
     before = 0
     for name in visited(console):
-        asked = [each for each in console.requests[before:] if "/console/api/" in each.url]
+        # Each address once: a page that hears of a change asks again.
+        asked = list(
+            {each.url: each for each in console.requests[before:] if "/console/api/" in each.url}.values()
+        )
         before = len(console.requests)
         loaded = [packed_size(url) for url in console.page.evaluate(LOADED)]
         ended = [each for each in asked if not each.url.endswith(STREAMS) and each.response()]
