@@ -23,9 +23,8 @@ async def billed_beside(ledger: Ledger, query: CostQuery, now: float) -> dict[st
     Return it for the days of a question, whatever it filters by. `without_statement` alone keeps its filters: what
     was counted, of sellers and days of which no bill tells. A day is as final as the least final bill of it.
     """
-    since, until = int(query.since.timestamp()), int(min(query.until.timestamp(), now))
-    first = since // DAY_S * DAY_S
-    made = await ledger.billed_days(first, until)
+    days = _days(query, now)
+    made = await ledger.billed_days(days.start, days.stop)
     reasons: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
     for day in made:
@@ -33,13 +32,25 @@ async def billed_beside(ledger: Ledger, query: CostQuery, now: float) -> dict[st
         foreign.update(day.foreign)
     return {
         "through": day_text(max(day.day for day in made)) if made else None,
-        "days": _states(made, range(first, until, DAY_S)),
+        "days": _states(made, days),
         "unallocated": money.text(sum(reasons.values())),
         "by_reason": {reason: money.text(amount) for reason, amount in sorted(reasons.items())},
         "without_statement": await _without(ledger, query, made),
         "sources": _sources(made),
         "foreign": dict(sorted(foreign.items())),
     }
+
+
+async def billed_states(ledger: Ledger, query: CostQuery, now: float) -> dict[str, int]:
+    """Return how many days of a question are closed, provisional and open."""
+    days = _days(query, now)
+    return _states(await ledger.billed_days(days.start, days.stop), days)
+
+
+def _days(query: CostQuery, now: float) -> range:
+    """Return the days of a question, up to the one that is not over."""
+    first = int(query.since.timestamp()) // DAY_S * DAY_S
+    return range(first, int(min(query.until.timestamp(), now)), DAY_S)
 
 
 def _states(made: Sequence[BilledDay], days: Sequence[int]) -> dict[str, int]:

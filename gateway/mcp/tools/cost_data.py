@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Literal
@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.api.costs import check_span
 from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
+from gateway.first_use import imported
 from gateway.http.address import SLICED
 from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
@@ -23,7 +24,7 @@ from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, p
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined, cut, own_start
-from spool.ledger.queries import TOTAL, CostRow
+from spool.ledger.queries import BILLED_TYPES, TOTAL, CostRow
 from spool.record import moment
 from spool.turns.ordering import ordered
 
@@ -52,8 +53,13 @@ class CostQuestion(ToolInput):
     granularity: Literal["total", "hourly", "daily", "weekly", "monthly"] = "total"
     measure: Annotated[Measure, msgspec.Meta(description="What rows show and are sorted by")] = "cost"
     cost_type: Annotated[
-        Literal["real_cost", "reported_cost", "estimated_cost", "saved_cost"],
-        msgspec.Meta(description="real_cost is reported by the source, else estimated at list prices"),
+        Literal[
+            "real_cost", "reported_cost", "estimated_cost", "saved_cost", "billed_cost", "discounted_cost"
+        ],
+        msgspec.Meta(
+            description="real_cost is reported by the source, else estimated at list prices; billed_cost is what"
+            " providers billed, discounted_cost the same with discounts and taxes on usage"
+        ),
     ] = "real_cost"
     view: Annotated[str | None, msgspec.Meta(description="Id or name of a saved view to stay within")] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="Rows of the answer")] = 20
@@ -100,6 +106,9 @@ class CostData(ToolOutput):
 async def run(asked: CostQuestion, asking: Asking) -> ToolAnswer:
     if len(set(asked.group_by)) < len(asked.group_by):
         raise Invalid("group_by names a dimension twice")
+    arranged = BILLED_TYPES.get(asked.cost_type, 0)
+    if arranged and asked.measure != "cost":
+        raise Invalid(f"{asked.cost_type} is money alone: ask for measure cost, or for another cost_type")
     posed = await question(
         asking,
         asked.date_range,
@@ -109,6 +118,12 @@ async def run(asked: CostQuestion, asking: Asking) -> ToolAnswer:
         granularity=asked.granularity,
     )
     check_span(posed.query, most=MAX_PERIODS)
+    if arranged:
+        posed = replace(
+            posed,
+            query=replace(posed.query, arranged=arranged),
+            notes=(*posed.notes, await _billed_note(asking, posed)),
+        )
     first = opened(asking, NAME, asked, asked.cursor)
     rows = await asking.ledger.costs(posed.query)
     whole = await asking.ledger.whole_since()
@@ -122,6 +137,15 @@ async def run(asked: CostQuestion, asking: Asking) -> ToolAnswer:
         link=costs_page(asking, posed, asked.group_by, shows),
     )
     return await asyncio.to_thread(page.answer, rows, lambda seen: sealed(asking, NAME, asked, seen))
+
+
+async def _billed_note(asking: Asking, posed: Question) -> str:
+    """Return how final the billed days of a question are."""
+    beside = await imported("gateway.billed.beside")
+    now = asking.services.installation.clock.now()
+    days = await beside.billed_states(asking.services.money.ledger, posed.query, now)
+    told = ", ".join(f"{count} {state}" for state, count in days.items())
+    return f"days with bills: {told}; open days have no billed money; a row without a team may be of nobody's calls"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +227,7 @@ class _Page:
 
     def _notes(self, total: CostRow) -> list[str]:
         notes = list(self.posed.notes)
-        if not total.calls:
+        if not total.calls and not self.posed.query.arranged:
             notes.append("no call matches; get_org_context says for which days there is data")
         if total.unpriced:
             notes.append(f"{total.unpriced} calls have no known cost and count as 0")
@@ -221,7 +245,7 @@ class _Page:
         sentence = (
             f"{days_text(query.since, query.until)} ({ZONE}): {money_text(content.total.cost)} "
             f"{CURRENCY_UNIT} "
-            f"in {total.calls:,} calls"
+            + (f"of {content.cost_type}" if query.arranged else f"in {total.calls:,} calls")
         )
         if content.measure != "cost":
             sentence += f"; {content.measure}: {amount_text(content.total.value, unit)} {unit}"

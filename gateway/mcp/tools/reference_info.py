@@ -23,6 +23,8 @@ _COST_TYPES = {
     "real_cost": "what counts: reported where a source reports it, else estimated at list prices",
     "reported_cost": "what sources report",
     "estimated_cost": "at list prices, of every call whose model has a price",
+    "billed_cost": "what providers billed, divided over the calls; discounts and taxes in rows of their own",
+    "discounted_cost": "what providers billed, discounts and taxes on the usage that they are for",
     "saved_cost": "what calls would have cost that a gateway's cache answered",
 }
 _MEASURES = {

@@ -54,6 +54,7 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
     "get_cost_data": [
         {},
         {"group_by": ["model", "user"], "granularity": "daily", "limit": 2},
+        {"cost_type": "discounted_cost", "group_by": ["team"], "date_range": "last_month"},
         {
             "measure": "cost_per_call",
             "group_by": ["team"],

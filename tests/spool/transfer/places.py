@@ -20,7 +20,10 @@ from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import engine_of, open_storage
 from spool.identity import Identity
 from spool.installation import installation_secret
+from spool.ledger.billed import EVERY, BilledDay, BilledSum
+from spool.ledger.money import UNIT
 from spool.ledger.queries import CostQuery
+from spool.ledger.sums import Dimensions
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.log.partial_reports import PartialReport
 from spool.log.values import Books, Submission
@@ -45,6 +48,15 @@ from tests.spool.postgres_cluster import Schema
 
 ROUTE, OTHER = "archive/ai-telemetry", "second/ai-telemetry"
 ACTOR = Actor("tests", "local")
+BILLED_DAY = BilledDay(
+    day=20_000 * 86_400, provider="openai", state="closed", mark="1", source="bill", read_at=1.5, made_at=2.25,
+    reasons={"no_calls": 3 * UNIT}, foreign={"EUR": 2},
+)  # fmt: skip
+OF_NOBODY = Dimensions(**{**dict.fromkeys(Dimensions._fields, ""), "kind": "billed", "size": 0, "model": "m"})  # type: ignore[arg-type]
+BILLED_SUMS = [
+    BilledSum(OF_NOBODY, "usage", "unallocated", EVERY, 3 * UNIT + 1),
+    BilledSum(OF_NOBODY, "discount", "unallocated", EVERY, -UNIT),
+]
 ALL = CostQuery(
     since=datetime(2000, 1, 1, tzinfo=UTC),
     until=datetime(2100, 1, 1, tzinfo=UTC),
@@ -165,6 +177,7 @@ class Places:
         assert lost is not None
         await deliveries.unknown(lost, reason="cut off")
         await storage.ledger.catch_up(log)
+        await storage.ledger.put_billed([(BILLED_DAY, BILLED_SUMS)])
         await self._fill_tables(storage)
         await self._fill_registry(storage.registry)
         await storage.devices.keep(device("laptop"))
@@ -248,6 +261,10 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "sent hours": await storage.small.billing_hours.sent("bill", 0, 10**6),
         "billing drops": await storage.small.billing_drops.month("bill", "2026-11"),
         "costs": await storage.ledger.costs(ALL),
+        "billed": await storage.ledger.costs(
+            replace(ALL, granularity="total", group_by=("model", "charge"), arranged=2)
+        ),
+        "billed days": await storage.ledger.billed_days(0, 2**40),
         "keys": registry.keys.all(),
         "audit": audit.rows,
         "connections": registry.connections.all(),

@@ -1,0 +1,43 @@
+"""Billed money as assistants ask for it: exact, with how final its days are, and without counts of calls."""
+
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+
+import pytest
+
+from spool.registry.operators import Actor
+from spool.statements.rules import day_of
+from spool.statements.values import DAY_S, Statement, StatementRow
+from tests.integration.mcp.conftest import Assistant
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_billed_money_of_two_models(assistant: Assistant) -> None:
+    """Each has what it was billed; a question that divides a day, or that asks for calls, is refused with words."""
+    await assistant.calls("gpt-4o", "o3", days_ago=2)
+    day = day_of(int(time.time()) - 2 * DAY_S)
+    rows = tuple(
+        StatementRow(
+            source="openai_costs", provider="openai", account=None, key=None, model=model, start=day, end=day + DAY_S,
+            unit="usd", kind="cost", amount=Decimal(amount), currency="USD", tier=None, region=None, batch=None,
+            settled=True,
+        )
+        for model, amount in (("gpt-4o", "0.25"), ("o3", "1.5"))
+    )  # fmt: skip
+    statement = Statement(
+        source="openai_costs", account="", start=day, end=day + DAY_S, rows=rows, read_at=day, name="bill",
+        settled_until=day + DAY_S,
+    )  # fmt: skip
+    money = assistant.serving.app.services.operators.money
+    await money.require_registry().statements.put(statement, actor=Actor("ada@example.com", "command"))
+    assert money.biller is not None
+    assert 1 == await money.biller().look()
+    asked = {"cost_type": "billed_cost", "group_by": ["model"], "date_range": "last_7_days"}
+    found = await assistant.content("get_cost_data", **asked)
+    assert {"gpt-4o": "0.25", "o3": "1.5"} == {line["group"]["model"]: line["cost"] for line in found["rows"]}
+    assert ("1.75", True) == (found["total"]["cost"], any("1 closed" in note for note in found["notes"]))
+    assert "money alone" in await assistant.mistake("get_cost_data", **asked, measure="calls")
+    assert "whole days of UTC" in await assistant.mistake("get_cost_data", **asked, granularity="hourly")
