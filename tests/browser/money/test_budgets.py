@@ -5,10 +5,11 @@ name.
 
 from __future__ import annotations
 
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
+from tests.browser.people.test_limited_person import limited
 
 
 def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> None:
@@ -63,11 +64,7 @@ def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> Non
     dialog.get_by_role("button", name="Edit").click()
     dialog.get_by_label("Limit").fill("0.0001")
     dialog.get_by_label("Alert at percent of the forecast").fill("100")
-    dialog.get_by_label("Notify").fill("nowhere")
-    console.expects("400")
-    dialog.get_by_role("button", name="Edit").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("nowhere")
-    dialog.get_by_label("Notify").fill("")
+    expect(dialog.get_by_role("group", name="Notify")).to_contain_text("There is no channel yet")
     dialog.get_by_role("button", name="Edit").click()
     expect(dialog.get_by_role("status")).to_contain_text("already over 100 %, so no alert is sent")
     dialog.get_by_role("button", name="Close").click()
@@ -123,6 +120,42 @@ def test_a_budget_for_each_team(busy: Tollhouse, open_console: OpenConsole) -> N
     expect(page.get_by_text("No budgets match")).to_be_visible()
     page.get_by_role("link", name="Remove the filters").click()
     expect(page.locator("main tbody tr")).to_have_count(1)
+
+
+def test_channels_are_picked(busy: Tollhouse, browser: Browser, open_console: OpenConsole) -> None:
+    """
+    From a list, by who may not see how channels fare, too: in the form of Budgets and in that of a row of Costs,
+    which takes three clicks. At 390 px.
+    """
+    admin = open_console(busy)
+    [team, *_] = [row["team"] for row in admin.ask("/report?by=team&range=last_30d")["rows"] if row["team"]]
+    headers = {"X-CSRF-Token": admin.ask("/session")["session"]["csrf_token"]}
+    for name in ("finance", "on-call"):
+        channel = {"name": name, "type": "alertmanager", "url": "http://127.0.0.1:1"}
+        answer = admin.context.request.post(
+            f"{admin.url}/console/api/notification-channels", data=channel, headers=headers
+        )
+        assert 201 == answer.status, answer.text()
+    with limited(browser, admin, team) as eva:
+        page, dialog = eva.page, eva.page.get_by_role("dialog")
+        eva.open("/costs?by=team")
+        page.get_by_role("button", name=f"Budget for {team}").click()
+        dialog.get_by_label("Limit per month in dollars").fill("100000")
+        dialog.get_by_label("Notify at 80 % and 100 %").select_option("on-call")
+        dialog.get_by_role("button", name=f"Budget for team {team}").click()
+        expect(dialog.get_by_role("status")).to_contain_text("Alerts are at 80 % and 100 %")
+        assert [["on-call"]] == [each["channels"] for each in eva.ask("/budgets")["budgets"]]
+        page.set_viewport_size({"width": 390, "height": 844})
+        eva.open("/budgets")
+        page.locator("main tbody tr").get_by_role("link").first.click()
+        dialog.get_by_role("button", name="Edit").click()
+        expect(dialog.get_by_label("on-call")).to_be_checked()
+        dialog.get_by_label("finance").check()
+        assert (0, []) == (max(0, eva.overhang()), eva.audit())
+        dialog.get_by_label("on-call").uncheck()
+        dialog.get_by_role("button", name="Edit").click()
+        expect(dialog.get_by_label("finance")).to_have_count(0)
+        assert [["finance"]] == [each["channels"] for each in eva.ask("/budgets")["budgets"]]
 
 
 def money(text: str) -> str:

@@ -1,6 +1,7 @@
 /** What is stated of a budget: the fields of a dialog, and what was typed as the API takes it. */
 import {to} from "./address.mjs";
 import {get, send} from "./api.mjs";
+import {ChannelBoxes} from "./channel_boxes.mjs";
 import {html} from "./html.mjs";
 import {asText, labelsIn} from "./labels.mjs";
 import {Confirm} from "./parts.mjs";
@@ -13,8 +14,8 @@ const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolea
 const wanted = (text) => Object.fromEntries(words(text).map((each) => [each.replace(/\s*%$/, ""), "Y"]));
 const amounts = (row) => Object.fromEntries(Object.values(row.planned_limits ?? {}).flatMap((each) => Object.entries(each).map(([first, {amount}]) => [first, amount])));
 
-/** The fields of a budget, or of a new one; `dimensions` are choices. */
-export const budgetFields = (row, views, dimensions) => [
+/** The fields of a budget, or of a new one; `dimensions` are choices, `channels` names. */
+export const budgetFields = (row, views, dimensions, channels) => [
   {name: "name", label: "Name", value: row.name, required: true},
   {name: "view", label: "View", type: "select", options: views.map((each) => each.name), value: views.find((each) => each.id === row.view?.id)?.name},
   {name: "amount", label: "Limit", value: row.default_amount, note: "of each period, in dollars (or tokens, calls), such as 1000.00"},
@@ -25,7 +26,7 @@ export const budgetFields = (row, views, dimensions) => [
   {name: "measure", label: "Counts", type: "select", options: ["cost", "tokens", "calls"], value: row.measure ?? "cost"},
   {name: "per", label: "For each", type: "select", options: [TOGETHER, ...dimensions], value: row.per ?? TOGETHER},
   {name: "time_zone", label: "Time zone", value: row.time_zone ?? "UTC"},
-  {name: "channels", label: "Notify", value: (row.channels ?? []).join(", "), note: "channels, with commas; empty: those of the view, else all"},
+  {name: "channels", label: "Notify", type: ChannelBoxes, value: row.channels ?? [], options: channels, note: "none picked: those of the view, else all"},
   {name: "until", label: "Mute alerts until", value: row.silence?.until, note: "a day (optional)"},
   {name: "reason", label: "Why alerts are muted", value: row.silence?.reason},
 ];
@@ -35,7 +36,7 @@ export function typedBudget({name, view, amount, granularity, planned, alerts, f
   const limits = Object.entries(labelsIn(planned)).map(([first, each]) => [first, {amount: each}]);
   return {
     name, granularity, measure, time_zone, view: {id: views.find((each) => each.name === view)?.id ?? ""},
-    default_amount: amount.trim() || null, per: per === TOGETHER ? null : per, channels: words(channels),
+    default_amount: amount.trim() || null, per: per === TOGETHER ? null : per, channels,
     planned_limits: limits.length ? {[granularity]: Object.fromEntries(limits)} : {},
     alerts: wanted(alerts), forecast_alerts: wanted(forecast_alerts), silence: until ? {until, reason} : null,
   };

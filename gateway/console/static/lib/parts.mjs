@@ -174,7 +174,7 @@ export function Confirm({title, text, exact, fields = [], danger, run, close}) {
 }
 
 function Field({name, label, type, value, options = [], note, rows = 12, required}) {
-  if (typeof type === "function") return html`<${type} ...${{name, label, value, options}} />`;
+  if (typeof type === "function") return html`<${type} ...${{name, label, note, value, options}} />`;
   const hint = note && html`<span class="faint">${note}</span>`;
   const box = type === "select"
     ? html`<select name=${name} defaultValue=${value}>${options.map((each) => {

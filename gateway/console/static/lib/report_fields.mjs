@@ -1,18 +1,11 @@
 /** What is stated of a scheduled report: the fields of a dialog, and what was typed as the API takes it. */
-import {html} from "./html.mjs";
+import {ChannelBoxes} from "./channel_boxes.mjs";
 
 export const WEEKDAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 const MONTHLY = "month";
 const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
 const DAYS = [...WEEKDAYS.map((name, place) => [`week ${place + 1}`, `every ${name}`]),
   ...[1, 2, 3, 5, 10, 15].map((day) => [`${MONTHLY} ${day}`, `every month, on day ${day}`])];
-
-/** Boxes to check, one for each channel. */
-export function ChannelBoxes({name, label, value, options}) {
-  return html`<fieldset><legend>${label}</legend>${options.length ? options.map((each) => html`<label key=${each} class="check">
-    <input type="checkbox" name=${name} value=${each} defaultChecked=${value.includes(each)} /> ${each}</label>`)
-    : html`<p class="faint">There is no channel yet: see the tab Channels.</p>`}</fieldset>`;
-}
 
 /** The fields of a scheduled report, or of a new one; `channels` are names, `zone` the browser's. */
 export function reportFields(row, views, channels, zone) {

@@ -157,15 +157,15 @@ function Thresholds({row, alerts}) {
 }
 
 
-const list = ({views, dimensions}, isDark) => ({
+const list = ({views, dimensions, channels}, isDark) => ({
   path: PATH, root: "budgets", at: PATH, caption: "budgets", what: ["budgets", "ledger"], inView: true, ask: {expand: ["current", "forecast"]}, columns: columns(dimensions.titles),
   identity: (row) => row.id, heading: (row) => row.name, one: (answer) => answer.budget,
   show: (id) => `${at(id)}?${EXPAND.map((each) => `expand=${each}`).join("&")}`,
   Details: ({row}) => html`<${Details} row=${row} isDark=${isDark} titles=${dimensions.titles} />`,
-  create: {title: "Create a budget", needs, fields: () => budgetFields({}, views, choices(dimensions)),
+  create: {title: "Create a budget", needs, fields: () => budgetFields({}, views, choices(dimensions), channels),
     run: (_, given) => send("POST", PATH, typedBudget(given, views)).then(told)},
   actions: [
-    {title: "Edit", needs, fields: (row) => budgetFields(row, views, choices(dimensions)), run: (row, given) => send("PATCH", at(row.id), {...typedBudget(given, views), version: row.version}).then(told)},
+    {title: "Edit", needs, fields: (row) => budgetFields(row, views, choices(dimensions), channels), run: (row, given) => send("PATCH", at(row.id), {...typedBudget(given, views), version: row.version}).then(told)},
     {title: "Delete", needs, danger: true, exact: (row) => row.name, text: () => "Its alerts are deleted, too. No call is blocked or lost.",
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.name)}`).then(() => null)},
   ],
@@ -175,9 +175,9 @@ const list = ({views, dimensions}, isDark) => ({
 
 export function Page(given) {
   const known = useQuery(async () => {
-    const [{views}, dimensions] = await Promise.all([get("/views", {limit: 1000}), knownDimensions()]);
-    return {views, dimensions};
+    const [{views}, dimensions, {channel_names: channels}] = await Promise.all([get("/views", {limit: 1000}), knownDimensions(), get("/channel-names")]);
+    return {views, dimensions, channels: channels.map((each) => each.name)};
   }, [], ["views"]);
   return html`<${Problem} error=${known.error} retry=${known.reload} />
-    <${ListPage} list=${list(known.data ?? {views: [], dimensions: NONE}, given.isDark)} ...${given} />`;
+    <${ListPage} list=${list(known.data ?? {views: [], dimensions: NONE, channels: []}, given.isDark)} ...${given} />`;
 }

@@ -81,8 +81,8 @@ export function Page({query, isDark, session}) {
   const [limits, setLimits] = useState(null); // the row that gets a budget
   const mayLimit = may(session, "modify_views_and_budgets") && at.by.length === 1 && !at.filters.length && !at.span.view;
   const limit = async (value) => {
-    const answer = await get("/notification-channels", {limit: 1000}).catch(() => ({channels: []})); // who may not see them gets all
-    setLimits({value, names: (Object.values(answer).find(Array.isArray) ?? []).map((each) => each.name)});
+    const {channel_names: channels} = await get("/channel-names").catch(() => ({channel_names: []})); // then it is every channel
+    setLimits({value, names: channels.map((each) => each.name)});
   };
   const {data} = found;
   const pick = (label, name, value, options, set = (chosen) => ({[name]: chosen})) => html`<label>${label} <select value=${value}
