@@ -12,7 +12,7 @@ from statistics import median
 from gateway.reconciliation.causes.days import hints_at_shift
 from gateway.reconciliation.cells import VOLUME, Entry
 from gateway.reconciliation.claims import EXCHANGED, OTHERS, STRONG, WEAK, Case, Claim
-from gateway.reconciliation.sides import INPUT, OUTPUT, CountedSums
+from gateway.reconciliation.sides import INPUT, OUTPUT, Cell, CountedSums
 from gateway.reconciliation.wording import named
 
 LEAST_SHARE = 0.01  # of the tokens: less is not a gap
@@ -23,7 +23,8 @@ CHANCE, LIKELY = 6, 3
 LEAST_KIND = 0.001  # of a model's tokens: of a smaller kind the share says nothing
 FEW = 10  # days may be one in so many of all
 LEAST_KINDS = 4  # of tokens of a day: of fewer it may be chance that each lacks half,
-LEAST_CALLS = 10  # but not if the day has so many calls
+LEAST_CALLS = 10  # but not if the day has so many calls, and
+MOST_USUAL = 0.2  # other days lack so much of their tokens at most
 UNEVEN = 2  # so many times the share of all tokens, or so small a part of it, a kind's may be
 
 
@@ -189,26 +190,37 @@ def _missing(case: Case, model: str) -> list[Entry]:
 
 def _unusual_days(case: Case) -> set[int]:
     """
-    The few days that lack at least half of every kind of token of every key and model, where the others lack
-    some: rows of them may stand in the report twice, or calls of half a day be missing.
+    The few days that lack at least half of every kind of token of every key and model, and of every tier unless
+    the others lack little, where the others lack some: rows of them may stand in the report twice, or calls of
+    half a day be missing.
     """
-    kinds: dict[tuple[int, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    found: dict[tuple[Cell, str], tuple[int, int]] = {}
     usual: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
     for cell, meter in counted | case.left.extra.keys():
         tokens, extra = case.left.said((VOLUME, cell, meter)).tokens, case.left.extra.get((cell, meter), 0)
         if tokens > 0:
-            for sums in (kinds[cell.day, cell.key, cell.model, meter], usual[cell.day]):
-                sums[0] += extra
-                sums[1] += tokens
+            found[cell, meter] = extra, tokens
+            usual[cell.day][0] += extra
+            usual[cell.day][1] += tokens
     share = median([extra / tokens for extra, tokens in usual.values()] or [0])
+    are_few = share <= MOST_USUAL
+    kinds: dict[tuple[Cell, str], list[int]] = defaultdict(lambda: [0, 0])
+    for (cell, meter), (extra, tokens) in found.items():
+        sums = kinds[cell._replace(tier="", region="") if are_few else cell, meter]
+        sums[0] += extra
+        sums[1] += tokens
     said: dict[int, list[bool]] = defaultdict(list)
-    for (day, *_), (extra, tokens) in kinds.items():
-        said[day].append(extra * 2 >= tokens)
+    for (cell, _), (extra, tokens) in kinds.items():
+        said[cell.day].append(extra * 2 >= tokens)
     calls = Counter[int]()
     for cell, of in case.split.counted.items():
         calls[cell.day] += of.calls
-    enough = {day for day, halves in said.items() if len(halves) >= LEAST_KINDS or calls[day] >= LEAST_CALLS}
+    enough = {
+        day
+        for day, halves in said.items()
+        if len(halves) >= LEAST_KINDS or (are_few and calls[day] >= LEAST_CALLS)
+    }
     far = {day for day in enough if all(said[day])}
     return far if share > LEAST_SHARE and len(far) * FEW <= len(said) else set()
 

@@ -74,8 +74,10 @@ pytestmark = pytest.mark.asyncio
         (ANTHROPIC, 10003, "key, half", SAID),
         # Large inputs among tokens of another tier, on days of another zone, make that tier dearer.
         (ANTHROPIC, 10001, "batch key, local hours", SAID),
-        # Calls without tokens make days differ, and hint at no clock. A day that lacks more than half is open.
-        (BEDROCK, 10003, "key, unsized", UNEXPLAINED),
+        # Calls without tokens make days differ, and hint at no clock.
+        (BEDROCK, 10003, "key, unsized", SAID),
+        # A day that lacks more than half is usual where a key is missing, and else open.
+        (BEDROCK, 17001, "key", RIGHT),
         (AZURE, 11009, "key, twice", UNEXPLAINED),
         # Days next to silent ones are none on which calls are missing.
         (ANTHROPIC, 10008, "three days, local hours", SAID),
