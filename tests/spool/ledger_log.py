@@ -10,7 +10,7 @@ from decimal import Context, Decimal, localcontext
 from typing import Any, Self
 
 from spool.log.values import Entry
-from spool.record import NS, Inference, Record
+from spool.record import NS, Correction, Inference, Record
 
 HOUR = 3600
 BEGIN = 1_790_000_000 // 86400 * 86400  # a midnight
@@ -111,20 +111,30 @@ def recount(log: FakeLog, *dimensions: str) -> dict[Group, tuple[int, int, int, 
     with localcontext(Context(prec=60)):
         for entry in log.entries:
             for record in entry.records:
-                if not isinstance(record, Inference) or record.shadow:
+                if isinstance(record, Inference):
+                    changes = [(record, 1)]
+                elif isinstance(record, Correction):
+                    changes = [(record.after, 1), (record.before, -1)]
+                else:
                     continue
-                seconds = entry.committed_at if record.start_time is None else record.start_time // NS
-                group = (int(seconds) // HOUR * HOUR, *(_value(record, name) for name in dimensions))
-                counted = {"reported": record.cost, "estimated": record.estimated_cost}.get(
-                    record.cost_source
-                )
-                cached = record.status == "cached"
-                totals[group][0] += 1
-                totals[group][1] += record.input_tokens or 0
-                totals[group][2] += record.output_tokens or 0
-                totals[group][3] += Decimal(0 if cached or counted is None else counted)
-                totals[group][4] += Decimal(record.estimated_cost or 0) if cached else 0
+                for each, sign in changes:
+                    if not each.shadow:
+                        _count(totals, entry, each, sign, dimensions)
     return {group: tuple(values) for group, values in totals.items()}
+
+
+def _count(
+    totals: dict[Group, list[Any]], entry: Entry, record: Inference, sign: int, dimensions: Sequence[str]
+) -> None:
+    seconds = entry.committed_at if record.start_time is None else record.start_time // NS
+    group = (int(seconds) // HOUR * HOUR, *(_value(record, name) for name in dimensions))
+    counted = {"reported": record.cost, "estimated": record.estimated_cost}.get(record.cost_source)
+    cached = record.status == "cached"
+    totals[group][0] += sign
+    totals[group][1] += sign * (record.input_tokens or 0)
+    totals[group][2] += sign * (record.output_tokens or 0)
+    totals[group][3] += sign * Decimal(0 if cached or counted is None else counted)
+    totals[group][4] += sign * Decimal(record.estimated_cost or 0) if cached else 0
 
 
 def recount_meter(log: FakeLog, meter: str, *dimensions: str) -> dict[Group, Decimal]:

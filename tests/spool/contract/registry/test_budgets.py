@@ -137,7 +137,7 @@ async def test_one_more_than_the_setting_is_refused(open_registry: RegistryOpene
         ({"name": " "}, "name"),
         ({"granularity": "hourly"}, "granularity must be one of daily"),
         ({"measure": "euros"}, "measure must be one of"),
-        ({"per": "shoe_size"}, "per is not a dimension"),
+        ({"per": "shoe_size"}, "unknown dimension in per"),
         ({"planned": {"2026-11-02": "1"}}, "no monthly period begins on 2026-11-02"),
         ({"planned": {"soon": "1"}}, "has days such as"),
         ({"planned": {"2026-11-01T01:00:00+00:00": "1"}}, "has days such as"),
