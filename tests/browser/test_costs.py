@@ -397,6 +397,18 @@ def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
     expect(page.get_by_role("link", name=f"team: {name}")).to_be_visible()
 
 
+def test_another_question_has_other_groups_to_point_at(console: Console) -> None:
+    """The bars change under a pointer that stands still, as after a click on a segment."""
+    console.open("/costs?from=last-week&by=team")
+    page = console.page
+    name = page.locator("tbody th").first.inner_text()
+    page.locator(f"rect[data-group='{name}']").nth(2).hover()
+    expect(page.locator(".tip .pointed")).to_contain_text(name)
+    page.evaluate("location.hash = location.hash.replace('by=team', 'by=model')")
+    expect(page.locator(f"rect[data-group='{name}']")).to_have_count(0)
+    expect(page.locator("figure svg[role=img]")).to_have_count(1)
+
+
 def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> None:
     """The forecast is that of the operator API; the bars behind add up to what the total's row says of before."""
     console.open("/costs?from=mtd&by=team")

@@ -21,7 +21,7 @@ from gateway.assembly import services
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.receivers import decoding
 from spool.clock import Clock
-from spool.record import AI_TELEMETRY, Inference, UsageMetric
+from spool.record import AI_TELEMETRY, Correction, Inference, UsageMetric
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -103,13 +103,14 @@ class Serving:
         await self.app.services.billing_connections.create(draft, id=id, actor=ACTOR)
 
     async def records(self) -> list[Inference | UsageMetric]:
-        """Every closed record of a call or a counter, in order."""
+        """Every closed record of a call or a counter, in order; none of what became known of one later."""
         log = self.app.services.storage.log
         entries = await log.read(AI_TELEMETRY, 1, log.closed_below(AI_TELEMETRY) - 1)
         found: list[Inference | UsageMetric] = []
         for record in (record for entry in entries for record in entry.records if record is not None):
-            assert isinstance(record, Inference | UsageMetric), record
-            found.append(record)
+            assert isinstance(record, Inference | UsageMetric | Correction), record
+            if not isinstance(record, Correction):
+                found.append(record)
         return found
 
 

@@ -74,9 +74,10 @@ function Chart({title, bins, groups, values, before, ahead = [], hidden = [], hi
   format = money, short = shortMoney}) {
   const [asTable, setAsTable] = useState(false);
   const [at, setAt] = useState(null);
-  const [part, setPart] = useState(null); // the group whose segment is pointed at
+  const [pointed, setPart] = useState(null); // the group whose segment is pointed at
   const paint = Object.fromEntries(colours(field, groups, isDark).map((colour, rank) => [groups[rank], colour]));
   const drawn = groups.filter((group) => !hidden.includes(group));
+  const part = drawn.includes(pointed) ? pointed : null; // another question may have other groups
   const absent = groups.filter((group) => hidden.includes(group));
   const ghost = before && !hidden.includes(BEFORE) ? added(bins, before.filter(({group}) => !hidden.includes(group))) : null;
   const shown = at !== null && at < bins.length ? at : null;
