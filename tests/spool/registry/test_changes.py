@@ -21,6 +21,8 @@ T = TypeVar("T")
 class FailingStore:
     """Fails once it is told to."""
 
+    is_shared = False
+
     def __init__(self) -> None:
         self.fails = asyncio.Event()
 
