@@ -66,11 +66,10 @@ run: $(VENV)/run.stamp  ## install the locked dependencies and start Tollhouse w
 quick: $(VENV)/test.stamp lint  ## linters and the unit tests, under a minute on two cores
 	$(BIN)/python -m pytest -q -n 2 tests/gateway tests/exporters tests/spool tests/test_*.py
 
-# Three lanes on two cores: most parts wait for processes and disks for half of their time. With four both cores are busy all
-# the time, and what has a bound on time is slow. The longest parts begin first, so that no lane is left alone at the end;
-# with a failure the others still run to their end.
-LANES ?= 3
-test: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp $(VENV)/tools.stamp  ## the whole suite with the linters, three parts at a time, and the wheel on every Python there is
+# Four lanes on two cores: most parts wait for processes and disks for half of their time, the faults for most of it. The longest
+# parts begin first, so that no lane is left alone at the end; with a failure the others still run to their end.
+LANES ?= 4
+test: $(VENV)/test.stamp $(VENV)/chromium.stamp $(VENV)/postgres.stamp $(VENV)/tools.stamp  ## the whole suite with the linters, four parts at a time, and the wheel on every Python there is
 	@$(MAKE) --no-print-directory -k -j $(LANES) test-program test-faults test-browser test-native test-integration test-code test-api test-deploy lint audit
 
 # Together all of tests/. Each part ends with the tests that took longest.

@@ -195,7 +195,7 @@ async def test_alerts_are_a_list(asking: Asking) -> None:
         ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "color": 1}, 400, "color"),
         ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "cost_type": "invoiced"}, 400, "cost_t"),
         ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": 1.5}, 400, "default_amount"),
-        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "per": "shoe"}, 400, "not a dimension"),
+        ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "per": "shoe"}, 400, "dimension in per"),
         ("POST", "", {"name": "x", "view": {"id": "V"}, "default_amount": "1", "channels": ["a"]}, 400, "a channel"),
         ("POST", "", {"name": "x", "view": {"id": "V"}, "planned_limits": {"hourly": {}}}, 400, "one granularity"),
         (
