@@ -49,9 +49,10 @@ FOLLOW_S = 30.0  # what the server before this one gets to stop: it ends itself 
 LOOK_AGAIN_S = 3.0  # at a disk that is too full to start on
 FIRST_KEY = "First key"
 ANSWERING = 8  # threads that compute answers and wait for the system; more would not be faster
-# Threads commit and read large bodies. Whoever comes back from the system, several times a request, waits so
-# long for the interpreter's lock: Python's own 5 ms add up to many.
-SWITCH_S = 0.0005
+# Threads commit, read large bodies and compute answers. Whoever comes back from the system, at each statement of a
+# commit, waits so long for the interpreter's lock where another thread computes: Python's own 5 ms, and even
+# 0.5 ms, add up to more than the commit takes.
+SWITCH_S = 0.00003
 
 
 class StartAbandoned(Exception):
