@@ -216,6 +216,8 @@ HOMES: dict[str, str | tuple[str, ...]] = {
     "cryptography": ("gateway/http/listening/tls.py", "exporters/notifications/kept_channels.py"),
     "tollhouse_native": "spool/packed/native.py",
     "aiosqlite": "spool/sqlite/database.py",
+    "obstore": "exporters/lake/object_store.py",
+    "pyarrow": "exporters/lake/parquet.py",
     "jwt": "gateway/authentication/oidc/signatures.py",
     "grpc": "gateway/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",

@@ -237,7 +237,7 @@ class HourlySums:
         if paid:
             row[_REPORTED] += units
         else:
-            for place in _measures(metric.name, metric.token_type):
+            for place in token_places(metric.name, metric.token_type):
                 row[place] += units
             if metric.meter is not None:
                 self._add_meters(hour, key, {metric.meter: units})
@@ -302,7 +302,7 @@ def sized(size: int) -> tuple[int, bool]:
     return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
 
 
-def _measures(name: str, token_type: str | None) -> tuple[int, ...]:
+def token_places(name: str, token_type: str | None) -> tuple[int, ...]:
     """
     The places in a row that a counter's tokens belong to; a subset of another kind is not added to that
     again.

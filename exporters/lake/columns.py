@@ -1,0 +1,183 @@
+"""
+The columns of a lake's table, version 1, and the row that a record makes. Pure.
+
+A column is only ever appended, and may be null for files of before; its type and its meaning never change. What
+cannot keep to that is another version under another path. Fields are those of `spool.record.as_json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from spool.ledger import money
+from spool.ledger.verdicts import time_of, verdict_of
+from spool.meters import millionths
+from spool.record import CURRENCY, Correction, Inference, Record, UsageMetric
+
+VERSION: Final = 1
+TABLE: Final = "ai_telemetry"
+
+# The types of columns.
+TEXT = "text"
+WORD = "word"  # a text of which there are few different ones
+COUNT = "count"  # 64 bits
+TRUTH = "truth"
+TIME = "time"  # microseconds since 1970, UTC
+MONEY = "money"  # in units of spool.ledger.money: 38 digits, 27 of them decimals
+TAGS = "tags"  # names and texts
+METERS = "meters"  # names and millionths
+
+COLUMNS: Final[Mapping[str, str]] = {
+    "edition": WORD, "number": COUNT, "at": TIME, "committed_at": TIME, "kind": WORD, "counted": TRUTH, "calls": COUNT,
+    "spend": MONEY, "id": TEXT, "request_id": TEXT, "trace_id": TEXT, "span_id": TEXT, "start_time": TIME,
+    "end_time": TIME, "provider": WORD, "operation": WORD, "request_model": WORD, "response_model": WORD,
+    "region": WORD, "status": WORD, "error_type": WORD, "cost_source": WORD, "price_book": WORD, "source": WORD,
+    "input_tokens": COUNT, "output_tokens": COUNT, "cache_read_tokens": COUNT, "cache_write_tokens": COUNT,
+    "cache_write_1h_tokens": COUNT, "reasoning_tokens": COUNT, "cost": MONEY, "estimated_cost": MONEY, "user": TEXT,
+    "team": TEXT, "session": TEXT, "api_key": TEXT, "device": TEXT, "tags": TAGS, "shadow": TRUTH, "name": WORD,
+    "model": WORD, "token_type": WORD, "value": COUNT, "value_money": MONEY, "unit": WORD, "meters": METERS,
+    "corrects": TEXT, "reason": WORD, "known_at": TIME,
+}  # fmt: skip
+
+# What sums and the proof of a file rest on: these cannot be left out.
+KEPT: Final = frozenset(
+    {
+        "edition", "number", "id", "at", "committed_at", "kind", "counted", "calls", "spend", "shadow",
+        *(name for name, type in COLUMNS.items() if name.endswith("_tokens")),
+    }
+)  # fmt: skip
+
+_MOST_COUNT: Final = 2**63 - 1
+_MOST_MONEY: Final = 10**11 * money.UNIT  # 38 digits hold less
+_MICROSECOND_NS: Final = 1000
+_DAY_US: Final = 24 * 3600 * 1_000_000
+
+
+class Row(NamedTuple):
+    """The values of COLUMNS in their order, and the day of its file, counted from 1970."""
+
+    day: int
+    values: tuple[Any, ...]
+
+
+_NONE: Final = dict.fromkeys(COLUMNS)
+
+
+def row_of(record: Record, *, number: int, committed_at: float, edition: str) -> Row:
+    """The row of a record of AI telemetry."""
+    verdict = verdict_of(record)
+    at = time_of(record, committed_at)
+    given, made, cache_read, cache_write, reasoning, cache_write_1h = verdict.tokens
+    row = _NONE.copy()
+    row["edition"] = edition
+    row["number"] = number
+    row["at"] = at
+    row["committed_at"] = int(committed_at * 1_000_000)
+    row["kind"] = record.kind
+    row["counted"] = verdict.counted
+    row["calls"] = verdict.calls
+    row["spend"] = verdict.spend
+    row["id"] = record.id.hex()
+    row["source"] = record.source
+    row["shadow"] = record.shadow
+    row["start_time"] = _time(record.start_time)
+    row["input_tokens"] = _count(given)
+    row["output_tokens"] = _count(made)
+    row["cache_read_tokens"] = _count(cache_read)
+    row["cache_write_tokens"] = _count(cache_write)
+    row["reasoning_tokens"] = _count(reasoning)
+    row["cache_write_1h_tokens"] = _count(cache_write_1h)
+    day = at // _DAY_US
+    if isinstance(record, Inference):
+        _add_call(row, record)
+    elif isinstance(record, UsageMetric):
+        _add_metric(row, record)
+    elif isinstance(record, Correction):
+        _add_call(row, record.after)
+        _add_correction(row, record)
+        day = record.known_at // _MICROSECOND_NS // _DAY_US
+    return Row(day, tuple(row.values()))
+
+
+def _add_call(row: dict[str, Any], call: Inference) -> None:
+    row["request_id"] = call.request_id
+    row["trace_id"] = call.trace_id
+    row["span_id"] = call.span_id
+    row["end_time"] = _time(call.end_time)
+    row["provider"] = call.provider
+    row["operation"] = call.operation
+    row["request_model"] = call.request_model
+    row["response_model"] = call.response_model
+    row["region"] = call.region
+    row["status"] = call.status
+    row["error_type"] = call.error_type
+    row["cost_source"] = call.cost_source
+    row["price_book"] = call.price_book
+    row["cost"] = _money(call.cost)
+    row["estimated_cost"] = _money(call.estimated_cost)
+    _add_owners(row, call)
+    if call.meters:
+        row["meters"] = [(name, millionths(quantity)) for name, quantity in call.meters.items()]
+
+
+def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
+    row["end_time"] = _time(metric.end_time)
+    row["name"] = metric.name
+    row["model"] = metric.model
+    row["token_type"] = metric.token_type
+    row["unit"] = metric.unit
+    if metric.unit == CURRENCY:
+        row["value_money"] = _money(str(metric.value))
+    else:
+        row["value"] = _count(int(metric.value))
+        if metric.meter is not None:
+            row["meters"] = [(metric.meter, millionths(int(metric.value)))]
+    _add_owners(row, metric)
+
+
+def _add_owners(row: dict[str, Any], record: Inference | UsageMetric) -> None:
+    row["user"] = record.user
+    row["team"] = record.team
+    row["session"] = record.session
+    row["api_key"] = record.api_key
+    row["device"] = record.device
+    if record.tags:
+        row["tags"] = list(record.tags.items())
+
+
+def _add_correction(row: dict[str, Any], record: Correction) -> None:
+    """Amounts are differences, as its tokens: what the call is now, less what it was."""
+    before = dict(record.before.meters)
+    differences = {
+        name: millionths(record.after.meters.get(name, 0)) - millionths(before.get(name, 0))
+        for name in {**record.after.meters, **before}
+    }
+    row["meters"] = [(name, units) for name, units in differences.items() if units] or None
+    row["cost"] = _difference(record.after.cost, record.before.cost)
+    row["estimated_cost"] = _difference(record.after.estimated_cost, record.before.estimated_cost)
+    row["corrects"] = record.corrects.hex()
+    row["reason"] = record.reason
+    row["known_at"] = _time(record.known_at)
+
+
+def _difference(after: str | None, before: str | None) -> int | None:
+    if after is None and before is None:
+        return None
+    return (_money(after) or 0) - (_money(before) or 0)
+
+
+def _money(text: str | None) -> int | None:
+    """Units of an amount; what the column has no place for is null."""
+    if text is None:
+        return None
+    units = money.units(text)
+    return units if -_MOST_MONEY < units < _MOST_MONEY else None
+
+
+def _count(count: int | None) -> int | None:
+    return count if count is None or -_MOST_COUNT <= count <= _MOST_COUNT else None
+
+
+def _time(time_ns: int | None) -> int | None:
+    return None if time_ns is None else _count(time_ns // _MICROSECOND_NS)

@@ -1,0 +1,88 @@
+"""
+A manifest: what one delivery brought into a lake, for whoever counts it again. Pure.
+
+Each one names the hash of the one before of its route, so that a removed or changed one shows, also to somebody
+who has only the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+VERSION: Final = 1
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the numbers of a delivery; those that are damaged have no row."""
+
+    rows: int
+    shadow: int
+    damaged: list[int] = []
+
+
+class CountedRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over rows that the ledger counts; `spend` is decimal text with all digits."""
+
+    calls: int
+    spend: str
+    input_tokens: int
+    output_tokens: int
+
+
+class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file: the rows of a delivery that belong to a date."""
+
+    key: str
+    date: str
+    bytes: int
+    sha256: str
+    rows: int
+    calls: int
+    spend: str
+    input_tokens: int
+    output_tokens: int
+    first_at: str
+    last_at: str
+
+
+class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
+    manifest: int = VERSION
+    route: str
+    edition: str
+    first: int
+    last: int
+    writer: int
+    schema: int
+    digest: str
+    landed_at: str
+    numbers: Numbers
+    kinds: Mapping[str, int]
+    counted: CountedRows
+    files: list[LakeFile]
+    before: str | None = None
+
+
+_decoder = msgspec.json.Decoder(LakeManifest)
+
+
+def written(manifest: LakeManifest) -> bytes:
+    return msgspec.json.encode(manifest)
+
+
+def read(body: bytes) -> LakeManifest:
+    """ValueError if the bytes are no manifest of this version."""
+    try:
+        found = _decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"it is no manifest: {error}") from error
+    if found.manifest != VERSION:
+        raise ValueError(f"the manifest has version {found.manifest}, this Tollhouse knows {VERSION}")
+    return found
+
+
+def hash_of(body: bytes) -> str:
+    return sha256(body).hexdigest()

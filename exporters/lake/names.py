@@ -1,0 +1,48 @@
+"""
+Names of what a lake holds. Pure.
+
+A name is made of the edition and the range of numbers of a delivery, which are stored before anything is read. So
+whoever sends a delivery again writes under the same names, and no two deliveries have one name.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from exporters.lake.columns import TABLE, VERSION
+
+_DAY_S: Final = 24 * 3600
+DATA: Final = f"{TABLE}/v{VERSION}/"
+MANIFESTS: Final = f"_manifest/{TABLE}/"  # `_` hides it from Hive, Spark and Athena
+_MANIFEST: Final = re.compile(re.escape(MANIFESTS) + r"([0-9a-f]{8})/([0-9]{12})-([0-9]{12})\.json")
+
+
+class Series(NamedTuple):
+    """The numbers of a route's delivery: `destination` is the first part of the route's name."""
+
+    destination: str
+    edition: str
+    first: int
+    last: int
+
+
+def date_of(day: int) -> str:
+    """The date of a day that is counted from 1970."""
+    return datetime.fromtimestamp(day * _DAY_S, UTC).strftime("%Y-%m-%d")
+
+
+def data_name(series: Series, date: str, ending: str) -> str:
+    numbers = f"{series.first:012d}-{series.last:012d}"
+    return f"{DATA}date={date}/{series.destination}-{series.edition}-{numbers}.{ending}"
+
+
+def manifest_name(edition: str, first: int, last: int) -> str:
+    return f"{MANIFESTS}{edition}/{first:012d}-{last:012d}.json"
+
+
+def range_of(name: str) -> tuple[str, int, int] | None:
+    """The edition and the numbers of a manifest, by its name; None if it is not one."""
+    found = _MANIFEST.fullmatch(name)
+    return None if found is None else (found[1], int(found[2]), int(found[3]))

@@ -1,0 +1,114 @@
+"""
+Rows as a Parquet file: the only module that knows pyarrow, which the extra `lake` brings.
+
+Times are microseconds in UTC, because Spark reads no nanoseconds; money is DECIMAL(38, 27), the unit of the
+ledger; texts of few values have a dictionary. The same rows are the same bytes while the writer number and pyarrow
+stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from exporters.lake.columns import COLUMNS, COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
+
+GROUP_ROWS: Final = 64 * 1024
+_MONEY: Final = pa.decimal128(38, 27)
+_METER: Final = pa.decimal128(38, 6)
+_TYPES: Final[Mapping[str, Any]] = {
+    TEXT: pa.string(),
+    WORD: pa.string(),
+    COUNT: pa.int64(),
+    TRUTH: pa.bool_(),
+    TIME: pa.timestamp("us", tz="UTC"),
+    MONEY: _MONEY,
+    TAGS: pa.map_(pa.string(), pa.string()),
+    METERS: pa.map_(pa.string(), _METER),
+}
+_SCHEMA: Final = pa.schema([(name, _TYPES[type]) for name, type in COLUMNS.items()])
+_WORDS: Final = [name for name, type in COLUMNS.items() if type == WORD]
+_STATISTICS: Final = [name for name, type in COLUMNS.items() if type in (COUNT, TIME, MONEY, TRUTH)]
+
+
+class ParquetFile:
+    """A file that is written group by group; `close` adds what is known only then."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = pq.ParquetWriter(
+            path,
+            _SCHEMA,
+            version="2.6",
+            data_page_version="1.0",
+            compression="zstd",
+            compression_level=3,
+            use_dictionary=_WORDS,
+            write_statistics=_STATISTICS,
+            store_schema=False,
+        )
+
+    def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Write the rows as one group."""
+        columns = zip(*rows, strict=True)
+        arrays = [_array(type, values) for type, values in zip(COLUMNS.values(), columns, strict=True)]
+        table = pa.Table.from_arrays(arrays, schema=_SCHEMA)
+        self._writer.write_table(table, row_group_size=GROUP_ROWS)
+
+    def close(self, metadata: Mapping[str, str]) -> None:
+        self._writer.add_key_value_metadata(dict(metadata))
+        self._writer.close()
+
+
+def read_metadata(file: Any) -> dict[str, str]:
+    """The metadata of a file's footer; `file` is a path or the file itself. ValueError if it has no footer."""
+    try:
+        found = pq.read_metadata(file)
+    except pa.ArrowException as error:
+        raise ValueError(f"it is no Parquet file: {error}") from error
+    own = {key.decode(): value.decode() for key, value in (found.metadata or {}).items()}
+    return {**own, "rows": str(found.num_rows)}
+
+
+def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield some columns of the rows of a file, in order. ValueError if it cannot be read."""
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=list(columns)):
+                found = [batch.column(name).to_pylist() for name in columns]
+                yield from zip(*found, strict=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"it cannot be read: {error}") from error
+
+
+def _array(type: str, values: Sequence[Any]) -> Any:
+    if type == MONEY:
+        return _decimals(values, _MONEY)
+    if type == TAGS:
+        return _map(values, lambda texts: pa.array(texts, pa.string()))
+    if type == METERS:
+        return _map(values, lambda units: _decimals(units, _METER))
+    return pa.array(values, _TYPES[type])
+
+
+def _decimals(values: Sequence[int | None], type: Any) -> Any:
+    """Integers as decimals of a type's scale, without a decimal object for each."""
+    data = b"".join([(value or 0).to_bytes(16, "little", signed=True) for value in values])
+    known = pa.array([value is not None for value in values], pa.bool_())
+    validity = known.buffers()[1]
+    return pa.Array.from_buffers(type, len(values), [validity, pa.py_buffer(data)])
+
+
+def _map(values: Sequence[Sequence[tuple[str, Any]] | None], items_of: Any) -> Any:
+    """Empty ones are null."""
+    sizes = [len(value) if value else 0 for value in values]
+    ends = list(accumulate(sizes, initial=0))
+    offsets = [end if size else None for end, size in zip(ends, sizes, strict=False)] + [ends[-1]]
+    pairs = [pair for value in values if value for pair in value]
+    keys = pa.array([name for name, _ in pairs], pa.string())
+    items = items_of([item for _, item in pairs])
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items)

@@ -1,0 +1,102 @@
+"""
+What the ledger adds for one record, for readers that keep records and sums together. Pure.
+
+The rules are those of `spool.ledger.sums`; a test adds both up for the same records.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from spool.ledger import money
+from spool.ledger.sums import HOUR_S, MAX_MONEY, MAX_TOKENS, hour_of, token_places
+from spool.record import CURRENCY, NS, Correction, Inference, Record, UsageMetric
+
+_MICROSECOND_NS: Final = 1000
+_HOUR_NS: Final = HOUR_S * NS
+# The places of `token_places` in the order of Verdict.tokens: input, output, cache read and write, reasoning.
+_PLACES: Final = (1, 2, 3, 4, 5)
+
+Tokens = tuple[int | None, int | None, int | None, int | None, int | None, int | None]
+
+
+class Verdict(NamedTuple):
+    """
+    `spend` is in units of `spool.ledger.money`, None if the record tells no amount that counts. `tokens` are
+    input, output, cache read, cache write, reasoning and cache write for an hour.
+    """
+
+    counted: bool
+    calls: int
+    spend: int | None
+    tokens: Tokens
+
+
+NOT_COUNTED: Final[Tokens] = (None, None, None, None, None, None)
+
+
+def time_of(record: Record, committed_at: float) -> int:
+    """The time under which the ledger counts a record, in microseconds: its start if that is believed."""
+    start = record.start_time
+    if start is not None and start // _HOUR_NS * HOUR_S == hour_of(start, committed_at) and start > 0:
+        return start // _MICROSECOND_NS
+    return int(committed_at * 1_000_000)
+
+
+def verdict_of(record: Record) -> Verdict:
+    """Return what the sums take of a record of AI telemetry; nothing of a shadow."""
+    if isinstance(record, Inference):
+        verdict = _of_call(record)
+    elif isinstance(record, UsageMetric):
+        verdict = _of_metric(record)
+    elif isinstance(record, Correction):
+        verdict = _of_correction(record)
+    else:
+        return Verdict(False, 0, None, NOT_COUNTED)
+    return Verdict(False, 0, verdict.spend, verdict.tokens) if record.shadow else verdict
+
+
+def _of_call(call: Inference) -> Verdict:
+    given, made = call.input_tokens, call.output_tokens
+    reported = 0 if call.cost is None else money.units(call.cost)
+    estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
+    too_large = (given or 0) > MAX_TOKENS or (made or 0) > MAX_TOKENS or abs(reported) + estimated > MAX_MONEY
+    tokens = (
+        given, made, call.cache_read_tokens, call.cache_write_tokens, call.reasoning_tokens,
+        call.cache_write_1h_tokens,
+    )  # fmt: skip
+    if too_large:
+        return Verdict(False, 0, None, tokens)
+    if call.status == "cached":
+        return Verdict(True, 1, 0, tokens)
+    spend = None
+    if call.cost_source == "reported":
+        spend = reported
+    elif call.cost_source == "estimated":
+        spend = estimated
+    return Verdict(True, 1, spend, tokens)
+
+
+def _of_metric(metric: UsageMetric) -> Verdict:
+    if metric.unit == CURRENCY:
+        units = money.units(str(metric.value))
+        is_counted = abs(units) <= MAX_MONEY
+        return Verdict(is_counted, 0, units if is_counted else None, NOT_COUNTED)
+    amount = int(metric.value)
+    places = token_places(metric.name, metric.token_type)
+    told = tuple(amount if place in places else None for place in _PLACES)
+    tokens: Tokens = (told[0], told[1], told[2], told[3], told[4], None)
+    return Verdict(abs(amount) <= MAX_TOKENS, 0, None, tokens)
+
+
+def _of_correction(record: Correction) -> Verdict:
+    """The difference that a correction makes: what its call is now, less what it was counted as before."""
+    after, before = _of_call(record.after), _of_call(record.before)
+    pairs = zip(after.tokens, before.tokens, strict=True)
+    if not after.counted:
+        return Verdict(False, 0, None, tuple((now or 0) - (was or 0) for now, was in pairs))  # type: ignore[arg-type]
+    if not before.counted:  # it was too large to be counted: now all of it is
+        return Verdict(True, 1, after.spend or 0, after.tokens)
+    spend = (after.spend or 0) - (before.spend or 0)
+    differences = tuple((now or 0) - (was or 0) for now, was in pairs)
+    return Verdict(True, 0, spend, differences)  # type: ignore[arg-type]
