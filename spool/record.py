@@ -22,6 +22,7 @@ BILLING_DATA = "billing-data"
 TOPICS = (AI_TELEMETRY, USAGE_EVENTS, UNIT_COST, BILLING_DATA)
 
 CURRENCY = "USD"
+TOKEN_UNIT = "{token}"
 NS = 1_000_000_000
 MAX_TAGS = 32  # of one record
 _EXACT = Context(prec=100)
@@ -79,10 +80,15 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     # What it used beside plain text tokens, by the names of spool.meters: an integer, or decimal text where
     # the unit has fractions.
     meters: dict[str, int | str] = {}
+    # What it cost in another currency than dollars: decimal text by the code of the currency. Then `cost` is None.
+    charges: dict[str, str] = {}
 
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
-    """A token or cost counter's delta. `value` is an integer for tokens and decimal text for money."""
+    """
+    A token or cost counter's delta. `value` is an integer for tokens and decimal text for money, whose `unit` is the
+    code of a currency.
+    """
 
     kind: ClassVar[str] = "usage_metric"
     topic: ClassVar[str] = AI_TELEMETRY
@@ -93,7 +99,7 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     model: str | None = None
     token_type: str | None = None
     value: int | str = 0
-    unit: str = "{token}"
+    unit: str = TOKEN_UNIT
     start_time: int | None = None
     end_time: int | None = None
     session: str | None = None
@@ -303,6 +309,8 @@ def as_json(record: Record) -> dict[str, Any]:
                 del row[name]
         if not record.meters:
             del row["meters"]
+        if not record.charges:
+            del row["charges"]
         if record.counted_by is None:
             del row["counted_by"]
         else:
@@ -328,6 +336,20 @@ def counted_cost(call: Inference) -> Decimal:
     """The cost of a call that counts as spend, 0 if it is not known."""
     stated = {"reported": call.cost, "estimated": call.estimated_cost}.get(call.cost_source)
     return Decimal(0) if stated is None or call.status == "cached" else Decimal(stated)
+
+
+def counted_charge(call: Inference, currency: str) -> Decimal:
+    """The amount in a currency other than dollars that counts as spend."""
+    return Decimal(0 if call.status == "cached" else call.charges.get(currency, 0))
+
+
+def charge_differences(record: Correction) -> dict[str, Decimal]:
+    """Amounts by which the call costs more than it was counted for, by currency; those in dollars apart."""
+    with localcontext(_EXACT):
+        return {
+            name: counted_charge(record.after, name) - counted_charge(record.before, name)
+            for name in sorted({*record.before.charges, *record.after.charges})
+        }
 
 
 def cost_difference(record: Correction) -> Decimal:
@@ -356,8 +378,9 @@ def _correction_as_json(record: Correction) -> dict[str, Any]:
         **{name: count_difference(record, name) for name in CORRECTED_COUNTS},
         **{name: getattr(record.after, name) for name in _CORRECTED_TEXTS},
     }
-    if record.after.meters != record.before.meters:
-        row["meters"] = record.after.meters
-        row["meters_before"] = record.before.meters
+    for name in ("meters", "charges"):
+        if getattr(record.after, name) != getattr(record.before, name):
+            row[name] = getattr(record.after, name)
+            row[f"{name}_before"] = getattr(record.before, name)
     row["shadow"] = record.shadow
     return row

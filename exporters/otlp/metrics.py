@@ -23,6 +23,7 @@ from spool.record import (
     NS,
     Correction,
     UsageMetric,
+    charge_differences,
     cost_difference,
     count_difference,
     decimal_text,
@@ -75,6 +76,9 @@ class MetricsRequest:
 def counters_of(record: Correction) -> Iterable[UsageMetric]:
     """Returns counters of what a correction adds or takes away: its cost, and each count that it changes."""
     yield _counter(record, "cost", None, decimal_text(cost_difference(record)), CURRENCY)
+    for currency, amount in charge_differences(record).items():
+        if amount:
+            yield _counter(record, "cost", None, decimal_text(amount), currency)
     for name in CORRECTED_COUNTS:
         if difference := count_difference(record, name):
             yield _counter(record, "tokens", name.removesuffix("_tokens"), difference, "{token}")
@@ -83,7 +87,7 @@ def counters_of(record: Correction) -> Iterable[UsageMetric]:
 def _counter(record: Correction, of: str, token_type: str | None, value: int | str, unit: str) -> UsageMetric:
     call = record.after
     return UsageMetric(
-        id=of_derived(record.id, token_type or of),
+        id=of_derived(record.id, token_type or (of if unit == CURRENCY else f"{of} {unit}")),
         source=record.source,
         name=f"tollhouse.correction.{of}",
         model=call.response_model or call.request_model,
@@ -112,7 +116,7 @@ def _fill(point: NumberDataPoint, record: UsageMetric, committed_at: float) -> N
     else:
         point.as_double = float(record.value)
         _put(point, "tollhouse.value", record.value)
-        _put(point, "tollhouse.currency", CURRENCY)
+        _put(point, "tollhouse.currency", record.unit)
     for name, value in record.tags.items():
         _put(point, f"tollhouse.tag.{name}", value)
     if record.start_time is None and record.end_time is None:

@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 
+from msgspec import structs
+
 from exporters.otlp import wire
 from spool import identity
 from spool.meters import METERS, MODALITIES
@@ -132,7 +134,7 @@ class SpanEncoder:
 
     def span(self, record: Inference, committed_at: float) -> bytes:
         """One span, without the head of the field it stands in."""
-        r = record
+        r = record if not record.charges else _as_not_reported(record)
         ids, parts = _ids(r)
         start, end, times = _span_times(r, committed_at)
         parts += (
@@ -175,6 +177,8 @@ class SpanEncoder:
             parts.append(self._tags_of(r.tags))
         if r.meters:
             parts += [_meter(name, quantity) for name, quantity in r.meters.items() if name in _METERS]
+        if r.charges:
+            parts += [_text(f"tollhouse.charge.{currency}")(amount) for currency, amount in r.charges.items()]
         return b"".join(parts)
 
     def combination(self, record: Inference) -> bytes:
@@ -214,6 +218,14 @@ class SpanEncoder:
 def _meter(name: str, quantity: int | str) -> bytes:
     number, text = _METERS[name]
     return number(quantity) if isinstance(quantity, int) else text(quantity)
+
+
+def _as_not_reported(record: Inference) -> Inference:
+    """
+    The record as readers shall see it that know no charges: with an estimate, and never with an amount of dollars.
+    """
+    cost_source = "none" if record.estimated_cost is None else "estimated"
+    return structs.replace(record, cost_source=cost_source)
 
 
 def _encode_kind(record: Inference) -> bytes:

@@ -46,6 +46,7 @@ class CallSeller:
         if (
             not isinstance(record, Inference)
             or record.cost is not None
+            or record.charges
             or record.shadow
             or record.status == "cached"
         ):

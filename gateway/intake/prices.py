@@ -109,7 +109,7 @@ class PriceBook:
         estimate = self.estimate(record)
         record.estimated_cost = estimate
         record.price_book = None if estimate is None else self.version
-        if record.cost is not None:
+        if record.cost is not None or record.charges:
             record.cost_source = "reported"
         else:
             record.cost_source = "none" if estimate is None else "estimated"

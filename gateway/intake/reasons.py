@@ -9,7 +9,7 @@ from typing import Any
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import sums_up, tells_the_calls_of
 from spool import identity
-from spool.record import CURRENCY, Inference, Record, UsageMetric
+from spool.record import TOKEN_UNIT, Inference, Record, UsageMetric
 
 _COUNTS = {
     "reported": "the reported cost counts",
@@ -50,6 +50,10 @@ def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
     why = {}
     if record.cost is not None:
         why["cost"] = f"reported by {record.source}"
+    if record.charges:
+        why["charges"] = (
+            f"reported by {record.source} in {', '.join(record.charges)}, and converted when sums are asked"
+        )
     if record.estimated_cost is not None:
         counted = "its tokens" if not record.meters else "its tokens and meters"
         why["estimated_cost"] = f"worked out from {counted} with the price book {record.price_book}"
@@ -83,7 +87,7 @@ def _of_sum(call: Inference) -> str:
 
 def _of_reporter(metric: UsageMetric) -> str:
     """The rule of `shadows`, in words."""
-    counted = "cost" if metric.unit == CURRENCY else "tokens"
+    counted = "tokens" if metric.unit == TOKEN_UNIT else "cost"
     name = f"source {metric.source}"
     if service := metric.tags.get("service"):
         name += f", service {service}"

@@ -51,6 +51,8 @@ class PeriodDifference:
         width, start = self.place
         what = "hour" if width == HOUR_S else "day"
         at = datetime.fromtimestamp(start, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        if self.meter.startswith("charge."):
+            return f"the ledger has other charges in {self.meter.split('.')[1]} of the {what} from {at} than are kept"
         if self.meter:
             counted, kept = quantity_of(self.counted), quantity_of(self.kept)
             return f"the ledger has {counted} of {self.meter} of the {what} from {at}, and {kept} are kept"

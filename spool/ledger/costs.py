@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spool.ledger import kept, money
 from spool.ledger.counting import state_of
-from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
 from spool.ledger.periods import beginning, next_beginning
 from spool.ledger.queries import BILLED_DIMENSIONS, TOTAL, CostQuery, CostRow, Group, check_dimension
-from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Measures
+from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, MONEY, Measures
+from spool.record import CURRENCY
 from spool.turns.ordering import ordered
 from spool.turns.ordering import sums as column_sums
+
+if TYPE_CHECKING:
+    from spool.currencies.exchange import Converter, Rates
 
 _NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
@@ -24,7 +29,9 @@ _Spans = Callable[[int, int], Iterable[tuple[int, int, int]]]  # of a period: wi
 _MONEY = ("cost", "reported", "estimated", "saved")
 
 
-def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None) -> list[CostRow]:
+def costs(
+    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None, rates: Rates | None = None
+) -> list[CostRow]:
     """
     The rows of a query, by period and then by the dimensions' values: the exact sums of the calls in each
     period.
@@ -42,6 +49,7 @@ def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None
     asked = list(periods(query))
     # A period mostly begins where the one before ends: each instant is checked once.
     instants = dict.fromkeys(moment.timestamp() for period in asked for moment in period)
+    has_charges = False
     if query.arranged:
         from spool.ledger.billed import check_days, whole_days_of
 
@@ -51,23 +59,27 @@ def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None
         state = state_of(rows)
         kept.check(rows, state["hourly"], instants)
         questions = _questions(asked, partial(_spans, daily=state["daily"], hourly=state["hourly"]))
+        has_charges = bool(state["charged"])
+    is_converted = query.currency != CURRENCY
+    converter = _converter(rates, query.currency) if has_charges or is_converted else None
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in asked}
     texts: dict[str | None, str | None] = {}  # each once: an engine makes new ones for every row
     row_count = 0
     for question in questions:
-        by_start = len(question.periods) > 1
+        by_start = len(question.periods) > 1 or is_converted
         of_rows = rows.billed_totals if query.arranged else rows.totals
         sums = of_rows(question.width, question.low, question.high, query, by_start=by_start)
         for place, each in enumerate(sums):
-            groups = totals[
-                question.periods[(each.start - question.low) // question.width if by_start else 0]
-            ]
+            groups = totals[question.period_of(each.start)]
             group = query.shown(each.group)
             total = groups.get(group)
             if total is None:
                 total = groups[tuple([texts.setdefault(value, value) for value in group])] = _Total()
                 row_count += 1
-            total.add(each.status, each.cost_source, each.measures)
+            measures = each.measures
+            if converter is not None:
+                measures = total.multiplied(converter, each)
+            total.add(each.status, each.cost_source, measures)
             if limit is not None and place % CHECK_EVERY == 0:
                 limit.check_rows(row_count)
                 limit.check_time()
@@ -75,10 +87,18 @@ def costs(rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None
             for metered in rows.meter_totals(
                 question.width, question.low, question.high, query, by_start=by_start
             ):
-                place = (metered.start - question.low) // question.width if by_start else 0
-                total = totals[question.periods[place]].get(query.shown(metered.group))
+                total = totals[question.period_of(metered.start)].get(query.shown(metered.group))
                 if total is not None:  # a meter has a sum beside it
                     total.add_meter(metered.status, metered.quantity)
+        if has_charges and converter is not None:
+            charged_totals: dict[int, _Total] = {}
+            for charged in rows.charge_totals(question.width, question.low, question.high, query):
+                total = totals[question.period_of(charged.start)].get(query.shown(charged.group))
+                if total is not None:
+                    total.add_limb(charged)
+                    charged_totals[id(total)] = total
+            for total in charged_totals.values():
+                total.convert(converter)
         if limit is not None:
             limit.check_rows(row_count)
             limit.check_time()
@@ -132,6 +152,11 @@ def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | Non
         values = [getattr(row, each.name) for row in rows]
         if each.name in _MONEY:
             sums[each.name] = money.text(sum(map(money.units, values)))
+        elif each.name in ("charges", "unconverted"):
+            together: Counter[str] = Counter()
+            for value in values:
+                together.update({name: money.units(text) for name, text in value.items()})
+            sums[each.name] = _texts(together)
         elif each.name == "latency":
             sums[each.name] = column_sums(values, len(LATENCY) - 1)
         elif each.name not in ("start", "group"):
@@ -148,6 +173,10 @@ class _Total:
         self._tokens = [0] * (len(COUNTS) - 1)
         self._cached_input = self._cached_output = self._metered = 0
         self._latency = [0] * len(LATENCY)
+        self._is_multiplied = False
+        self._limbs: dict[int, Counter[str]] = {}  # by start, until they are converted
+        self._charges: Counter[str] = Counter()
+        self._unconverted: Counter[str] = Counter()
 
     def add(self, status: str, cost_source: str, measures: Measures) -> None:
         calls, *tokens = measures[: len(COUNTS)]
@@ -170,15 +199,52 @@ class _Total:
     def add_meter(self, status: str, quantity: int) -> None:
         self._metered += 0 if status == "cached" else quantity
 
+    def multiplied(self, converter: Converter, each: GroupSum) -> Measures:
+        """Return the measures with their dollars times a rate: `row` rounds the sums."""
+        self._is_multiplied = True
+        measures = list(each.measures)
+        for place, name in enumerate(MONEY, len(COUNTS)):
+            if units := measures[place]:
+                rate = converter.rate(CURRENCY, each.start)
+                measures[place] = units * (rate or 0)
+                if rate is None and each.status != "cached" and each.cost_source == name:
+                    self._unconverted[CURRENCY] += units
+        return measures
+
+    def add_limb(self, charged: MeterSum) -> None:
+        """Add a limb of an amount in another currency."""
+        if charged.status != "cached":
+            self._limbs.setdefault(charged.start, Counter())[charged.meter] += charged.quantity
+
+    def convert(self, converter: Converter) -> None:
+        """Count the amounts in other currencies whose limbs were added."""
+        from spool.currencies.charges import charges_of
+
+        for start, limbs in self._limbs.items():
+            for currency, units in charges_of(limbs.items()).items():
+                self._charges[currency] += units
+                rate = converter.rate(currency, start)
+                self._cost += units * (rate or 0)
+                self._reported += units * (rate or 0)
+                self._unconverted[currency] += units if rate is None else 0
+        self._limbs.clear()
+
+    def _amount(self, units: int) -> str:
+        if not self._is_multiplied:
+            return money.text(units)
+        from spool.currencies.exchange import rounded
+
+        return money.text(rounded(units))
+
     def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
         input_tokens, made, read, written, thought, written_1h = self._tokens
         return CostRow(
             start=start,
             group=group,
-            cost=money.text(self._cost),
-            reported=money.text(self._reported),
-            estimated=money.text(self._estimated),
-            saved=money.text(self._saved),
+            cost=self._amount(self._cost),
+            reported=self._amount(self._reported),
+            estimated=self._amount(self._estimated),
+            saved=self._amount(self._saved),
             calls=self._calls,
             errors=self._errors,
             cached=self._cached,
@@ -194,7 +260,19 @@ class _Total:
             latency_ms=self._latency[0],
             metered=self._metered,
             latency=tuple(self._latency[1:]) if any(self._latency) else _NO_LATENCY,
+            charges=_texts(self._charges),
+            unconverted=_texts(self._unconverted),
         )
+
+
+def _converter(rates: Rates | None, currency: str) -> Converter:
+    from spool.currencies.exchange import Converter, no_rates  # only where amounts are converted
+
+    return Converter(rates or no_rates, currency)
+
+
+def _texts(amounts: Mapping[str, int]) -> Mapping[str, str]:
+    return {name: money.text(units) for name, units in sorted(amounts.items()) if units}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -205,6 +283,10 @@ class _Question:
     low: int
     high: int
     periods: list[datetime]  # their begins, in order
+
+    def period_of(self, start: int) -> datetime:
+        """Return the begin of the period that a sum's start is in."""
+        return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
 
 
 def _questions(asked: Iterable[tuple[datetime, datetime]], spans: _Spans) -> Iterator[_Question]:

@@ -9,6 +9,7 @@ hour by hour; once its hours are old they go, and the day alone stays.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from secrets import randbits
 from typing import Any
@@ -32,6 +33,7 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
         # how many were looked for and are gone. Of the comparison with the log: when it was, and the periods
         # that differ.
         "missed_first": 0, "missed_end": 0, "settled": 0, "compared": 0, "differing": 0, "left": 0,
+        "charged": 0,  # 1 once an amount came in another currency than dollars
     }  # fmt: skip
     kept = rows.state()
     return {name: kept.get(name, value) for name, value in values.items()}
@@ -152,6 +154,12 @@ class Missed:
     whole: int = 0
 
 
+def note_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
+    """Remember that amounts came in other currencies: only then are questions about them asked."""
+    if any(name.startswith("charge.") for found in meters for name in found):
+        rows.set_state(charged=1)
+
+
 def add(
     rows: LedgerRows, sums: HourlySums, placement: Placement, *, first: int, reach: int, missed: Missed
 ) -> int:
@@ -183,6 +191,7 @@ def add(
         rows.add(width, ((start, number, measures) for (start, number), measures in new.items()))
         if meters:
             rows.add_meters(width, [sum for of, sum in meters if of == width])
+    note_charges(rows, (found for _, (_, _, found) in meters))
     rows.note_periods([(*period(hour, state["hourly"]), first) for hour, first in sums.first.items()])
     rows.set_state(reach=reach)
     if state["rebuilding"]:  # what is read again was counted as missed, damaged or absurd the first time

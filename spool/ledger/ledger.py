@@ -30,6 +30,7 @@ from spool.record import AI_TELEMETRY
 from spool.steady_clock import settled_now
 
 if TYPE_CHECKING:
+    from spool.currencies.exchange import Rates
     from spool.ledger.billed import BilledDay, BilledSum
 
 T = TypeVar("T")
@@ -109,6 +110,7 @@ class Ledger:
         self._store = store
         self._clock = clock
         self._placement = Placement(max_rows)
+        self.rates: Rates | None = None  # by which amounts in other currencies are converted
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
         self._packed = packed
@@ -425,7 +427,7 @@ class Ledger:
             known = {name: derived[name] for name in query.named if name in derived}
             asked.append(replace(query, derived=known))
         limit = limit_of_question()
-        return await self._read(lambda rows: [costs(rows, each, limit) for each in asked])
+        return await self._read(lambda rows: [costs(rows, each, limit, self.rates) for each in asked])
 
     async def sums_of_day(
         self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] = lambda _: True

@@ -37,12 +37,13 @@ class GroupSum:
 
 @dataclass(frozen=True, slots=True)
 class MeterSum:
-    """The quantity of one meter of a group, in millionths, of calls that have one status."""
+    """The quantity of one meter of a group, in millionths, of calls that have one status; `meter` if several."""
 
     group: tuple[str | None, ...]
     status: str
     quantity: int
     start: int = 0
+    meter: str = ""
 
 
 class LedgerRows(Protocol):
@@ -97,6 +98,10 @@ class LedgerRows(Protocol):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterable[MeterSum]:
         """Return what `totals` does, of the meter of the query."""
+        ...
+
+    def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[MeterSum]:
+        """Return what `totals` does, by period, of each limb of amounts in other currencies."""
         ...
 
     def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:

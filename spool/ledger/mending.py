@@ -18,7 +18,7 @@ from typing import Protocol
 from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.ledger.comparing import AT_ONCE, MOST_TOLD, STEP, LedgerComparison, PeriodDifference, Place
-from spool.ledger.counting import Placement, lower_missed, period, state_of
+from spool.ledger.counting import Placement, lower_missed, note_charges, period, state_of
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S, HourlySums
 from spool.log.protocols import ReadableLog
@@ -94,6 +94,7 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
     placement.forget()
     for _, dimensions, measures in recount.sums.rows():
         rows.add(width, [(start, placement.number(rows, width, start, dimensions), measures)])
+    note_charges(rows, (meters for _, _, meters in recount.sums.meter_rows()))
     for _, dimensions, meters in recount.sums.meter_rows():
         rows.add_meters(width, [(start, placement.number(rows, width, start, dimensions), meters)])
     if has_day:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from spool.ledger.derived import DerivedDimensions
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
+from spool.record import CURRENCY
 
 DIMENSIONS = (
     "model", "request_model", "provider", "team", "user", "device", "source", "api_key", "status", "cost_source",
@@ -60,6 +61,7 @@ class CostQuery:
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
     meter: str = ""  # of spool.meters: CostRow.metered is its quantity
+    currency: str = CURRENCY  # in which money is answered; each day's is converted at the rate of that day
     derived: DerivedDimensions = field(default_factory=dict)
     kept: frozenset[Group] | None = None
     arranged: int = (
@@ -108,6 +110,10 @@ class CostRow:
     metered: int = (
         0  # of the meter that was asked for, in millionths; not of calls that a gateway's cache answered
     )
+    # Amounts in other currencies than dollars, as they were charged, and those among all amounts that could not be
+    # converted: they are not in `cost` and `reported`. Decimal text by currency.
+    charges: Mapping[str, str] = field(default_factory=dict)
+    unconverted: Mapping[str, str] = field(default_factory=dict)
 
 
 def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:

@@ -121,5 +121,11 @@ def token_sum(
         cache_write_tokens=written,
         reasoning_tokens=thought,
         cache_write_1h_tokens=written_1h,
-        meters=meters,
+        meters=_priced(meters) if meters else meters,
     )
+
+
+def _priced(meters: Mapping[str, int]) -> Mapping[str, int]:
+    from spool.currencies.charges import without_charges  # only where there are meters
+
+    return without_charges(meters)

@@ -18,7 +18,7 @@ from spool.ledger import money
 from spool.log.values import Entry
 from spool.meters import millionths
 from spool.processing import mode_of
-from spool.record import CURRENCY, NS, Correction, Inference, Record, UsageMetric
+from spool.record import CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 HOUR_S = 3600
 OTHER = "(other)"  # a value that stands for many, which are not kept or not shown apart
@@ -82,7 +82,7 @@ class Dimensions(NamedTuple):
 
 
 Measures = list[int]  # COUNTS, then MONEY in units, then LATENCY
-MeterSums = dict[str, int]  # by meter, in millionths of its unit
+MeterSums = dict[str, int]  # by meter, in millionths of its unit; with limbs of spool.currencies.charges
 # The values of Dimensions. A plain tuple on the hot path: it is made for every record, Dimensions for every
 # row.
 _Values = tuple[
@@ -193,6 +193,8 @@ class HourlySums:
         if (given or 0) > MAX_TOKENS or (made or 0) > MAX_TOKENS or abs(reported) + estimated > MAX_MONEY:
             return False
         key = self.dimensions_of(call)
+        if call.charges and not self._add_charges(hour, key, call.charges):
+            return False
         row = self._row(hour, key)
         if call.meters:
             self._add_meters(hour, key, call.meters)
@@ -225,7 +227,8 @@ class HourlySums:
         amount = metric.value
         status, cost_source = outcome_of(metric)
         paid = metric.unit == CURRENCY
-        units = money.units(str(amount)) if paid else int(amount)
+        is_foreign = metric.unit not in (CURRENCY, TOKEN_UNIT)
+        units = money.units(str(amount)) if paid else 0 if is_foreign else int(amount)
         if abs(units) > (MAX_MONEY if paid else MAX_TOKENS):
             return False
         key = (
@@ -233,7 +236,11 @@ class HourlySums:
             metric.api_key, self._chosen(metric.tags) if metric.tags else "", status, cost_source,
             "", INPUT_UNKNOWN, None, metric.sender_key,
         )  # fmt: skip
+        if is_foreign and not self._add_charges(hour, key, {metric.unit: str(amount)}):
+            return False
         row = self._row(hour, key)
+        if is_foreign:
+            return True
         if paid:
             row[_REPORTED] += units
         else:
@@ -261,6 +268,17 @@ class HourlySums:
             if units := millionths(quantity):
                 found[name] = found.get(name, 0) + units
 
+    def _add_charges(self, hour: int, key: _Values, charges: Mapping[str, str]) -> bool:
+        """Add amounts in other currencies; False, and nothing is added, if one is beyond any call."""
+        from spool.currencies.charges import MAX_CHARGE, limbs_of  # only where amounts come in them
+
+        if any(abs(money.units(amount)) > MAX_CHARGE for amount in charges.values()):
+            return False
+        found = self.meters.setdefault(hour, {}).setdefault(key, {})
+        for name, units in limbs_of(charges).items():
+            found[name] = found.get(name, 0) + units
+        return True
+
     def _row(self, hour: int, key: _Values) -> Measures:
         rows = self.hours.get(hour)
         if rows is None:
@@ -284,7 +302,7 @@ class HourlySums:
 
 def outcome_of(metric: UsageMetric) -> tuple[str, str]:
     """The status and the cost source that a counter is counted under: it has none of its own."""
-    return "ok", "reported" if metric.unit == CURRENCY else "none"
+    return "ok", "none" if metric.unit == TOKEN_UNIT else "reported"
 
 
 def size(given: int | None, made: int | None) -> int:

@@ -44,6 +44,8 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
             value = getattr(later, name)
             if value is not None:
                 fields[name] = value
+    if first.charges or later.charges:
+        _fill_charges(fields, first, later)
     for name in PARTS:
         if getattr(first, name) == 0 and getattr(later, name):
             fields[name] = getattr(later, name)
@@ -62,9 +64,17 @@ def missing(first: Inference, later: Inference) -> dict[str, Any]:
         fields["price_book"] = later.price_book
         if first.cost_source == "none":
             fields["cost_source"] = "estimated"
-    if "cost" in fields:
+    if "cost" in fields or "charges" in fields:
         fields["cost_source"] = "reported"
     return fields
+
+
+def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) -> None:
+    """The first amount holds, in whatever currency it is."""
+    if first.charges:
+        fields.pop("cost", None)
+    elif first.cost is None and later.cost is None:
+        fields["charges"] = later.charges
 
 
 def _filled(first: Inference, later: Inference, fields: dict[str, Any]) -> dict[str, int | str] | None:
@@ -180,10 +190,18 @@ def disagree(first: Inference, later: Inference) -> bool:
         is_hidden = any(_is_hidden(first, later, part) for part in parts)
         if is_hidden and not _fit(first, later, total, parts):
             return True
+    if first.charges and later.charges:
+        return first.charges.keys() != later.charges.keys() or any(
+            _amounts_differ(amount, later.charges[currency]) for currency, amount in first.charges.items()
+        )
     if first.cost is None or later.cost is None or first.cost == later.cost:
         return False
+    return _amounts_differ(first.cost, later.cost)
+
+
+def _amounts_differ(one_text: str, other_text: str) -> bool:
     try:
-        one, other = Decimal(first.cost), Decimal(later.cost)
+        one, other = Decimal(one_text), Decimal(other_text)
     except InvalidOperation:
         return True
     if not (one.is_finite() and other.is_finite()):

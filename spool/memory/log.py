@@ -240,6 +240,9 @@ class MemoryLog:
     def may_correct(self) -> bool:
         return True
 
+    def may_charge(self) -> bool:
+        return True
+
     def accepted(self, topic: str) -> int:
         """The highest number given in a topic; 0 before the first."""
         return self._counters[topic, books.ACCEPTED]

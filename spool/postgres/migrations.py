@@ -63,7 +63,8 @@ _LISTED: Sequence[Migration] = (
     Migration(files=("ledger_billed.sql",)),
 )
 LISTED = len(_LISTED)
-CORRECTIONS = 4  # from this version on gateways can read corrections
+# From these versions on gateways can read corrections, and amounts in other currencies than dollars.
+CORRECTIONS, CHARGES = 4, 5
 
 
 def all_versions() -> Sequence[Migration]:
@@ -195,20 +196,20 @@ def check_joining(database: Database, connection: Connection) -> None:
     check_version(*_versions(database, connection))
 
 
-def may_hold_corrections(database: Database, connection: Connection) -> bool:
+def all_can_read(database: Database, connection: Connection, version: int) -> bool:
     """
-    True if every gateway on the schema can read corrections; then, from this transaction on, no older one may
-    join. False while an older one runs, or a gateway joins at this moment.
+    True if every gateway on the schema can read what came with a version; then, from this transaction on, no older
+    one may join. False while an older one runs, or a gateway joins at this moment.
     """
     found = connection.execute(database.sql(OLDEST_NODE)).fetchone()
     if found is None:
         return False
-    if int(found[0]) >= CORRECTIONS:
+    if int(found[0]) >= version:
         return True
-    named = {"oldest": CORRECTIONS, "now": database.now()}
+    named = {"oldest": version, "now": database.now()}
     if connection.execute(database.sql(OLDER_NODES), named).fetchone() is not None:
         return False
-    raised = {"name": "oldest_node", "value": str(CORRECTIONS).encode()}
+    raised = {"name": "oldest_node", "value": str(version).encode()}
     connection.execute(database.sql(KEEP), raised)
     return True
 

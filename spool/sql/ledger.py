@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
 METERS = "meters"  # of all widths
+CHARGES = ("charge.", "charge/")  # before, and after all names of spool.currencies.charges
 _BILLED = ("start", "provider", "key", "charge", "basis", "arranged", "high", "middle", "low")
 _BILLED_DAY = ("start", "provider", "state", "mark", "source", "read_at", "made_at", "revision", "told")
 KEY = ", ".join(f'k."{name}"' for name in Dimensions._fields)

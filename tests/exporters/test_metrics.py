@@ -54,11 +54,14 @@ def taken_in(*records: UsageMetric | Correction) -> list[Record]:
             return list(end.value.records)
 
 
+EUROS = counter(8, name="test.cost.usage", unit="EUR", value="0.1234567890123456789", start_time=BEGAN)
 TAKEN_BACK = counter(6, value=-2, start_time=BEGAN, end_time=BEGAN + 5 * NS)
 REFUND = counter(7, name="test.cost.usage", unit="USD", value="-0.1234567890123456789", start_time=BEGAN)
 
 
-@pytest.mark.parametrize("record", [FULL, MONEY, counter(3), counter(4, end_time=BEGAN), TAKEN_BACK, REFUND])
+@pytest.mark.parametrize(
+    "record", [FULL, MONEY, counter(3), counter(4, end_time=BEGAN), TAKEN_BACK, REFUND, EUROS]
+)
 def test_another_tollhouse_gets_every_field_back(record: UsageMetric) -> None:
     """Tokens as integers, money to the last digit, unknown times as unknown."""
     assert [record] == taken_in(record)

@@ -207,6 +207,19 @@ def test_meters_have_the_names_of_the_conventions_where_they_have_one() -> None:
     } == {name: value for name, value in found.items() if "usage" in name or "meter" in name}
 
 
+def test_a_charge_is_never_an_amount_of_dollars() -> None:
+    """A reader of before charges sees the estimate, and no reported cost."""
+    record = Inference(id=b"1" * 16, source="otel", charges={"EUR": "1.5"}, cost_source="reported")
+    for estimate, cost_source in ((None, "none"), ("2", "estimated")):
+        record.estimated_cost = estimate
+        found = attributes(parsed(record)[0])
+        assert ("1.5", None, cost_source) == tuple(
+            found.get(f"tollhouse.{name}") for name in ("charge.EUR", "cost", "cost_source")
+        )
+        (received,) = taken_in(record)
+        assert ({"EUR": "1.5"}, None, "reported") == (received.charges, received.cost, received.cost_source)
+
+
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=140)
 counts = st.integers(min_value=0, max_value=10**9)
 times = st.integers(min_value=1, max_value=2**62)

@@ -101,6 +101,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "sender_key": st.none() | few,
     "meters": st.just({})
     | st.dictionaries(st.sampled_from([*METERS][:3]), st.integers(0, 9) | st.just("1.5"), max_size=2),
+    "charges": st.sampled_from([{}, {}, {"EUR": "1.25"}, {"JPY": "0"}]),
 }
 inferences = st.builds(Inference, **FIELDS)
 metrics = st.builds(

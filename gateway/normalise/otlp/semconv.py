@@ -206,7 +206,6 @@ _CURRENCIES = {
     **dict.fromkeys(("gen_ai.usage.cost.amount", "gen_ai.usage.cost", "gen_ai.usage.total_cost"), CURRENCY),
     "gen_ai.cost.amount": "gen_ai.cost.currency",
 }
-_DOLLARS = (None, "USD")
 _COST_PARTS = ("gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens")
 _ONE_WORD = re.compile(r"[^\s{}\[\]\"]{1,128}")
 # Providers that have regions, by the beginnings of their names, and who may state one. Gemini's own API has
@@ -291,14 +290,38 @@ def cost_of(attributes: Attributes, names: Iterable[str]) -> str | None:
     """The reported cost of a call, in dollars."""
     for name in names:
         amount = money(attributes.get(name), name)
-        stated_in = _CURRENCIES.get(name)
-        if amount is None or (stated_in is not None and attributes.get(stated_in) not in _DOLLARS):
+        if amount is None or not _is_in_dollars(attributes, name):
             continue
         if name in _COST_PARTS:
             parts = [money(attributes.get(part), part) for part in _COST_PARTS]
             return money(sum(Decimal(part) for part in parts if part is not None), name)
         return money(Decimal(amount).scaleb(-6), name) if name == "cost_usd_micros" else amount
     return None
+
+
+def _is_in_dollars(attributes: Attributes, name: str) -> bool:
+    stated = attributes.get(_CURRENCIES.get(name, ""))
+    return stated is None or stated == "USD" or (type(stated) is str and stated.strip().upper() == "USD")
+
+
+def is_currency(stated: str) -> bool:
+    """True if amounts in it are kept."""
+    from spool.currencies.codes import DECIMALS  # only where amounts come in one
+
+    return stated in DECIMALS
+
+
+def charges_of(attributes: Attributes, names: Iterable[str]) -> dict[str, str]:
+    """The reported cost of a call in another currency than dollars; none, or one amount by its currency."""
+    for name in names:
+        if _CURRENCIES.get(name, "") in attributes:
+            from spool.currencies.codes import code_of  # only where a currency is stated
+
+            currency = code_of(attributes[_CURRENCIES[name]])
+            amount = money(attributes.get(name), name)
+            if currency is not None and currency != "USD" and amount is not None:
+                return {currency: amount}
+    return {}
 
 
 def region_of(

@@ -22,7 +22,7 @@ FINAL_COST: Final = "final_cost"
 NOT_BILLED: Final = "not_billed"
 
 # Only what changes one of these makes a correction. Its other fields come along.
-_MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters"})
+_MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges"})
 # A call stays in its hour and keeps its latency, and names of a call stand with its record.
 _LEFT: Final = frozenset({"start_time", "end_time", "also", "shadow", "counted_by", "tags"})
 

@@ -318,7 +318,9 @@ class KnownCalls:
         if fields:
             self._estimate_anew(told, fields)
         if told is not known:
-            fields |= {"cost": record.cost, "cost_source": "reported"}
+            fields |= {"cost": record.cost, "cost_source": "reported"} | (
+                {"charges": {}} if known.charges else {}
+            )
         return fields
 
     def _estimate_anew(self, known: Inference, fields: dict[str, Any]) -> None:
@@ -338,9 +340,11 @@ class KnownCalls:
 
 def _with_final_cost(known: Inference, later: Inference) -> Inference:
     """The record with the cost of a final report, if that is another amount."""
-    if known.cost is None or later.cost is None or Decimal(known.cost) == Decimal(later.cost):
+    if later.cost is None or not (known.charges or known.cost):
         return known
-    return amended(known, {"cost": later.cost, "cost_source": "reported"})
+    if known.cost is not None and Decimal(known.cost) == Decimal(later.cost):
+        return known
+    return amended(known, {"cost": later.cost, "cost_source": "reported", "charges": {}})
 
 
 def _is_step(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:

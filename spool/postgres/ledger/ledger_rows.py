@@ -15,7 +15,7 @@ from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measure
 from spool.meters import SCALE
 from spool.postgres.database import Connection, Database
 from spool.postgres.transactions import PostgresConnection
-from spool.sql.ledger import SqlLedgerRows, billed_measures
+from spool.sql.ledger import CHARGES, SqlLedgerRows, billed_measures
 
 _COLUMNS = (*COUNTS, *MONEY, *LATENCY)
 _NAMES = ", ".join(_COLUMNS)
@@ -141,26 +141,45 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterator[MeterSum]:
         asked = _Question()
+        which = [f"h.meter = {asked.text(query.meter)}"]
+        return self._metered(asked, width, since, until, query, "h.start" if by_start else "0", which)
+
+    def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:
+        asked = _Question()
+        first, after = map(asked.text, CHARGES)
+        which = [f'h.meter COLLATE "C" >= {first}', f'h.meter COLLATE "C" < {after}']
+        return self._metered(asked, width, since, until, query, "h.start", which)
+
+    def _metered(
+        self,
+        asked: _Question,
+        width: int,
+        since: int,
+        until: int,
+        query: CostQuery,
+        begin: str,
+        which: Sequence[str],
+    ) -> Iterator[MeterSum]:
         known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
         names = [known[name] for name in query.group_by]
         terms = [
             f"h.width = {asked.text(width)}",
             f"h.start >= {asked.text(since)}",
             f"h.start < {asked.text(until)}",
-            f"h.meter = {asked.text(query.meter)}",
+            *which,
             *self._filters(query, known, asked),
         ]
-        columns = ", ".join(["h.start" if by_start else "0", *names, "k.status"])
+        columns = ", ".join([begin, *names, "k.status", "h.meter"])
         rows = self._ask(
             f"SELECT {columns}, SUM(h.whole)::bigint, SUM(h.millionths)::bigint"
             f" FROM {{schema}}.ledger_meters h JOIN {{schema}}.ledger_keys k ON k.id = h.key"
             f" {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
-            f" GROUP BY {', '.join(str(place) for place in range(1 if by_start else 2, len(names) + 3))}",
+            f" GROUP BY {', '.join(str(place) for place in range(1 if begin != '0' else 2, len(names) + 4))}",
             asked,
         )
-        for start, *row, status, whole, millionths in rows:
+        for start, *row, status, meter, whole, millionths in rows:
             group = tuple([value or None for value in row])
-            yield MeterSum(group, status, whole * SCALE + millionths, start)
+            yield MeterSum(group, status, whole * SCALE + millionths, start, meter)
 
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False

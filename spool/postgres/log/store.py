@@ -28,7 +28,7 @@ from spool.postgres.log import queries
 from spool.postgres.log.entries import code
 from spool.postgres.log.finds import pack_finds
 from spool.postgres.log.kept_records import KeptRecords
-from spool.postgres.migrations import may_hold_corrections
+from spool.postgres.migrations import CHARGES, CORRECTIONS, all_can_read
 from spool.record import Record
 
 ROW_BYTES = 160  # of a commit row or an entry beside its bodies, with its place in the indexes
@@ -65,7 +65,7 @@ class PostgresPlanReader(KeptRecords):
         super().__init__(database, connection, cache, places)
         self._series = series
         self._versions = versions
-        self._may_correct: bool | None = None
+        self._may_hold: dict[int, bool] = {}
 
     def series(self, series: bytes) -> SeriesState | None:
         return self._series.get(series)
@@ -74,9 +74,15 @@ class PostgresPlanReader(KeptRecords):
         return self._versions.get(key, NOTHING)
 
     def may_correct(self) -> bool:
-        if self._may_correct is None:
-            self._may_correct = may_hold_corrections(self._database, self._connection)
-        return self._may_correct
+        return self._all_can_read(CORRECTIONS)
+
+    def may_charge(self) -> bool:
+        return self._all_can_read(CHARGES)
+
+    def _all_can_read(self, version: int) -> bool:
+        if version not in self._may_hold:
+            self._may_hold[version] = all_can_read(self._database, self._connection, version)
+        return self._may_hold[version]
 
 
 def ask_head(

@@ -13,7 +13,7 @@ from spool.ledger.ledger_rows import GroupSum, MeterSum
 from spool.ledger.queries import BILLED, BILLED_DIMENSIONS, DIMENSIONS, TAG, CostQuery, needed_sums
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures
 from spool.meters import SCALE
-from spool.sql.ledger import TABLES, SqlLedgerRows, billed_measures
+from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows, billed_measures
 from spool.sqlite.migrations import migrate
 from spool.sqlite.transactions import SqliteConnection
 
@@ -166,19 +166,28 @@ class SqliteLedgerRows(SqlLedgerRows):
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterator[MeterSum]:
+        start = "h.start" if by_start else "0"
+        return self._metered(width, since, until, query, start, "h.meter = ?", query.meter)
+
+    def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:
+        return self._metered(width, since, until, query, "h.start", "h.meter >= ? AND h.meter < ?", *CHARGES)
+
+    def _metered(
+        self, width: int, since: int, until: int, query: CostQuery, start: str, which: str, *named: str
+    ) -> Iterator[MeterSum]:
         self._derive(query.derived)
         names = [_expression(query.derived.get(name, name)) for name in query.group_by]
-        columns = ", ".join(["h.start" if by_start else "0", *names, "k.status"])
-        grouped = ", ".join(str(place) for place in range(1 if by_start else 2, len(names) + 3))
+        columns = ", ".join([start, *names, "k.status", "h.meter"])
+        grouped = ", ".join(str(place) for place in range(1 if start != "0" else 2, len(names) + 4))
         terms, values = _where(query)
         rows = self._connection.execute(
             f"SELECT {columns}, SUM(h.whole), SUM(h.millionths) FROM meters h JOIN keys k ON k.id = h.key"
-            f" WHERE h.width = ? AND h.start >= ? AND h.start < ? AND h.meter = ?{terms} GROUP BY {grouped}",
-            (width, since, until, query.meter, *values),
+            f" WHERE h.width = ? AND h.start >= ? AND h.start < ? AND {which}{terms} GROUP BY {grouped}",
+            (width, since, until, *named, *values),
         )
-        for start, *row, status, whole, millionths in rows:
+        for begin, *row, status, meter, whole, millionths in rows:
             group = tuple([value or None for value in row])
-            yield MeterSum(group, status, whole * SCALE + millionths, start)
+            yield MeterSum(group, status, whole * SCALE + millionths, begin, meter)
 
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False

@@ -74,6 +74,9 @@ class SqlitePlanReader:
     def may_correct(self) -> bool:
         return True
 
+    def may_charge(self) -> bool:
+        return True
+
 
 def write(connection: sqlite3.Connection, plan: Plan, number: int) -> int:
     """

@@ -19,14 +19,15 @@ from spool.postgres import migrations
 from spool.postgres.database import Connection, Database
 from spool.postgres.leases import PostgresLeases
 from spool.postgres.migrations import (
+    CHARGES,
     CORRECTIONS,
     KEEP,
     VERSION,
     VERSIONS,
     Migration,
+    all_can_read,
     check_version,
     found_version,
-    may_hold_corrections,
     migrate,
 )
 from spool.postgres.sessions import SESSION_S
@@ -267,20 +268,24 @@ async def contents(database: Database) -> list[tuple[str, list[tuple[object, ...
     return await database.read(read)
 
 
-async def test_corrections_wait_for_older_gateways(database: Database, clock: MovedClock) -> None:
+@pytest.mark.parametrize("version", [CORRECTIONS, CHARGES])
+async def test_what_is_new_waits_for_older_gateways(
+    database: Database, clock: MovedClock, version: int
+) -> None:
     """
-    While a gateway runs that cannot read them, none is written; from the first one on none of these may join.
+    While a gateway runs that cannot read them, no correction and no amount in another currency is written; from the
+    first one on none of these gateways may join.
     """
     await migrate(database)
-    await database.transaction(lambda connection: _be_of(database, connection, CORRECTIONS - 1, clock.now()))
-    assert not await database.transaction(lambda connection: may_hold_corrections(database, connection))
+    await database.transaction(lambda connection: _be_of(database, connection, version - 1, clock.now()))
+    assert not await database.transaction(lambda connection: all_can_read(database, connection, version))
     clock.move(SESSION_S + 1)
     for _ in range(2):
-        assert await database.transaction(lambda connection: may_hold_corrections(database, connection))
-    with pytest.raises(SpoolFromTheFuture, match=f"needs nodes of version {CORRECTIONS} or later"):
-        check_version(VERSION, await _oldest_node(database), CORRECTIONS - 1)
+        assert await database.transaction(lambda connection: all_can_read(database, connection, version))
+    with pytest.raises(SpoolFromTheFuture, match=f"needs nodes of version {version} or later"):
+        check_version(VERSION, await _oldest_node(database), version - 1)
     await migrate(database, [*VERSIONS, ADDS])  # a later release does not let them in again
-    assert CORRECTIONS == await _oldest_node(database)
+    assert version == await _oldest_node(database)
 
 
 def _be_of(database: Database, connection: Connection, version: int, now: float) -> None:

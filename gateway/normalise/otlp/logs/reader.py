@@ -176,6 +176,8 @@ def _inference(record: LogRecord, product: Product, event: LogEvent) -> Inferenc
     )
     set_counts(call, tokens)
     shape = shape_of(attributes)
+    if cost is None:
+        call.charges = semconv.charges_of(attributes, FIELD_NAMES["cost"])
     if shape.meters:
         call.meters = meters_of(attributes, shape) or call.meters
     call.region = semconv.region_of(attributes, shape.region, shape.address, provider=provider, model=model)

@@ -70,8 +70,13 @@ def _with_beginning(name: str, beginning: str) -> str:
 
 def foreign_currency(point: Point) -> str | None:
     """The currency of an amount that is not dollars; None for dollars, and where none is stated."""
-    stated = values.text(point.attributes.get(semconv.CURRENCY)) or point.unit
+    stated = (values.text(point.attributes.get(semconv.CURRENCY)) or point.unit).upper()
     return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
+
+
+def unit_of(point: Point, family: MetricFamily) -> str:
+    """The unit of the point's values: that of its family, or the currency that the point states."""
+    return (foreign_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
 
 
 def is_repeat(name: str) -> bool:

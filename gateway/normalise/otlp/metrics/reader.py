@@ -23,6 +23,7 @@ from gateway.normalise.otlp.metrics.families import (
     is_repeat,
     looks_like_usage,
     name_of,
+    unit_of,
 )
 from gateway.normalise.otlp.metrics.series import SeriesKeys
 from gateway.normalise.otlp.metrics.values import money_of, tokens_of
@@ -117,8 +118,12 @@ class PointReader:
         token_type = _token_type(family, point)
         if token_type is None and family.unit == TOKEN_UNIT:
             self._unrecognised(point)
-        elif family.unit == MONEY_UNIT and (currency := foreign_currency(point)) is not None:
-            self._unrecognised(point, f"in {currency}")
+        elif (
+            family.unit == MONEY_UNIT
+            and (stated := foreign_currency(point))
+            and not semconv.is_currency(stated)
+        ):
+            self._unrecognised(point, f"in {stated}")
         elif token_type is not None and token_type not in token_types.KNOWN:
             self._unrecognised(point, *([token_type] if _PLAIN_WORD.fullmatch(token_type) else []))
         elif token_type == token_types.TOTAL:
@@ -150,7 +155,7 @@ class PointReader:
             name=name_of(point),
             model=_model(point, family),
             token_type=token_type,
-            unit=family.unit,
+            unit=unit_of(point, family),
             shadow=family.repeats_calls and product.source not in self._counted,
             meter=_meter(point, token_type),
         )

@@ -60,6 +60,8 @@ class SpanCall(Struct, gc=False):
         """
         record = self.record
         names_it = record.request_model or record.response_model or record.provider or record.request_id
+        if record.charges:
+            return False
         return names_it is None and not self.has_usage and record.cost is None and record.status == "ok"
 
     def count_as(self, tokens: Tokens) -> None:
@@ -121,6 +123,8 @@ def call_of(place: int, span: Span, shape: AttributeShape, product: Product, ope
         )
     )
     set_counts(record, tokens)
+    if cost is None and shape.cost:
+        record.charges = semconv.charges_of(attributes, shape.cost)
     if (
         shape.region
         or shape.address

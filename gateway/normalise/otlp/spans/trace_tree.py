@@ -257,9 +257,10 @@ def _take_over(kept: SpanCall, twin: SpanCall) -> None:
     # Events of the call bear the ids of the span around it, and may have no other.
     if twin.record.trace_id is not None and twin.record.span_id is not None and len(kept.also) < _MOST_NAMES:
         kept.also += (of_span(twin.record.trace_id, twin.record.span_id), *twin.also)
-    if kept.record.cost is None and twin.record.cost is not None:
-        kept.record.cost = twin.record.cost
-        _explain(kept, twin, "cost")
+    if kept.record.cost is None and not kept.record.charges:
+        kept.record.cost, kept.record.charges = twin.record.cost, twin.record.charges
+        if kept.record.cost is not None or kept.record.charges:
+            _explain(kept, twin, "charges" if kept.record.charges else "cost")
     if kept.record.request_model is None and kept.record.response_model is None:
         kept.record.request_model = twin.record.request_model
         kept.record.response_model = twin.record.response_model

@@ -64,6 +64,7 @@ _POINT_TEXTS = {
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
 }
+_CHARGE = "tollhouse.charge."  # before the code of a currency
 _VALUE = "tollhouse.value"  # decimal text: a double would round what a long sum of money adds up to
 _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}
 
@@ -136,12 +137,26 @@ def _inference(span: Span, record_id: bytes) -> Inference:
     record.status = status if status in _STATUSES else "error" if span.status_code == ERROR_CODE else "ok"
     cost_source = _text(attributes, "tollhouse.cost_source")
     record.cost_source = cost_source if cost_source in _COST_SOURCES else "none"
+    for name in attributes:
+        if name.startswith(_CHARGE):
+            _charge(record, name, attributes[name])
     return record
 
 
+def _charge(record: Inference, name: str, value: Any) -> None:
+    """Take an amount in another currency; readers that do not know it see a cost that is not reported."""
+    from spool.currencies.codes import code_of  # only where amounts come in one
+
+    currency = code_of(name.removeprefix(_CHARGE))
+    amount = semconv.money(value, name)
+    if currency is not None and currency != MONEY_UNIT and amount is not None and record.cost is None:
+        record.charges = {currency: amount}
+        record.cost_source = "reported"
+
+
 def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
-    if point.unit not in (TOKEN_UNIT, MONEY_UNIT):
-        raise values.BadValue(MALFORMED, f"unit is neither {TOKEN_UNIT} nor {MONEY_UNIT}")
+    if point.unit not in (TOKEN_UNIT, MONEY_UNIT) and not semconv.is_currency(point.unit):
+        raise values.BadValue(MALFORMED, f"unit is neither {TOKEN_UNIT} nor a currency")
     attributes = point.attributes
     source = _text(attributes, "tollhouse.source") or OTEL.source
     record = UsageMetric(id=record_id, source=source, name=point.name, unit=point.unit, tags={})

@@ -60,18 +60,21 @@ def test_an_application_with_copilots_sdk_is_copilots() -> None:
         ({"gen_ai.cost.input_tokens": 0.0001, "gen_ai.cost.output_tokens": 0.0002}, "0.0003"),
         ({"gen_ai.usage.cost_usd": 0.5}, "0.5"),
         ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "USD"}, "0.25"),
-        ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "EUR"}, None),
-        ({"gen_ai.usage.cost": 0.25, "gen_ai.usage.cost.currency": "EUR"}, None),
+        ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "usd "}, "0.25"),
+        ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "EUR"}, {"EUR": "0.25"}),
+        ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "credits"}, None),
+        ({"gen_ai.usage.cost": 0.25, "gen_ai.usage.cost.currency": "EUR"}, {"EUR": "0.25"}),
         ({"gen_ai.usage.cost.amount": 0.25, "gen_ai.usage.cost.currency": "EUR", "cost_usd": 0.3}, "0.3"),
         ({"gen_ai.cost.amount": 0.25}, "0.25"),
         ({"gen_ai.cost.amount": 0.25, "gen_ai.usage.cost": 0.25}, "0.25"),
-        ({"gen_ai.cost.amount": 0.25, "gen_ai.cost.currency": "EUR"}, None),
+        ({"gen_ai.cost.amount": 0.25, "gen_ai.cost.currency": "jpy"}, {"JPY": "0.25"}),
     ],
 )
-def test_costs_in_dollars_under_other_names(stated: dict[str, Any], cost: str | None) -> None:
-    """Sentry's are named like tokens and are none; an amount in another currency is not dollars."""
+def test_costs_under_other_names(stated: dict[str, Any], cost: str | dict[str, str] | None) -> None:
+    """Sentry's are named like tokens and are none; an amount in another currency is kept in it."""
     record = only(traces(span(1, {**CHAT, **USAGE, **stated})))
-    assert (cost, 100, 10) == (record.cost, record.input_tokens, record.output_tokens)
+    assert (cost, 100, 10) == (record.charges or record.cost, record.input_tokens, record.output_tokens)
+    assert record.cost is None or not record.charges
 
 
 @pytest.mark.parametrize(
@@ -244,19 +247,21 @@ def test_modalities_of_a_counter_add_up() -> None:
 
 @pytest.mark.parametrize("name", ["gen_ai.client.operation.cost", "gen_ai.usage.cost"])
 @pytest.mark.parametrize(
-    ("unit", "said", "counts"),
+    ("unit", "said", "counted_in"),
     [
-        ("USD", {}, True),
-        ("", {}, True),
-        ("1", {"gen_ai.usage.cost.currency": "USD"}, True),
-        ("EUR", {}, False),
-        ("1", {"gen_ai.usage.cost.currency": "EUR"}, False),
+        ("USD", {}, "USD"),
+        ("", {}, "USD"),
+        ("1", {"gen_ai.usage.cost.currency": "USD"}, "USD"),
+        ("EUR", {}, "EUR"),
+        ("1", {"gen_ai.usage.cost.currency": "eur"}, "EUR"),
+        ("1", {"gen_ai.usage.cost.currency": "XTS"}, None),
     ],
 )
-def test_money_in_another_currency_is_shown_and_no_dollars(
-    name: str, unit: str, said: dict[str, Any], counts: bool
+def test_money_of_counters_is_kept_in_its_currency(
+    name: str, unit: str, said: dict[str, Any], counted_in: str | None
 ) -> None:
-    """There is no rate for it."""
+    """What is no currency is shown."""
     outcome = read_points(point(name, 0.5, {"gen_ai.request.model": "m", **said}, unit=unit))
-    assert int(counts) == len(outcome.records)
-    assert counts or "in EUR" in outcome.unrecognised[0]
+    units = [(one.unit, one.value) for one in outcome.records if isinstance(one, UsageMetric)]
+    assert ([(counted_in, "0.5")] if counted_in else []) == units
+    assert counted_in or "in XTS" in outcome.unrecognised[0]

@@ -1,0 +1,154 @@
+"""Amounts in other currencies on every engine: kept as they came, converted by the day when sums are asked for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
+from typing import Any
+
+import pytest
+
+from gateway.intake.prices import PriceBook
+from spool.currencies.exchange import SCALE, scaled
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.sums import DAY_S, HOUR_S
+from spool.record import NS, Correction, Inference, UsageMetric
+from tests.spool.ledger.engines import Ledgers
+from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
+
+pytestmark = pytest.mark.asyncio
+
+DAYS = [BEGIN - 2 * DAY_S, BEGIN - DAY_S, BEGIN]
+RATES = {  # dollars for one, by day: the franc has none on the last
+    "EUR": dict(zip(DAYS, map(Decimal, ("1.083100000000", "1.1", "1.090909090909")), strict=True)),
+    "JPY": dict(zip(DAYS, map(Decimal, ("0.006451612903", "0.0065", "0.0066")), strict=True)),
+    "CHF": dict(zip(DAYS[:2], map(Decimal, ("1.13", "1.14")), strict=True)),
+}
+AMOUNTS = ({"EUR": "0.000000000000000000000000007"}, {"EUR": "123.456789"}, {"JPY": "5"}, {"CHF": "2.5"})
+
+
+def rates(given: str, asked: str, day: int) -> int | None:
+    if asked == "USD":
+        rate = RATES[given].get(day)
+    else:
+        found = RATES[asked].get(day)
+        rate = None if given != "USD" or found is None else 1 / found
+    return None if rate is None else scaled(rate)
+
+
+def charged(charges: dict[str, str], **fields: Any) -> Inference:
+    return call(charges=charges, cost_source="reported", **fields)
+
+
+def traffic() -> list[Any]:
+    """Of three days and two hours: calls in dollars and other currencies, cached ones, and a counter in euros."""
+    calls = [
+        charged(amount, start_time=(day + hour * HOUR_S) * NS, team=team)
+        for day in DAYS
+        for hour in (1, 9)
+        for team in ("a", "b")
+        for amount in AMOUNTS
+    ]
+    return [
+        *calls,
+        *(call(start_time=(day + HOUR_S) * NS, team="a", cost="0.1", cost_source="reported") for day in DAYS),
+        replaced(calls[1], status="cached"),
+        UsageMetric(
+            id=b"m" * 16, source="x", name="c", value="3.3", unit="EUR", team="b", start_time=DAYS[1] * NS
+        ),
+    ]
+
+
+def replaced(record: Inference, **fields: Any) -> Inference:
+    return call(**{name: getattr(record, name) for name in record.__struct_fields__} | fields)
+
+
+def independent(records: list[Any], team: str, currency: str = "USD") -> Decimal:
+    """What the calls of a team cost, by decimals alone, rounded once."""
+    with localcontext(Context(prec=200)):
+        total = Decimal(0)
+        for record in records:
+            if record.team != team or getattr(record, "status", "ok") == "cached":
+                continue
+            day = record.start_time // NS // DAY_S * DAY_S
+            amounts = {record.unit: record.value} if isinstance(record, UsageMetric) else record.charges
+            if not amounts:
+                amounts = {"USD": record.cost}
+            for name, amount in amounts.items():
+                rate = SCALE if name == currency else rates(name, currency, day)
+                total += Decimal(amount) * Decimal(rate or 0).scaleb(-12)
+        return total.quantize(Decimal(1).scaleb(-27), ROUND_HALF_EVEN)
+
+
+async def by_team(ledger: Ledger, **fields: Any) -> dict[str, CostRow]:
+    since, until = (datetime.fromtimestamp(at, UTC) for at in (DAYS[0], DAYS[-1] + DAY_S))
+    query = CostQuery(since=since, until=until, granularity="total", group_by=("team",), **fields)
+    return {str(row.group[0]): row for row in await ledger.costs(query)}
+
+
+async def test_an_independent_calculation(ledgers: Ledgers) -> None:
+    """
+    By hours, summed up to days and with hours gone, sums in dollars and in euros are those of decimals, to the last
+    digit. What has no rate is named, in its own currency.
+    """
+    records = traffic()
+    log, clock = FakeLog(), FakeClock(BEGIN + 12 * HOUR_S)
+    ledger = await ledgers.open(clock=clock)
+    log.add(records)
+    await ledger.catch_up(log)
+    without = await by_team(ledger)
+    assert "0.3" == without["a"].cost
+    assert {"CHF": "15", "EUR": "740.740734000000000000000000042", "JPY": "30"} == without["a"].charges
+    assert without["a"].charges == without["a"].unconverted
+
+    ledger.rates = rates
+    for now in (BEGIN + 12 * HOUR_S, BEGIN + 100 * DAY_S):
+        clock.at = now
+        await ledger.tidy()
+        found = await by_team(ledger)
+        assert {name: independent(records, name) for name in "ab"} == {
+            name: Decimal(row.cost) for name, row in found.items()
+        }
+        assert found["a"].cost == found["a"].reported
+        assert [{"CHF": "5"}, {"CHF": "5"}] == [found[name].unconverted for name in "ab"]
+        asked = costs_of(await by_team(ledger, currency="EUR"))
+        assert {name: independent(records, name, "EUR") for name in "ab"} == asked
+    assert (await ledger.compare(log)).told() == []
+
+
+def costs_of(found: dict[str, CostRow]) -> dict[str, Decimal]:
+    return {name: Decimal(row.cost) for name, row in found.items()}
+
+
+async def test_nothing_else_is_changed_by_them(ledgers: Ledgers) -> None:
+    """A charge is no meter that a price is asked for, and pricing anew leaves it and the day's sums as they were."""
+    log, ledger = FakeLog(), await ledgers.open()
+    record = charged({"EUR": "2"}, meters={"web_searches": 1}, estimated_cost=None)
+    log.add([record, call()])
+    await ledger.catch_up(log)
+    sums = await ledger.sums_of_day(BEGIN, most=10)
+    assert all(set(each.tokens.meters) <= {"web_searches"} for each in sums)
+    await ledger.reprice(PriceBook.load(), since=datetime.fromtimestamp(BEGIN, UTC))
+    ledger.rates = lambda *_: 2 * SCALE
+    [(_, row)] = (await by_team(ledger, meter="web_searches")).items()
+    assert ({"EUR": "2"}, {}, 1_000_000) == (row.charges, row.unconverted, row.metered)
+    assert "4" == row.reported
+
+
+async def test_a_correction_of_a_charge(ledgers: Ledgers) -> None:
+    """An amount in dollars that is final takes the place of one in euros."""
+    log, ledger = FakeLog(), await ledgers.open()
+    before = charged({"EUR": "2"})
+    after = replaced(before, charges={}, cost="1.5")
+    log.add([before])
+    await ledger.catch_up(log)
+    log.add([
+        Correction(
+            id=b"c" * 16, source="x", corrects=before.id, reason="final_cost", known_at=BEGIN * NS,
+            start_time=BEGIN * NS, before=before, after=after,
+        )
+    ])  # fmt: skip
+    await ledger.catch_up(log)
+    [(_, row)] = (await by_team(ledger)).items()
+    assert ("1.5", {}, {}, 1) == (row.cost, row.charges, row.unconverted, row.calls)
