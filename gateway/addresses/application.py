@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 import orjson
 from aiohttp import web
 
 from gateway.addresses.areas import (
+    DEMO,
+    DEMO_AREAS,
     FOR_SENDERS,
+    NOT_IN_DEMO,
     OPERATOR_AREAS,
     Area,
     AreaResource,
@@ -28,7 +32,7 @@ from gateway.http.endpoint import Handler, endpoint, unguarded
 from gateway.http.services import OperatorServices, Services
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import ALL_ROWS, OPENED, OperatorAddress
-from gateway.operator.admission import operator_endpoint
+from gateway.operator.admission import demo_endpoint, operator_endpoint
 from gateway.operator.body import errors_as_json
 from spool.clock import Clock
 
@@ -117,6 +121,11 @@ def operator_application(services: OperatorServices) -> web.Application:
     for area in OPERATOR_AREAS:
         _add_area(app, area, partial(_add_for_operators, area, services))
 
+    for area in DEMO_AREAS:
+        paths = [DEMO + path for path in area.paths if path not in NOT_IN_DEMO]
+        of_demo = replace(area, paths=paths)
+        _add_area(app, of_demo, partial(_add_for_demo, area, services))
+
     async def end_streams(_: web.Application) -> None:
         services.installation.event_streams.end()
 
@@ -143,6 +152,15 @@ def _add_for_operators(area: Area, services: OperatorServices, router: web.UrlDi
         (method,) = row.methods
         # Names hold any character: aiohttp's own pattern of a parameter refuses braces.
         router.add_route(method, _PARAMETER.sub(r"{\1:[^/]+}", row.path), operator_endpoint(row, services))
+
+
+def _add_for_demo(area: Area, services: OperatorServices, router: web.UrlDispatcher) -> None:
+    for row in operator_rows(area):
+        path = row.path.removeprefix(OPERATOR_API)
+        if path not in NOT_IN_DEMO:
+            (method,) = row.methods
+            path = OPERATOR_API + DEMO + _PARAMETER.sub(r"{\1:[^/]+}", path)
+            router.add_route(method, path, demo_endpoint(row, services))
 
 
 def _document(version: str) -> bytes:

@@ -117,7 +117,7 @@ OPERATOR_AREAS = (
     _operator("senders", "/devices", "/unenrolled", "/clusters", "/container-metrics", "/container-files"),
     _operator("spool", "/status", "/routes", "/deliveries", "/replay", "/clock", "/receipts", "/books", "/verify",
               "/dead", "/partial-refusals", "/ignored", "/conflicts"),
-    _operator("installation", "/configuration", "/reload", "/backup", "/bundles"),
+    _operator("installation", "/configuration", "/reload", "/backup", "/bundles", "/demo"),
     _operator("streams", "/streams", "/events", "/event-types", "/unknown"),
     _operator("billing", "/billing", "/connections", "/statements", "/statement-pulls", "/final-costs",
               "/reconciliation"),
@@ -132,6 +132,15 @@ OPERATOR_AREAS = (
     _operator("scheduled_reports", "/scheduled-reports"),
     _operator("people", "/operators", "/people-names", "/roles", "/permission-sets", "/audit"),
 )  # fmt: skip
+
+# What a loaded demo month answers, below DEMO: what is read there, by who may read it of the real data.
+DEMO = "/demo"
+DEMO_AREAS = tuple(
+    area
+    for area in OPERATOR_AREAS
+    if area.module.rpartition(".")[2] not in ("sign_in", "keys", "installation", "assistants", "people")
+)
+NOT_IN_DEMO = frozenset({"/changes", "/tail"})  # nothing arrives there
 
 
 def sender_rows(area: Area) -> tuple[Address, ...]:

@@ -12,5 +12,6 @@ from gateway.mounts import CONSOLE
 CONSOLE_PAGES: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]] = {
     CONSOLE: pages.without_slash,
     CONSOLE + "/": pages.index,
+    CONSOLE + "/demo/": pages.demo_index,
     CONSOLE + "/files/{version}/{path:.*}": pages.file,
 }

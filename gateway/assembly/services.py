@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
@@ -41,11 +42,13 @@ from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolDamaged, SpoolError
 from spool.log.protocols import Log, Observer
 from spool.packed.native import NativeUse, use
+from spool.settings import SpoolSettings
 from spool.storage import Storage
 
 if TYPE_CHECKING:
     from gateway.billed.biller import Biller
     from gateway.final_costs.puller import FinalCostPuller
+    from gateway.http.holders.demo_month import DemoMonth
     from gateway.statements.puller import StatementPuller
     from spool.statements.protocols import Statements
 
@@ -154,6 +157,8 @@ async def _assemble(
         assembler, access, billing, routes, version=version, urls=urls, intake=intake
     )
     await _load_allocation(operators)
+    if not (is_agent or storage.is_shared):
+        operators.installation.demo = demo_month(assembler, version=version, urls=urls)
     publisher = assembler.publisher(deposits)
     exposition = monitoring.exposition(
         assembler, metrics, receivers, routes, operators.money.budgets, operators.money.reconciler
@@ -247,6 +252,32 @@ def _operator_services(
         assistants=assistant_services(parts),
         installation=installation_services(parts, version=version, urls=urls),
     )
+
+
+def demo_month(
+    parts: Assembler, *, version: str, urls: Callable[[], Urls]
+) -> Once[DemoMonth[OperatorServices]]:
+    """The demo month beside this server's data; what it needs is imported when it is first asked."""
+
+    @asynccontextmanager
+    async def opened(folder: Path) -> AsyncIterator[OperatorServices]:
+        config = Config(data_dir=folder, spool=SpoolSettings(hold=0.0))
+        async with (
+            open_storage(config, clock=parts.clock) as storage,
+            open_operator_services(
+                config, storage, clock=parts.clock, version=version, urls=urls
+            ) as services,
+        ):
+            yield services
+
+    def make() -> DemoMonth[OperatorServices]:
+        from gateway.http.holders.demo_month import DemoMonth
+
+        month = DemoMonth(parts.config.data_dir, opened)
+        parts.stack.push_async_callback(month.close)
+        return month
+
+    return Once(make)
 
 
 def _named_sources() -> set[str]:

@@ -30,6 +30,13 @@ async def index(_: web.Request) -> web.Response:
     return web.Response(body=console().index, content_type="text/html", charset="utf-8", headers=headers)
 
 
+async def demo_index(_: web.Request) -> web.Response:
+    """The page of a demo month: the same files, one folder below."""
+    headers = {**_HEADERS, "Cache-Control": "no-store"}
+    body = console().index.replace(b'"files/', b'"../files/')
+    return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
+
+
 async def without_slash(_: web.Request) -> web.Response:
     """
     Its files have relative addresses, which need the slash. Relative itself, for a proxy's path before it.

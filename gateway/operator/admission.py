@@ -55,13 +55,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
     named = services.of(named_holder(row.handler))
 
     async def admit(request: web.Request) -> OperatorRequest[Any, object]:
-        if request.get(LOCAL):
-            admitted = _admit_on_socket(request, services)
-        else:
-            _check_origin(request, services.people.hosts)
-            admitted = await _admit_over_http(request, row, services)
-        _check_permission(row, admitted.rights)
-        _check_data(row, admitted)
+        admitted = await _admitted(request, row, services)
         admitted.services = named
         return admitted
 
@@ -87,6 +81,52 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
         return await give(request, await work(), status=row.status, headers=UNCACHED)
 
     return handle
+
+
+def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
+    """
+    The aiohttp handler of a row for the demo month: who asks, and with which rights, is found as for the real
+    data. Nothing is changed there.
+    """
+    kind = named_holder(row.handler)
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        admitted = await _admitted(request, row, services)
+        demo = services.installation.demo
+        if demo is None:
+            raise Refusal(404, "no_demo", "no demo month is loaded here")
+        if request.method not in SAFE_METHODS:
+            raise Refusal(403, "demo", "the demo month is only to look at; change things among your own data")
+        if row.checks_query and row.lists is None:
+            check_parameters(request, (*row.required, *row.optional), row.repeated)
+        async with demo().reading() as month:
+            admitted.services = month.of(kind)
+            admitted.shared, admitted.whole_ledger = month.installation, month.money.ledger
+
+            async def work() -> Result:
+                return await row.handler(admitted)
+
+            who = f"person {admitted.actor.name}"
+            if row.takes_turn(None):
+                questions = services.installation.questions
+                return await questions.give(who, request, work, status=row.status, headers=UNCACHED)
+            return await give(request, await work(), status=row.status, headers=UNCACHED)
+
+    return handle
+
+
+async def _admitted(
+    request: web.Request, row: OperatorAddress, services: OperatorServices
+) -> OperatorRequest[Any, object]:
+    """The request with who asks, once every check of the row is passed."""
+    if request.get(LOCAL):
+        admitted = _admit_on_socket(request, services)
+    else:
+        _check_origin(request, services.people.hosts)
+        admitted = await _admit_over_http(request, row, services)
+    _check_permission(row, admitted.rights)
+    _check_data(row, admitted)
+    return admitted
 
 
 def _admit_on_socket(request: web.Request, services: OperatorServices) -> OperatorRequest[Any, object]:

@@ -113,6 +113,7 @@ async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mappin
         **cast(Mapping[str, object], counted),
         "dead": len(await services.spool.deliveries.dead()),
         "silent_devices": counts.get(SILENT, 0) + counts.get(MUTE, 0),
+        "demo": request.shared.demo_state,
     }
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway.addresses.operator_call import call
-from gateway.operator.installation import backup, bundles, configuration
-from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, OPERATE_SPOOL
+from gateway.operator.installation import backup, bundles, configuration, demo
+from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, OPERATE_SPOOL, VIEW_OPERATION
 
 ROWS = (
     call("GET", "/configuration", OPERATE_SPOOL, configuration.list_configuration, "List the settings in effect",
@@ -20,4 +20,9 @@ ROWS = (
     call("POST", "/bundles/import", INSTALLATION_ADMINISTRATION, bundles.import_bundle,
          "Take over the backlog of a sealed file",
          takes=bundles.BundleImport),
+    call("GET", "/demo", VIEW_OPERATION, demo.read_demo, "Read whether a demo month is loaded"),
+    call("POST", "/demo", INSTALLATION_ADMINISTRATION, demo.load_demo,
+         "Load a demo month, apart from what is real, while no record has arrived",
+         takes=demo.DemoLoad, status=201),
+    call("DELETE", "/demo", INSTALLATION_ADMINISTRATION, demo.remove_demo, "Remove the demo month"),
 )  # fmt: skip

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gateway.configuration.sections import AnswerSettings, Config, ServerSettings
 from gateway.errors import Refusal
+from gateway.first_use import Once
 from gateway.http.event_streams import EventStreams
 from gateway.http.holders.registry import WithRegistry
 from gateway.http.inflight_bytes import InflightBytes
@@ -23,6 +24,7 @@ from spool.storage import DatabaseHealth, no_database
 
 if TYPE_CHECKING:
     from gateway.configuration.in_effect import SettingInEffect
+    from gateway.http.holders.demo_month import DemoMonth
     from spool.registry.notices import ChannelState
     from spool.registry.operators import Actor
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel, Seal
@@ -88,7 +90,8 @@ class InstallationServices(WithRegistry):
     directory with copies for a backup. `reload` takes over the configuration in the name of somebody;
     ConfigError when it is refused. `settings` are those in effect, and `most` has the value of one that
     bounds something, by its name. `channels` are those that send notifications,
-    and `seal_channel` checks one that people make and seals its secret.
+    and `seal_channel` checks one that people make and seals its secret. `demo` is None where no server runs, and
+    where several share a storage.
     """
 
     secret: bytes
@@ -109,9 +112,15 @@ class InstallationServices(WithRegistry):
     role_limits: Callable[[], RoleLimits] = RoleLimits
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
     seal_channel: Seal = _no_seal
+    demo: Once[DemoMonth[Any]] | None = None
     questions: Questions = field(init=False, repr=False)
     cursor_secret: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.questions = Questions(self.answers)
         self.cursor_secret = derived(self.secret, "list cursors")
+
+    @property
+    def demo_state(self) -> str | None:
+        """The word for whether a demo month is loaded; None where there can be none."""
+        return None if self.demo is None else self.demo().state

@@ -19,6 +19,7 @@ from gateway.authentication.legacy_key import LegacyKey
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
 from gateway.devices.reports import DeviceReport
 from gateway.http.confirming import SAFE_METHODS
+from gateway.http.holders.demo_month import DemoMonth
 from gateway.http.services import OperatorServices
 from gateway.mounts import OPERATOR_API
 from spool.clusters import ReportedCluster
@@ -98,13 +99,16 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
 
 
 @pytest.mark.asyncio
-async def test_every_change_is_audited(app: App) -> None:
+async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each address of the operator API that is no GET leaves a row in the name of who asked."""
     socket = aiohttp.UnixConnector(str(app.config.data_dir / "operator.sock"))
     async with aiohttp.ClientSession(connector=socket) as client:
         operators = Operators(app, client)
         services = operators.services
         await sessions(operators)
+        monkeypatch.setattr(DemoMonth, "_fill", _made_at_once)
+        await operators.change("load_demo", "POST", "/demo", {})
+        await operators.change("remove_demo", "DELETE", "/demo")
         await operators.change("create_key", "POST", "/keys", {"name": "search team", "scopes": [INGEST]})
         key = "/keys/search%20team"
         await operators.change("edit_key", "PATCH", key, {"description": "x"})
@@ -206,6 +210,10 @@ async def test_every_change_is_audited(app: App) -> None:
     changes = {each.name for each in OPERATOR_ADDRESSES if each.methods[0] not in SAFE_METHODS}
     changes -= READS_BY_POST | OF_THE_PROVIDER
     assert changes == operators.named
+
+
+async def _made_at_once(demo: DemoMonth[object]) -> None:
+    demo._unfinished.mkdir()
 
 
 async def recommendations(operators: Operators) -> None:

@@ -28,8 +28,13 @@ function asQuery(parameters) {
   return query.size ? `?${query}` : "";
 }
 
+/** Whether the page shows the demo month, which lies one folder below and answers reads of costs and calls alone. */
+export const isDemo = location.pathname.endsWith("/demo/");
+const OF_ALL = /^\/(session|sign-in|oidc|changes|demo)/;
+const at = (path) => (isDemo ? `../api${OF_ALL.test(path) ? "" : "/demo"}${path}` : `api${path}`);
+
 /** Where a call's answer is found by other programs. */
-export const addressOf = (path, parameters = {}) => new URL(`api${path}${asQuery(parameters)}`, document.baseURI).href;
+export const addressOf = (path, parameters = {}) => new URL(at(path) + asQuery(parameters), document.baseURI).href;
 
 async function ask(method, path, body) {
   const headers = {Accept: "application/json"};
@@ -37,7 +42,7 @@ async function ask(method, path, body) {
   if (method !== "GET" && csrf) headers["X-CSRF-Token"] = csrf;
   let answer;
   try {
-    answer = await fetch(`api${path}`, {method, headers, body: body && JSON.stringify(body), credentials: "same-origin"});
+    answer = await fetch(at(path), {method, headers, body: body && JSON.stringify(body), credentials: "same-origin"});
   } catch {
     throw new ApiError(0, "unreachable", "Tollhouse does not answer. Is it running, and are you on its network?");
   }

@@ -1,6 +1,6 @@
 /** What stands around every page: menu, search, whether it is live, theme, help, and who is signed in. */
 import {go, here, to, useAddress} from "./address.mjs";
-import {get} from "./api.mjs";
+import {get, isDemo} from "./api.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
 import {Help, useKeyboard} from "./keyboard.mjs";
 import {listen, pause, useLiveState} from "./live.mjs";
@@ -60,6 +60,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
       </div>
     </header>
     <main id="main" tabindex="-1">
+      ${isDemo && html`<${Loaded} load=${banner} session=${session} />`}
       <h1>${page?.title ?? "There is no such page"}</h1>
       ${page ? html`<${Loaded} key=${path} load=${page.load} isDark=${isDark} session=${session} query=${query} telemetry=${telemetry} />`
         : html`<p>Nothing is at <code>${path}</code>. <a href="#/">To the overview</a></p>`}
@@ -97,6 +98,8 @@ function ViewPicker({query}) {
 
 // The files of a release are gone after an upgrade; loaded anew, the console has those of the next.
 const NOT_LOADED = {status: 404, message: "Tollhouse may be another release by now, or does not answer."};
+
+const banner = async () => ({Page: (await import("../pages/overview_demo.mjs")).Banner});
 
 /** A page, by its file: `load` gives the module that has its `Page`. */
 function Loaded({load, ...given}) {

@@ -3,7 +3,7 @@
  * long, and not while the reader points at a row, selects text or has a dialog open. A hidden page and a paused one hear nothing.
  * What was shown while nothing was heard is loaded again as soon as the stream opens.
  */
-import {get} from "./api.mjs";
+import {addressOf, get} from "./api.mjs";
 import {useEffect, useRef, useState} from "./html.mjs";
 
 const EVERY_MS = 5000;
@@ -33,7 +33,7 @@ function become(next) {
 
 function connect() {
   if (stream || !isListening || isPaused || document.hidden) return;
-  stream = new EventSource("api/changes");
+  stream = new EventSource(addressOf("/changes"));
   stream.onopen = () => {
     if (isBehind) changed.add("all");
     isBehind = false;

@@ -1,6 +1,6 @@
 /** Signing in: with a one-time link, whose secret stands in the address, or with an operator's account. */
 import {html, useEffect, useState} from "./html.mjs";
-import {get, send} from "./api.mjs";
+import {addressOf, get, send} from "./api.mjs";
 
 /** The secret of a link, taken out of the address bar so that it stays in no history; null without one. */
 export function secretInAddress() {
@@ -57,7 +57,7 @@ export function SignIn({link, signedIn}) {
       <button type="submit" class="main" disabled=${isBusy}>Sign in</button>
       <p role="alert" class="wrong">${problem}</p>
     </form>
-    ${provider && html`<p><a class="button" href="api/oidc">Sign in with ${provider.name}</a></p>`}
+    ${provider && html`<p><a class="button" href=${addressOf("/oidc")}>Sign in with ${provider.name}</a></p>`}
     <p class="faint">Without an account: <code>tollhouse console link</code> on the gateway's machine prints a link that signs
       in once.</p>
   </main>`;

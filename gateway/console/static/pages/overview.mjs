@@ -1,5 +1,5 @@
 /** What is spent, on what, by whom, and whether Tollhouse itself is well. Every figure leads to what it is made of. */
-import {html} from "../lib/html.mjs";
+import {html, useEffect, useState} from "../lib/html.mjs";
 import {go, here, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
@@ -24,16 +24,17 @@ async function load(view) {
   return {...overview, now, length, bins};
 }
 
-export function Page({isDark, telemetry, query: at}) {
+export function Page({isDark, session, telemetry, query: at}) {
   const view = at.get("view");
   const query = useQuery(() => load(view), [view]);
   const {data} = query;
   const isEmpty = data?.operation && !data.operation.status.topics.some((topic) => topic.accepted > 0);
   useLive(isEmpty ? ["records"] : ["ledger", "routes", "dead", "insights", "devices"], query.reload);
+  const demo = html`<${DemoMonth} state=${data?.operation?.demo} ...${{session, isEmpty}} />`;
   return html`
     <${Problem} error=${query.error} at=${query.at} retry=${query.reload} />
     <${Loading} of=${query} blocks=${["tiles", "line", "chart", "chart"]}>
-      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />` : html`<${Figures} ...${data} isDark=${isDark} hidden=${at.getAll("hide")} />`)}<//>`;
+      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${data} isDark=${isDark} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
 }
 
 const costs = (parameters) => to("/costs", parameters);
@@ -129,6 +130,15 @@ function Insights({rows, more}) {
 function insightNote(row) {
   const seen = `seen ${ago(new Date(Number(row.last_updated) * 1000))}`;
   return Number(row.cost_impact) > 0 ? `${money(row.cost_impact)}${row.category === "delivery" ? " concerned" : ""}, ${seen}` : seen;
+}
+
+/** What there is to say of a demo month, once its file is loaded; nothing where there can be none. */
+function DemoMonth({state, ...given}) {
+  const [found, setFound] = useState(null);
+  useEffect(() => {
+    if (state) import("./overview_demo.mjs").then(setFound).catch(() => {}); // an upgrade took it away: the page loads again
+  }, [state]);
+  return state && found && html`<${found.Demo} key=${state} ...${{state, ...given}} />`;
 }
 
 /** For a gateway that has no record yet: one command for each way in, and the page turns when the first arrives. */

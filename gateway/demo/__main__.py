@@ -1,0 +1,23 @@
+"""`python -m gateway.demo DIRECTORY DAYS RECORDS` fills a directory for the console, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from gateway.demo.filling import fill
+from gateway.demo.month import Period
+from spool.clock import SystemClock
+
+SEED = 1
+
+
+async def main(directory: Path, days: int, records: int) -> None:
+    clock = SystemClock()
+    period = Period(end=int(clock.now()), days=days, records=records)
+    await fill(directory, period, seed=SEED, clock=clock)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,130 @@
+"""
+A demo month beside the data of a running server: filled by a process of its own into a folder of its own, looked
+at through the operator API, and removed with its folder.
+
+It shares no file with what is real: nothing of it is forwarded, counted or kept there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from gateway.errors import Refusal
+from gateway.workers.process import environment
+
+_log = logging.getLogger(__name__)
+
+NONE, LOADING, LOADED = "none", "loading", "loaded"
+FOLDER = "demo"  # in the data directory
+DAYS, RECORDS = 30, 6000
+_NO_DEMO = "no demo month is loaded; the empty Overview of the console loads one"
+
+Month = TypeVar("Month")
+
+
+class DemoMonth(Generic[Month]):
+    """
+    The demo month of a data directory, which `open_month` opens. `close` when the server stops; what was loaded
+    stays until `remove`.
+    """
+
+    def __init__(
+        self, data_dir: Path, open_month: Callable[[Path], AbstractAsyncContextManager[Month]]
+    ) -> None:
+        self._folder = data_dir / FOLDER
+        self._unfinished = data_dir / f"{FOLDER}.unfinished"  # being filled, or being removed
+        self._open = open_month
+        self._changing = asyncio.Lock()
+        self._stack = AsyncExitStack()
+        self._month: Month | None = None
+        self._readers = 0
+        self._unread = asyncio.Event()
+        self._unread.set()
+        self._filling: asyncio.subprocess.Process | None = None
+
+    @property
+    def state(self) -> str:
+        """One of NONE, LOADING and LOADED."""
+        if self._filling is not None:
+            return LOADING
+        return LOADED if self._folder.is_dir() else NONE
+
+    async def load(self) -> None:
+        """Fill the folder; does nothing if it is filled. Refusal 503 if that fails, and nothing is left of it."""
+        async with self._changing:
+            if self.state == LOADED:
+                return
+            await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
+            try:
+                await self._fill()
+                self._unfinished.rename(self._folder)
+            finally:
+                await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
+
+    async def remove(self) -> None:
+        """Remove the folder once nobody reads in it; does nothing if there is none."""
+        async with self._changing:
+            if self.state == NONE:
+                return
+            await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
+            self._folder.rename(self._unfinished)  # from here on nobody begins to read
+            await self._unread.wait()
+            await self._stack.aclose()
+            self._month = None
+            await asyncio.to_thread(shutil.rmtree, self._unfinished)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Month]:
+        """Open the month for one request. Refusal 404 if there is none."""
+        if self._month is None:
+            async with self._changing:
+                if self._month is None and self.state == LOADED:
+                    self._month = await self._stack.enter_async_context(self._open(self._folder))
+        if self._month is None or self.state != LOADED:
+            raise Refusal(404, "no_demo", _NO_DEMO)
+        self._readers += 1
+        self._unread.clear()
+        try:
+            yield self._month
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                self._unread.set()
+
+    async def close(self) -> None:
+        """End what fills it, and close its files."""
+        if self._filling is not None:
+            self._filling.kill()
+        async with self._changing:
+            await self._stack.aclose()
+            self._month = None
+
+    async def _fill(self) -> None:
+        command = [sys.executable, "-P", "-m", "gateway.demo", str(self._unfinished), str(DAYS), str(RECORDS)]
+        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        self._filling = await asyncio.create_subprocess_exec(
+            *command, stdin=nothing, stdout=nothing, stderr=pipe, env=environment(os.environ)
+        )
+        try:
+            _, told = await self._filling.communicate()
+            code = self._filling.returncode
+        except asyncio.CancelledError:
+            self._filling.kill()
+            raise
+        finally:
+            self._filling = None
+        if code:
+            reason = told.decode(errors="replace").strip().rpartition("\n")[2]
+            extra = {"action": "demo_not_loaded", "reason": reason}
+            _log.warning("the demo month could not be made", extra=extra)
+            raise Refusal(
+                503, "demo_failed", "the demo month could not be made; the log of the server says why"
+            )

@@ -1,0 +1,108 @@
+"""A demo month of the console: offered while nothing has arrived, looked at apart, and removed without a trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from playwright.sync_api import Route, expect
+
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW, Console
+
+
+def loaded(console: Console) -> None:
+    """Load a month from the empty Overview, in one click."""
+    console.open("/")
+    console.page.get_by_role("button", name="Load a demo month").click()
+    expect(console.page.get_by_role("complementary", name="Demo month")).to_be_visible()
+    console.settle()
+
+
+def folders(house: Tollhouse) -> list[str]:
+    return sorted(path.name for path in (house.directory / "tollhouse-data").glob("demo*"))
+
+
+def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: OpenConsole) -> None:
+    """One click shows a month under a banner, another removes it; nothing of it was among real records."""
+    console = open_console(house)
+    loaded(console)
+    assert console.page.url.partition("#")[0] == f"{house.url}/console/demo/"
+    expect(console.page.get_by_role("heading", name="Models this month")).to_be_visible()
+    assert [] == console.audit()
+    console.screenshot("demo-month")
+    for page in ("/costs?by=team", "/calls", "/reconciliation"):
+        console.page.goto(f"{house.url}/console/demo/#{page}")
+        console.settle()
+        expect(console.page.locator("main tbody tr, main ul li").first).to_be_visible()
+        expect(console.page.get_by_role("alert")).to_have_count(0)
+    assert [] == house.json("spool", "status")["topics"]
+    assert 403 == refused(console, "POST", "/demo/views")
+    console.expects("404")  # what the page still asks while the month goes
+    console.page.get_by_role("button", name="Remove it").click()
+    expect(console.page.get_by_role("button", name="Load a demo month")).to_be_visible()
+    assert [] == folders(house)
+    assert {"demo.load", "demo.remove"} <= console.actions()
+    assert "no_demo" == console.ask("/demo/overview")["error"]["type"]
+
+
+def refused(console: Console, method: str, path: str) -> int:
+    """The status of a change with everything that a change needs."""
+    token = console.ask("/session")["session"]["csrf_token"]
+    headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
+    address = f"{console.url}/console/api{path}"
+    return console.context.request.fetch(address, method=method, headers=headers, data="{}").status
+
+
+def test_a_demo_month_is_not_offered_beside_real_records(house: Tollhouse, open_console: OpenConsole) -> None:
+    """Once a record has arrived, a month that is there says so on the Overview, and no other is loaded."""
+    console = open_console(house, viewport=NARROW)
+    loaded(console)
+    assert console.overhang() <= 0
+    console.expects("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE")
+    house.stop()
+    house.start()
+    key = house.directory / "key"
+    key.write_text(house.key("gateway"))
+    house.run("send", "--example", "litellm", "--to", house.url, "--key-file", str(key), config=False)
+    console = open_console(house, viewport=NARROW)
+    wait_for(lambda: house.json("spool", "status")["topics"][0]["accepted"], 60, "the record is counted")
+    console.open("/")
+    expect(console.page.get_by_text("A demo month is loaded.")).to_be_visible()
+    assert [] == console.audit()
+    assert console.overhang() <= 0
+    console.page.get_by_role("button", name="Remove it").click()
+    expect(console.page.get_by_role("heading", name="A demo month")).to_have_count(0)
+    expect(console.page.get_by_role("button", name="Load a demo month")).to_have_count(0)
+    assert [] == folders(house)
+    assert 409 == refused(console, "POST", "/demo")
+
+
+def test_who_may_not_change_the_installation_is_not_offered_one(
+    house: Tollhouse, open_console: OpenConsole
+) -> None:
+    """A viewer reads how to connect, and the server refuses the rest."""
+    console = open_console(house, role="viewer")
+    console.open("/")
+    expect(console.page.get_by_text("No record has arrived yet")).to_be_visible()
+    expect(console.page.get_by_role("button", name="Load a demo month")).to_have_count(0)
+    assert 403 == refused(console, "POST", "/demo")
+
+
+def test_a_demo_month_that_fails_says_so(house: Tollhouse, open_console: OpenConsole) -> None:
+    """While it is made the page says so; what the server says of a failure stands there, and the button again."""
+    console = open_console(house)
+    console.expects("503")
+    failure = {"error": {"type": "demo_failed", "message": "the demo month could not be made"}}
+
+    def fail(route: Route) -> None:
+        expect(console.page.get_by_text("Making a month of calls.")).to_be_visible()
+        route.fulfill(status=503, content_type="application/json", body=json.dumps(failure))
+
+    console.open("/")
+    console.page.route("**/api/demo", fail)
+    console.page.get_by_role("button", name="Load a demo month").click()
+    expect(console.page.get_by_role("alert")).to_contain_text("could not be made")
+    expect(console.page.get_by_role("button", name="Load a demo month")).to_be_visible()
+    assert not (Path(house.directory) / "tollhouse-data/demo").exists()
