@@ -49,20 +49,23 @@ export function told({already_past: past, budget}) {
   return html`<p role="status">Done. You are already over ${Math.max(...past)} %${next ? `, so the next alert is at ${next} %` : ", so no alert is sent"}.</p>`;
 }
 
+/** Makes a budget of a month for the calls of one value, in a view that is made for it; returns what to show. */
+export async function limitCalls({field, title, value, amount, notify}) {
+  const what = `${title} ${value}`;
+  const filter = {[field]: [value]};
+  const {views} = await get("/views", {limit: 1000});
+  const isSame = (each) => JSON.stringify(each.filter) === JSON.stringify(filter);
+  const view = views.find(isSame) ?? (await send("POST", "/views", {name: free(what, views), filter, principal_dimension: field === "model" ? "team" : "model"})).view;
+  const {budgets} = await get("/budgets", {limit: 1000});
+  const answer = await send("POST", "/budgets", {name: free(what, budgets), view: {id: view.id}, default_amount: amount, alerts: {80: "Y", 100: "Y"},
+    channels: notify ? [notify] : []});
+  return told(answer) ?? html`<p role="status">Done: <a href=${to("/budgets", {open: answer.budget.id})}>${answer.budget.name}</a>. Alerts are at 80 % and 100 %.</p>`;
+}
+
 /** Asks for one amount: a budget of the calls that pass one filter, in a view that is made for it. */
 export function QuickBudget({field, title, value, names, close}) {
-  const what = `${title} ${value}`;
-  const run = async ({amount, notify}) => {
-    const filter = {[field]: [value]};
-    const {views} = await get("/views", {limit: 1000});
-    const isSame = (each) => JSON.stringify(each.filter) === JSON.stringify(filter);
-    const view = views.find(isSame) ?? (await send("POST", "/views", {name: free(what, views), filter, principal_dimension: field === "model" ? "team" : "model"})).view;
-    const {budgets} = await get("/budgets", {limit: 1000});
-    const answer = await send("POST", "/budgets", {name: free(what, budgets), view: {id: view.id}, default_amount: amount, alerts: {80: "Y", 100: "Y"},
-      channels: notify ? [notify] : []});
-    return told(answer) ?? html`<p role="status">Done: <a href=${to("/budgets", {open: answer.budget.id})}>${answer.budget.name}</a>. Alerts are at 80 % and 100 %.</p>`;
-  };
-  return html`<${Confirm} title=${`Budget for ${what}`} close=${close} run=${run} fields=${[
+  const run = (given) => limitCalls({field, title, value, ...given});
+  return html`<${Confirm} title=${`Budget for ${title} ${value}`} close=${close} run=${run} fields=${[
     {name: "amount", label: "Limit per month in dollars", required: true},
     {name: "notify", label: "Notify at 80 % and 100 %", type: "select", value: "", options: [["", "every channel"], ...names]}]} />`;
 }

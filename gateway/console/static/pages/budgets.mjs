@@ -5,11 +5,12 @@ import {budgetFields, told, typedBudget} from "../lib/budget_fields.mjs";
 import {Lines} from "../lib/chart.mjs";
 import {NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {ago, count, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
-import {html} from "../lib/html.mjs";
+import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Fields, Problem, State, Table} from "../lib/parts.mjs";
+import {Fields, Problem, State, Table, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
+import {BudgetLine} from "./budgets_line.mjs";
 
 const PATH = "/budgets";
 const needs = "modify_views_and_budgets";
@@ -170,7 +171,7 @@ const list = ({views, dimensions, channels}, isDark) => ({
       run: (row) => send("DELETE", `${at(row.id)}?confirm=${encodeURIComponent(row.name)}`).then(() => null)},
   ],
   empty: html`<h2>There is no budget yet</h2><p>A budget says what the calls of a <a href=${to("/views")}>view</a> may cost in a month or another
-    period, and warns before and when that is spent. It blocks no call. Make a view first, if there is none.</p>`,
+    period, and warns before and when that is spent. It blocks no call. The line above makes one with its view.</p>`,
 });
 
 export function Page(given) {
@@ -178,6 +179,9 @@ export function Page(given) {
     const [{views}, dimensions, {channel_names: channels}] = await Promise.all([get("/views", {limit: 1000}), knownDimensions(), get("/channel-names")]);
     return {views, dimensions, channels: channels.map((each) => each.name)};
   }, [], ["views"]);
+  const [made, setMade] = useState(0);
+  const {data} = known;
   return html`<${Problem} error=${known.error} retry=${known.reload} />
-    <${ListPage} list=${list(known.data ?? {views: [], dimensions: NONE, channels: []}, given.isDark)} ...${given} />`;
+    ${data && may(given.session, needs) && html`<${BudgetLine} ...${data} made=${() => setMade(made + 1)} />`}
+    <${ListPage} key=${made} list=${list(data ?? {views: [], dimensions: NONE, channels: []}, given.isDark)} ...${given} />`;
 }

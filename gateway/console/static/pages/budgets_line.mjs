@@ -1,0 +1,49 @@
+/** A budget in one line: what it is for, how much a month, and who is notified; its view is made with it. */
+import {get} from "../lib/api.mjs";
+import {limitCalls} from "../lib/budget_fields.mjs";
+import {OTHER} from "../lib/chart.mjs";
+import {titleOf} from "../lib/dimensions.mjs";
+import {html, useState} from "../lib/html.mjs";
+import {useQuery} from "../lib/query.mjs";
+
+const USUAL = ["team", "user", "model", "api_key", "sender"]; // before those of the organization's own
+const MOST = 200; // of the names that are offered; any other is typed
+
+async function namesOf(field) {
+  const {rows} = await get("/report", {by: field, range: "last_90d", show: "cost", top: MOST});
+  return [...new Set(rows.map((row) => row[field]).filter((name) => name && name !== OTHER))];
+}
+
+/** `dimensions` are {names, titles}, `channels` names; `made` is called when there is one more. */
+export function BudgetLine({dimensions, channels, made}) {
+  const offered = dimensions.names.filter((name) => USUAL.includes(name) || name in dimensions.titles || name.startsWith("tag:"));
+  const fields = [...USUAL.filter((name) => offered.includes(name)), ...offered.filter((name) => !USUAL.includes(name))];
+  const [field, setField] = useState(USUAL[0]);
+  const [state, setState] = useState({}); // {isBusy}, {problem} or {done}
+  const {data: names} = useQuery(() => namesOf(field).catch(() => []), [field]); // without them it is typed
+  const submit = async (event) => {
+    event.preventDefault();
+    const form = event.currentTarget;
+    const {value, amount, notify} = Object.fromEntries(new FormData(form));
+    setState({isBusy: true});
+    try {
+      setState({done: await limitCalls({field, title: titleOf(dimensions.titles, field), value: value.trim(), amount, notify})});
+      form.reset();
+      made();
+    } catch (error) {
+      setState({problem: error.message});
+    }
+  };
+  return html`<form class="bar sentence" aria-label="A budget in one line" onSubmit=${submit}>
+    <span>Budget for</span>
+    <select aria-label="Kind" value=${field} onChange=${(event) => setField(event.target.value)}>${fields.map((name) => html`<option key=${name}
+      value=${name}>${titleOf(dimensions.titles, name)}</option>`)}</select>
+    <input name="value" aria-label="Name" list="limited" required autocomplete="off" />
+    <datalist id="limited">${names?.map((name) => html`<option key=${name} value=${name} />`)}</datalist>
+    <label>$ <input name="amount" aria-label="Dollars a month" inputmode="decimal" size="9" required autocomplete="off" /></label>
+    <span>a month, tell</span>
+    <select name="notify" aria-label="Channel"><option value="">every channel</option>${channels.map((name) => html`<option key=${name}>${name}</option>`)}</select>
+    <span>at 80 % and 100 %</span>
+    <button type="submit" class="main" disabled=${state.isBusy}>Create</button>
+    ${state.problem && html`<p role="alert" class="wrong">${state.problem}</p>`}${state.done}</form>`;
+}
