@@ -100,7 +100,8 @@ def test_only_the_composition_root_and_the_command_line_know_exporters() -> None
 # The folders and modules of gateway from the ground up: each imports those before it.
 GATEWAY = (
     "errors", "first_use", "mounts", "schemas", "resources", "attempts", "monitoring", "agent", "normalise", "workers",
-    "rate_cards", "allocation", "configuration", "authentication", "devices", "intake", "final_costs", "statements",
+    "rate_cards", "allocation", "configuration", "currencies", "authentication", "devices", "intake", "final_costs",
+    "statements",
     "reconciliation", "billed", "insights", "budgets", "recommendations", "error_table", "http", "console", "receivers",
     "api", "comparison", "scheduled_reports", "mcp", "operator", "addresses", "assembly", "offline", "handover",
     "refusing", "listeners", "app", "demo", "cli", "__main__",

@@ -16,6 +16,7 @@ from decimal import Context, Decimal, localcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from exporters import batch as batches
 from exporters.destinations.declaration import DestinationType
@@ -63,6 +64,7 @@ class Charge:
     team: str | None
     tags: Mapping[str, str] = field(default_factory=dict)
     cost_source: str | None = None
+    currency: str = CURRENCY
     region: str | None = None
     calls: int = 0
     input_tokens: int = 0
@@ -105,7 +107,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "BilledCost": charge.cost,
         "BillingAccountId": account,
         "BillingAccountName": "",
-        "BillingCurrency": CURRENCY,
+        "BillingCurrency": charge.currency,
         "BillingPeriodEnd": _time((month + timedelta(days=32)).replace(day=1)),
         "BillingPeriodStart": _time(month),
         "ChargeCategory": "Credit" if is_credit else "Usage",
@@ -121,7 +123,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "InvoiceIssuerName": provider,
         "ListCost": charge.cost if charge.list_cost is None or is_credit else charge.list_cost,
         "PricingCategory": "" if is_credit else "Standard",
-        "PricingCurrency": CURRENCY,
+        "PricingCurrency": charge.currency,
         "PricingQuantity": "" if is_credit else str(quantity),
         "PricingUnit": "" if is_credit else unit,
         "ProviderName": provider,
@@ -157,10 +159,11 @@ def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) ->
     charges = []
     for row in rows:
         estimated = str(row["estimated"])
-        charges.append(
+        foreign = row.get("charges")
+        charges += _by_currency(
             Charge(
                 start=datetime.fromisoformat(str(row["period"])),
-                cost=str(row["cost"]),
+                cost=_less(str(row["cost"]), str(row["converted"])) if foreign else str(row["cost"]),
                 list_cost=estimated if estimated != "0" else None,
                 provider=_text(row, "provider"),
                 model=_text(row, "model"),
@@ -174,9 +177,25 @@ def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) ->
                 cache_read_tokens=_count(row, "cache_read_tokens"),
                 cache_write_tokens=_count(row, "cache_write_tokens"),
                 cache_write_1h_tokens=_count(row, "cache_write_1h_tokens"),
-            )
+            ),
+            foreign if isinstance(foreign, Mapping) else {},
         )
     return charges
+
+
+def _by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
+    """
+    Return a charge for each currency: amounts of several are never one. The usage stands with the first of them.
+    """
+    if not foreign:
+        return [charge]
+    of_each = [(CURRENCY, charge.cost)] if Decimal(charge.cost) else []
+    of_each += sorted(foreign.items())
+    nothing: dict[str, Any] = {**dict.fromkeys(_COUNTS, 0), "list_cost": None}
+    return [
+        replace(charge, currency=currency, cost=cost, **({"list_cost": None} if not place else nothing))
+        for place, (currency, cost) in enumerate(of_each)
+    ]
 
 
 DIMENSIONS = ("provider", "model", "team", "cost_source", "region", *TAGS)
@@ -189,10 +208,11 @@ async def of_entries(entries: Sequence[Entry]) -> list[Charge]:
 
     def add(rows: Sequence[tuple[int, Dimensions, Measures]]) -> None:
         for hour, key, row in rows:
-            charge = _of_sum(hour, key, row)
-            shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
-            place = (hour, *shown, *sorted(charge.tags.items()))
-            charges[place] = _add(charges[place], charge) if place in charges else charge
+            found = sums.meters.get(hour, {}).get(key)
+            for charge in _by_currency(_of_sum(hour, key, row), _charged(found) if found else {}):
+                shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
+                place = (hour, charge.currency, *shown, *sorted(charge.tags.items()))
+                charges[place] = _add(charges[place], charge) if place in charges else charge
 
     for entry in entries:
         await in_turns(range(len(entry.records)), partial(_sum, sums, entry))
@@ -200,13 +220,19 @@ async def of_entries(entries: Sequence[Entry]) -> list[Charge]:
     return sorted(charges.values(), key=_order)
 
 
+def _charged(meters: Mapping[str, int]) -> Mapping[str, str]:
+    from spool.currencies.charges import charges_of  # only where there are meters
+
+    return {currency: money.text(units) for currency, units in charges_of(meters.items()).items()}
+
+
 def _sum(sums: HourlySums, entry: Entry, places: Sequence[int]) -> None:
     records = [entry.records[place] for place in places]
     sums.add([replace(entry, first=entry.first + places[0], records=records)])
 
 
-def _order(charge: Charge) -> tuple[datetime, str, str]:
-    return charge.start, charge.provider or "", charge.model or ""
+def _order(charge: Charge) -> tuple[datetime, str, str, str]:
+    return charge.start, charge.provider or "", charge.model or "", charge.currency
 
 
 async def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
@@ -246,6 +272,11 @@ def _add(one: Charge, other: Charge) -> Charge:
 def _added(one: str, other: str) -> str:
     with localcontext(_EXACT):
         return format(Decimal(one) + Decimal(other), "f")
+
+
+def _less(one: str, other: str) -> str:
+    with localcontext(_EXACT):
+        return format(Decimal(one) - Decimal(other), "f")
 
 
 def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:

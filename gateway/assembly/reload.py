@@ -18,6 +18,7 @@ from exporters.forwarder import Forwarder
 from exporters.own_telemetry.sender import OwnTelemetry
 from exporters.service.billing_sync import BillingSync
 from gateway.assembly.parts import Assembler, price_book
+from gateway.assembly.storage import ledger_rates
 from gateway.authentication.legacy_key import LegacyKey
 from gateway.configuration.changes import ConfigChange, change
 from gateway.configuration.problems import problems as problems_of
@@ -149,6 +150,8 @@ class Reload:
         self.assembler.config = config
         self.attribution.configure(config)
         self.intake.prices = prepared.prices
+        if config.currency != running.currency:
+            self.assembler.storage.ledger.rates = ledger_rates(config.currency)
         self.assembler.tell_settings(prepared.prices)
         self.publisher.configure(config.publish)
         self.operators.money.billing_connections.configure(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from gateway.configuration.sections import Config
+from gateway.configuration.sections import Config, CurrencySettings
 from spool import engines
 from spool.clock import Clock
 from spool.ledger.ledger import CHUNK
 from spool.log.protocols import Observer
 from spool.packed.native import Native
 from spool.storage import Storage, StorageOptions
+
+if TYPE_CHECKING:
+    from spool.currencies.exchange import Rates
 
 AGENT_CACHE_BYTES = 512 << 10  # a laptop has few readers, and memory for other things
 AGENT_LEDGER_CHUNK = 512
@@ -44,6 +48,20 @@ def options_of(
     )
 
 
+def ledger_rates(section: CurrencySettings) -> Rates:
+    """Return the rates of a configuration for the ledger; what knows them is imported when one is asked for."""
+    made: list[Rates] = []
+
+    def rates(given: str, asked: str, day: int) -> int | None:
+        if not made:
+            from gateway.currencies.rates import ExchangeRates
+
+            made.append(ExchangeRates(section))
+        return made[0](given, asked, day)
+
+    return rates
+
+
 @asynccontextmanager
 async def open_storage(
     config: Config,
@@ -66,6 +84,7 @@ async def open_storage(
         native=native,
     )
     storage = await engines.open_storage(options, engine=config.storage.engine)
+    storage.ledger.rates = ledger_rates(config.currency)
     try:
         if storage.registry is not None:
             storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all

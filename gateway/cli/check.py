@@ -146,6 +146,17 @@ def file_problems(config: Config) -> Iterator[str]:
         PriceBook.load(config.prices)
     except CardUnreadable as error:
         yield f"prices.file: {error}"
+    if config.currency.rates_file is not None:
+        yield from _rate_problems(config.currency.rates_file, config.currency.max_file_bytes)
+
+
+def _rate_problems(path: Path, most_bytes: int) -> Iterator[str]:
+    from gateway.currencies.rate_files import RatesUnreadable, read
+
+    try:
+        read(path, most_bytes)
+    except RatesUnreadable as error:
+        yield f"currency.rates_file: {error}"
 
 
 def _warnings(config: Config) -> Iterator[str]:

@@ -83,6 +83,13 @@ def problems(config: Config) -> Iterator[str]:
                 yield f"prices.override[{place}].meters.{name} is not a meter; docs/meters.md lists them"
         if override.since and not _is_day(override.since):
             yield f'prices.override[{place}].since must be a day such as "2026-11-20"'
+    for place, rate in enumerate(config.currency.rate):
+        if rate.usd is None or not rate.usd.is_finite() or rate.usd <= 0:
+            yield f"currency.rate[{place}].usd is required: dollars for one, more than 0"
+        if not is_foreign(rate.currency):
+            yield f'currency.rate[{place}].currency must be the code of a currency other than USD, such as "EUR"'
+        if rate.since and not _is_day(rate.since):
+            yield f'currency.rate[{place}].since must be a day such as "2026-11-20"'
     for name in ("tolerance_money", "tolerance_tokens"):
         if not 0 <= getattr(config.reconciliation, name) <= 100:
             yield f"reconciliation.{name} must be a percentage from 0 to 100"
@@ -125,6 +132,13 @@ def problems(config: Config) -> Iterator[str]:
             yield f"reconciliation.owner[{place}] needs provider and billed, as the report names them"
         if not (owner.api_key or owner.team or owner.source):
             yield f"reconciliation.owner[{place}] needs api_key, team or source"
+
+
+def is_foreign(code: str) -> bool:
+    """True for the code of a currency that amounts are converted from."""
+    from spool.currencies.codes import DECIMALS  # only where a currency is configured
+
+    return code in DECIMALS and code != "USD"
 
 
 def missing(config: Config, given: Mapping[str, Any]) -> Iterator[str]:

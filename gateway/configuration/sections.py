@@ -312,6 +312,33 @@ class PriceSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CurrencyRate:
+    """Dollars for one unit of a currency, before any quotation. Of several the one with the latest `since` holds."""
+
+    currency: str = setting("", 'the code of the currency, such as "EUR"')
+    usd: Decimal | None = setting(None, "dollars for one of it")
+    since: str = setting("", 'from this day on (UTC), such as "2026-01-01"; empty: always')
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurrencySettings:
+    """How amounts in other currencies than dollars are converted: [currencies](currencies.md)."""
+
+    rates_file: Path | None = setting(
+        None,
+        "rates by day: a file of the European Central Bank (XML, CSV or the archive of it), or CSV with "
+        "`date,currency,usd`. It is read again when it changes",
+    )
+    max_file_bytes: Size = setting(
+        16 * MIB,
+        "bytes of that file, unpacked",
+        edge="a larger one is not read, what was read before stays in force, and `tollhouse doctor` says so",
+        least=KIB,
+    )
+    rate: tuple[CurrencyRate, ...] = setting((), "rates of one's own")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Match:
     """Every given field must fit; a trailing `*` stands for any ending."""
 
@@ -788,6 +815,7 @@ class Config:
     agent: AgentSettings = setting(AgentSettings(), "")
     privacy: PrivacySettings = setting(PrivacySettings(), "")
     prices: PriceSettings = setting(PriceSettings(), "")
+    currency: CurrencySettings = setting(CurrencySettings(), "")
     attribution: tuple[AttributionRule, ...] = setting((), "")
     sources: Mapping[str, SourceSettings] = setting({}, "")
     ledger: LedgerSettings = setting(LedgerSettings(), "")

@@ -93,6 +93,8 @@ class Facts:
     # bear a team or a user that stands for many.
     week: Sequence[Spend] = ()
     unpriced: Sequence[Spend] = ()  # of that week: calls that went well and have no price
+    # Of that week: what has no rate, decimal text by currency.
+    unconverted: Mapping[str, str] = field(default_factory=dict)
     hours: Sequence[Spend] = ()  # three days by hour, source, model and team
     failed: Sequence[Spend] = ()  # of these hours: failed calls alone
     recent: Sequence[Inference] = ()  # the newest records of a week, no shadows, in order of arrival

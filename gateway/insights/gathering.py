@@ -22,7 +22,7 @@ from spool.deliveries.protocols import Deliveries
 from spool.devices.device import Device
 from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow, end_of_hour, within
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour, within
 from spool.ledger.sums import OTHER
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Inference
@@ -94,6 +94,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         unpriced=await ledger.rows(
             midnight - 7 * DAY_S, "daily", _WHAT, include={"cost_source": ("none",), "status": ("ok",)}
         ),
+        unconverted=await ledger.unconverted(midnight - 7 * DAY_S),
         hours=await ledger.rows(hour - 72 * _HOUR_S, "hourly", ("source", "model", "team")),
         failed=await ledger.rows(
             hour - 72 * _HOUR_S, "hourly", ("source", "model", "team"), include={"status": ("error",)}
@@ -194,6 +195,12 @@ class SpendReader:
             measures=_MEASURES,
         )
         return [_spend(query.group_by, row) for row in await self._ledger.costs(query)]
+
+    async def unconverted(self, since: float) -> Mapping[str, str]:
+        """Return the amounts that no rate is known for, by currency."""
+        start = datetime.fromtimestamp(since, UTC)
+        query = CostQuery(since=start, until=self._until, granularity=TOTAL, measures=("cost",))
+        return next((row.unconverted for row in await self._ledger.costs(query)), {})
 
     def looks_into(self, view: View) -> bool:
         return view.anomalies.enabled and view.broken(self._known) is None

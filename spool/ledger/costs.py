@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _Spans = Callable[[int, int], Iterable[tuple[int, int, int]]]  # of a period: width, low and high of sums
-_MONEY = ("cost", "reported", "estimated", "saved")
+_MONEY = ("cost", "reported", "estimated", "saved", "converted")
 
 
 def costs(
@@ -174,6 +174,7 @@ class _Total:
         self._cached_input = self._cached_output = self._metered = 0
         self._latency = [0] * len(LATENCY)
         self._is_multiplied = False
+        self._converted = 0
         self._limbs: dict[int, Counter[str]] = {}  # by start, until they are converted
         self._charges: Counter[str] = Counter()
         self._unconverted: Counter[str] = Counter()
@@ -226,6 +227,7 @@ class _Total:
                 rate = converter.rate(currency, start)
                 self._cost += units * (rate or 0)
                 self._reported += units * (rate or 0)
+                self._converted += units * (rate or 0)
                 self._unconverted[currency] += units if rate is None else 0
         self._limbs.clear()
 
@@ -261,6 +263,7 @@ class _Total:
             metered=self._metered,
             latency=tuple(self._latency[1:]) if any(self._latency) else _NO_LATENCY,
             charges=_texts(self._charges),
+            converted=self._amount(self._converted),
             unconverted=_texts(self._unconverted),
         )
 

@@ -113,6 +113,7 @@ class CostRow:
     # Amounts in other currencies than dollars, as they were charged, and those among all amounts that could not be
     # converted: they are not in `cost` and `reported`. Decimal text by currency.
     charges: Mapping[str, str] = field(default_factory=dict)
+    converted: str = "0"  # the part of `cost` that was converted from these
     unconverted: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -121,6 +121,34 @@ def test_what_is_taken_back_is_a_correction() -> None:
     assert "Credit" in {row["ChargeCategory"] for row in rows()}
 
 
+def test_currencies_have_rows_of_their_own() -> None:
+    """Amounts of several are never added up: the usage stands with one of them, and quantities stay what they were."""
+    charged: list[Record] = [
+        paid(11, cost=None, charges={"EUR": "2"}, request_model="euros"),
+        paid(12, cost=None, charges={"EUR": "1"}, request_model="both"),
+        paid(13, request_model="both"),
+        counter(14, start_time=AT * NS, unit="JPY", value="7"),
+    ]
+    found = [
+        (row["ResourceId"], row["BillingCurrency"], row["PricingCurrency"], row["BilledCost"], row["x_Calls"])
+        for row in rows(charged)
+    ]
+    assert [
+        ("m", "JPY", "JPY", "7", "0"),
+        ("both", "EUR", "EUR", "1", "0"),
+        ("both", "USD", "USD", "0.25", "2"),
+        ("euros", "EUR", "EUR", "2", "1"),
+    ] == found
+    asked = {
+        "period": "2026-10-31T23:00:00+00:00", "cost": "3.5", "estimated": "0", "charges": {"EUR": "2"},
+        "converted": "2.5", "calls": 2, "input_tokens": 10, "output_tokens": 0, "cache_read_tokens": 0,
+        "cache_write_tokens": 0, "cache_write_1h_tokens": 0,
+    }  # fmt: skip
+    assert [("USD", "1.0", 10), ("EUR", "2", 0)] == [
+        (charge.currency, charge.cost, charge.input_tokens) for charge in focus.of_report([asked])
+    ]
+
+
 def test_periods_hold_each_other() -> None:
     """A charge is an hour in its month; both ends are exclusive, also at the turn of a month."""
     for row in rows():

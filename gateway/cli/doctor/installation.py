@@ -44,6 +44,12 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
         yield Diagnosis(about="clock of the server", status=PROBLEM, words=words)
     if "/verify" in state:
         yield _books(state["/verify"])
+    if unconverted := state.get("/report", {}).get("report", {}).get("unconverted"):
+        amounts = ", ".join(f"{amount} {currency}" for currency, amount in unconverted.items())
+        words = (
+            f"no rate is known for {amounts} of the last 30 days: [currency] rates_file, or [[currency.rate]]"
+        )
+        yield Diagnosis(about="currencies", status=WARNING, words=words)
     if "/keys" in state:
         yield from _keys(state["/keys"]["keys"])
 
@@ -60,7 +66,13 @@ def read_state(config: Config) -> tuple[State, str]:
         return {}, f"{config.data_dir}: {error.strerror}"
     client = OperatorClient(config, "tollhouse doctor")
     state: State = {}
-    for path, query in (("/status", []), ("/clock", []), ("/verify", []), ("/keys", [("limit", "1000")])):
+    for path, query in (
+        ("/status", []),
+        ("/clock", []),
+        ("/verify", []),
+        ("/keys", [("limit", "1000")]),
+        ("/report", [("range", "last_30_days"), ("show", "cost")]),
+    ):
         try:
             status, payload = asyncio.run(client.ask("GET", path, query=query))
         except ConfigError as error:

@@ -9,6 +9,7 @@ from gateway.insights.detectors import (
     idle_key,
     missed_records,
     missing_price,
+    missing_rate,
     moved_clock,
     no_owner,
     repeated_ids,
@@ -27,8 +28,8 @@ from gateway.insights.detectors.statements import coverage_drop, reconciliation_
 from gateway.insights.facts import Detector
 
 DETECTORS: tuple[Detector, ...] = (
-    spend_spike, view_anomaly, missing_price, cost_gap, reconciliation_difference, coverage_drop, no_owner,
-    doubled_source, retry_storm, unrecognised_shape, stuck_route,
+    spend_spike, view_anomaly, missing_price, missing_rate, cost_gap, reconciliation_difference, coverage_drop,
+    no_owner,    doubled_source, retry_storm, unrecognised_shape, stuck_route,
     unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster, unapplied_config, crowding_key,
     statement_stale, repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
     missed_records,

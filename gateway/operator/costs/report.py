@@ -44,6 +44,7 @@ from gateway.operator.costs.row_pages import PAGING, enveloped
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import named_dimensions, usable_view_of, visible_to
 from spool.csv_cells import csv_pieces
+from spool.currencies.codes import DECIMALS
 from spool.errors import Invalid
 from spool.ledger.costs import combined, cut, own_start, periods
 from spool.ledger.latency import percentile_ms
@@ -51,14 +52,14 @@ from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery, CostRow, Group
 from spool.ledger.ranges import RANGES, preceding, span
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
-from spool.record import moment
+from spool.record import CURRENCY, moment
 from spool.registry.texts import check_one_of
 from spool.streams import METRIC
 from spool.turns.ordering import ordered
 
 REPEATED = ("by", "where", "show")
 ONE_SPAN = ("from", "to", "range", "tz")
-ONCE = (*ONE_SPAN, "view", "per", "compare", "top", "top_by", "unit", "format", *PAGING)
+ONCE = (*ONE_SPAN, "view", "per", "compare", "top", "top_by", "unit", "currency", "format", *PAGING)
 FORMATS = ("json", "csv")
 
 _Place = tuple[int, Group]  # of a row: which period, and which group
@@ -116,7 +117,8 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
             "dimensions": list(known), "names": {each.name: each.label for each in named},
             "previous": previous and {"from": previous.since.isoformat(), "to": previous.until.isoformat()},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
-            "cut_periods": cut_periods,
+            "cut_periods": cut_periods, "currency": query.currency,
+            "charges": answer.charges, "unconverted": answer.unconverted,
             "unit": question.unit or None, "streams": await _streams(request),
             "row_count": answer.row_count, "truncated": answer.is_truncated,
         },
@@ -176,7 +178,9 @@ async def _question(request: OperatorRequest[MoneyServices, Any], known: Sequenc
     if parameters.get("format") == "csv" and not set(PAGING).isdisjoint(parameters):
         raise Invalid("CSV has every row: leave limit and cursor out")
     measures = (*show, top_by, *_needed(show)) if show else ()
-    query = replace(await query_of(request, known), measures=measures)
+    currency = parameters.get("currency", CURRENCY)
+    check_one_of("currency", currency, DECIMALS)
+    query = replace(await query_of(request, known), measures=measures, currency=currency)
     return _Question(
         query=query,
         show=show or MEASURES,
@@ -309,6 +313,8 @@ class _Answer:
     is_truncated: bool
     total: dict[str, object]
     latency: dict[str, int | None]
+    charges: Mapping[str, str]  # as they came, and those that no rate is known for
+    unconverted: Mapping[str, str]
 
 
 async def _largest(ledger: SlicedLedger, question: _Question, top: int) -> frozenset[Group]:
@@ -352,6 +358,8 @@ def _answer(
             extra_before.total.shown() if extra_before else {},
         ),
         latency=_latency(total.latency),
+        charges=total.charges,
+        unconverted=total.unconverted,
     )
 
 
@@ -438,7 +446,10 @@ def _describe(question: _Question, row: CostRow, extra: Mapping[str, object]) ->
         "cost_per_million_tokens": per(row.cost, billed_tokens(row), of=1_000_000),
         **extra,
     }
-    return {name: found[name] for name in question.show}
+    shown = {name: found[name] for name in question.show}
+    if row.charges:
+        shown |= {"charges": row.charges, "converted": row.converted}
+    return shown | ({"unconverted": row.unconverted} if row.unconverted else {})
 
 
 def _latency(counts: Sequence[int]) -> dict[str, int | None]:

@@ -36,12 +36,13 @@ from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.queries import COST_TYPES, DIMENSIONS, GRANULARITIES
 from spool.ledger.ranges import RANGES
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
+from spool.record import CURRENCY
 
 _BY = (
     f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, tag:NAME for the tags of [ledger] tags, and"
     " User:Defined:NAME for what a published definition adds."
 )
-_NOT_AS_IF = ("per", "top", "top_by", "unit", "limit", "cursor")
+_NOT_AS_IF = ("per", "top", "top_by", "unit", "currency", "limit", "cursor")
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
 _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
@@ -102,6 +103,7 @@ _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
     help="Show what one unit costs: a user, a value of tag:customer or of any dimension, or what stream:NAME counted "
     "of a unit-cost stream. Calls whose unit is not known are left out of it.",
 )
+@click.option("--currency", metavar="CODE", help="Show money in this currency, such as EUR; default: USD.")
 @click.option(
     "--latency", is_flag=True, help="Show how long calls took: bounds of percentiles, in milliseconds."
 )
@@ -153,7 +155,10 @@ def report(
             raise click.UsageError(
                 "--calls goes without --by, --per, --compare, --against, --show, --unit, --latency and --csv"
             )
+        if once["currency"]:
+            raise click.UsageError("--calls goes without --currency")
         once.pop("unit")
+        once.pop("currency")
         show_top_calls(client, where, {**once, "from": since, "to": until}, as_json=form == "json")
         return
     if once["top_by"] not in (None, *SUMS):
@@ -162,10 +167,12 @@ def report(
         )
     if form == "csv" and (once["limit"] or once["cursor"]):
         raise click.UsageError("--csv has every row: it goes without --limit and --cursor")
-    asks_more = show or compare or latency or once["per"] or once["top_by"] or once["unit"]
+    asks_more = (
+        show or compare or latency or any(once[name] for name in ("per", "top_by", "unit", "currency"))
+    )
     if against is not None and (asks_more or form == "csv"):
         raise click.UsageError(
-            "--against goes without --per, --compare, --top-by, --show, --unit, --latency and --csv"
+            "--against goes without --per, --compare, --top-by, --show, --unit, --currency, --latency and --csv"
         )
     shown: Sequence[str] = (*SHOWN, *LATENCY) if latency else SHOWN
     if once["view"]:
@@ -205,6 +212,7 @@ def report(
         return
     warn_of_lacking(payload["report"]["whole_since"])
     warn_of_cut(", ".join(payload["report"]["cut_periods"]))
+    warn_of_unconverted(payload["report"]["unconverted"], payload["report"]["currency"])
     _show(payload, payload["report"]["show"] if own_choice else _not_empty(payload["rows"], shown))
     if payload["report"]["truncated"]:
         rows = payload["report"]["row_count"]
@@ -227,9 +235,10 @@ def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:
     if "period" not in names and "cost" in asked["show"]:
         ordered = sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
     places = _decimals([*rows, payload["total"]], shown)
-    lines = [_line(row, names, shown, places) for row in ordered]
+    currency = asked["currency"]
+    lines = [_line(row, names, shown, places, currency) for row in ordered]
     if len(rows) > 1:
-        total = _line(payload["total"], names, shown, places)
+        total = _line(payload["total"], names, shown, places, currency)
         lines.append(total | {names[0]: "total"} if names else total)
     beside = ("previous_cost", "change") if asked["previous"] and "cost" in asked["show"] else ()
     show_table(lines, (*names, *shown, *beside), asked["names"])
@@ -276,13 +285,21 @@ def warn_of_lacking(since: str | None) -> None:
         click.echo(lacking, err=True)
 
 
+def warn_of_unconverted(amounts: Mapping[str, str], currency: str) -> None:
+    if amounts:
+        told = ", ".join(f"{amount} {code}" for code, amount in amounts.items())
+        click.echo(
+            f"{told} are not in these sums: no rate to {currency} is known (docs/currencies.md)", err=True
+        )
+
+
 def warn_of_cut(periods: str | None) -> None:
     if periods:
         click.echo(f"only a part of the periods that begin at {periods}", err=True)
 
 
 def _line(
-    row: Mapping[str, Any], names: Sequence[str], shown: Sequence[str], places: int
+    row: Mapping[str, Any], names: Sequence[str], shown: Sequence[str], places: int, currency: str
 ) -> dict[str, object]:
     """Sums of money with so many decimals, prices of one thing with four at least, and percentiles as bounds."""
     line: dict[str, object] = {name: row.get(name) for name in names}
@@ -290,31 +307,32 @@ def _line(
         if name in PERCENTILES:
             line[name] = _bound(row[name], timed=row.get("timed", 0))
         else:
-            line[name] = _figure(name, row[name], places)
+            line[name] = _figure(name, row[name], places, currency)
     if "previous" in row and "cost" in row:
         before = row["previous"]["cost"]
         line |= {
-            "previous_cost": _amount(before, places),
+            "previous_cost": _amount(before, places, currency),
             "change": _change(Decimal(row["cost"]), Decimal(before)),
         }
     return line
 
 
-def _figure(name: str, value: Any, places: int) -> str | None:
+def _figure(name: str, value: Any, places: int, currency: str) -> str | None:
     if name in _EACH:
-        return _amount(value, max(4, places))
+        return _amount(value, max(4, places), currency)
     if name in _AMOUNTS:
-        return _amount(value, places)
+        return _amount(value, places, currency)
     if name == UNITS:
         return None if value is None else f"{Decimal(value):,}"
     return f"{value:,}"
 
 
-def _amount(text: str | None, places: int = 4) -> str | None:
+def _amount(text: str | None, places: int = 4, currency: str = CURRENCY) -> str | None:
     if text is None:
         return None
     amount = Decimal(text)
-    return f"{'-' if amount < 0 else ''}${abs(amount):,.{places}f}"
+    sign = "$" if currency == CURRENCY else f"{currency} "
+    return f"{'-' if amount < 0 else ''}{sign}{abs(amount):,.{places}f}"
 
 
 def _change(now: Decimal, before: Decimal) -> str | None:

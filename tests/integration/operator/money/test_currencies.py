@@ -1,0 +1,71 @@
+"""Amounts in other currencies over the operator API: in dollars, in a currency asked for, and without a rate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.assembly.storage import ledger_rates
+from gateway.configuration.sections import CurrencyRate, CurrencySettings
+from gateway.insights.detectors import missing_rate
+from gateway.insights.facts import Facts
+from spool.engines import MEMORY, SQLITE
+from tests.integration.operator.money.test_report import NOW, report
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+
+AT = datetime(2026, 9, 20, 12, tzinfo=UTC).timestamp()
+RATES = CurrencySettings(rate=(CurrencyRate(currency="EUR", usd=Decimal("1.25")),))
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+        calls = [
+            call(1, at=AT, request_model="a", cost="1", cost_source="reported"),
+            call(2, at=AT, request_model="a", charges={"EUR": "2"}, cost_source="reported"),
+            call(
+                3, at=AT, request_model="b", charges={"CHF": "3"}, cost_source="reported", estimated_cost="9"
+            ),
+        ]
+        await add(server.services.spool.log, *calls)
+        yield server
+
+
+async def test_costs_are_asked_in_a_currency(server: OperatorServer) -> None:
+    """What has no rate is named and in no sum; an estimate does not take its place."""
+    before = await report(server, ("by", "model"))
+    assert ("USD", {"CHF": "3", "EUR": "2"}) == (
+        before["report"]["currency"],
+        before["report"]["unconverted"],
+    )
+    assert "1" == before["total"]["cost"]
+    server.services.money.ledger.rates = ledger_rates(RATES)
+    for currency, total, rows, unconverted in (
+        ("USD", "3.5", ["3.5", "0"], {"CHF": "3"}),
+        ("EUR", "2.8", ["2.8", "0"], {"CHF": "3"}),
+        ("CHF", "3", ["0", "3"], {"EUR": "2", "USD": "1"}),
+    ):
+        found = await report(server, ("by", "model"), ("currency", currency))
+        assert (total, unconverted) == (found["total"]["cost"], found["report"]["unconverted"])
+        assert rows == [row["cost"] for row in found["rows"]]
+        assert {"CHF": "3", "EUR": "2"} == found["report"]["charges"]
+    refused = await report(server, ("currency", "ACU"), status=400)
+    assert "currency" in refused["error"]["message"]
+
+
+async def test_an_insight_names_what_has_no_rate() -> None:
+    """One for a currency."""
+    found = missing_rate.find(Facts(now=AT, unconverted={"CHF": "3", "JPY": "7"}))
+    assert ["No rate is known for amounts in CHF", "No rate is known for amounts in JPY"] == [
+        each.draft.title for each in found
+    ]
+    assert "3 CHF" in found[0].draft.description
