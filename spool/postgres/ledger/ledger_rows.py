@@ -116,6 +116,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         wanted_sums = [_COLUMNS[place] for place in places]
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
         within = f"{self._of(width)} WHERE start >= {asked.text(since)} AND start < {asked.text(until)}"
+        if terms:  # what the filters let through is chosen before anything is added up
+            chosen = f"{{schema}}.ledger_keys k {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
+            within += f" AND key IN (SELECT k.id FROM {chosen})"
         # Looking up the dimensions of every row takes longer than adding it up.
         if until - since > width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted_sums)
@@ -125,7 +128,6 @@ class PostgresLedgerRows(SqlLedgerRows):
         rows = self._ask(
             f"SELECT {', '.join(['h.start' if by_start else '0', *names, 'k.status', 'k.cost_source', *sums])}"
             f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
-            f" WHERE {' AND '.join(terms) or 'TRUE'}"
             f" GROUP BY {', '.join(str(place) for place in range(1 if by_start else 2, len(names) + 4))}",
             asked,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
@@ -28,6 +29,7 @@ _MARKS = ", ".join("?" * (2 + len(COLUMNS)))
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
 _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
+_LOOKED_UP = 20_000  # sums: more are found sooner by going through all of their time
 _FUNCTION = "derived"  # of a connection: takes the name of a derived dimension and the values of its sources
 # Regions came with the third version: sums of before have none.
 _REGIONS = """
@@ -145,8 +147,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         sums = [f"SUM(h.{name})" if name in wanted else "0" for name in COLUMNS]
         columns = ", ".join(["h.start" if by_start else "0", *names, "k.status", "k.cost_source", *sums])
         grouped = ", ".join(str(place) for place in range(1 if by_start else 2, len(names) + 4))
-        terms, values = _where(query)
-        within = f"{TABLES[width]} WHERE start >= ? AND start < ?"
+        within, values = self._within(width, since, until, query)
         # Looking up the dimensions of every row takes longer than adding it up.
         if until - since > width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted)
@@ -154,14 +155,34 @@ class SqliteLedgerRows(SqlLedgerRows):
         else:
             summed = f"(SELECT * FROM {within})"
         rows = self._connection.execute(
-            f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key WHERE TRUE{terms} GROUP BY "
-            f"{grouped}",
-            (since, until, *values),
+            f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key GROUP BY {grouped}",
+            values,
         )
         for start, *row in rows:
             group = tuple([value or None for value in row[: len(names)]])
             status, cost_source, *sums = row[len(names) :]
             yield GroupSum(group, status, cost_source, self._measures(sums), start)
+
+    def _within(
+        self, width: int, since: int, until: int, query: CostQuery
+    ) -> tuple[str, Sequence[int | str]]:
+        """
+        The sums of a question, with their parameters. The numbers that a filter lets through are chosen first:
+        where they are few, their sums are looked up one by one.
+        """
+        table = TABLES[width]
+        terms, values = _where(query)
+        if not terms:
+            return f"{table} WHERE start >= ? AND start < ?", (since, until)
+        chosen = f"SELECT id FROM keys k WHERE TRUE{terms}"
+        starts = range(-(-since // width) * width, until, width)
+        most = _LOOKED_UP // max(len(starts), 1)
+        numbers = [number for (number,) in self._connection.execute(f"{chosen} LIMIT ?", (*values, most + 1))]
+        if len(numbers) > most:
+            return f"{table} WHERE start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
+        listed = "(SELECT value FROM json_each(?))"
+        given = (json.dumps([*starts]), json.dumps(numbers))
+        return f"{table} WHERE start IN {listed} AND key IN {listed}", given
 
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False

@@ -1,0 +1,85 @@
+"""Filters of a question choose the numbers of dimensions first, and then their sums, on one of two ways."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+
+from spool.ledger.queries import CostQuery
+from spool.ledger.sums import DAY_S, WIDTH, Dimensions
+from spool.sqlite.ledger import ledger_rows
+from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows, prepare
+
+DAYS, TEAMS, MODELS = 9, 7, 5
+EVER: dict[str, Any] = {"since": datetime(1970, 1, 1, tzinfo=UTC), "until": datetime(1970, 2, 1, tzinfo=UTC)}
+FILTERS = (
+    {"include": {"team": ("team-3",)}},
+    {"include": {"team": ("team-3", "team-4"), "model": ("model-1",)}, "exclude": {"team": ("team-4",)}},
+    {"exclude": {"model": ("model-0",)}},
+    {"include": {"team": ("nobody",)}},
+    {"include": {"team": ("",)}},
+)
+
+
+def dimensions(team: int, model: int) -> Dimensions:
+    name = f"team-{team}" if team else ""
+    return Dimensions(
+        "call", "litellm", "p", f"model-{model}", "", name, "", "", "", "", "ok", "reported", "", 0
+    )
+
+
+def filled() -> SqliteLedgerRows:
+    rows = SqliteLedgerRows(connection := sqlite3.connect(":memory:"))
+    prepare(connection)
+    chance = Random(1)
+    for team in range(TEAMS):
+        for model in range(MODELS):
+            number = rows.number(dimensions(team, model))
+            days = [day for day in range(DAYS) if chance.random() < 0.7]
+            rows.add(DAY_S, [(day * DAY_S, number, [1] * WIDTH) for day in days])
+    return rows
+
+
+@pytest.mark.parametrize("named", FILTERS)
+@pytest.mark.parametrize("by_start", [False, True])
+@pytest.mark.parametrize("most", [0, 20, 20_000])
+def test_both_ways_find_the_same(
+    monkeypatch: pytest.MonkeyPatch, named: dict[str, dict[str, tuple[str, ...]]], by_start: bool, most: int
+) -> None:
+    """Whether sums are looked up one by one or gone through, they are those of every sum by itself."""
+    monkeypatch.setattr(ledger_rows, "_LOOKED_UP", most)
+    rows = filled()
+    since, until = DAY_S, (DAYS - 1) * DAY_S
+    include, exclude = named.get("include", {}), named.get("exclude", {})
+
+    def passes(of: Dimensions) -> bool:
+        known = of._asdict()
+        return all(known[name] in values for name, values in include.items()) and not any(
+            known[name] in values for name, values in exclude.items()
+        )
+
+    expected: dict[tuple[str | None, int], int] = {}
+    for start in range(since, until, DAY_S):
+        for of, measures in rows.sums(DAY_S, start):
+            if passes(of):
+                place = (of.team or None, start if by_start else 0)
+                expected[place] = expected.get(place, 0) + measures[0]
+    query = CostQuery(**EVER, group_by=("team",), include=include, exclude=exclude)
+    found = rows.totals(DAY_S, since, until, query, by_start=by_start)
+    assert {(each.group[0], each.start): each.measures[0] for each in found} == expected
+
+
+def test_sums_of_few_numbers_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter that lets few numbers through goes through no other sums of the time."""
+    rows = filled()
+    asked: list[str] = []
+    rows._connection.set_trace_callback(asked.append)
+    list(rows.totals(DAY_S, 0, DAYS * DAY_S, CostQuery(**EVER, include={"team": ("team-3",)})))
+    rows._connection.set_trace_callback(None)
+    [statement] = [text for text in asked if "days" in text]
+    plan = [row[-1] for row in rows._connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+    assert any("SEARCH days USING PRIMARY KEY (start=? AND key=?)" in line for line in plan), plan
