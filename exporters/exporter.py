@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,6 +28,27 @@ class Exporter(Protocol):
     async def close(self) -> None: ...
 
 
+class LandingExporter(Protocol):
+    """
+    A destination that a delivery enters as files, whole: nothing of it is ever split, set aside or sent again
+    as another delivery. Raises Retryable without a status, or Misconfigured.
+    """
+
+    in_flight: int
+    max_records: int
+
+    async def land(
+        self,
+        delivery: Delivery,
+        entries: AsyncIterator[Entry],
+        keep_mark: Callable[[str], Awaitable[None]],
+    ) -> Settlement:
+        """Bring a delivery in, read step by step; `keep_mark` is awaited before the first byte leaves."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class RouteConfig:
     """
@@ -37,8 +58,11 @@ class RouteConfig:
 
     spec: RouteSpec
     made_of: object
-    exporter: Exporter
+    exporter: Exporter | LandingExporter
     stamps: Callable[[], object] = tuple  # changes with the secret files; then the route tries again at once
     backoff: Backoff = field(default_factory=Backoff)
     linger_s: float = 0.0  # how long a record waits for others to leave with it
+    lands: bool = (
+        False  # the exporter is a LandingExporter, and `linger_s` counts from the commit of a record
+    )
     reads_packed: bool = False  # the exporter takes spool.packed.records.PackedRecords as they are

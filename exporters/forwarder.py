@@ -170,6 +170,7 @@ class Forwarder:
             clock=self._clock,
             backoff=config.backoff,
             linger_s=config.linger_s,
+            lands=config.lands,
             max_dead_letters=self._max_dead_letters,
             packed=self._packed if config.reads_packed else None,
         )

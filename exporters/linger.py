@@ -6,11 +6,14 @@ records.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
+from spool.clock import Clock
 from spool.log.protocols import Log
 
 LOOK_S = 0.05  # whether there is a whole delivery by now
+DAY_S = 86400.0
+DAY_ENDS_S = 600.0  # after midnight, UTC: then the files of the day before are made
 
 
 class Linger:
@@ -59,3 +62,60 @@ class Linger:
                 return self._below + waiting // self._max_records * self._max_records
             await asyncio.sleep(min(left_s, LOOK_S))
         return self._log.closed_below(self._topic)
+
+
+class CommitLinger:
+    """
+    As `Linger`, but a record waits from its commit on, so that a restart makes no file early, and a stop makes none.
+
+    `uncut` gives the lowest number that the route has not settled.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        topic: str,
+        clock: Clock,
+        *,
+        seconds: float,
+        max_records: int,
+        uncut: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._log = log
+        self._topic = topic
+        self._clock = clock
+        self._seconds = seconds
+        self._max_records = max_records
+        self._uncut = uncut
+        self.below = 0
+
+    async def changes(self) -> AsyncIterator[int]:
+        """Yield `below` whenever it has grown."""
+        async for _ in self._log.changes(self._topic):
+            self.below = max(self.below, await self._uncut())
+            while self._waiting() > 0:
+                due_at = await self._due_at()
+                await self._rest(due_at)
+                waiting = self._waiting()
+                self.below += waiting // self._max_records * self._max_records or waiting
+                yield self.below
+
+    async def _rest(self, due_at: float) -> None:
+        """Wait for a time, or for a whole delivery."""
+        while self._waiting() < self._max_records and self._clock.now() < due_at:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+
+    def _waiting(self) -> int:
+        return self._log.closed_below(self._topic) - self.below
+
+    async def _due_at(self) -> float:
+        """The time until which the record at `below` waits, and those behind it; 0 if it is damaged."""
+        entries = await self._log.read(self._topic, self.below, self.below)
+        if not entries:
+            return 0.0
+        at = entries[0].committed_at
+        return min(at + self._seconds, at // DAY_S * DAY_S + DAY_S + DAY_ENDS_S)
+
+    def end(self) -> bool:
+        """Let nothing leave early: what waits is on disk."""
+        return False

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -25,8 +27,8 @@ from exporters.errors import (
     Retryable,
     SendError,
 )
-from exporters.exporter import Exporter
-from exporters.linger import Linger
+from exporters.exporter import Exporter, LandingExporter
+from exporters.linger import CommitLinger, Linger
 from exporters.resting_workers import RestingWorkers
 from exporters.throttle import RouteThrottle
 from spool.clock import Clock
@@ -44,6 +46,7 @@ _log = logging.getLogger(__name__)
 PARKED_S = 60.0
 LONGEST_REST_S = 60.0
 AFTER_A_FAULT_S = 5.0
+READ_AT_ONCE = 4096  # records, of a delivery that lands whole
 FAULTS = 3  # without a success between: then the route is at fault, and it parks
 # The refusals that are never given to a request that was taken under the same key: a service that honours
 # keys would have repeated its first answer. Every other one may come from somebody in between, or while the
@@ -67,13 +70,14 @@ class RouteLoop:
     def __init__(
         self,
         spec: RouteSpec,
-        exporter: Exporter,
+        exporter: Exporter | LandingExporter,
         *,
         deliveries: Deliveries,
         log: Log,
         clock: Clock,
         backoff: Backoff | None = None,
         linger_s: float = 0.0,
+        lands: bool = False,
         max_dead_letters: int = MAX_DEAD_LETTERS,
         packed: Native | None = None,
     ) -> None:
@@ -82,7 +86,19 @@ class RouteLoop:
         self._exporter = exporter
         self._deliveries = deliveries
         self._log = log
-        self._linger = Linger(log, spec.topic, seconds=linger_s, max_records=exporter.max_records)
+        self._lands = lands
+        self._linger: Linger | CommitLinger
+        if lands:
+            self._linger = CommitLinger(
+                log,
+                spec.topic,
+                clock,
+                seconds=linger_s,
+                max_records=exporter.max_records,
+                uncut=self._progress,
+            )
+        else:
+            self._linger = Linger(log, spec.topic, seconds=linger_s, max_records=exporter.max_records)
         self._clock = clock
         self._backoff = backoff or Backoff()
         self._max_dead_letters = max_dead_letters
@@ -194,19 +210,40 @@ class RouteLoop:
         to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_suspect(delivery)
         if delivery.count > 1 and to_blame and not delivery.ambiguous:
             raise _Halve(delivery.last_error or "5xx while others passed", answered=False)
+        if self._lands:
+            return await self._land(delivery)
+        exporter = cast("Exporter", self._exporter)
         entries: Sequence[Entry]
         if delivery.kept is not None:
             entries = [delivery.kept]
         else:
             entries = await self._read(delivery)
-        mark = await self._exporter.prepare(delivery)
+        mark = await exporter.prepare(delivery)
         if mark is not None:
-            try:
-                await self._deliveries.mark(delivery, mark)
-            except SpoolUnavailable as error:  # nothing was sent: it cannot have been taken
-                raise Retryable(f"the spool did not keep where it begins: {error}", answered=False) from error
+            await self._keep_mark(delivery, mark)
             delivery = replace(delivery, mark=mark)
-        return await self._exporter.send(delivery, entries)
+        return await exporter.send(delivery, entries)
+
+    async def _land(self, delivery: Delivery) -> Settlement:
+        exporter = cast("LandingExporter", self._exporter)
+        keep_mark = partial(self._keep_mark, delivery)
+        return await exporter.land(delivery, self._pieces(delivery), keep_mark)
+
+    async def _pieces(self, delivery: Delivery) -> AsyncIterator[Entry]:
+        """Yield the entries of a delivery, of which there may be more than fit into memory."""
+        for first in range(delivery.first, delivery.last + 1, READ_AT_ONCE):
+            last = min(first + READ_AT_ONCE - 1, delivery.last)
+            for entry in await self._read(replace(delivery, first=first, last=last)):
+                yield entry
+
+    async def _keep_mark(self, delivery: Delivery, mark: str) -> None:
+        try:
+            await self._deliveries.mark(delivery, mark)
+        except SpoolUnavailable as error:  # nothing was sent: it cannot have been taken
+            raise Retryable(f"the spool did not keep where it begins: {error}", answered=False) from error
+
+    async def _progress(self) -> int:
+        return next(state.progress for state in await self._deliveries.routes() if state.name == self.name)
 
     async def _read(self, delivery: Delivery) -> Sequence[Entry]:
         """Parks the route over a damaged page: what the page hides is whole, and a restart salvages it."""

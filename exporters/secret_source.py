@@ -13,10 +13,17 @@ class SecretSource:
     """`name` is how error messages call it. The value never appears in a message or a repr."""
 
     def __init__(
-        self, name: str, *, file: Path | None = None, env: str = "", environ: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        file: Path | None = None,
+        env: str = "",
+        environ: Mapping[str, str] | None = None,
+        most_lines: int = 1,
     ) -> None:
         self.name = name
         self._file = file
+        self._most_lines = most_lines
         self._env = env
         self._environ = os.environ if environ is None else environ
         self._seen: tuple[int, ...] | None = None
@@ -52,6 +59,12 @@ class SecretSource:
         except (OSError, UnicodeDecodeError) as error:
             words = error.strerror if isinstance(error, OSError) else "it is not text"
             raise Misconfigured(f"{self.name}: {file} cannot be read: {words}", answered=False) from error
-        if not value or any(character.isspace() or not character.isprintable() for character in value):
-            raise Misconfigured(f"{self.name}: {file} must hold one secret on one line", answered=False)
+        lines = value.split("\n")
+        if len(lines) > self._most_lines or not all(map(_is_word, lines)):
+            what = "one secret on one line" if self._most_lines == 1 else f"1 to {self._most_lines} lines"
+            raise Misconfigured(f"{self.name}: {file} must hold {what}", answered=False)
         return value
+
+
+def _is_word(line: str) -> bool:
+    return bool(line) and line.isprintable() and not any(map(str.isspace, line))

@@ -83,21 +83,55 @@ class DestinationSettings:
         "", "part of the names of its routes, `NAME/TOPIC`; letters, digits, `.`, `_` and `-`"
     )
     type: str = setting("", "the kind of receiver")
-    path: Path | None = setting(None, "the file, of the types ndjson and focus")
-    url: str = setting("", "the address, of the types otlp and webhook")
+    path: Path | None = setting(None, "the file, of the types ndjson and focus; the folder, of the type file")
+    url: str = setting(
+        "",
+        "the address, of the types otlp and webhook; `s3://BUCKET/PREFIX`, `gs://...` or `az://...` of a lake",
+    )
     headers: Mapping[str, str] = setting({}, "sent with every request", secret=True)
-    secret_file: Path | None = setting(None, "otlp: the key that is sent; webhook: the secret that signs")
+    secret_file: Path | None = setting(
+        None,
+        "otlp: the key that is sent; webhook: the secret that signs; s3: key id, secret and session token, a line"
+        " each; gcs: the JSON of a service account; azure: the account key or a SAS token",
+    )
     topics: tuple[str, ...] = setting(("ai-telemetry",), "what is sent there")
-    linger: Duration = setting(
-        0.25, "how long a record waits for others to leave with it, as `upstream.linger`", least=0
+    linger: Duration | None = setting(
+        None,
+        "how long a record waits for others to leave with it, as `upstream.linger`; 250ms where it is not set, 15m for"
+        " a lake, whose files are made then",
+        least=0,
     )
     required: bool = setting(
         True, "records are kept until it has them; false: no longer than `spool.retention`"
     )
     start: str = setting("oldest", "where a new destination begins in the log", choices=("oldest", "now"))
     shared: bool = setting(
-        False, "ndjson and focus: all nodes mount `path`, which several gateways on one PostgreSQL need"
+        False, "ndjson, focus and file: all nodes mount `path`, which several gateways on one PostgreSQL need"
     )
+    format: str = setting(
+        "parquet", "of the files of a lake; ndjson is compressed with zstd", choices=("parquet", "ndjson")
+    )
+    batch_records: int = setting(
+        250_000,
+        "of a lake: records that make a file before `linger` is over; at most 1,000,000",
+        edge="the next records are another file",
+        least=1,
+    )
+    endpoint: str = setting(
+        "", "of a lake: the address of a store like S3, or a private one; empty: the provider's"
+    )
+    region: str = setting("", "s3: the region of the bucket; empty: us-east-1")
+    account: str = setting("", "azure: the storage account")
+    role: str = setting("", "s3: the role to assume with `identity_token_file`")
+    identity_token_file: Path | None = setting(
+        None, "s3, gcs, azure: the token of a pod, for an identity without a secret"
+    )
+    proxy: str = setting("", "of a lake: an HTTP proxy on the way")
+    ca_file: Path | None = setting(None, "of a lake: certificates to trust, beside the system's")
+    encryption: str = setting(
+        "", "s3: how the store encrypts, `AES256` or `aws:kms:KEY`; empty: as the bucket says"
+    )
+    leave_out: tuple[str, ...] = setting((), "of a lake: columns that stay empty, such as `user` or `tags`")
 
 
 @dataclass(frozen=True, kw_only=True)

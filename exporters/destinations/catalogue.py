@@ -17,12 +17,16 @@ from spool.record import TOPICS
 if TYPE_CHECKING:
     from exporters.destinations.declaration import DestinationType
     from exporters.destinations.upstream import UpstreamContext
-    from exporters.exporter import RouteConfig
+    from exporters.exporter import Exporter, LandingExporter, RouteConfig
+    from exporters.lake.exporter import LakeContext
     from exporters.otlp.encoding import EncodeElsewhere
 
 _FOLDER = "exporters.destinations"
 TYPES: Declared[DestinationType] = Declared(
-    {name: f"{_FOLDER}.{name}" for name in ("ndjson", "focus", "otlp", "webhook")}
+    {
+        name: f"{_FOLDER}.{name}"
+        for name in ("ndjson", "focus", "otlp", "webhook", "file", "s3", "gcs", "azure")
+    }
 )
 
 
@@ -42,7 +46,10 @@ def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: b
         type = TYPES.get(destination.type)
         if type and not getattr(destination, type.needs):
             yield f"{shown}.{type.needs} is required for type {destination.type!r}"
-        yield from url(f"{shown}.url", destination.url)
+        if type is None or type.problems is None:
+            yield from url(f"{shown}.url", destination.url)
+        else:
+            yield from type.problems(shown, destination)
         yield from _topic_problems(shown, destination)
         yield from headers(f"{shown}.headers", destination.headers)
         if type and type.needs == "path":
@@ -77,12 +84,13 @@ def build_routes(
     clock: Clock,
     context: UpstreamContext | None = None,
     elsewhere: EncodeElsewhere | None = None,
+    lake: LakeContext | None = None,
 ) -> list[RouteConfig]:
     """
     The routes of a configuration; ValueError for a type or topic that a destination cannot take.
 
-    Without `context` nothing but AI telemetry leaves for the upstream. `elsewhere` encodes spans in another
-    process.
+    Without `context` nothing but AI telemetry leaves for the upstream, and without `lake` nothing for a lake.
+    `elsewhere` encodes spans in another process.
     """
     routes: list[RouteConfig] = []
     if upstream.base_url or upstream.ai_telemetry_url:
@@ -90,7 +98,7 @@ def build_routes(
 
         routes += upstream_routes(upstream, clock=clock, context=context, elsewhere=elsewhere)
     for destination in destinations:
-        routes += [_route(destination, topic, clock) for topic in destination.topics]
+        routes += [_route(destination, topic, clock, lake) for topic in destination.topics]
     return routes
 
 
@@ -98,10 +106,17 @@ def secret_of(destination: DestinationSettings, name: str | None = None) -> Secr
     """The destination's secret, None if it has none; `name` is how messages call it."""
     if destination.secret_file is None:
         return None
-    return SecretSource(name or f"destination {destination.name}", file=destination.secret_file)
+    type = TYPES.get(destination.type)
+    return SecretSource(
+        name or f"destination {destination.name}",
+        file=destination.secret_file,
+        most_lines=type.secret_lines if type else 1,
+    )
 
 
-def _route(destination: DestinationSettings, topic: str, clock: Clock) -> RouteConfig:
+def _route(
+    destination: DestinationSettings, topic: str, clock: Clock, lake: LakeContext | None
+) -> RouteConfig:
     from exporters.exporter import RouteConfig
     from spool.deliveries.values import RouteSpec
 
@@ -112,12 +127,19 @@ def _route(destination: DestinationSettings, topic: str, clock: Clock) -> RouteC
     secret = secret_of(destination)
     name = f"{destination.name}/{topic}"
     spec = RouteSpec(name=name, topic=topic, required=destination.required, start=destination.start)
-    exporter = type.build(destination, secret, clock)
+    exporter: Exporter | LandingExporter
+    if type.build is not None:
+        exporter = type.build(destination, secret, clock)
+    elif type.build_lake is not None and lake is not None:
+        exporter = type.build_lake(destination, secret, clock, lake)
+    else:
+        raise ValueError(f"destination {destination.name}: a lake needs a storage")
     return RouteConfig(
         spec=spec,
         made_of=destination,
         exporter=exporter,
         stamps=lambda: secret and secret.stamp(),
-        linger_s=destination.linger,
+        linger_s=type.linger_s if destination.linger is None else destination.linger,
+        lands=type.build is None,
         reads_packed=type.reads_packed,
     )

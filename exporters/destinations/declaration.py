@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from exporters.exporter import Exporter
+from exporters.exporter import Exporter, LandingExporter
 from exporters.probe import Probe
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
 from spool.record import TOPICS
 
+if TYPE_CHECKING:
+    from exporters.lake.exporter import LakeContext
+
 Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
+BuildLake = Callable[[DestinationSettings, SecretSource | None, Clock, "LakeContext"], LandingExporter]
+Problems = Callable[[str, DestinationSettings], Iterator[str]]
 Try = Callable[[DestinationSettings, SecretSource | None, Clock], Awaitable[Probe]]
 
 
@@ -20,12 +26,17 @@ Try = Callable[[DestinationSettings, SecretSource | None, Clock], Awaitable[Prob
 class DestinationType:
     """
     `needs` is the setting of [[destinations]] that must be given; `topics` are those it can take. `probe`
-    finds out what would become of a delivery, and leaves nothing behind.
+    finds out what would become of a delivery, and leaves nothing behind. A lake has `build_lake` in place of
+    `build`; `problems` are those of settings that it alone has.
     """
 
     name: str
     needs: str
-    build: Build
+    build: Build | None = None
     probe: Try
     topics: tuple[str, ...] = TOPICS
     reads_packed: bool = False  # as in RouteConfig
+    build_lake: BuildLake | None = None
+    problems: Problems | None = None
+    secret_lines: int = 1  # of its secret file
+    linger_s: float = 0.25  # where none is set

@@ -7,7 +7,7 @@ Rows wait in memory until there is a whole group of them; then those of the date
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import file_digest
 from pathlib import Path
@@ -45,6 +45,8 @@ class FileFormat:
     ending: str
     writer: int
     open: Callable[[Path], OpenFile]
+    read_footer: Callable[[bytes], dict[str, str]]  # of the end of a file; ValueError if it has none
+    read_rows: Callable[[Path, Sequence[str]], Iterator[tuple[Any, ...]]]
 
 
 @dataclass(eq=False)

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING
 
-from exporters.destinations.catalogue import build_routes
+from exporters.destinations.catalogue import TYPES, build_routes
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder, Sync
 from exporters.notifications.notifier import Notifier
-from exporters.own_telemetry.traced_exporter import TracedExporter
+from exporters.own_telemetry.traced_exporter import traced
 from exporters.service.billing_drops import ConnectionLocks
 from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, client_of
@@ -67,6 +66,7 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from exporters.destinations.upstream import UpstreamContext
+    from exporters.lake.exporter import LakeContext
     from exporters.notifications.kept_channels import ChannelSeal
     from gateway.authentication.oidc.assistants import AssistantSignIns
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
@@ -375,11 +375,24 @@ class Assembler:
         elsewhere = None if self.workers is None else self.workers.encode
         try:
             routes = build_routes(
-                config.upstream, config.destinations, clock=self.clock, context=context, elsewhere=elsewhere
+                config.upstream,
+                config.destinations,
+                clock=self.clock,
+                context=context,
+                elsewhere=elsewhere,
+                lake=self._lake_context(config),
             )
         except ValueError as error:
             raise ConfigError([str(error)]) from error
-        return [replace(route, exporter=TracedExporter(route.exporter, self.traces)) for route in routes]
+        return [traced(route, self.traces) for route in routes]
+
+    def _lake_context(self, config: Config) -> LakeContext | None:
+        """None without a destination that is a lake."""
+        if not any(TYPES[each.type].build_lake for each in config.destinations):
+            return None
+        from exporters.lake.exporter import LakeContext
+
+        return LakeContext(directory=config.data_dir / "lake", landings=self.storage.small.landings())
 
     def _upstream_context(self, config: Config) -> UpstreamContext:
         from exporters.destinations.upstream import UpstreamContext

@@ -14,6 +14,7 @@ from typing import Protocol
 from spool.deliveries.values import (
     DeadLetter,
     Delivery,
+    Landing,
     PartialRefusal,
     RouteSpec,
     RouteState,
@@ -217,4 +218,35 @@ class Deliveries(Protocol):
         """
         New deliveries with new keys for settled numbers committed in [since, until); returns the records.
         """
+        ...
+
+
+class Landings(Protocol):
+    """What is in lakes; a row is added by `Deliveries.settle`, in its transaction."""
+
+    async def editions(self, route: str, first: int) -> Sequence[str]:
+        """
+        The edition of the delivery that begins with a number, then the earlier ones of the route.
+
+        The first question for a route gives it the newest edition of the log.
+        """
+        ...
+
+    async def begin_edition(self) -> str:
+        """
+        Give all numbers that no delivery was cut for another edition. For a copy of the data whose routes do
+        not run: the original may have sent them.
+        """
+        ...
+
+    async def before(self, route: str, first: int) -> Landing | None:
+        """The newest delivery of a route whose numbers are lower."""
+        ...
+
+    async def landed(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
+        """Deliveries of a route that begin behind a number, in order."""
+        ...
+
+    async def routes(self) -> Sequence[tuple[str, int]]:
+        """The routes that have deliveries in a lake, by name, and how many."""
         ...

@@ -16,6 +16,8 @@ SAME_ANSWERS = 3
 REPLAY_RECORDS = 1000  # in one delivery of a replay
 KEPT_REFUSALS = 1000  # partial refusals listed for each route
 
+LAKE_MARK = "lake1;"  # how the mark of a delivery begins that may be in a lake
+
 # What becomes of the numbers of a route. `queued` is worked out: it is not a column of a route.
 TERMS = tuple(term for term in ROUTE_TERMS if term != "queued")
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from spool.deliveries.rules import STUCK_AFTER, TERMS, new_key
-from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, PartialRefusal
+from spool.deliveries.rules import LAKE_MARK, STUCK_AFTER, TERMS, new_key
+from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Landing, PartialRefusal
 
 NOT_STORED = 0  # the id of a new delivery or dead letter until the engine gives it one
 
@@ -44,6 +44,11 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     def waits_apart(self) -> bool:
         """True for a refused or stuck single record, which is waited for apart from the backlog."""
         return self.count == 1 and (self.refusals > 0 or self.server_errors >= STUCK_AFTER)
+
+    @property
+    def may_have_landed(self) -> bool:
+        """True if its files may be in a lake, under the names that its numbers make."""
+        return (self.mark or "").startswith(LAKE_MARK)
 
     def read_with(self, acceptances: int) -> StoredDelivery:
         """The delivery beside its route's acceptances of this moment, which say whether it is proven."""
@@ -100,4 +105,5 @@ class RouteChange(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int] = field(default_factory=dict)  # added to those of the route
     refusal: PartialRefusal | None = None
     dead: StoredDeadLetter | None = None  # a record that is set aside
+    landing: Landing | None = None  # of a delivery that is in a lake
     no_longer_dead: int | None = None  # the id of a dead letter

@@ -38,8 +38,15 @@ def cut(route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
     return RouteChange(route=route.name, added=[delivery], counts={"next": end - first})
 
 
-def replay(route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range]) -> RouteChange:
-    """Deliveries of the numbers in `committed` that the route has settled."""
+def replay(
+    route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range], lands: bool = False
+) -> RouteChange:
+    """
+    Deliveries of the numbers in `committed` that the route has settled. NotAllowed where it `lands` them in a
+    lake.
+    """
+    if lands:
+        raise NotAllowed(f"{route.name} is a lake, which has each record once: nothing is sent to it again")
     cut_so_far = route.counts["before_start"] + 1, route.next - 1
     settled = ranges.without(ranges.clipped(committed, cut_so_far), unsettled)
     return RouteChange(
@@ -127,6 +134,7 @@ def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> Ro
         removed=[delivery.id],
         counts={**counts, "acceptances": int(settlement.delivered > 0)},
         refusal=refusal,
+        landing=settlement.landing,
     )
 
 
@@ -277,10 +285,12 @@ def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
 
 def set_apart(delivery: StoredDelivery, *, reason: str, ambiguous: bool) -> RouteChange | None:
     """
-    Hold it back to be handed over; None for a replay, and for one that may have been taken, unless
-    `ambiguous`.
+    Hold it back to be handed over; None for a replay, for one that may be in a lake, and for one that may
+    have been taken, unless `ambiguous`.
     """
-    if delivery.replay or ((delivery.ambiguous or delivery.sending) and not ambiguous):
+    if delivery.replay or delivery.may_have_landed:
+        return None
+    if (delivery.ambiguous or delivery.sending) and not ambiguous:
         return None
     return become_unknown(delivery, reason=reason)
 

@@ -49,6 +49,17 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """A delivery in a lake. `body` is its manifest, as it is in the lake."""
+
+    route: str
+    first: int
+    last: int
+    edition: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
     """Where the numbers of a delivery went; the five add up to its count."""
 
@@ -59,6 +70,7 @@ class Settlement:
     unmapped: int = 0
     damaged: int = 0
     words: str | None = None  # the upstream's, when it refused some
+    landing: Landing | None = None  # kept with it, of a delivery that is in a lake
 
     @property
     def count(self) -> int:

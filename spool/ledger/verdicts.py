@@ -53,7 +53,7 @@ def verdict_of(record: Record) -> Verdict:
         verdict = _of_correction(record)
     else:
         return Verdict(False, 0, None, NOT_COUNTED)
-    return Verdict(False, 0, verdict.spend, verdict.tokens) if record.shadow else verdict
+    return Verdict(False, 0, None, verdict.tokens) if record.shadow else verdict
 
 
 def _of_call(call: Inference) -> Verdict:

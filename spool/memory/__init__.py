@@ -39,7 +39,7 @@ async def open_spool(
 ) -> MemorySpool:
     tables = spool_tables()
     log = MemoryLog(tables, settings=settings, clock=clock, observer=observer)
-    deliveries = MemoryDeliveries(log, clock=clock)
+    deliveries = MemoryDeliveries(log, tables, clock=clock)
     log.routes = deliveries
     return MemorySpool(
         log=log,

@@ -30,14 +30,17 @@ from spool.deliveries.values import (
 )
 from spool.errors import NotThere
 from spool.memory.log import MemoryLog
+from spool.memory.tables import MemoryTables
 from spool.record import Record
+from spool.sql import lake
 
 
 class MemoryDeliveries(SentDeliveries):
     _log: MemoryLog
 
-    def __init__(self, log: MemoryLog, *, clock: Clock) -> None:
+    def __init__(self, log: MemoryLog, tables: MemoryTables, *, clock: Clock) -> None:
         super().__init__(log, clock)
+        self._tables = tables
         self._routes: dict[str, StoredRoute] = {}
         self._deliveries: dict[int, StoredDelivery] = {}
         self._in_hand: dict[int, int] = {}  # id -> fence
@@ -154,6 +157,7 @@ class MemoryDeliveries(SentDeliveries):
         for delivery in self._of(route):
             del self._deliveries[delivery.id]
         self._refusals.pop(route, None)
+        self._tables.change(lambda connection: lake.forget(connection, route))
         self.version += 1
         return queued
 
@@ -166,7 +170,8 @@ class MemoryDeliveries(SentDeliveries):
         ]
         unsettled = [delivery.span for delivery in self._of(route)]
         unsettled += [(letter.number, letter.number) for letter in await self.dead(route=route)]
-        change = transitions.replay(known, committed=committed, unsettled=unsettled)
+        lands = self._tables.change(lambda connection: lake.lands(connection, route))
+        change = transitions.replay(known, committed=committed, unsettled=unsettled, lands=lands)
         if not dry_run:
             self._write(change)
         return sum(ranges.count(delivery.span) for delivery in change.added)
@@ -333,6 +338,9 @@ class MemoryDeliveries(SentDeliveries):
         if change.refusal is not None:
             refusals = self._refusals.setdefault(change.route, deque(maxlen=rules.KEPT_REFUSALS))
             refusals.appendleft(change.refusal)
+        if change.landing is not None:
+            landing = change.landing
+            self._tables.change(lambda connection: lake.add(connection, landing))
         if change.dead is not None:
             letter = dataclasses.replace(change.dead, id=next(self._ids))
             self._dead[letter.id] = letter

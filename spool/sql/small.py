@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from spool.billing.drops import BillingDrops
 from spool.billing.hours import BillingHours
+from spool.deliveries.protocols import Landings
 from spool.sql.billing_drops import SqlBillingDrops
 from spool.sql.billing_hours import SqlBillingHours
 from spool.sql.connection import SqlTransactions
@@ -22,11 +23,19 @@ class SmallTables:
 
     billing_drops: BillingDrops
     billing_hours: BillingHours
+    landings: Callable[[], Landings]
 
 
 def small_tables(over: Callable[[str], SqlTransactions]) -> SmallTables:
     """`over` gives transactions whose errors name what is kept."""
+
+    def landings() -> Landings:
+        from spool.sql.lake import SqlLandings
+
+        return SqlLandings(over("lakes"))
+
     return SmallTables(
         billing_drops=SqlBillingDrops(over("billing drops")),
         billing_hours=SqlBillingHours(over("billing hours")),
+        landings=landings,
     )

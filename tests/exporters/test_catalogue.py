@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exporters.destinations import catalogue
+from exporters.lake.destination import MOST_RECORDS, SCHEMES
 from exporters.settings import DestinationSettings
 from spool.record import TOPICS
 
@@ -26,12 +28,14 @@ def test_a_type_without_its_setting_is_a_problem_and_with_it_none(name: str) -> 
     type = catalogue.TYPES[name]
     assert type.needs in {field.name for field in fields(DestinationSettings)}
     assert set(type.topics) <= set(TOPICS)
-    without = DestinationSettings(name="one", type=name, topics=type.topics)
+    without = DestinationSettings(name="one", type=name, topics=type.topics, account="one")
     assert [f"destinations[0].{type.needs} is required for type {name!r}"] == list(
         catalogue.problems([without])
     )
-    value = Path("records") if type.needs == "path" else "http://127.0.0.1"
-    settings = DestinationSettings(name="one", type=name, topics=type.topics, **{type.needs: value})  # type: ignore[arg-type]
+    scheme = SCHEMES.get(name, "http")
+    value = Path("records") if type.needs == "path" else f"{scheme}://127.0.0.1"
+    given: dict[str, Any] = {type.needs: value, "account": "one"}
+    settings = DestinationSettings(name="one", type=name, topics=type.topics, **given)
     assert [] == list(catalogue.problems([settings]))
 
 
@@ -50,3 +54,29 @@ def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
     if len(topics) > 1:
         two = replace(shared, topics=topics[:2])
         assert ["one topic" in problem for problem in catalogue.problems([two])] == [True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"url": "gs://bucket/x"}, "takes s3://BUCKET/PREFIX"),
+        ({"url": "s3://key:secret@bucket/x"}, "must not hold a user or a password"),
+        ({"batch_records": MOST_RECORDS + 1}, "at most 1,000,000"),
+        ({"required": False}, "a lake has every record"),
+        ({"leave_out": ("spend",)}, "cannot be left out"),
+        ({"leave_out": ("usr",)}, "did you mean 'user'"),
+        ({"endpoint": "http://store.example"}, "use https://"),
+        ({"endpoint": "store.example"}, "must begin with https://"),
+        ({"encryption": "rot13"}, "'AES256' or 'aws:kms:KEY'"),
+        ({"type": "azure", "url": "az://container/x"}, "account is required"),
+        ({"type": "file", "path": Path("lake")}, "type 'file' has a path"),
+    ],
+)
+def test_a_lake_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], words: str) -> None:
+    """Each problem is one sentence that names the setting; at the bound of a batch there is none."""
+    at_bound = DestinationSettings(
+        name="one", type="s3", url="s3://bucket/x", leave_out=("user",), batch_records=MOST_RECORDS
+    )
+    assert [] == list(catalogue.problems([at_bound]))
+    (problem,) = catalogue.problems([replace(at_bound, **changes)])
+    assert words in problem

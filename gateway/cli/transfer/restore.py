@@ -64,6 +64,7 @@ async def _restore(backup: Path, config: Config, queued: str | None) -> None:
                 raise NotAllowed(_question(routes, manifest))
             reason = f"of a backup of {manifest.made_at}: it may have been sent since"
             await storage.deliveries.reopen_restored(hold_back=reason if queued == HOLD else None)
+            await storage.small.landings().begin_edition()
             actor = Actor(local_address(config), "command line")
             after = {"backup": str(backup.absolute()), "made_at": manifest.made_at, "queued": queued}
             await storage.registry.note(actor, "restore", "data", after=after)

@@ -272,6 +272,7 @@ class PostgresDeliveries(SentDeliveries):
             queued = self._routes.route_terms(connection)[route]["queued"]
             session.execute(connection, queries.FORGET_DELIVERIES, where)
             session.execute(connection, queries.FORGET_REFUSALS, where)
+            session.execute(connection, queries.FORGET_LANDINGS, where)
             if session.execute(connection, queries.FORGET_ROUTE, where).rowcount != 1:
                 raise RouteMoved  # somebody's configuration has it again
             return queued
@@ -287,6 +288,7 @@ class PostgresDeliveries(SentDeliveries):
                 known,
                 committed=session.execute(connection, queries.COMMITTED, span),
                 unsettled=session.execute(connection, queries.UNSETTLED, {"route": route}).fetchall(),
+                lands=session.execute(connection, queries.LANDS, {"route": route}).fetchone() is not None,
             )
             if not dry_run:
                 session.write(connection, change)

@@ -132,6 +132,9 @@ class DeliveryRows(NamedTuple):
             letter = {name: getattr(change.dead, name) for name in queries.DEAD_COLUMNS[1:]}
             values |= {f"dead_{name}": value for name, value in letter.items()}
             values["dead_record"] = pack([change.dead.record])
+        if change.landing is not None:
+            columns = queries.LANDING_COLUMNS
+            values |= {f"landed_{name}": getattr(change.landing, name) for name in columns}
         statement = queries.change(
             removed=bool(change.removed),
             changed=change.changed is not None,
@@ -141,6 +144,7 @@ class DeliveryRows(NamedTuple):
             refusal=change.refusal is not None,
             dead=change.dead is not None,
             letter=change.no_longer_dead is not None,
+            landing=change.landing is not None,
         )
         done, ids = self.execute_alone(connection, statement, values).fetchone()
         if not done:

@@ -44,6 +44,7 @@ DELIVERY_COLUMNS = ("id", *INSERTED)
 ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
 REFUSAL_COLUMNS = ("route", "first", "last", "count", "words", "at")
+LANDING_COLUMNS = ("route", "first", "last", "edition", "body")
 
 
 def _of(table: str, columns: Iterable[str]) -> str:
@@ -226,6 +227,7 @@ FORGET_DELIVERIES = """
         SELECT id FROM {schema}.deliveries WHERE shard = 0 AND route = %(route)s ORDER BY id FOR UPDATE)
     DELETE FROM {schema}.deliveries d USING own WHERE d.shard = 0 AND d.id = own.id"""
 FORGET_REFUSALS = "DELETE FROM {schema}.refusals WHERE shard = 0 AND route = %(route)s"
+FORGET_LANDINGS = "DELETE FROM {schema}.lake_files WHERE route = %(route)s"
 FORGET_ROUTE = "DELETE FROM {schema}.routes WHERE shard = 0 AND name = %(route)s AND orphaned"
 
 # -- what destinations refused -------------------------------------------------------------------------------
@@ -241,6 +243,9 @@ DEAD_LETTERS = f"""
 REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM {{schema}}.refusals
      WHERE shard = 0 AND route = coalesce(%(route)s, route) ORDER BY id DESC"""
+
+# A route whose deliveries are in a lake.
+LANDS = "SELECT 1 FROM {schema}.lake_editions WHERE route = %(route)s LIMIT 1"
 
 # The newest partial refusals of a route stay.
 PRUNE_REFUSALS = """
@@ -275,6 +280,7 @@ def change(
     refusal: bool,
     dead: bool,
     letter: bool,
+    landing: bool = False,
 ) -> str:
     """
     Make one statement that carries out a whole change, or nothing of it.
@@ -341,6 +347,12 @@ def change(
         parts.append(
             f"aside AS (INSERT INTO {{schema}}.dead ({', '.join(DEAD_COLUMNS[1:])}) SELECT {values} WHERE "
             f"{go})"
+        )
+    if landing:
+        values = ", ".join(f"%(landed_{name})s" for name in LANDING_COLUMNS)
+        parts.append(
+            f"""landed AS (INSERT INTO {{schema}}.lake_files ({", ".join(LANDING_COLUMNS)})
+                           SELECT {values} WHERE {go})"""
         )
     ids = "ARRAY(SELECT id FROM added ORDER BY id)" if added else "'{}'::bigint[]"
     return f"WITH {', '.join(parts)} SELECT {go}, {ids}"

@@ -227,6 +227,7 @@ class SqliteDeliveries(SentDeliveries):
                 known,
                 committed=connection.execute(queries.COMMITTED, (known.topic, since, until)),
                 unsettled=connection.execute(queries.UNSETTLED, {"route": route}),
+                lands=connection.execute(queries.LANDS, (route,)).fetchone() is not None,
             )
             if not dry_run:
                 delivery_rows.write(connection, change)

@@ -152,6 +152,10 @@ def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDel
         values = {name: getattr(change.refusal, name) for name in queries.REFUSAL_COLUMNS}
         connection.execute(queries.REFUSED, values)
         connection.execute(queries.PRUNE_REFUSALS, {"route": change.route, "kept": rules.KEPT_REFUSALS})
+    if change.landing is not None:
+        landing = change.landing
+        values = {name: getattr(landing, name) for name in queries.LANDING_COLUMNS}
+        connection.execute(queries.LANDED, values)
     if change.dead is not None:
         values = {name: getattr(change.dead, name) for name in queries.DEAD_COLUMNS}
         connection.execute(queries.SET_ASIDE, {**values, "record": pack([change.dead.record])})

@@ -25,6 +25,7 @@ DELIVERY_COLUMNS = ("id", *INSERTED, "kept_at", "kept")
 ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
 REFUSAL_COLUMNS = ("route", "first", "last", "count", "words", "at")
+LANDING_COLUMNS = ("route", "first", "last", "edition", "body")
 
 
 def _of(table: str, columns: Iterable[str]) -> str:
@@ -170,6 +171,7 @@ SET_STATE = "UPDATE routes SET state = ?, reason = ? WHERE name = ?"
 FORGET = (
     "DELETE FROM deliveries WHERE route = ?",
     "DELETE FROM refusals WHERE route = ?",
+    "DELETE FROM lake_files WHERE route = ?",
     "DELETE FROM routes WHERE name = ?",
 )
 
@@ -190,6 +192,10 @@ NO_LONGER_DEAD = "DELETE FROM dead WHERE id = ?"
 REFUSED = _insert("refusals", REFUSAL_COLUMNS)
 REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM refusals WHERE route = coalesce(?, route) ORDER BY id DESC"""
+
+# A delivery that is in a lake, and whether those of a route are.
+LANDED = _insert("lake_files", LANDING_COLUMNS)
+LANDS = "SELECT 1 FROM lake_editions WHERE route = ? LIMIT 1"
 
 # The newest partial refusals of a route stay.
 PRUNE_REFUSALS = """

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from exporters.settings import DestinationSettings
 from gateway.configuration import reader
 from gateway.configuration.sections import Config
 
@@ -42,7 +43,13 @@ def test_defaults_in_the_document_are_those_of_the_configuration(
     """Written into a configuration file, the default of a row changes nothing."""
     file = tmp_path / "tollhouse.toml"
     value = text if text.isdecimal() else f'"{text}"'
-    file.write_text(f"[{section}]\n{name} = {value}\n")
-    read: Any = getattr(reader.load(file, env={}), section)
-    default: Any = getattr(Config(), section)
+    if section == "destinations":
+        ndjson = 'name = "a"\ntype = "ndjson"\npath = "b"'
+        file.write_text(f"[[{section}]]\n{ndjson}\n{name} = {value}\n")
+        read: Any = reader.load(file, env={}).destinations[0]
+        default: Any = DestinationSettings()
+    else:
+        file.write_text(f"[{section}]\n{name} = {value}\n")
+        read = getattr(reader.load(file, env={}), section)
+        default = getattr(Config(), section)
     assert getattr(default, name) == getattr(read, name)

@@ -97,8 +97,9 @@ async def test_verbs_dealt_to_two_nodes_do_what_one_log_does(
     # contract.
     settings = {"hold": 10, "retention": 3600}
     nodes = [await open_log(**settings), await open_log(**settings)]
-    memory = MemoryLog(spool_tables(), settings=SpoolSettings(**settings), clock=clock)
-    memory.routes = MemoryDeliveries(memory, clock=clock)
+    tables = spool_tables()
+    memory = MemoryLog(tables, settings=SpoolSettings(**settings), clock=clock)
+    memory.routes = MemoryDeliveries(memory, tables, clock=clock)
     for turn in range(120):
         node = chance.choice(nodes)
         action = chance.random()

@@ -1,0 +1,142 @@
+"""A destination that is a lake, of type s3, gcs, azure or file, and what can be said of its settings beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from exporters.destinations.declaration import DestinationType
+from exporters.lake.columns import COLUMNS, KEPT
+from exporters.problems import one_of
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings
+from spool.clock import Clock
+from spool.record import AI_TELEMETRY
+
+if TYPE_CHECKING:
+    from exporters.lake.exporter import LakeContext, LakeExporter
+    from exporters.lake.stores import Store
+    from exporters.probe import Probe
+
+LINGER_S: Final = 15 * 60.0
+MOST_RECORDS: Final = 1_000_000  # of a delivery: a file is held in memory while it is put
+SCHEMES: Final = {"s3": "s3", "gcs": "gs", "azure": "az"}
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_MARK: Final = "_tollhouse.json"
+
+
+def lake_type(name: str) -> DestinationType:
+    """The declaration of one type."""
+    return DestinationType(
+        name=name,
+        needs="url" if name in SCHEMES else "path",
+        build_lake=build,
+        probe=probe,
+        problems=problems,
+        topics=(AI_TELEMETRY,),
+        secret_lines=3 if name == "s3" else 1,
+        linger_s=LINGER_S,
+    )
+
+
+def build(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
+) -> LakeExporter:
+    from exporters.lake.exporter import LakeExporter
+    from exporters.lake.formats import FORMATS
+
+    return LakeExporter(
+        store_of(settings, secret),
+        context,
+        destination=settings.name,
+        format=FORMATS[settings.format],
+        clock=clock,
+        max_records=settings.batch_records,
+        leave_out=settings.leave_out,
+    )
+
+
+def store_of(settings: DestinationSettings, secret: SecretSource | None) -> Store:
+    """The store of a destination. ValueError if the extra is missing."""
+    if settings.type not in SCHEMES:
+        from exporters.lake.folder import Folder
+
+        return Folder(Path(settings.path or ""))
+    try:
+        from exporters.lake.object_store import ObjectStore
+    except ImportError as error:
+        raise ValueError(f"type {settings.type!r} needs a library: pip install 'tollhouse[lake]'") from error
+    return ObjectStore(settings, secret)
+
+
+async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+    """Write one small object, which stays, read it and list what is there."""
+    from exporters.errors import SendError
+    from exporters.probe import OK, REFUSED, Probe, failed
+
+    try:
+        store = store_of(settings, secret)
+        await store.create(_MARK, b'{"lake":1}\n')
+        size = await store.size(_MARK)
+        if size is None:
+            return Probe(status=REFUSED, words=f"{_MARK} is not there after it was written")
+        await store.end(_MARK, size, 10)
+        async for _ in store.names("_manifest/"):
+            break
+    except ValueError as error:
+        return Probe(status=REFUSED, words=str(error))
+    except SendError as error:
+        return failed(error)
+    return Probe(status=OK, words=f"{_MARK} is written there, and stays")
+
+
+def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+    """Every reason why a lake cannot work, told before anything is opened."""
+    needed = {"parquet": "pyarrow"} if settings.format == "parquet" else {}
+    if settings.type in SCHEMES:
+        needed["a store"] = "obstore"
+        yield from _store_problems(shown, settings)
+    elif settings.url:
+        yield f"{shown}.url: type 'file' has a path"
+    for what, library in needed.items():
+        if find_spec(library) is None:
+            yield f"{shown}: {what} needs {library}: pip install 'tollhouse[lake]'"
+    if settings.batch_records > MOST_RECORDS:
+        yield f"{shown}.batch_records: at most {MOST_RECORDS:,}, because a file is held in memory while it is sent"
+    if not settings.required:
+        yield f"{shown}.required: a lake has every record: take `required = false` out"
+    for name in settings.leave_out:
+        yield from one_of(f"{shown}.leave_out", name, tuple(COLUMNS))
+        if name in KEPT:
+            yield f"{shown}.leave_out: {name!r} cannot be left out: sums and proofs rest on it"
+
+
+def _store_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+    parts = urlsplit(settings.url)
+    scheme = SCHEMES[settings.type]
+    if settings.url and (parts.scheme != scheme or not parts.netloc or parts.query or parts.fragment):
+        yield f"{shown}.url: type {settings.type!r} takes {scheme}://BUCKET/PREFIX"
+    if "@" in parts.netloc:
+        yield f"{shown}.url must not hold a user or a password: take out what stands before the @"
+    if settings.type == "azure" and not settings.account:
+        yield f"{shown}.account is required for type 'azure': the storage account"
+    if settings.encryption and settings.type != "s3":
+        yield f"{shown}.encryption is for type 's3'"
+    known = settings.encryption in ("", "AES256") or settings.encryption.startswith("aws:kms:")
+    if not known:
+        yield f"{shown}.encryption: 'AES256' or 'aws:kms:KEY'"
+    if settings.endpoint:
+        yield from _endpoint_problems(f"{shown}.endpoint", settings.endpoint)
+
+
+def _endpoint_problems(shown: str, endpoint: str) -> Iterator[str]:
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        yield f"{shown} must begin with https://"
+    elif parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        yield f"{shown}: http:// is taken on loopback alone, because it shows every record: use https://"
+    elif "@" in parts.netloc:
+        yield f"{shown} must not hold a user or a password: take out what stands before the @"

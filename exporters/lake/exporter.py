@@ -1,0 +1,223 @@
+"""
+Brings the deliveries of a route into a lake, each once.
+
+A delivery is a range of numbers that is stored before anything is read, and every name is made of it. So whoever
+sends it again, after a crash or in another process, finds what is there, or writes the same rows under the same
+names. What is there and holds other rows parks the route: nothing is ever overwritten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from hashlib import file_digest
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from exporters.errors import Misconfigured, Retryable
+from exporters.lake import manifest, names
+from exporters.lake.partitions import DeliveryFiles, FileFormat
+from exporters.lake.stores import Store
+from exporters.turns import TURN
+from spool.clock import Clock
+from spool.deliveries.protocols import Landings
+from spool.deliveries.rules import LAKE_MARK
+from spool.deliveries.values import Delivery, Landing, Settlement
+from spool.directories import make_directory
+from spool.log.values import Entry
+from spool.record import moment
+
+FOOTER_BYTES: Final = 1 << 20  # a footer has some 5 KiB for each group of rows
+
+KeepMark = Callable[[str], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeContext:
+    """What the routes to a lake need beside their deliveries; files are made below `directory`."""
+
+    directory: Path
+    landings: Landings
+
+
+class LakeExporter:
+    in_flight = 1  # manifests are a chain
+
+    def __init__(
+        self,
+        store: Store,
+        context: LakeContext,
+        *,
+        destination: str,
+        format: FileFormat,
+        clock: Clock,
+        max_records: int,
+        leave_out: Sequence[str] = (),
+    ) -> None:
+        self.max_records = max_records
+        self._store = store
+        self._context = context
+        self._destination = destination
+        self._format = format
+        self._clock = clock
+        self._leave_out = leave_out
+        self._others: list[tuple[str, int, int]] | None = None  # what a lake had when this process began
+
+    async def land(
+        self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
+    ) -> Settlement:
+        """
+        Write the files of a delivery, keep its mark, then bring them into the lake, and the manifest last.
+        """
+        await asyncio.to_thread(make_directory, self._context.directory, 0o700)
+        editions = await self._context.landings.editions(delivery.route, delivery.first)
+        series = names.Series(self._destination, editions[0], delivery.first, delivery.last)
+        await self._check_others(delivery, editions)
+        directory = self._context.directory / delivery.route.replace("/", "_")
+        await asyncio.to_thread(_begin, directory)
+        try:
+            files = DeliveryFiles(
+                directory, series, route=delivery.route, format=self._format, leave_out=self._leave_out
+            )
+            made = await _made(files, entries)
+            _check_mark(delivery, made)
+            if delivery.mark is None:
+                await keep_mark(f"{LAKE_MARK}writer={made.writer};schema={made.schema};digest={made.digest}")
+            landed = [
+                await self._bring(file, files.path_of(file), made.digest, directory) for file in made.files
+            ]
+            body = await self._bring_manifest(replace(made, files=landed), directory)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+        landing = Landing(
+            route=delivery.route, first=series.first, last=series.last, edition=series.edition, body=body
+        )
+        return Settlement(delivered=made.numbers.rows, damaged=len(made.numbers.damaged), landing=landing)
+
+    async def close(self) -> None:
+        """Nothing stays open between two requests."""
+
+    async def _bring(
+        self, file: manifest.LakeFile, path: Path, digest: str, directory: Path
+    ) -> manifest.LakeFile:
+        """Return the file as it is in the lake: one that was there first stays, with its own bytes."""
+        created = await self._store.create(file.key, path)
+        size = await self._store.size(file.key)
+        if size is None:
+            raise Retryable(f"{file.key} is not there after it was written", answered=False)
+        if created:
+            if size != file.bytes:
+                raise Misconfigured(f"{file.key} has {size} bytes in place of {file.bytes}", answered=False)
+            return file
+        end = await self._store.end(file.key, size, FOOTER_BYTES)
+        if await asyncio.to_thread(_digest_of, self._format, end) != digest:
+            raise _foreign(file.key)
+        there = directory / "there"
+        await self._store.fetch(file.key, there)
+        return replace(file, bytes=size, sha256=await asyncio.to_thread(_sum, there))
+
+    async def _bring_manifest(self, made: manifest.LakeManifest, directory: Path) -> bytes:
+        before = await self._context.landings.before(made.route, made.first)
+        body = manifest.written(
+            replace(
+                made,
+                landed_at=moment(self._clock.now()),
+                before=None if before is None else manifest.hash_of(before.body),
+            )
+        )
+        name = names.manifest_name(made.edition, made.first, made.last)
+        if await self._store.create(name, body):
+            return body
+        there = directory / "there.json"
+        await self._store.fetch(name, there)
+        found = await asyncio.to_thread(there.read_bytes)
+        try:
+            is_own = manifest.read(found).digest == made.digest
+        except ValueError:
+            is_own = False
+        if not is_own:
+            raise _foreign(name)
+        return found
+
+    async def _is_ours(self, other: tuple[str, int, int], route: str) -> bool:
+        """True if a manifest is of this route: it was not settled before the process ended."""
+        with tempfile.TemporaryDirectory(dir=self._context.directory) as directory:
+            there = Path(directory) / "there.json"
+            await self._store.fetch(names.manifest_name(*other), there)
+            try:
+                return manifest.read(await asyncio.to_thread(there.read_bytes)).route == route
+            except ValueError:
+                return False
+
+    async def _check_others(self, delivery: Delivery, editions: Sequence[str]) -> None:
+        """
+        Park where the lake has numbers of the delivery already, under other names: those of the installation
+        that this one is a copy of, or of a route of before.
+        """
+        if self._others is None:
+            found = [names.range_of(each.name) async for each in self._store.names(names.MANIFESTS)]
+            self._others = [each for each in found if each is not None]
+        own = (editions[0], delivery.first, delivery.last)
+        for other in self._others:
+            edition, first, last = other
+            if edition not in editions or first > delivery.last or last < delivery.first:
+                continue
+            if other != own or not await self._is_ours(other, delivery.route):
+                raise Misconfigured(
+                    f"the lake has the numbers {first} to {last} of edition {edition} already, from before this "
+                    "data was restored or this destination was made: give it another prefix, or settle what "
+                    "it has by hand (docs/lake.md)",
+                    answered=False,
+                )
+
+
+async def _made(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
+    """Take the entries in short turns; what a library does of it runs on a thread."""
+    async for entry in entries:
+        for part in entry.parts(TURN):
+            files.add(part)
+            await asyncio.sleep(0)
+        if files.has_group:
+            await asyncio.to_thread(files.write_group)
+    return await asyncio.to_thread(files.close)
+
+
+def _begin(directory: Path) -> None:
+    """Begin with an empty directory, whatever a process that was killed left in it."""
+    shutil.rmtree(directory, ignore_errors=True)
+    make_directory(directory, 0o700)
+
+
+def _check_mark(delivery: Delivery, made: manifest.LakeManifest) -> None:
+    """Park where the log gives other rows than when the delivery was first sent."""
+    if delivery.mark is not None and not delivery.mark.endswith(f"digest={made.digest}"):
+        raise Misconfigured(
+            f"the log changed under a delivery: {delivery.first} to {delivery.last} had other rows when it was "
+            "first sent (tollhouse spool verify says if it is damaged)",
+            answered=False,
+        )
+
+
+def _digest_of(format: FileFormat, end: bytes) -> str | None:
+    """The digest in the footer at the end of a file; None if it has none."""
+    try:
+        return format.read_footer(end).get("tollhouse.digest")
+    except ValueError:
+        return None
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _foreign(name: str) -> Misconfigured:
+    return Misconfigured(
+        f"{name} holds other records: another installation, or a copy of this one, writes here",
+        answered=False,
+    )

@@ -1,0 +1,91 @@
+"""
+Rows as lines of JSON, compressed with zstd: a frame for FRAME_ROWS rows each, and at the end one that readers skip.
+
+A line has the columns that are known, by their names; money is decimal text, times are RFC 3339.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import orjson
+
+from exporters.lake.columns import COLUMNS, METERS, MONEY, TAGS, TIME
+from spool.ledger import money
+from spool.meters import quantity_of
+from spool.record import NS, rfc3339
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+FRAME_ROWS: Final = 4096
+_LEVEL: Final = 3
+_SKIPPED: Final = (0x184D2A50).to_bytes(4, "little")  # the magic number of a frame that readers skip
+_END: Final = b"TOLLLAKE"  # behind the metadata and its length
+_NAMES: Final = list(COLUMNS)
+_US: Final = NS // 1_000_000
+
+
+class NdjsonFile:
+    """A file that is written frame by frame; `close` adds what is known only then."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("wb")
+
+    def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        for start in range(0, len(rows), FRAME_ROWS):
+            lines = b"".join(map(_line, rows[start : start + FRAME_ROWS]))
+            self._file.write(zstd.compress(lines, _LEVEL))
+
+    def close(self, metadata: Mapping[str, str]) -> None:
+        text = orjson.dumps(dict(metadata))
+        body = text + len(text).to_bytes(4, "little") + _END
+        self._file.write(_SKIPPED + len(body).to_bytes(4, "little") + body)
+        self._file.close()
+
+
+def read_metadata(end: bytes) -> dict[str, str]:
+    """The metadata at the end of a file. ValueError if there is none."""
+    tail = len(_END) + 4
+    if not end.endswith(_END) or len(end) < tail:
+        raise ValueError("it has no metadata at its end")
+    size = int.from_bytes(end[-tail : -len(_END)], "little")
+    found: dict[str, str] = orjson.loads(end[-tail - size : -tail])
+    return found
+
+
+def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield some columns of the rows of a file, in order, as they stand in JSON. ValueError if it is damaged."""
+    try:
+        with zstd.open(path, "rb") as file:
+            for line in file:
+                row = orjson.loads(line)
+                yield tuple(row.get(name) for name in columns)
+    except (zstd.ZstdError, EOFError, OSError) as error:
+        raise ValueError(f"it cannot be read: {error}") from error
+
+
+def _line(values: tuple[Any, ...]) -> bytes:
+    row = {
+        name: _shown(type, value)
+        for (name, type), value in zip(COLUMNS.items(), values, strict=True)
+        if value is not None
+    }
+    return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _shown(type: str, value: Any) -> Any:
+    if type == MONEY:
+        return money.text(value)
+    if type == TIME:
+        return rfc3339(value * _US)
+    if type == TAGS:
+        return dict(value)
+    if type == METERS:
+        return {name: quantity_of(units) for name, units in value}
+    return value

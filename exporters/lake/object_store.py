@@ -1,0 +1,210 @@
+"""
+A lake in a store of objects: the only module that knows obstore, which the extra `lake` brings.
+
+Every option is given here, so that a variable of the environment cannot send the files elsewhere; the
+environment speaks for credentials alone. obstore never repeats a request by itself: a put whose answer was lost
+would come back as one that somebody else has made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import obstore
+from obstore import exceptions
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from exporters.errors import Misconfigured, Retryable, SendError
+from exporters.lake.stores import StoredObject
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings
+
+T = TypeVar("T")
+_TIMEOUT: Final = timedelta(seconds=120)
+_CONNECT: Final = timedelta(seconds=10)
+_NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
+_STATUS: Final = re.compile(r"status(?: code)?:? ?\"?(\d{3})", re.IGNORECASE)
+_REGION: Final = "us-east-1"
+_MOST_WORDS: Final = 300
+_SECRET_LINES: Final = 3
+
+Build = Callable[[DestinationSettings, "SecretSource | None", str, str], Any]
+
+
+class ObjectStore:
+    """See `exporters.lake.stores.Store`. The client is made anew when the secret file changes."""
+
+    def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
+        self._settings = settings
+        self._secret = secret
+        self._store: Any = None
+        self._made_with: object = None
+
+    async def create(self, name: str, content: Path | bytes) -> bool:
+        if await self.size(name) is not None:  # also where the store ignores conditions
+            return False
+        body = content if isinstance(content, bytes) else await asyncio.to_thread(content.read_bytes)
+        try:
+            await self._ask(
+                lambda store: obstore.put_async(store, name, body, mode="create", use_multipart=False)
+            )
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+            return False
+        except FileNotFoundError as error:
+            raise self._no_bucket() from error
+        return True
+
+    async def size(self, name: str) -> int | None:
+        try:
+            found = await self._ask(lambda store: obstore.head_async(store, name))
+        except FileNotFoundError:
+            return None
+        return int(found["size"])
+
+    async def end(self, name: str, size: int, count: int) -> bytes:
+        start = max(0, size - count)
+        found = await self._ask(lambda store: obstore.get_range_async(store, name, start=start, end=size))
+        return bytes(found)
+
+    async def fetch(self, name: str, path: Path) -> None:
+        found = await self._ask(lambda store: obstore.get_async(store, name))
+        with path.open("wb") as file:
+            async for piece in found.stream():
+                file.write(piece)
+
+    async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
+        async def listed(store: Any) -> list[StoredObject]:
+            stream = obstore.list(store, prefix=prefix.rstrip("/"), offset=after or None)
+            return [
+                StoredObject(str(each["path"]), int(each["size"])) async for part in stream for each in part
+            ]
+
+        try:
+            found = await self._ask(listed)
+        except FileNotFoundError as error:
+            raise self._no_bucket() from error
+        for each in sorted(found):
+            yield each
+
+    def _no_bucket(self) -> Misconfigured:
+        return Misconfigured(f"there is no bucket or container for {self._settings.url}", status=404)
+
+    async def _ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
+        """Raise the errors of exporters.errors, FileNotFoundError, and that something is there already."""
+        store = self._client()
+        try:
+            return await question(store)
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError):
+            raise
+        except exceptions.BaseError as error:
+            raise self._judged(error) from error
+
+    def _client(self) -> Any:
+        stamp = None if self._secret is None else self._secret.stamp()
+        if self._store is None or stamp != self._made_with:
+            try:
+                self._store = _client_of(self._settings, self._secret)
+            except exceptions.BaseError as error:
+                raise Misconfigured(_words(error), answered=False) from error
+            self._made_with = stamp
+        return self._store
+
+    def _judged(self, error: Exception) -> SendError:
+        """An answer that the key, the address or the store cause parks the route; all others are asked again."""
+        words = _words(error)
+        if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
+            return Misconfigured(words)
+        found = _STATUS.search(str(error))
+        status = int(found[1]) if found else None
+        if status is not None and (300 <= status < 500) and status not in (408, 409, 425, 429):
+            return Misconfigured(words)
+        # Without a status: whatever comes of it, the repeat finds what is there under the same name.
+        return Retryable(words, answered=status is not None)
+
+
+def _client_of(settings: DestinationSettings, secret: SecretSource | None) -> Any:
+    scheme, _, rest = settings.url.partition("://")
+    bucket, _, prefix = rest.strip("/").partition("/")
+    return _BUILDS[scheme](settings, secret, bucket, prefix)
+
+
+def _options(settings: DestinationSettings) -> dict[str, Any]:
+    client: dict[str, Any] = {
+        "timeout": _TIMEOUT,
+        "connect_timeout": _CONNECT,
+        "allow_http": settings.endpoint.startswith("http://"),
+    }
+    if settings.proxy:
+        client["proxy_url"] = settings.proxy
+    if settings.ca_file is not None:
+        try:
+            client["root_certificate"] = settings.ca_file.read_bytes()
+        except OSError as error:
+            raise Misconfigured(f"{settings.ca_file}: {error.strerror}", answered=False) from error
+    return {"client_options": client, "retry_config": _NO_RETRIES}
+
+
+def _s3(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
+    region = settings.region or _REGION
+    endpoint = settings.endpoint or f"https://s3.{region}.amazonaws.com"
+    config: dict[str, Any] = {
+        "region": region,
+        "endpoint": endpoint,
+        "aws_endpoint_url_s3": endpoint,
+        "virtual_hosted_style_request": False,
+        "checksum_algorithm": "SHA256",
+        "skip_signature": False,
+        "conditional_put": "etag",
+    }
+    if secret is not None:
+        key_id, key, token = [*secret.value().split("\n"), "", "", ""][:3]
+        config |= {"access_key_id": key_id, "secret_access_key": key}
+        if token:
+            config["token"] = token
+    if settings.role:
+        config |= {"role_arn": settings.role, "role_session_name": "tollhouse"}
+    if settings.identity_token_file is not None:
+        config["web_identity_token_file"] = str(settings.identity_token_file)
+    kind, _, key_name = settings.encryption.rpartition("aws:kms:")
+    if kind or settings.encryption.startswith("aws:kms:"):
+        config |= {"server_side_encryption": "aws:kms", "sse_kms_key_id": key_name}
+    elif settings.encryption:
+        config["server_side_encryption"] = settings.encryption
+    return S3Store(bucket, prefix=prefix or None, config=config, **_options(settings))
+
+
+def _gcs(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
+    config: dict[str, Any] = {"skip_signature": False}
+    if settings.secret_file is not None:
+        config["service_account_path"] = str(settings.secret_file)
+    elif settings.identity_token_file is not None:
+        config["application_credentials"] = str(settings.identity_token_file)
+    if settings.endpoint:
+        config["base_url"] = settings.endpoint
+    return GCSStore(bucket, prefix=prefix or None, config=config, **_options(settings))
+
+
+def _azure(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
+    endpoint = settings.endpoint or f"https://{settings.account}.blob.core.windows.net"
+    config: dict[str, Any] = {"account_name": settings.account, "endpoint": endpoint, "skip_signature": False}
+    if secret is not None:
+        value = secret.value()
+        is_signature = "sig=" in value
+        config["sas_key" if is_signature else "account_key"] = value.lstrip("?") if is_signature else value
+    if settings.identity_token_file is not None:
+        config["federated_token_file"] = str(settings.identity_token_file)
+    return AzureStore(bucket, prefix=prefix or None, config=config, **_options(settings))
+
+
+_BUILDS: Final[dict[str, Build]] = {"s3": _s3, "gs": _gcs, "az": _azure}
+
+
+def _words(error: BaseException) -> str:
+    """One line of what the library says, without what it shows of its own inside."""
+    text = " ".join(str(error).split("Debug source:")[0].split())
+    return text[:_MOST_WORDS] or type(error).__name__

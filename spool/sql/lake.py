@@ -1,0 +1,104 @@
+"""Editions and manifests of lakes."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from spool.deliveries.values import Landing
+from spool.sql.columns import Columns
+from spool.sql.connection import SqlConnection, SqlTransactions
+from spool.sql.statements import insert, select
+
+_LOG = ""  # the route whose editions are those of the log
+_LANDING = Columns(Landing)
+_LANDINGS = select("lake_files", _LANDING.names)
+_NEWEST = "SELECT edition, first FROM {schema}.lake_editions WHERE route = :route ORDER BY first DESC"
+_UP_TO = (
+    "SELECT edition FROM {schema}.lake_editions WHERE route = :route AND first <= :first ORDER BY first DESC"
+)
+_ADD = """
+    INSERT INTO {schema}.lake_editions (route, first, edition) VALUES (:route, :first, :edition)
+    ON CONFLICT (route, first) DO NOTHING"""
+_ADD_TO_ROUTES = """
+    INSERT INTO {schema}.lake_editions (route, first, edition)
+    SELECT name, next, CAST(:edition AS text) FROM {schema}.routes
+     WHERE name IN (SELECT route FROM {schema}.lake_editions)
+    ON CONFLICT (route, first) DO UPDATE SET edition = excluded.edition"""
+_LANDS = "SELECT 1 FROM {schema}.lake_editions WHERE route = :route LIMIT 1"
+_INSERT = insert("lake_files", _LANDING.names)
+_FORGET = "DELETE FROM {schema}.lake_files WHERE route = :route"
+_ROUTES = "SELECT route, count(*) FROM {schema}.lake_files GROUP BY route ORDER BY route"
+
+
+class SqlLandings:
+    """See `spool.deliveries.protocols.Landings`."""
+
+    def __init__(self, transactions: SqlTransactions) -> None:
+        self._transactions = transactions
+
+    async def editions(self, route: str, first: int) -> Sequence[str]:
+        def read(connection: SqlConnection) -> list[str]:
+            return [edition for (edition,) in connection.all(_UP_TO, route=route, first=first)]
+
+        return await self._transactions.read(read) or await self._transactions.transaction(
+            lambda connection: _begin(connection, route)
+        )
+
+    async def begin_edition(self) -> str:
+        edition = new_edition()
+
+        def work(connection: SqlConnection) -> None:
+            newest = connection.one(_NEWEST, route=_LOG)
+            place = 0 if newest is None else newest[1] + 1
+            connection.run(_ADD, route=_LOG, first=place, edition=edition)
+            connection.run(_ADD_TO_ROUTES, edition=edition)
+
+        await self._transactions.transaction(work)
+        return edition
+
+    async def before(self, route: str, first: int) -> Landing | None:
+        statement = f"{_LANDINGS} WHERE route = :route AND first < :first ORDER BY first DESC LIMIT 1"
+        row = await self._transactions.read(
+            lambda connection: connection.one(statement, route=route, first=first)
+        )
+        return None if row is None else _LANDING.read(row)
+
+    async def landed(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
+        statement = f"{_LANDINGS} WHERE route = :route AND first > :after ORDER BY first LIMIT :most"
+        rows = await self._transactions.read(
+            lambda connection: connection.all(statement, route=route, after=after, most=most)
+        )
+        return [_LANDING.read(row) for row in rows]
+
+    async def routes(self) -> Sequence[tuple[str, int]]:
+        rows = await self._transactions.read(lambda connection: connection.all(_ROUTES))
+        return [(route, int(count)) for route, count in rows]
+
+
+def new_edition() -> str:
+    """Eight hex digits."""
+    return secrets.token_hex(4)
+
+
+def _begin(connection: SqlConnection, route: str) -> list[str]:
+    """Give a route the newest edition of the log, from its first number on."""
+    connection.run(_ADD, route=_LOG, first=0, edition=new_edition())
+    edition, _ = connection.one(_NEWEST, route=_LOG)
+    connection.run(_ADD, route=route, first=0, edition=edition)
+    return [found for (found,) in connection.all(_NEWEST.replace(", first FROM", " FROM"), route=route)]
+
+
+def lands(connection: SqlConnection, route: str) -> bool:
+    """True if the deliveries of a route are in a lake."""
+    return connection.one(_LANDS, route=route) is not None
+
+
+def add(connection: SqlConnection, landing: Landing) -> None:
+    """Keep a delivery that is in a lake."""
+    connection.run(_INSERT, **_LANDING.values(landing))
+
+
+def forget(connection: SqlConnection, route: str) -> None:
+    """Forget the deliveries of a route that is dropped; its editions stay."""
+    connection.run(_FORGET, route=route)

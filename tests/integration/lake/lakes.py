@@ -1,0 +1,92 @@
+"""A storage on disk, a lake that its records go to, and what a reader finds there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from exporters.destinations.catalogue import build_routes
+from exporters.forwarder import Forwarder
+from exporters.lake.exporter import LakeContext
+from exporters.settings import DestinationSettings, UpstreamSettings
+from spool.clock import Clock, SystemClock
+from spool.deliveries.values import RouteState
+from spool.engines import open_storage
+from spool.identity import Identity
+from spool.log.values import Submission
+from spool.record import AI_TELEMETRY, Record
+from spool.settings import SpoolSettings
+from spool.storage import Storage, StorageOptions
+
+ROUTE = f"lake/{AI_TELEMETRY}"
+FOLDER: dict[str, Any] = {"name": "lake", "type": "file", "linger": 0.0, "batch_records": 10}
+
+
+@dataclass
+class House:
+    storage: Storage
+    clock: Clock
+    directory: Path
+
+    async def add(self, records: Sequence[Record]) -> None:
+        identities = [Identity(record.id) for record in records]
+        await self.storage.log.append(
+            Submission(
+                topic=AI_TELEMETRY, received=len(records), records=list(records), identities=identities
+            )
+        )
+
+    async def state(self) -> RouteState:
+        return next(state for state in await self.storage.deliveries.routes() if state.name == ROUTE)
+
+    async def terms(self) -> dict[str, int]:
+        return {term: n for term, n in (await self.storage.log.books()).routes[ROUTE].items() if n}
+
+    @asynccontextmanager
+    async def forwarding(self, **settings: Any) -> AsyncIterator[Forwarder]:
+        destination = DestinationSettings(**{**FOLDER, **settings})
+        context = LakeContext(directory=self.directory / "lake", landings=self.storage.small.landings())
+        routes = build_routes(UpstreamSettings(), [destination], clock=self.clock, lake=context)
+        forwarder = Forwarder(self.storage.deliveries, self.storage.log, self.clock, routes)
+        await forwarder.start()
+        try:
+            yield forwarder
+        finally:
+            await forwarder.stop()
+
+    async def until(self, **wanted: object) -> RouteState:
+        """Wait for a state of the route with these values."""
+        async with asyncio.timeout(60):
+            while True:  # the spool tells nobody of routes
+                state = await self.state()
+                if all(getattr(state, name) == value for name, value in wanted.items()):
+                    return state
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def opened(directory: Path, clock: Clock | None = None) -> AsyncIterator[House]:
+    clock = clock or SystemClock()
+    options = StorageOptions(directory=directory, settings=SpoolSettings(hold=0), clock=clock)
+    storage = await open_storage(options)
+    try:
+        yield House(storage, clock, directory)
+    finally:
+        await storage.close()
+
+
+def query(lake: Path, text: str) -> list[tuple[Any, ...]]:
+    """Rows of a question about the table `lake`."""
+    connection = duckdb.connect()
+    files = f"{lake}/ai_telemetry/v1/*/*.parquet"
+    connection.execute(
+        f"CREATE VIEW lake AS SELECT * FROM read_parquet('{files}', hive_partitioning = true, union_by_name = true)"
+    )
+    found: list[tuple[Any, ...]] = connection.execute(text).fetchall()
+    return found

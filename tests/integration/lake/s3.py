@@ -1,0 +1,46 @@
+"""A server that speaks S3, as a process of its own on loopback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.free_ports import free_port
+
+BUCKET = "acme"
+_START_S = 60
+
+
+@contextmanager
+def s3_server(directory: Path) -> Iterator[str]:
+    """The address of a server with one empty bucket."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    program = str(Path(sys.executable).with_name("moto_server"))
+    with (directory / "s3.log").open("wb") as log:
+        process = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log)
+    try:
+        _make_bucket(address)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _make_bucket(address: str) -> None:
+    until = time.monotonic() + _START_S
+    while True:
+        request = urllib.request.Request(f"{address}/{BUCKET}", method="PUT", data=b"")
+        try:
+            with urllib.request.urlopen(request, timeout=10):
+                return
+        except (urllib.error.URLError, ConnectionError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,173 @@
+"""Records in a lake: each once, whatever is killed, restored or written by others."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from exporters.lake import manifest, ndjson
+from spool.clock import SystemClock
+from spool.deliveries.values import PARKED
+from spool.record import NS
+from tests.exporters.spools import StoppedClock, call, calls, counter
+from tests.integration.lake import victim
+from tests.integration.lake.lakes import ROUTE, House, opened, query
+from tests.processes.copied import start_process
+
+PAID = {"cost": "0.1", "cost_source": "reported"}
+
+
+async def manifests(house: House) -> list[manifest.LakeManifest]:
+    landed = await house.storage.small.landings().landed(ROUTE, after=0, most=1000)
+    return [manifest.read(one.body) for one in landed]
+
+
+@pytest.mark.asyncio
+async def test_every_record_is_in_the_lake_once(tmp_path: Path) -> None:
+    """Rows are those of the books; sums need no knowledge of shadows, of cached calls or of corrections."""
+    lake = tmp_path / "lake"
+    records = [
+        *calls(1, 20, **PAID), call(21, shadow=True, **PAID), call(22, status="cached", **PAID), counter(23), call(24),
+    ]  # fmt: skip
+    async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
+        await house.add(records)
+        await house.until(queued=0)
+        assert {"delivered": 24} == {name: n for name, n in (await house.terms()).items() if n > 0}
+        made = await manifests(house)
+    assert [(24, 24, 23, 22, Decimal("2.0"))] == query(
+        lake,
+        "SELECT count(*), count(DISTINCT id), count(*) FILTER (counted), sum(calls), sum(spend) FROM lake",
+    )
+    assert [(1, 10), (11, 20), (21, 24)] == [(one.first, one.last) for one in made]
+    assert Decimal(2) == sum(Decimal(one.counted.spend) for one in made)
+
+
+@pytest.mark.asyncio
+async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
+    """Each manifest is in the lake as it is kept here, names each file with its size, and the one before."""
+    lake = tmp_path / "lake"
+    async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
+        await house.add(calls(1, 20))
+        await house.until(queued=0)
+        landed = await house.storage.small.landings().landed(ROUTE, after=0, most=10)
+    bodies = [one.body for one in landed]
+    first, second = map(manifest.read, bodies)
+    assert first.before is None
+    assert manifest.hash_of(bodies[0]) == second.before
+    kept = lake / f"_manifest/ai_telemetry/{first.edition}/000000000001-000000000010.json"
+    assert bodies[0] == kept.read_bytes()
+    assert [file.bytes for file in first.files] == [(lake / file.key).stat().st_size for file in first.files]
+    assert [] == [path for path in lake.rglob("*") if path.name.startswith(".")]
+
+
+def test_a_kill_at_any_place_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    """A gateway that is killed at each place of a landing, one after the other, ends with every row once."""
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    for place in victim.PLACES:
+        words = ("-m", "tests.integration.lake.victim", str(data), str(lake), place)
+        process = start_process([sys.executable, *words], cwd=tmp_path, is_read=True)
+        assert process.stdout is not None and process.stderr is not None
+        with process.stdout as stdout, process.stderr as stderr:
+            said = stdout.read()
+            errors = stderr.read()
+            process.wait()
+        assert ("done\n" if place == "end" else "") == said, errors
+    found = query(
+        lake, "SELECT count(*), count(DISTINCT number), min(number), max(number), sum(spend) FROM lake"
+    )
+    assert [(victim.RECORDS, victim.RECORDS, 1, victim.RECORDS, Decimal("9.5"))] == found
+    assert 10 == len(list(lake.glob("_manifest/*/*/*.json")))
+
+
+@pytest.mark.asyncio
+async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
+    """A file of other rows under the name of a delivery parks the route, and stays as it is."""
+    lake = tmp_path / "lake"
+    clock = SystemClock()
+    async with opened(tmp_path / "data") as house:
+        (edition,) = await house.storage.small.landings().editions(ROUTE, 1)
+        await house.add(calls(1, 10))
+        today = datetime.fromtimestamp(clock.now(), UTC).strftime("%Y-%m-%d")
+        name = f"ai_telemetry/v1/date={today}/lake-{edition}-000000000001-000000000010.parquet"
+        (lake / name).parent.mkdir(parents=True)
+        (lake / name).write_bytes(b"other rows")
+        async with house.forwarding(path=lake):
+            state = await house.until(state=PARKED)
+    assert state.reason is not None and "holds other records" in state.reason
+    assert b"other rows" == (lake / name).read_bytes()
+
+
+@pytest.mark.asyncio
+async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
+    """A restored copy whose numbers the lake has already sends none of them twice: it says so and waits."""
+    lake = tmp_path / "lake"
+    async with opened(tmp_path / "original") as house, house.forwarding(path=lake):
+        await house.add(calls(1, 10))
+        await house.until(queued=0)
+        editions = await house.storage.small.landings().editions(ROUTE, 1)
+        await house.add(calls(11, 20))
+        await house.until(queued=0)
+    async with opened(tmp_path / "copy") as house:
+        await house.add(calls(1, 10))
+        async with house.forwarding(path=tmp_path / "elsewhere"):
+            await house.until(queued=0)
+    assert 1 == len(editions)
+    await _take_edition(tmp_path / "copy", editions[0])
+    async with opened(tmp_path / "copy") as house:
+        await house.storage.small.landings().begin_edition()
+        await house.add(calls(31, 40))
+        async with house.forwarding(path=lake):
+            state = await house.until(state=PARKED)
+    assert state.reason is not None and "numbers 11 to 20" in state.reason
+    assert [(20,)] == query(lake, "SELECT count(*) FROM lake")
+
+
+async def _take_edition(data: Path, edition: str) -> None:
+    """Give a copy the edition of its original."""
+    import sqlite3
+
+    connection = sqlite3.connect(data / "spool.sqlite")
+    with connection:
+        connection.execute("UPDATE lake_editions SET edition = ?", (edition,))
+    connection.close()
+
+
+@pytest.mark.asyncio
+async def test_files_wait_from_the_commit_of_a_record(tmp_path: Path) -> None:
+    """A stop and a start make no file early; a full delivery leaves at once, the rest when it is old enough."""
+    lake = tmp_path / "lake"
+    clock = StoppedClock(1_793_000_000.0)
+    async with opened(tmp_path / "data", clock) as house:
+        async with house.forwarding(path=lake, linger=900.0):
+            await house.add(calls(1, 12))
+            await house.until(queued=2)
+        async with house.forwarding(path=lake, linger=900.0):
+            await house.add([call(13)])
+            clock.move(899)
+            await house.until(queued=3)
+            clock.move(2)
+            await house.until(queued=0)
+        assert [(1, 10), (11, 13)] == [(one.first, one.last) for one in await manifests(house)]
+
+
+@pytest.mark.asyncio
+async def test_lines_of_json_need_no_library(tmp_path: Path) -> None:
+    """A file of lines has the columns that are known, amounts with every digit, and its proof at the end."""
+    lake = tmp_path / "lake"
+    async with opened(tmp_path / "data") as house, house.forwarding(path=lake, format="ndjson"):
+        start = int(house.clock.now()) * NS
+        await house.add(
+            [call(1, cost="0.000000000000000000000000001", cost_source="reported", start_time=start)]
+        )
+        await house.until(queued=0)
+        (made,) = await manifests(house)
+    (file,) = made.files
+    path = lake / file.key
+    assert [(1, "0.000000000000000000000000001", 1, None)] == list(
+        ndjson.read_rows(path, ["number", "spend", "input_tokens", "user"])
+    )
+    assert made.digest == ndjson.read_metadata(path.read_bytes())["tollhouse.digest"]

@@ -1,0 +1,161 @@
+"""What a lake needs of a store, held by a folder and by a server that speaks S3."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from exporters.destinations.catalogue import TYPES, secret_of
+from exporters.errors import Misconfigured, Retryable
+from exporters.lake.destination import store_of
+from exporters.lake.stores import Store, StoredObject
+from exporters.settings import DestinationSettings
+from spool.clock import SystemClock
+from spool.deliveries.values import PARKED
+from tests.exporters.spools import calls
+from tests.integration.lake.lakes import opened, query
+from tests.integration.lake.s3 import BUCKET, s3_server
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as address:
+        yield address
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text("testing\ntesting-secret\n")
+    return path
+
+
+@pytest.fixture
+def in_s3(s3: str, secret_file: Path, tmp_path: Path) -> DestinationSettings:
+    """A prefix of its own for each test."""
+    url = f"s3://{BUCKET}/{tmp_path.name}"
+    return DestinationSettings(name="lake", type="s3", url=url, endpoint=s3, secret_file=secret_file)
+
+
+@pytest.fixture(params=["folder", "s3"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> DestinationSettings:
+    if request.param == "folder":
+        return DestinationSettings(name="lake", type="file", path=tmp_path / "lake")
+    found: DestinationSettings = request.getfixturevalue("in_s3")
+    return found
+
+
+@pytest.fixture
+def store(settings: DestinationSettings) -> Store:
+    return store_of(settings, secret_of(settings))
+
+
+async def names(store: Store, prefix: str, after: str = "") -> list[StoredObject]:
+    return [each async for each in store.names(prefix, after=after)]
+
+
+@pytest.mark.asyncio
+async def test_a_name_is_written_once(store: Store, tmp_path: Path) -> None:
+    """The second who creates an object changes nothing; its size, its end and all of it are read."""
+    local = tmp_path / "local"
+    local.write_bytes(b"one and more")
+    assert await store.create("a/v1/one", local)
+    assert not await store.create("a/v1/one", b"two")
+    assert 12 == await store.size("a/v1/one")
+    assert b"more" == await store.end("a/v1/one", 12, 4)
+    assert b"one and more" == await store.end("a/v1/one", 12, 100)
+    await store.fetch("a/v1/one", tmp_path / "back")
+    assert b"one and more" == (tmp_path / "back").read_bytes()
+
+
+@pytest.mark.asyncio
+async def test_of_many_who_create_a_name_one_does(store: Store) -> None:
+    """Eight that create one object at once: one of them made it, and it is whole."""
+    bodies = [bytes([65 + n]) * 100_000 for n in range(8)]
+    made = await asyncio.gather(*(store.create("race", body) for body in bodies))
+    assert 1 == sum(made)
+    assert bodies[made.index(True)] == await store.end("race", 100_000, 100_000)
+
+
+@pytest.mark.asyncio
+async def test_what_is_not_there_is_none(store: Store, tmp_path: Path) -> None:
+    """An object that is not there has no size, and an empty store has no names."""
+    assert await store.size("nothing") is None
+    assert [] == await names(store, "a/")
+    with pytest.raises(FileNotFoundError):
+        await store.fetch("nothing", tmp_path / "back")
+
+
+@pytest.mark.asyncio
+async def test_names_come_in_order(store: Store) -> None:
+    """A list has the names below a prefix with their sizes, and may begin behind one."""
+    for name in ("m/2", "m/1", "m/3", "n/1"):
+        await store.create(name, name.encode())
+    assert [StoredObject("m/1", 3), StoredObject("m/2", 3), StoredObject("m/3", 3)] == await names(
+        store, "m/"
+    )
+    assert [StoredObject("m/3", 3)] == await names(store, "m/", after="m/2")
+
+
+@pytest.mark.asyncio
+async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -> None:
+    """No answer is no verdict: the same name is tried again later."""
+    away = replace(in_s3, endpoint="http://127.0.0.1:9")
+    with pytest.raises(Retryable):
+        await store_of(away, secret_of(away)).create("one", b"1")
+
+
+@pytest.mark.asyncio
+async def test_a_bucket_that_is_missing_parks(in_s3: DestinationSettings) -> None:
+    """A wrong bucket is for the operator to change, and nothing is asked in a circle."""
+    wrong = replace(in_s3, url="s3://nobody-has-this/lake")
+    with pytest.raises(Misconfigured):
+        await store_of(wrong, secret_of(wrong)).create("one", b"1")
+
+
+@pytest.mark.asyncio
+async def test_the_environment_sends_nothing_elsewhere(
+    in_s3: DestinationSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Variables that name another endpoint or no signature are not followed."""
+    for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_BUCKET", "elsewhere")
+    assert await store_of(in_s3, secret_of(in_s3)).create("one", b"1")
+
+
+@pytest.mark.asyncio
+async def test_check_writes_one_object(settings: DestinationSettings) -> None:
+    """`tollhouse check` writes one small object, as often as it is asked."""
+    probe = TYPES[settings.type].probe
+    for _ in range(2):
+        assert "ok" == (await probe(settings, secret_of(settings), SystemClock())).status
+
+
+@pytest.mark.asyncio
+async def test_a_lake_in_s3_has_every_record_once(in_s3: DestinationSettings, tmp_path: Path) -> None:
+    """What is sent to S3 is read there; a secret that is missing parks the route, and its return ends that."""
+    secret = in_s3.secret_file
+    assert secret is not None
+    text = secret.read_text()
+    secret.unlink()
+    fields = {"type": "s3", "path": None, "url": in_s3.url, "endpoint": in_s3.endpoint, "secret_file": secret}
+    async with opened(tmp_path / "data") as house, house.forwarding(**fields):
+        await house.add(calls(1, 25, cost="0.1", cost_source="reported"))
+        await house.until(state=PARKED)
+        secret.write_text(text)
+        await house.until(queued=0, delivered=25)
+    store = store_of(in_s3, secret_of(in_s3))
+    for found in await names(store, "ai_telemetry/"):
+        path = tmp_path / "back" / found.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        await store.fetch(found.name, path)
+    assert [(25, Decimal("2.5"))] == query(
+        tmp_path / "back", "SELECT count(DISTINCT number), sum(spend) FROM lake"
+    )
+    assert 3 == len(await names(store, "_manifest/"))

@@ -1,0 +1,117 @@
+"""Deliveries that are in a lake: their manifests, and the editions of their names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from spool.deliveries.rules import LAKE_MARK
+from spool.deliveries.values import Delivery, Landing, RouteSpec, Settlement
+from spool.engines import open_storage
+from spool.errors import NotAllowed
+from spool.record import AI_TELEMETRY
+from spool.storage import Storage, StorageOptions
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+
+ROUTE = "lake/ai-telemetry"
+
+
+@pytest_asyncio.fixture
+async def closed_storage(options: StorageOptions) -> AsyncIterator[Storage]:
+    """A storage whose records are closed at once."""
+    settings = replace(options.settings, hold=0)
+    storage = await open_storage(replace(options, settings=settings), engine=options.storage.engine)
+    yield storage
+    await storage.close()
+
+
+async def one_due(storage: Storage) -> Delivery:
+    await storage.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
+    await add(storage.log, call(1), call(2), call(3))
+    return await next_due(storage)
+
+
+async def next_due(storage: Storage) -> Delivery:
+    delivery = await storage.deliveries.due(ROUTE, now=0.0, max_records=2)
+    assert delivery is not None
+    return delivery
+
+
+def landing(delivery: Delivery, body: bytes = b"{}") -> Landing:
+    return Landing(route=ROUTE, first=delivery.first, last=delivery.last, edition="3f9c1a2b", body=body)
+
+
+async def test_a_manifest_is_kept_with_its_settlement(closed_storage: Storage) -> None:
+    """A manifest is found by its route and number once its delivery is settled, and not before."""
+    storage = closed_storage
+    delivery = await one_due(storage)
+    landings = storage.small.landings()
+    assert [] == await landings.landed(ROUTE, after=0, most=10)
+    await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery, b"one")))
+    assert [landing(delivery, b"one")] == await landings.landed(ROUTE, after=0, most=10)
+    assert landing(delivery, b"one") == await landings.before(ROUTE, delivery.last + 1)
+    assert await landings.before(ROUTE, delivery.first) is None
+    assert [(ROUTE, 1)] == await landings.routes()
+
+
+async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage) -> None:
+    """A manifest of an earlier taker changes nothing."""
+    storage = closed_storage
+    delivery = await one_due(storage)
+    await storage.deliveries.retry(delivery, reason="away", not_before=0.0)
+    again = await next_due(storage)
+    assert (delivery.first, delivery.last) == (again.first, again.last)
+    await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery)))
+    assert 1 == storage.deliveries.fenced
+    assert [] == await storage.small.landings().landed(ROUTE, after=0, most=10)
+
+
+async def test_all_routes_have_the_edition_of_the_log(closed_storage: Storage) -> None:
+    """An edition is eight hex digits, the same for each number and each route."""
+    landings = closed_storage.small.landings()
+    (edition,) = await landings.editions(ROUTE, 1)
+    assert 8 == len(bytes.fromhex(edition)) * 2
+    assert [edition] == await landings.editions(ROUTE, 10**9)
+    assert [edition] == await landings.editions("other/ai-telemetry", 5)
+
+
+async def test_a_copy_begins_another_edition(closed_storage: Storage, options: StorageOptions) -> None:
+    """After a restore what no delivery was cut for has a new edition; what was cut keeps its own."""
+    if options.storage.engine == "memory":
+        pytest.skip("nothing is restored into memory")
+    storage = closed_storage
+    delivery = await one_due(storage)
+    landings = storage.small.landings()
+    (before,) = await landings.editions(ROUTE, delivery.first)
+    after = await landings.begin_edition()
+    assert [before] == await landings.editions(ROUTE, delivery.first)
+    assert [after, before] == await landings.editions(ROUTE, delivery.last + 1)
+    assert [after] == await landings.editions("other/ai-telemetry", 1)
+
+
+async def test_a_lake_gets_nothing_again(closed_storage: Storage) -> None:
+    """A replay is refused, and a bundle takes no delivery whose files may be in the lake."""
+    storage = closed_storage
+    delivery = await one_due(storage)
+    await storage.small.landings().editions(ROUTE, delivery.first)
+    with pytest.raises(NotAllowed, match="lake"):
+        await storage.deliveries.replay(ROUTE, since=0.0, until=10.0**10, dry_run=False)
+    await storage.deliveries.mark(delivery, f"{LAKE_MARK}digest=0")
+    await storage.deliveries.retry(delivery, reason="away", not_before=0.0)
+    apart = await storage.deliveries.set_apart(ROUTE, reason="bundle", ambiguous=True)
+    assert [(3, 3)] == [(one.first, one.last) for one in apart]
+
+
+async def test_a_dropped_route_forgets_its_manifests(closed_storage: Storage) -> None:
+    """A route that is dropped leaves no manifests, so that another one may take its name."""
+    storage = closed_storage
+    delivery = await one_due(storage)
+    await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery)))
+    await storage.deliveries.declare([])
+    await storage.deliveries.drop(ROUTE)
+    assert [] == await storage.small.landings().routes()
