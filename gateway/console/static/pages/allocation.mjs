@@ -2,16 +2,17 @@
 import {go, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {ago, money} from "../lib/format.mjs";
-import {html, useRef, useState} from "../lib/html.mjs";
+import {html, useEffect, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Confirm, Fields, Problem, State, Table, Tabs, may} from "../lib/parts.mjs";
+import {Fields, Problem, State, Table, Tabs, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
+import {DimensionForm} from "./allocation_form.mjs";
 
 const PATH = "/allocation";
 const needs = "modify_dimension_definitions";
 const DEFAULT = "default";
-const EXAMPLE = ["Dimensions:", "  Owner:", "    Name: Who pays", "    DefaultValue: Nobody", "    Rules:", "      - Type: GroupBy",
-  "        Source: team", ""].join("\n");
+const NOTHING = "Dimensions:\n";
+const REST_MS = 400; // after the last tick of the form, before the difference is asked for
 
 const shown = (namespace) => namespace || DEFAULT;
 const version = ({version, namespace}) => `/allocation/versions/${version}?namespace=${encodeURIComponent(namespace ?? "")}`;
@@ -43,47 +44,72 @@ function Faults({error}) {
       ${each.value && html` (<code>${each.value}</code>)`}</li>`)}</ul>`}</div>`;
 }
 
+/** The definition of a namespace: by form or as YAML, one text; published once its difference was shown. */
 function Definition({session, query}) {
   const owner = query.get("namespace") ?? "";
   const known = useQuery(async () => {
     const [{namespaces}, {versions: [newest]}] = await Promise.all([get("/allocation/namespaces", {limit: 1000}),
       get("/allocation/versions", {namespace: owner, sort_key: "version", sort_order: "desc", limit: 1})]);
-    return {namespaces, newest, owner, text: newest ? (await get(version(newest))).version.definition : EXAMPLE};
+    return {namespaces, newest, owner, text: newest ? (await get(version(newest))).version.definition : NOTHING};
   }, [owner]);
-  const box = useRef(null);
-  const [tried, setTried] = useState(null); // {text, owner} with its difference or its error
-  const [asks, setAsks] = useState(false);
   const {data} = known;
   if (data?.owner !== owner) return html`<${Problem} error=${known.error} retry=${known.reload} />
     ${!known.error && html`<p role="status">Loading ...</p>`}`;
-  const attempt = async (event) => {
-    event.preventDefault();
-    const text = box.current.value;
+  return html`<div class="bar"><label>Namespace <select value=${owner} onChange=${(event) => go(to(PATH, {namespace: event.target.value}))}>
+      <option value="">${DEFAULT}</option>${data.namespaces.map(({id}) => html`<option key=${id}>${id}</option>`)}</select></label>
+      <span class="faint">${data.newest ? `Version ${data.newest.version}, published by ${data.newest.last_updated_by}` : "Nothing is published yet"}</span></div>
+    <${Editor} key=${`${owner} ${data.newest?.version}`} ...${{session, owner, data}} reload=${known.reload} />`;
+}
+
+function Editor({session, owner, data, reload}) {
+  const [text, setText] = useState(data.text);
+  const [asked, setAsked] = useState(null); // the text whose difference is wanted
+  const [tried, setTried] = useState(null); // {text} with its difference or its error
+  useEffect(() => {
+    if (asked === null) return undefined;
+    let isLatest = true;
+    const tell = (found) => isLatest && setTried({text: asked, ...found});
+    const timer = setTimeout(() => send("POST", "/allocation/diff", {definition: asked, namespace: owner})
+      .then((difference) => tell({difference}), (error) => tell({error})), REST_MS);
+    return () => {
+      isLatest = false;
+      clearTimeout(timer);
+    };
+  }, [asked]);
+  const change = (next) => {
+    setText(next);
+    setTried(null);
+  };
+  const publish = async () => {
     try {
-      setTried({text, owner, difference: await send("POST", "/allocation/diff", {definition: text, namespace: owner})});
+      await send("POST", "/allocation/publish", {definition: text, namespace: owner, base: Number(data.newest?.version ?? 0)});
+      await reload();
     } catch (error) {
-      setTried({text, owner, error});
+      setTried({text, error});
     }
   };
-  const now = tried?.owner === owner ? tried : null;
+  const now = tried?.text === text ? tried : null;
+  const attempt = (event) => {
+    event.preventDefault();
+    setAsked(null); // the same text is asked for again
+    setTimeout(() => setAsked(text));
+  };
   return html`<form onSubmit=${attempt}>
-      <div class="bar"><label>Namespace <select value=${owner} onChange=${(event) => go(to(PATH, {namespace: event.target.value}))}>
-        <option value="">${DEFAULT}</option>${data.namespaces.map(({id}) => html`<option key=${id}>${id}</option>`)}</select></label>
-        <span class="faint">${data.newest ? `Version ${data.newest.version}, published by ${data.newest.last_updated_by}` : "Nothing is published yet"}</span></div>
-      <label>Definition <textarea key=${owner} ref=${box} name="definition" rows="18" required spellcheck=${false}
-        defaultValue=${data.text} onInput=${() => setTried(null)}></textarea></label>
-      <div class="bar"><button type="submit" class="main">Show what would change</button>
-        ${may(session, needs) && html`<button type="button" disabled=${!now?.difference} onClick=${() => setAsks(true)}>Publish</button>`}</div>
+      <${DimensionForm} text=${text} change=${(next) => {
+        change(next);
+        setAsked(next);
+      }} />
+      <details><summary>Advanced: the definition as YAML</summary><label>Definition <textarea name="definition" rows="18" required spellcheck=${false}
+        value=${text} onInput=${(event) => {
+          setAsked(null);
+          change(event.target.value);
+        }}></textarea></label></details>
+      <div class="bar"><button type="submit" class=${now?.difference ? undefined : "main"}>Show what would change</button>
+        ${may(session, needs) && html`<button type="button" class=${now?.difference ? "main" : undefined} disabled=${!now?.difference || text === data.text} onClick=${publish}>Publish</button>
+          <span class="faint">It applies at once to all past and future costs, and no total changes.</span>`}</div>
     </form>
     ${now?.error && html`<${Faults} error=${now.error} />`}
-    ${now?.difference && html`<${Difference} of=${now.difference} />`}
-    ${asks && html`<${Confirm} title="Publish" close=${() => setAsks(false)}
-      text="Applies at once to all past and future costs. Totals stay as they are; views and budgets of dimensions that go are broken."
-      run=${async () => {
-        await send("POST", "/allocation/publish", {definition: now.text, namespace: owner, base: Number(data.newest?.version ?? 0)});
-        setTried(null);
-        await known.reload();
-      }} />`}`;
+    ${now?.difference && html`<${Difference} of=${now.difference} />`}`;
 }
 
 const shared = {at: PATH, what: ["views"]};
