@@ -40,7 +40,7 @@ DOCUMENT = document(ADDRESSES, version="0")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 PROTOBUF = "application/x-protobuf"
 PATIENCE_S = 300  # the default of 10 is too short where ten processes share two processors
-EXAMPLES = 100 if LONG else 5  # of each operation
+EXAMPLES = 100 if LONG else 3  # of each operation
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
