@@ -151,7 +151,9 @@ class Reload:
         self.attribution.configure(config)
         self.intake.prices = prepared.prices
         if config.currency != running.currency:
-            self.assembler.storage.ledger.rates = ledger_rates(config.currency)
+            self.assembler.storage.ledger.rates = ledger_rates(
+                config.currency, self.assembler.storage.registry
+            )
         self.assembler.tell_settings(prepared.prices)
         self.publisher.configure(config.publish)
         self.operators.money.billing_connections.configure(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.configuration.sections import Config, CurrencySettings
 from spool import engines
@@ -16,6 +16,7 @@ from spool.storage import Storage, StorageOptions
 
 if TYPE_CHECKING:
     from spool.currencies.exchange import Rates
+    from spool.registry.registry import Registry
 
 AGENT_CACHE_BYTES = 512 << 10  # a laptop has few readers, and memory for other things
 AGENT_LEDGER_CHUNK = 512
@@ -48,15 +49,18 @@ def options_of(
     )
 
 
-def ledger_rates(section: CurrencySettings) -> Rates:
+def ledger_rates(section: CurrencySettings, registry: Registry | None = None) -> Rates:
     """Return the rates of a configuration for the ledger; what knows them is imported when one is asked for."""
     made: list[Rates] = []
+    none: Mapping[str, Mapping[str, Any]] = {}
 
     def rates(given: str, asked: str, day: int) -> int | None:
         if not made:
             from gateway.currencies.rates import ExchangeRates
 
-            made.append(ExchangeRates(section))
+            made.append(
+                ExchangeRates(section, lambda: none if registry is None else registry.frozen_rates.all())
+            )
         return made[0](given, asked, day)
 
     return rates
@@ -84,7 +88,7 @@ async def open_storage(
         native=native,
     )
     storage = await engines.open_storage(options, engine=config.storage.engine)
-    storage.ledger.rates = ledger_rates(config.currency)
+    storage.ledger.rates = ledger_rates(config.currency, storage.registry)
     try:
         if storage.registry is not None:
             storage.devices.auditor = storage.clusters.auditor = storage.registry.note_all

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gateway.configuration.sections import CurrencySettings
 from gateway.currencies.rate_files import OWN, Quotation, RatesUnreadable, read
@@ -91,6 +91,22 @@ def _since(day: str) -> int:
     )
 
 
+def restored(months: Mapping[str, Mapping[str, Any]]) -> Frozen:
+    """Read the rates of documents, by month."""
+    return {
+        _begin(day): {
+            currency: DayValue(Fraction(usd), source, _begin(quoted) if quoted else 0)
+            for currency, (usd, source, quoted) in currencies.items()
+        }
+        for month in months.values()
+        for day, currencies in month["days"].items()
+    }
+
+
+def _begin(day: str) -> int:
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
+
+
 def rate_of(given: DayValue, asked: DayValue) -> int:
     """Return what one unit of the first is in the second, times SCALE, half-even."""
     return round(given.usd / asked.usd * SCALE)
@@ -102,9 +118,13 @@ class ExchangeRates:
     and whenever it changed; one that cannot be read any more leaves in force what was read before.
     """
 
-    def __init__(self, section: CurrencySettings, frozen: Callable[[], Frozen] = dict) -> None:
+    def __init__(
+        self, section: CurrencySettings, months: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
+    ) -> None:
+        """`months` are the documents of frozen rates, by month: another mapping after each change."""
         self._section = section
-        self._frozen = frozen
+        self._months = months
+        self._frozen: tuple[Mapping[str, Mapping[str, Any]], Frozen] = ({}, {})
         self._table = table_of(section, ())
         self._seen: tuple[int, int] | None = None
         self._lock = threading.Lock()  # it is asked in the threads of databases
@@ -116,10 +136,16 @@ class ExchangeRates:
 
     def value(self, currency: str, day: int) -> DayValue | None:
         """Return the value of a currency on a day: of a closed month as it was frozen."""
-        frozen = self._frozen().get(day)
+        frozen = self._frozen_days().get(day)
         if frozen is not None and currency != CURRENCY:
             return frozen.get(currency)
         return self.table().value(currency, day)
+
+    def _frozen_days(self) -> Frozen:
+        months = self._months()
+        if months is not self._frozen[0]:
+            self._frozen = (months, restored(months) if months else {})
+        return self._frozen[1]
 
     def table(self) -> RateTable:
         """Return what the configuration and the file as it is now say."""

@@ -20,7 +20,7 @@ from spool.registry.tables.assistant_tools import AssistantToolTable
 from spool.registry.tables.budgets import BudgetTable
 from spool.registry.tables.cluster_configs import ClusterConfigTable
 from spool.registry.tables.connections import ConnectionTable
-from spool.registry.tables.documents import DocumentTable, MemoryTable
+from spool.registry.tables.documents import DocumentTable, MemoryTable, PlainDocuments
 from spool.registry.tables.insights import InsightTable
 from spool.registry.tables.kept_channels import KeptChannelTable
 from spool.registry.tables.keys import KeyTable
@@ -60,6 +60,7 @@ class Registry:
         self.recommendations = RecommendationTable(changes)
         self.statements: Statements = StatementTable(changes)
         self.allocation = AllocationTable(changes)
+        self.frozen_rates = PlainDocuments(changes, "frozen_rates")  # of currencies, by month
         self._documents: tuple[DocumentTable[Any], ...] = (
             self.roles, self.connections, self.views, self.budgets, self.scheduled_reports, self.kept_channels,
             self.allocation,
@@ -74,7 +75,8 @@ class Registry:
         try:
             await registry.follow()  # what is read then is of this place, or later
             tables: Sequence[MemoryTable] = (
-                registry.keys, registry.assistant_tools, registry.cluster_configs, *registry._documents,
+                registry.keys, registry.assistant_tools, registry.cluster_configs, registry.frozen_rates,
+                *registry._documents,
             )  # fmt: skip
             for table in tables:
                 await registry._changes.keep_fresh(table.load, *table.about)

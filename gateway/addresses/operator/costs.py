@@ -24,5 +24,8 @@ ROWS = (
          required=what_if.REQUIRED, optional=what_if.ONCE, repeated=what_if.REPEATED, shows=SLICED, in_turn=True),
     call("POST", "/ledger/rebuild", MODIFY_BILLING, ledger.rebuild, "Count anew what is kept",
          takes=ledger.Rebuild),
+    call("POST", "/ledger/rates", MODIFY_BILLING, ledger.freeze_rates, "Freeze the rates of a month",
+         takes=ledger.FreezeRates),
+    call("DELETE", "/ledger/rates/{month}", MODIFY_BILLING, ledger.thaw_rates, "Take back frozen rates"),
     call("POST", "/ledger/reprice", MODIFY_BILLING, ledger.reprice, "Price estimates again", takes=ledger.Reprice),
 )  # fmt: skip

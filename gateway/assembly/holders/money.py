@@ -46,6 +46,7 @@ def money_services(
         reconciliation=lambda: parts.config.reconciliation,
         budgets=budget_evaluator(storage, clock, lambda: parts.config, urls),
         allocation=lambda: parts.config.allocation,
+        currency=lambda: parts.config.currency,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from gateway.allocation.language import Limits
 from gateway.allocation.published import Published
 from gateway.allocation.publishing import Publishing
-from gateway.configuration.sections import AllocationSettings, ReconciliationSettings
+from gateway.configuration.sections import AllocationSettings, CurrencySettings, ReconciliationSettings
 from gateway.errors import Refusal
 from gateway.first_use import Once
 from gateway.http.holders.registry import WithRegistry
@@ -63,6 +63,7 @@ class MoneyServices(WithRegistry):
     reconciliation: Callable[[], ReconciliationSettings] = ReconciliationSettings
     budgets: BudgetEvaluator | None = None
     allocation: Callable[[], AllocationSettings] = AllocationSettings
+    currency: Callable[[], CurrencySettings] = CurrencySettings
     published: Published = field(init=False, repr=False)
     publishing: Publishing | None = field(init=False, repr=False)
     _known: Mapping[str, Sequence[str]] = field(init=False, repr=False, default_factory=dict)

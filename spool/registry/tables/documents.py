@@ -16,7 +16,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared.documents import Identified, stored
 from spool.registry.shared.edits import check_version, edited, version_of
-from spool.registry.shared.following import Subject
+from spool.registry.shared.following import DOCUMENTS, Subject
 from spool.registry.shared.makers import check_share, forget_maker, note_maker
 
 
@@ -211,6 +211,56 @@ class DocumentTable(Generic[Row]):
 
     def _forget(self, id: str) -> None:
         self._set({kept: row for kept, row in self._rows.items() if kept != id})
+
+
+class PlainDocuments:
+    """Documents of one kind as whoever uses them writes them: added and taken away whole, all in memory."""
+
+    def __init__(self, changes: Changes, kind: str) -> None:
+        self._changes = changes
+        self._kind = kind
+        self._documents: Mapping[str, Mapping[str, Any]] = {}
+
+    @property
+    def about(self) -> tuple[Subject, ...]:
+        return ((DOCUMENTS, self._kind),)
+
+    async def load(self) -> None:
+        self._documents = await self._changes.read(lambda rows: rows.documents(self._kind))
+
+    def all(self) -> Mapping[str, Mapping[str, Any]]:
+        """All by id: another mapping after each change."""
+        return self._documents
+
+    async def add(
+        self, id: str, body: Mapping[str, Any], *, actor: Actor, action: str, shown: Mapping[str, object]
+    ) -> None:
+        """Keep one that is not there; AlreadyThere if it is. `shown` is what the audit list shows of it."""
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> None:
+            if rows.document(self._kind, id) is not None:
+                raise AlreadyThere(f"{id} is there already")
+            rows.put_document(self._kind, id, body)
+            rows.add_audit(now, actor, action, id, after=shown)
+
+        await self._changes.change(work, lambda _: self._set({**self._documents, id: body}))
+
+    async def remove(self, id: str, *, actor: Actor, action: str) -> None:
+        """Take one away; NotThere if it is not there."""
+        now = self._changes.clock.now()
+
+        def work(rows: RegistryRows) -> None:
+            if rows.document(self._kind, id) is None:
+                raise NotThere(f"there is no {id}")
+            rows.delete_document(self._kind, id)
+            rows.add_audit(now, actor, action, id)
+
+        kept = {each: body for each, body in self._documents.items() if each != id}
+        await self._changes.change(work, lambda _: self._set(kept))
+
+    def _set(self, documents: Mapping[str, Mapping[str, Any]]) -> None:
+        self._documents = documents
 
 
 class NamedTable(DocumentTable[NamedRow]):

@@ -142,6 +142,8 @@ CALLS = {
     DELETE /statements/{id}
     POST /statement-pulls
     POST /ledger/rebuild
+    POST /ledger/rates
+    DELETE /ledger/rates/{month}
     POST /ledger/reprice
     POST /insights/run
     PATCH /insights/{id}

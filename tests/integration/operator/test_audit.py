@@ -155,6 +155,8 @@ async def test_every_change_is_audited(app: App, monkeypatch: pytest.MonkeyPatch
         await budgets(operators)
         await operators.change("rebuild", "POST", "/ledger/rebuild", {})
         await operators.change("reprice", "POST", "/ledger/reprice", {"since": "2026-09-01"})
+        await operators.change("freeze_rates", "POST", "/ledger/rates", {"month": "2026-08"})
+        await operators.change("thaw_rates", "DELETE", "/ledger/rates/2026-08")
         await operators.change("reload", "POST", "/reload", {})
         backup = {"directory": str(app.config.data_dir.parent / "backup")}
         await operators.change("back_up", "POST", "/backup", backup)

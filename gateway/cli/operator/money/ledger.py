@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gateway.cli.operator.client import OperatorClient, with_client
+from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.output import as_json, show_fields, show_json
 
 
@@ -19,7 +19,12 @@ def ledger() -> None:
 def status(client: OperatorClient, as_json: bool) -> None:
     """Show how far the sums reach, and what they could not count."""
     payload = client.request("GET", "/ledger")
-    show_json(payload) if as_json else show_fields(payload["ledger"])
+    if as_json:
+        show_json(payload)
+        return
+    show_fields(payload["ledger"])
+    for each in payload["frozen_rates"]:
+        click.echo(f"rates of {each['month']} frozen at {each['frozen_at']} by {each['frozen_by']}")
 
 
 @ledger.command()
@@ -58,3 +63,26 @@ def reprice(client: OperatorClient, since: str, as_json: bool) -> None:
     )
     if done["unpriced"]:
         click.echo(f"{done['unpriced']} sums have no price in it and stay as they were")
+
+
+@ledger.command("freeze-rates")
+@click.argument("month")
+@as_json
+@with_client
+def freeze_rates(client: OperatorClient, month: str, as_json: bool) -> None:
+    """Keep the rates of currencies of a month that is over, such as 2026-10: no file changes its sums any more."""
+    payload = client.request("POST", "/ledger/rates", body={"month": month})
+    if as_json:
+        show_json(payload)
+        return
+    done = payload["frozen_rates"]
+    click.echo(f"froze the rates of {done['month']}: {', '.join(done['currencies']) or 'none are known'}")
+
+
+@ledger.command("thaw-rates")
+@click.argument("month")
+@with_client
+def thaw_rates(client: OperatorClient, month: str) -> None:
+    """Take back that the rates of a month are frozen: the configuration and its file decide again."""
+    client.request("DELETE", f"/ledger/rates/{part(month)}")
+    click.echo(f"the rates of {month} are no longer frozen")
