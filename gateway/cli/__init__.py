@@ -43,6 +43,7 @@ COMMANDS = {
     "container": "gateway.cli.operator.senders.container",
     "agent": "gateway.cli.agent",
     "spool": "gateway.cli.operator.spool",
+    "lake": "gateway.cli.lake",
     "events": "gateway.cli.operator.events",
     "streams": "gateway.cli.operator.streams",
     "billing": "gateway.cli.operator.money.billing",

@@ -17,7 +17,10 @@ from gateway.cli import main
 # serve, init and demo begin a data directory. The others need none: they read a payload, speak to an address,
 # or are the laptop's own service with a directory of its own.
 BEGIN = {"serve", "init", "demo"}
-NEED_NONE = {"agent setup", "agent status", "completion", "explain", "health", "send", "version"}
+NEED_NONE = {
+    "agent setup", "agent status", "completion", "explain", "health", "lake manifest", "lake sql", "lake verify",
+    "send", "version",
+}  # fmt: skip
 # What a command wants before it looks for data. PLACE is a folder elsewhere, FILE an empty file in it.
 WORDS = {
     "restore": ["PLACE"],

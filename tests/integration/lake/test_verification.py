@@ -1,0 +1,123 @@
+"""`tollhouse lake verify` finds what is missing, damaged, doubled or foreign, and nothing in a sound lake."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+
+from exporters.lake.views import duckdb_views
+from exporters.settings import DestinationSettings
+from gateway.cli.lake import lake as command
+from tests.exporters.spools import calls
+from tests.integration.lake.lakes import opened
+
+
+async def fill(directory: Path) -> None:
+    async with opened(directory / "data") as house, house.forwarding(path=directory / "lake"):
+        await house.add(calls(1, 30, cost="0.1", cost_source="reported"))
+        await house.until(queued=0)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three deliveries of ten records."""
+    directory = tmp_path_factory.mktemp("filled")
+    asyncio.run(fill(directory))
+    return directory / "lake"
+
+
+@pytest.fixture
+def lake(filled: Path, tmp_path: Path) -> Path:
+    """A copy for one test, which a configuration names."""
+    shutil.copytree(filled, tmp_path / "lake")
+    text = f'[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
+    (tmp_path / "tollhouse.toml").write_text(text)
+    return tmp_path / "lake"
+
+
+def files(lake: Path) -> list[Path]:
+    return sorted(lake.glob("ai_telemetry/v1/*/*.parquet"))
+
+
+def manifests(lake: Path) -> list[Path]:
+    return sorted(lake.glob("_manifest/*/*/*.json"))
+
+
+def flip(path: Path, place: int) -> None:
+    """Change one bit."""
+    body = bytearray(path.read_bytes())
+    body[place] ^= 1
+    path.write_bytes(body)
+
+
+def _twice(lake: Path) -> None:
+    second = manifests(lake)[1]
+    made = json.loads(second.read_bytes())
+    made["first"] -= 1
+    name = f"{made['first']:012d}-{made['last']:012d}.json"
+    second.with_name(name).write_text(json.dumps(made))
+
+
+BREAK: dict[str, tuple[Callable[[Path], object], str, list[str]]] = {
+    "nothing": (lambda lake: None, "--data", []),
+    "a file is deleted": (lambda lake: files(lake)[1].unlink(), "", ["missing"]),
+    "a file is cut": (lambda lake: files(lake)[1].write_bytes(files(lake)[1].read_bytes()[:-9]), "", ["size"]),
+    "a bit of data": (lambda lake: flip(files(lake)[1], 100), "--data", ["content"]),
+    "a bit of the end": (lambda lake: flip(files(lake)[1], -1), "--footers", ["content"]),
+    "a file is copied": (lambda lake: shutil.copy(files(lake)[0], f"{files(lake)[0]}.parquet"), "", ["foreign"]),
+    "a manifest is deleted": (lambda lake: manifests(lake)[1].unlink(), "", ["content", "hole", "foreign"]),
+    "a manifest is changed": (lambda lake: flip(manifests(lake)[0], -1), "", ["content", "content", "foreign"]),
+    "a range is there twice": (_twice, "", ["overlap", "overlap"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BREAK)
+def test_what_differs_has_a_name(lake: Path, name: str) -> None:
+    """Exit code 1 and the name of each difference; 0 and the sums of a sound lake."""
+    damage, option, expected = BREAK[name]
+    damage(lake)
+    words = [
+        "verify",
+        "--config",
+        str(lake.parent / "tollhouse.toml"),
+        "--json",
+        *([option] if option else []),
+    ]
+    result = CliRunner().invoke(command, words)
+    found = json.loads(result.stdout)
+    assert expected == [each["kind"] for each in found["differences"]], found
+    assert (1 if expected else 0) == result.exit_code
+    if not expected:
+        assert (3, 3, 30, "3") == tuple(found[name] for name in ("deliveries", "files", "rows", "spend"))
+
+
+def test_manifests_are_printed_as_one_list(lake: Path) -> None:
+    """An auditor gets the deliveries of a month, and none of another one."""
+    config = str(lake.parent / "tollhouse.toml")
+    all_of_them = json.loads(CliRunner().invoke(command, ["manifest", "--config", config]).stdout)
+    assert [1, 11, 21] == [each["first"] for each in all_of_them]
+    month = all_of_them[0]["files"][0]["date"][:7]
+    assert all_of_them == json.loads(
+        CliRunner().invoke(command, ["manifest", "--config", config, "--month", month]).stdout
+    )
+    assert [] == json.loads(
+        CliRunner().invoke(command, ["manifest", "--config", config, "--month", "1999-01"]).stdout
+    )
+
+
+def test_the_views_are_read(lake: Path) -> None:
+    """The views that `lake sql` prints run, and add up to the ledger's spend."""
+    printed = CliRunner().invoke(command, ["sql", "--config", str(lake.parent / "tollhouse.toml")]).stdout
+    assert printed == duckdb_views(DestinationSettings(type="file", path=lake))
+    connection = duckdb.connect()
+    connection.execute(printed)
+    for view in ("lake", "once", "spend"):
+        assert [(30, Decimal(3))] == connection.execute(f"SELECT count(*), sum(spend) FROM {view}").fetchall()
