@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.api.measures import USAGE
-from spool.ledger.queries import TOTAL
+from spool.ledger.queries import BILLED_TYPES, TOTAL
 
 MONEY = ("cost", "reported", "estimated", "saved")
 SUMS = (*MONEY, *USAGE)
@@ -15,6 +15,8 @@ LATENCY = ("timed", *PERCENTILES)
 MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
 # Only for who asks for them: the first two of the unit that the question names.
 UNITS, COST_PER_UNIT, SAVED_BY_CACHING = ASKED = ("units", "cost_per_unit", "saved_by_caching")
+REAL_COST = "real_cost"
+MONEY_KINDS = (REAL_COST, *BILLED_TYPES)  # that `cost` of a report can be
 MAX_TOP = 1000
 PREVIOUS = "previous"
 SAME_WEEKDAYS = "same_weekdays"

@@ -18,21 +18,29 @@ from spool.record import moment
 from spool.statements.rules import day_text
 
 
-async def billed_beside(ledger: Ledger, query: CostQuery, now: float) -> dict[str, object]:
+async def billed_beside(
+    ledger: Ledger, query: CostQuery, now: float, *, states_alone: bool = False
+) -> dict[str, object]:
     """
     Return it for the days of a question, whatever it filters by. `without_statement` alone keeps its filters: what
     was counted, of sellers and days of which no bill tells. A day is as final as the least final bill of it.
+    `states_alone` is for who may see some calls alone: the rest is of the whole bill.
     """
     days = _days(query, now)
     made = await ledger.billed_days(days.start, days.stop)
+    found: dict[str, object] = {
+        "through": day_text(max(day.day for day in made)) if made else None,
+        "days": _states(made, days),
+    }
+    if states_alone:
+        return found
     reasons: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
     for day in made:
         reasons.update(day.reasons)
         foreign.update(day.foreign)
     return {
-        "through": day_text(max(day.day for day in made)) if made else None,
-        "days": _states(made, days),
+        **found,
         "unallocated": money.text(sum(reasons.values())),
         "by_reason": {reason: money.text(amount) for reason, amount in sorted(reasons.items())},
         "without_statement": await _without(ledger, query, made),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.resources.declaration import Option, changes_of, item_of, one_of, words
-from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, TOTAL
 from spool.ledger.ranges import RANGES
 from spool.registry.views import MAX_GROUPS, MAX_NAME, MAX_PERCENT, MAX_VALUE, MAX_VALUES
 
@@ -79,7 +79,7 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Option("--by", "DIMENSION"),
     ] = []
     cost_type: Annotated[
-        str, words("The money that its reports show."), Option(choices=tuple(COST_TYPES))
+        str, words("The money that its reports show."), Option(choices=(*COST_TYPES, *BILLED_TYPES))
     ] = "real_cost"
     range: Annotated[str, words("The time that its reports cover."), Option(choices=tuple(RANGES))] = "mtd"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from spool.errors import Invalid
-from spool.ledger.queries import COST_TYPES, GRANULARITIES, TOTAL, Wanted
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, TOTAL, Wanted
 from spool.ledger.ranges import RANGES
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
@@ -162,7 +162,7 @@ def check_view(draft: ViewDraft) -> ViewDraft:
     elsewhere.
     """
     check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
-    check_one_of("cost_type", draft.cost_type, COST_TYPES)
+    check_one_of("cost_type", draft.cost_type, (*COST_TYPES, *BILLED_TYPES))
     check_one_of("range", draft.range, RANGES)
     if len(draft.group_by) > MAX_GROUPS:
         raise Invalid(f"group_by names at most {MAX_GROUPS} dimensions")

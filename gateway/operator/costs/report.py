@@ -21,8 +21,10 @@ from gateway.api.report_words import (
     LATENCY,
     MAX_TOP,
     MEASURES,
+    MONEY_KINDS,
     PERCENTILES,
     PREVIOUS,
+    REAL_COST,
     SAVED_BY_CACHING,
     SUMS,
     columns,
@@ -33,6 +35,7 @@ from gateway.http.answers import CSV, UNCACHED, Pieces
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
+from gateway.operator.costs import billed_money
 from gateway.operator.costs.asked_measures import (
     AskedMeasures,
     Placed,
@@ -48,7 +51,16 @@ from spool.currencies.codes import DECIMALS
 from spool.errors import Invalid
 from spool.ledger.costs import combined, cut, own_start, periods
 from spool.ledger.latency import percentile_ms
-from spool.ledger.queries import GRANULARITIES, TOTAL, CostQuery, CostRow, Group, within
+from spool.ledger.queries import (
+    BILLED_DIMENSIONS,
+    BILLED_TYPES,
+    GRANULARITIES,
+    TOTAL,
+    CostQuery,
+    CostRow,
+    Group,
+    within,
+)
 from spool.ledger.ranges import RANGES, preceding, span
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
@@ -59,7 +71,19 @@ from spool.turns.ordering import ordered
 
 REPEATED = ("by", "where", "show")
 ONE_SPAN = ("from", "to", "range", "tz")
-ONCE = (*ONE_SPAN, "view", "per", "compare", "top", "top_by", "unit", "currency", "format", *PAGING)
+ONCE = (
+    *ONE_SPAN,
+    "view",
+    "cost_type",
+    "per",
+    "compare",
+    "top",
+    "top_by",
+    "unit",
+    "currency",
+    "format",
+    *PAGING,
+)
 FORMATS = ("json", "csv")
 
 _Place = tuple[int, Group]  # of a row: which period, and which group
@@ -73,6 +97,7 @@ class _Question:
     top: int | None
     top_by: str
     unit: str  # what is counted, "" for nothing
+    cost_type: str
     as_csv: bool
 
     @cached_property
@@ -88,12 +113,14 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     `total` is over all rows; a period of the period before that has no counterpart is in it alone. A period of
     `cut_periods` is one that the question begins or ends in. JSON has at most answers.max_rows: where there
     are more, `truncated` says that groups were added up as OTHER; CSV has all of them. Rows are in the
-    envelope of every list.
+    envelope of every list. `billed` is null, or how final the days of billed money are.
     """
     ledger = request.ledger
     await ledger.catch_up(request.services.log)
     named = await named_dimensions(request)
     known = (*ledger.own_dimensions(), *(each.name for each in named))
+    if request.http.query.get("cost_type") in BILLED_TYPES:
+        known = (*known, *BILLED_DIMENSIONS)
     question = await _question(request, known)
     query, previous = question.query, question.previous
     if question.top is not None:
@@ -103,6 +130,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     now = await ledger.costs(query)
     before = [] if previous is None else await ledger.costs(previous)
     asked = [await _asked(request, question, each) for each in (query, previous)]
+    billed = await billed_money.told(request, query) if query.arranged else None
     whole = await ledger.whole_since()
     since = (previous or query).since
     cut_periods = [start.isoformat() for start in cut(query)]
@@ -118,11 +146,11 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
             "previous": previous and {"from": previous.since.isoformat(), "to": previous.until.isoformat()},
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "cut_periods": cut_periods, "currency": query.currency,
-            "charges": answer.charges, "unconverted": answer.unconverted,
+            "cost_type": question.cost_type, "charges": answer.charges, "unconverted": answer.unconverted,
             "unit": question.unit or None, "streams": await _streams(request),
             "row_count": answer.row_count, "truncated": answer.is_truncated,
         },
-        "total": answer.total, "latency": answer.latency,
+        "total": answer.total, "latency": answer.latency, "billed": billed,
     }  # fmt: skip
     if not question.as_csv:
         page = await enveloped(
@@ -170,8 +198,12 @@ async def _question(request: OperatorRequest[MoneyServices, Any], known: Sequenc
     show = _words(parameters.getall("show", []))
     for name in show:
         check_one_of("show", name, (*MEASURES, *ASKED))
-    check_unit(parameters.get("unit", ""), known, show)
     top_by = parameters.get("top_by", "cost")
+    cost_type = parameters.get("cost_type", REAL_COST)
+    check_one_of("cost_type", cost_type, MONEY_KINDS)
+    if arranged := BILLED_TYPES.get(cost_type, 0):
+        show = billed_money.check_measures(parameters, show, top_by)
+    check_unit(parameters.get("unit", ""), known, show)
     check_one_of("top_by", top_by, SUMS)
     check_one_of("format", parameters.get("format", "json"), FORMATS)
     check_one_of("compare", parameters.get("compare", PREVIOUS), (PREVIOUS,))
@@ -180,7 +212,7 @@ async def _question(request: OperatorRequest[MoneyServices, Any], known: Sequenc
     measures = (*show, top_by, *_needed(show)) if show else ()
     currency = parameters.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
-    query = replace(await query_of(request, known), measures=measures, currency=currency)
+    query = replace(await query_of(request, known), measures=measures, currency=currency, arranged=arranged)
     return _Question(
         query=query,
         show=show or MEASURES,
@@ -188,6 +220,7 @@ async def _question(request: OperatorRequest[MoneyServices, Any], known: Sequenc
         top=top_of(parameters["top"]) if "top" in parameters else None,
         top_by=top_by,
         unit=parameters.get("unit", ""),
+        cost_type=cost_type,
         as_csv=parameters.get("format") == "csv",
     )
 

@@ -17,6 +17,7 @@ from gateway.api.report_words import (
     MAX_TOP,
     MEASURES,
     MONEY,
+    MONEY_KINDS,
     PERCENTILES,
     PREVIOUS,
     SAME_WEEKDAYS,
@@ -33,7 +34,7 @@ from gateway.cli.output import printable, show_json, show_table
 from gateway.cli.parameters import Choice, conditions
 from gateway.comparison.split import PARTS
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
-from spool.ledger.queries import COST_TYPES, DIMENSIONS, GRANULARITIES
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, DIMENSIONS, GRANULARITIES
 from spool.ledger.ranges import RANGES
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER
 from spool.record import CURRENCY
@@ -42,7 +43,7 @@ _BY = (
     f"Dimensions, separated by commas: {', '.join(DIMENSIONS)}, tag:NAME for the tags of [ledger] tags, and"
     " User:Defined:NAME for what a published definition adds."
 )
-_NOT_AS_IF = ("per", "top", "top_by", "unit", "currency", "limit", "cursor")
+_NOT_AS_IF = ("per", "top", "top_by", "unit", "cost_type", "currency", "limit", "cursor")
 SHOWN = ("calls", "errors", "cached", "input_tokens", "output_tokens", "cost", "saved", "unpriced")
 _EACH = ("cost_per_call", "cost_per_million_tokens", COST_PER_UNIT)
 _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
@@ -103,6 +104,11 @@ _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
     help="Show what one unit costs: a user, a value of tag:customer or of any dimension, or what stream:NAME counted "
     "of a unit-cost stream. Calls whose unit is not known are left out of it.",
 )
+@click.option(
+    "--cost-type",
+    type=Choice(MONEY_KINDS),
+    help="What cost is: what counts (real_cost), or what providers billed, discounts in rows of their own or on usage.",
+)
 @click.option("--currency", metavar="CODE", help="Show money in this currency, such as EUR; default: USD.")
 @click.option(
     "--latency", is_flag=True, help="Show how long calls took: bounds of percentiles, in milliseconds."
@@ -155,10 +161,10 @@ def report(
             raise click.UsageError(
                 "--calls goes without --by, --per, --compare, --against, --show, --unit, --latency and --csv"
             )
-        if once["currency"]:
-            raise click.UsageError("--calls goes without --currency")
-        once.pop("unit")
-        once.pop("currency")
+        if once["currency"] or once["cost_type"]:
+            raise click.UsageError("--calls goes without --currency and --cost-type")
+        for name in ("unit", "currency", "cost_type"):
+            once.pop(name)
         show_top_calls(client, where, {**once, "from": since, "to": until}, as_json=form == "json")
         return
     if once["top_by"] not in (None, *SUMS):
@@ -168,11 +174,15 @@ def report(
     if form == "csv" and (once["limit"] or once["cursor"]):
         raise click.UsageError("--csv has every row: it goes without --limit and --cursor")
     asks_more = (
-        show or compare or latency or any(once[name] for name in ("per", "top_by", "unit", "currency"))
+        show
+        or compare
+        or latency
+        or any(once[name] for name in ("per", "top_by", "unit", "cost_type", "currency"))
     )
     if against is not None and (asks_more or form == "csv"):
         raise click.UsageError(
-            "--against goes without --per, --compare, --top-by, --show, --unit, --currency, --latency and --csv"
+            "--against goes without --per, --compare, --top-by, --show, --unit, --cost-type, --currency, --latency and"
+            " --csv"
         )
     shown: Sequence[str] = (*SHOWN, *LATENCY) if latency else SHOWN
     if once["view"]:
@@ -182,8 +192,13 @@ def report(
             once["per"] = once["per"] or view["granularity"]
         if since is until is once["range"] is None:
             once["range"] = view["range"]
-        money = COST_TYPES[view["cost_type"]]
-        shown = tuple(dict.fromkeys(money if name == "cost" else name for name in shown))
+        if view["cost_type"] not in BILLED_TYPES:
+            money = COST_TYPES[view["cost_type"]]
+            shown = tuple(dict.fromkeys(money if name == "cost" else name for name in shown))
+        elif against is None:
+            once["cost_type"] = once["cost_type"] or view["cost_type"]
+    if once["cost_type"] in BILLED_TYPES:
+        shown = ("cost",)
     own_choice = bool(show)
     if once["unit"] and not show:
         show = shown = (*shown, UNITS, COST_PER_UNIT)
@@ -213,6 +228,7 @@ def report(
     warn_of_lacking(payload["report"]["whole_since"])
     warn_of_cut(", ".join(payload["report"]["cut_periods"]))
     warn_of_unconverted(payload["report"]["unconverted"], payload["report"]["currency"])
+    warn_of_open_days(payload["billed"])
     _show(payload, payload["report"]["show"] if own_choice else _not_empty(payload["rows"], shown))
     if payload["report"]["truncated"]:
         rows = payload["report"]["row_count"]
@@ -291,6 +307,12 @@ def warn_of_unconverted(amounts: Mapping[str, str], currency: str) -> None:
         click.echo(
             f"{told} are not in these sums: no rate to {currency} is known (docs/currencies.md)", err=True
         )
+
+
+def warn_of_open_days(billed: Mapping[str, Any] | None) -> None:
+    if billed:
+        told = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
+        click.echo(f"days with bills: {told}; open days have no billed money", err=True)
 
 
 def warn_of_cut(periods: str | None) -> None:

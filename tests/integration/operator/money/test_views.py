@@ -162,3 +162,12 @@ def test_a_wrong_view_is_refused(run: Run, words: tuple[str, ...], said: str) ->
     """With what it may be; nothing is created."""
     assert said in run("views", "create", "--name", "Search", "--principal", "team", *words, code=2)
     assert [] == json.loads(run("views", "list", "--json"))["views"]
+
+
+def test_a_report_in_billed_money(run: Run) -> None:
+    """By the option or by what a view says; it tells how final the days are, and leaves calls out."""
+    run("views", "create", "--name", "Bill", "--principal", "team", "--cost-type", "billed_cost")
+    for asked in (("--cost-type", "billed_cost"), ("--view", "Bill")):
+        told = run("report", *asked, "--from", "2026-01-05", "--to", "2026-01-11")
+        assert "days with bills: 0 closed, 0 provisional, 7 open; open days have no billed money" in told
+        assert "CALLS" not in told

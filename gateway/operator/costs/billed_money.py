@@ -1,0 +1,33 @@
+"""Billed money in reports: what can be asked of it, and what is told beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gateway.first_use import imported
+from gateway.http.holders.money import MoneyServices
+from gateway.operator.requests import OperatorRequest
+from spool.errors import Invalid
+from spool.ledger.queries import CostQuery
+from spool.record import CURRENCY
+
+SHOWN = ["cost"]
+
+
+def check_measures(parameters: Mapping[str, str], show: Sequence[str], top_by: str) -> list[str]:
+    """Return what a report of billed money shows. Invalid for a question about calls, or in another currency."""
+    cost_type = parameters["cost_type"]
+    if set(show) - set(SHOWN) or top_by not in SHOWN or "unit" in parameters:
+        raise Invalid(f"{cost_type} is money alone: show and top_by are cost, or ask for another cost_type")
+    if parameters.get("currency", CURRENCY) != CURRENCY:
+        raise Invalid(f"{cost_type} is in {CURRENCY}: leave currency out, or ask for another cost_type")
+    return SHOWN
+
+
+async def told(request: OperatorRequest[MoneyServices, None], query: CostQuery) -> dict[str, object]:
+    """Return how final the days of a question are, and for who sees all calls what the bills have beside them."""
+    beside = await imported("gateway.billed.beside")
+    found: dict[str, object] = await beside.billed_beside(
+        request.whole_ledger, query, request.shared.clock.now(), states_alone=request.is_limited
+    )
+    return found

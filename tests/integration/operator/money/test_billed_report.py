@@ -1,0 +1,108 @@
+"""Reports of billed money over the operator API: a choice of the bill's arrangement, by what its rows tell."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from spool.engines import MEMORY, SQLITE
+from spool.ledger import money
+from spool.ledger.billed import EVERY, BilledDay, BilledSum
+from spool.ledger.queries import BILLED
+from spool.ledger.sums import Dimensions
+from tests.integration.operator.money.test_report import NOW, raw, report
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+
+DAY_S = 86400
+TODAY = int(NOW.timestamp()) // DAY_S * DAY_S
+SPAN = (("from", "2026-09-14"), ("to", "2026-09-20"))
+BILL = (("search", "usage", EVERY, 4), ("ads", "usage", EVERY, 3), ("search", "discount", 2, -1),
+        ("", "discount", 1, -1), ("", "tax", EVERY, 2))  # fmt: skip
+
+
+def billed_sum(team: str, charge: str, arranged: int, amount: int) -> BilledSum:
+    values: dict[str, Any] = dict.fromkeys(Dimensions._fields, "") | {
+        "kind": "call" if team else BILLED,
+        "provider": "openai",
+    }
+    dimensions = Dimensions(**{**values, "size": 0, "team": team, "model": "o3"})
+    return BilledSum(dimensions, charge, "exact" if team else "unallocated", arranged, amount * money.UNIT)
+
+
+async def keep_bill(server: OperatorServer, *, days_ago: int = 2) -> None:
+    """Keep one billed day, and a call of a team on it."""
+    day = TODAY - days_ago * DAY_S
+    await add(server.services.spool.log, call(1, at=day + 5, team="search", cost="9", cost_source="reported"))
+    made = BilledDay(
+        day=day, provider="openai", state="closed", mark="1", source="openai_costs", read_at=day, made_at=day,
+        reasons={"tax": 2 * money.UNIT},
+    )  # fmt: skip
+    await server.services.money.ledger.put_billed([(made, [billed_sum(*each) for each in BILL])])
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+        await keep_bill(server)
+        yield server
+
+
+async def test_a_report_is_in_the_money_of_its_cost_type(server: OperatorServer) -> None:
+    """Both arrangements have one total; without a choice it is what was counted, and tells nothing of bills."""
+    for cost_type, search in (("billed_cost", "4"), ("discounted_cost", "3")):
+        found = await report(server, *SPAN, ("cost_type", cost_type), ("by", "team"))
+        assert ("8", cost_type) == (found["total"]["cost"], found["report"]["cost_type"])
+        assert {"ads": "3", "search": search} == {
+            row["team"]: row["cost"] for row in found["rows"] if row["team"]
+        }
+        assert {"closed": 1, "provisional": 0, "open": 6} == found["billed"]["days"]
+        assert {"tax": "2"} == found["billed"]["by_reason"]
+    by_charge = await report(
+        server, *SPAN, ("cost_type", "billed_cost"), ("by", "charge"), ("where", "charge!=tax")
+    )
+    assert {"usage": "7", "discount": "-1"} == {row["charge"]: row["cost"] for row in by_charge["rows"]}
+    counted = await report(server, *SPAN, ("by", "team"))
+    assert ("9", None, "real_cost") == (
+        counted["total"]["cost"], counted["billed"], counted["report"]["cost_type"],
+    )  # fmt: skip
+    assert "charge" not in counted["report"]["dimensions"]
+
+
+async def test_billed_money_beside_the_time_before_the_largest_and_as_csv(server: OperatorServer) -> None:
+    """As counted money, with cost as the one column."""
+    asked = (*SPAN, ("cost_type", "billed_cost"), ("by", "team"), ("top", "1"), ("compare", "previous"))
+    found = await report(server, *asked)
+    assert [(None, "1", "0"), ("search", "4", "0"), ("(other)", "3", "0")] == [
+        (row["team"], row["cost"], row["previous"]["cost"]) for row in found["rows"]
+    ]
+    text = (await raw(server, *asked, ("format", "csv")))[1]
+    assert ["team,cost,previous_cost", ",1,0", "search,4,0", "(other),3,0"] == text.split()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("show", "calls"), "money alone"),
+        (("top_by", "calls"), "money alone"),
+        (("unit", "user"), "money alone"),
+        (("currency", "EUR"), "in USD"),
+        (("per", "hourly"), "whole days of UTC"),
+        (("cost_type", "amortized_cost"), "cost_type"),
+    ],
+    ids=lambda each: each[0] if isinstance(each, tuple) else "",
+)
+async def test_what_a_bill_does_not_tell_is_refused(
+    server: OperatorServer, asked: tuple[str, str], words: str
+) -> None:
+    """With what to ask for instead."""
+    kind = () if asked[0] == "cost_type" else (("cost_type", "billed_cost"),)
+    refused = await report(server, *SPAN, *kind, asked, status=400)
+    assert words in refused["error"]["message"]
