@@ -92,10 +92,10 @@ async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
     borders = {name: found[name] and moment(found[name].timestamp()) for name in _BORDERS}
     registry = services.registry
     frozen = {} if registry is None else registry.frozen_rates.all()
-    months = [
-        {"month": name, **{field: value for field, value in body.items() if field != "days"}}
+    months = {
+        name: {field: value for field, value in body.items() if field != "days"}
         for name, body in sorted(frozen.items())
-    ]
+    }
     return {"ledger": {**found, **borders}, "frozen_rates": months}
 
 

@@ -23,8 +23,8 @@ def status(client: OperatorClient, as_json: bool) -> None:
         show_json(payload)
         return
     show_fields(payload["ledger"])
-    for each in payload["frozen_rates"]:
-        click.echo(f"rates of {each['month']} frozen at {each['frozen_at']} by {each['frozen_by']}")
+    for month, each in payload["frozen_rates"].items():
+        click.echo(f"rates of {month} frozen at {each['frozen_at']} by {each['frozen_by']}")
 
 
 @ledger.command()

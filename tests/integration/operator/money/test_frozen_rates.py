@@ -126,7 +126,7 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
     assert ["EUR", "JPY"] == frozen["currencies"]
     await asked(server, "POST", "/ledger/rates", {"month": "2026-10"}, status=409)
     listed = (await asked(server, "GET", "/ledger"))["frozen_rates"]
-    assert [("2026-10", frozen["digest"])] == [(each["month"], each["digest"]) for each in listed]
+    assert {"2026-10": frozen["digest"]} == {month: each["digest"] for month, each in listed.items()}
 
     file.write_text(written(second))
     own = CurrencyRate(currency="EUR", usd=Decimal(9))
