@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from posixpath import dirname, normpath
 
 _STATIC = Path(__file__).parent / "static"
 _MEDIA = {
@@ -30,7 +31,10 @@ _INDENTATION = re.compile(
 _INDEX = "index.html"
 _VERSION = "{version}"  # where the page names the folder of its files
 _PRELOAD = "{preload}"  # where it names what every page needs, so that a browser asks for all of it at once
+# What is drawn around every page, and the page that most people open first. What a click needs is imported then.
+_AT_ONCE = ("app.mjs", "pages/overview.mjs")
 _SHARED = ("lib/", "vendor/")
+_IMPORTED = re.compile(rb'^(?:import|export) [^;]*?"(\.[^"]+)";$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,25 @@ def console() -> Console:
     version = digest.hexdigest()
     links = "".join(
         f'<link rel="modulepreload" href="files/{_VERSION}/{path}">'
-        for path in sorted(assets)
-        if path.startswith(_SHARED) and path.endswith(".mjs")
+        for path in sorted(needed(assets, _AT_ONCE))
+        if path.startswith(_SHARED)
     )
     page = index.decode().replace(_PRELOAD, links).replace(_VERSION, version)
     return Console(page.encode(), version, assets)
+
+
+def needed(assets: Mapping[str, Asset], first: Iterable[str]) -> set[str]:
+    """The paths of these modules and of all that they import, without what they import when it is asked for."""
+    found: set[str] = set()
+    ahead = list(first)
+    while ahead:
+        path = ahead.pop()
+        if path in found:
+            continue
+        found.add(path)
+        names = _IMPORTED.findall(assets[path].body)
+        ahead += [normpath(f"{dirname(path)}/{name.decode()}").lstrip("/") for name in names]
+    return found
 
 
 def _found(folder: Path) -> Iterator[tuple[str, Asset]]:

@@ -7,7 +7,6 @@ import {listen, pause, useLiveState} from "./live.mjs";
 import {Problem, State, isOpen} from "./parts.mjs";
 import {allowNames} from "./names.mjs";
 import {useQuery} from "./query.mjs";
-import {Found} from "./search.mjs";
 
 const THEMES = ["system", "light", "dark"];
 const DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -17,7 +16,8 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
   const {path, query} = useAddress();
   const [theme, isDark, nextTheme] = useTheme();
   const [helps, setHelps] = useState(false);
-  const [word, setWord] = useState("");
+  const [searched, setSearched] = useState(null); // {word, Found}
+  const look = (word) => import("./search.mjs").then(({Found}) => setSearched({word, Found})).catch(() => location.reload()); // it is of another release
   const [isOpened, setOpened] = useState(false); // the menu, on a phone
   const search = useRef(null);
   const live = useLiveState();
@@ -48,7 +48,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
             ${members.includes(page) && html`<div role="group" aria-label=${group}>${links}</div>`}</div>` : links;
       })}</nav>
       <div class="who">
-        <form role="search" onSubmit=${(event) => find(event, pages, setWord)}><input ref=${search} name="q" type="search" list="found"
+        <form role="search" onSubmit=${(event) => find(event, pages, look)}><input ref=${search} name="q" type="search" list="found"
           aria-label="Search" placeholder="Search   /" autocomplete="off" /></form>
         <datalist id="found">${pages.map((each) => html`<option key=${each.path} value=${each.title} />`)}
           ${["model:", "team:", "user:", "api_key:"].map((each) => html`<option key=${each} value=${each} />`)}</datalist>
@@ -66,7 +66,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
         : html`<p>Nothing is at <code>${path}</code>. <a href="#/">To the overview</a></p>`}
       <footer class="faint">Tollhouse ${version}. Times are UTC. Prompts and answers are never stored.</footer>
     </main>
-    ${word && html`<${Found} word=${word} session=${session} close=${() => setWord("")} />`}
+    ${searched && html`<${searched.Found} word=${searched.word} session=${session} close=${() => setSearched(null)} />`}
     ${helps && html`<${Help} pages=${pages} close=${() => setHelps(false)} />`}`;
 }
 

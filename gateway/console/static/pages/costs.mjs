@@ -3,7 +3,6 @@ import {html, useState} from "../lib/html.mjs";
 import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf} from "../lib/chart.mjs";
-import {QuickBudget} from "../lib/budget_fields.mjs";
 import {titleOf} from "../lib/dimensions.mjs";
 import {change, exactCount, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
@@ -11,7 +10,6 @@ import {MEASURES, measureOf, needed, unitChoices, unitOf, valueOf} from "../lib/
 import {Confirm, Cut, Loading, Problem, Table, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
-import {rangeOf, typedView, viewFields} from "../lib/view_fields.mjs";
 import {AgainstPicker, WhatChanged, Why} from "../lib/what_changed.mjs";
 import {WhatIf, WhatIfPicker} from "../lib/what_if.mjs";
 
@@ -44,7 +42,12 @@ function asked(query) {
 }
 
 /** What is shown as a view, with the filter of the one that it is shown in. */
-async function draft({by, bin, filters, range, span: {view}}) {
+async function draft(at) {
+  const {rangeOf, typedView, viewFields} = await import("../lib/view_fields.mjs");
+  return {of: await viewOf(at, rangeOf), typedView, viewFields};
+}
+
+async function viewOf({by, bin, filters, range, span: {view}}, rangeOf) {
   const outer = view ? (await get(`/views/${encodeURIComponent(view)}`)).view.filter : {};
   const filter = {...outer};
   for (const [name, values] of Object.entries(grouped(filters))) {
@@ -81,8 +84,9 @@ export function Page({query, isDark, session}) {
   const [limits, setLimits] = useState(null); // the row that gets a budget
   const mayLimit = may(session, "modify_views_and_budgets") && at.by.length === 1 && !at.filters.length && !at.span.view;
   const limit = async (value) => {
+    const {QuickBudget} = await import("../lib/budget_fields.mjs");
     const {channel_names: channels} = await get("/channel-names").catch(() => ({channel_names: []})); // then it is every channel
-    setLimits({value, names: channels.map((each) => each.name)});
+    setLimits({QuickBudget, value, names: channels.map((each) => each.name)});
   };
   const {data} = found;
   const pick = (label, name, value, options, set = (chosen) => ({[name]: chosen})) => html`<label>${label} <select value=${value}
@@ -113,10 +117,10 @@ export function Page({query, isDark, session}) {
     </div>
     <div class="bar"><${Filters} ...${{available, chose, filters: at.filters, at: here}} />
       ${may(session, "modify_views_and_budgets") && html`<button type="button" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
-    ${saves && html`<${Confirm} title="Save as view" fields=${viewFields(saves, fields.map(titled))} close=${() => setSaves(null)}
+    ${saves && html`<${Confirm} title="Save as view" fields=${saves.viewFields(saves.of, fields.map(titled))} close=${() => setSaves(null)}
       run=${async (given) => go(here({...Object.fromEntries(at.filters.map(([name]) => [name, ""])),
-        view: (await send("POST", "/views", typedView({}, given))).view.id}))} />`}
-    ${limits && html`<${QuickBudget} ...${limits} field=${first} title=${titled(first)[1]} close=${() => setLimits(null)} />`}
+        view: (await send("POST", "/views", saves.typedView({}, given))).view.id}))} />`}
+    ${limits && html`<${limits.QuickBudget} ...${limits} field=${first} title=${titled(first)[1]} close=${() => setLimits(null)} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
     ${data && at.measure === "cost" && !query.get("against") && data.table.rows.length > 0 && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} />`}
     ${query.get("asif") && html`<${WhatIf} model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
