@@ -50,7 +50,7 @@ _UNSPACED = re.compile(
 )
 # How a text begins for which the expression is worth its time; letters that it takes for others are among
 # them.
-_SECRET_STARTS = frozenset({
+SECRET_STARTS = frozenset({
     "be", "ba", "sk", "rk", "pc", "gs", "xa", "pp", "cs", "r8", "hf", "th", "gh", "gi", "gı", "gl", "ak", "as", "ai",
     "aı", "xo", "ya", "ey",
 })  # fmt: skip
@@ -66,7 +66,7 @@ def is_secret(value: Any) -> bool:
     """True if text looks like a credential, or like one that was masked in part."""
     if not isinstance(value, str):
         return False
-    if (value[:2].casefold()[:2] in _SECRET_STARTS or "..." in value) and _SECRET.fullmatch(value):
+    if (value[:2].casefold()[:2] in SECRET_STARTS or "..." in value) and _SECRET.fullmatch(value):
         return True
     return "***" in value and len(value.split()) == 1
 

@@ -44,6 +44,7 @@ _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
 _NO_EVENTS: list[SpanEvent] = []
 
+EXCEPTION = "exception"  # the name of the one event that is read
 MANY = 1024  # attributes or events of one item that are read without a pause
 _LARGEST_EVENT = 128 * 1024  # bytes; stack traces are shorter
 _LARGEST_TEXT = 1024  # bytes of a log record's body that may be an event's name
@@ -241,7 +242,7 @@ def _exceptions(
         if len(raw) > _LARGEST_EVENT:
             continue
         event = wire_view.Event.FromString(raw)
-        if event.name == "exception":
+        if event.name == EXCEPTION:
             encoded = [attribute.SerializeToString() for attribute in event.attributes]
             found.append(SpanEvent(event.name, attributes_of(encoded)))
     return found
@@ -332,6 +333,31 @@ def _point(
         attributes=attributes,
         outside=outside,
     )
+
+
+def one_resource(encoded: bytes) -> Resource:
+    """Raises DecodeError or UnicodeDecodeError."""
+    return Resource(attributes_of(wire_view.Resource.FromString(encoded).attributes))
+
+
+def one_scope(encoded: bytes) -> Scope:
+    """Raises DecodeError or UnicodeDecodeError."""
+    scope = wire_view.InstrumentationScope.FromString(encoded)
+    return Scope(scope.name, scope.version)
+
+
+def one_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
+    """Raises DecodeError, UnicodeDecodeError or Malformed."""
+    span = wire_view.Span.FromString(encoded)
+    events: list[SpanEvent] = []
+    if span.events:
+        reading = _exceptions(span.events, Allowance())
+        try:
+            while True:
+                next(reading)
+        except StopIteration as done:
+            events = done.value
+    return _span(resource, scope, span, attributes_of(span.attributes), events)
 
 
 def _check_id(raw: bytes, size: int, field: str) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec import Struct
+
 from gateway.normalise.options import Options
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.callers import NO_CALLER, caller_of, nearest
@@ -26,7 +28,7 @@ from gateway.normalise.otlp.span_rules import (
     never,
 )
 from gateway.normalise.otlp.spans import siblings, streams
-from gateway.normalise.otlp.spans.calls import SpanCall, call_of
+from gateway.normalise.otlp.spans.calls import NO_TOKENS, SpanCall, call_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
 from gateway.normalise.otlp.spans.siblings import UsageSpan
 from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
@@ -46,6 +48,7 @@ from spool.identity import (
     of_span,
     of_stream,
 )
+from spool.record import Inference
 
 SEALED = 96  # characters, more than a provider's own ids have
 # Their events of a call bear the ids of its span and may leave out that of the answer.
@@ -77,10 +80,7 @@ class SpanReader:
     def take(self, place: int, span: Span) -> None:
         """Every span ends up in exactly one term of the books, here or in `finish`."""
         if span.scope is not self._scope or span.resource is not self._resource:
-            self._resource, self._scope = span.resource, span.scope
-            sender = sender_of(span.resource, span.scope)
-            self._sender = sender if sender.names_spans else OTEL
-            self._senders.enter(span.resource)
+            self.enter(span.resource, span.scope)
         shape = shape_of(span.attributes)
         if shape.taken_by and self._take_whole(place, span, shape):
             return
@@ -119,6 +119,34 @@ class SpanReader:
             self._nodes[key] = node
             self._has_streams |= node.began is not None
             self._has_loose_streams |= node.began is not None and parent is None
+
+    def enter(self, resource: Resource, scope: Scope) -> None:
+        """Read what a resource and a scope say of the spans that come next."""
+        self._resource, self._scope = resource, scope
+        sender = sender_of(resource, scope)
+        self._sender = sender if sender.names_spans else OTEL
+        self._senders.enter(resource)
+
+    def take_read(self, place: int, read: ReadSpan) -> None:
+        """Take a span of the resource and scope that were entered, as `read_alone` read it."""
+        key, parent = read.key, read.parent
+        if read.is_call and key is not None and (known := self._nodes.get(key)) is not None and known.call:
+            self._outcome.ignored[DUPLICATE] += 1
+            return
+        if read.ignored is not None:
+            self._outcome.ignored[read.ignored] += 1
+        if read.shown is not None:
+            self._outcome.unrecognised.append(read.shown)
+        self._outcome.left_out += read.left_out
+        call, node = read.call, read.node
+        if call is not None:
+            call.place = place
+            call.resource_caller, call.device = self._senders.caller, self._senders.device
+            self._calls.append((call, parent))
+            self._has_guesses |= call.is_guess
+            self._has_links |= call.is_linked
+        if key is not None and node is not None:
+            self._nodes[key] = node
 
     def settle(self, ended: frozenset[str]) -> Iterator[None]:
         """Book the calls of traces that are whole and forget their spans, once there are enough of them."""
@@ -310,6 +338,55 @@ class SpanReader:
                 links += of_end(record, own=AS_SPAN, other=AS_EVENT)
             identity = Identity(identity.id, identity.lookups, identity.certain, call.also, links, call.joins)
         self._outcome.add(record, identity, call.why, device=call.device)
+
+
+class ReadSpan(Struct, gc=False):
+    """What one span says by itself, before it meets the others of its payload."""
+
+    key: Key | None
+    parent: Key | None
+    is_call: bool = False  # a repeat of its ids is a duplicate
+    ignored: str | None = None
+    shown: tuple[str, ...] | None = None
+    left_out: int = 0
+    call: SpanCall | None = None
+    node: Node | None = None
+
+
+def read_alone(span: Span, options: Options) -> ReadSpan | None:
+    """
+    Read a span as if it came alone; None if it has more to say than that: it is refused, is taken whole,
+    belongs to a stream or a run, or tells the usage of another span.
+    """
+    outcome = Outcome(keep_tags=options.keep_tags)
+    reader = SpanReader(outcome, options)
+    reader.enter(span.resource, span.scope)
+    of_resource = outcome.left_out
+    reader.take(0, span)
+    is_more = outcome.records or outcome.rejects or outcome.points or outcome.sessions or reader._usage_spans
+    if is_more or reader._has_runs or reader._has_streams or reader._has_loose_streams:
+        return None
+    trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_id
+    key = (trace_id, span_id) if trace_id is not None and span_id is not None else None
+    parent = (trace_id, parent_id) if trace_id is not None and parent_id is not None else None
+    call = reader._calls[0][0] if reader._calls else None
+    read = ReadSpan(key, parent, call is not None, call=call, left_out=outcome.left_out - of_resource)
+    read.node = None if key is None else reader._nodes.get(key)
+    read.ignored = next(iter(outcome.ignored), None)
+    read.shown = next(iter(outcome.unrecognised), None)
+    if call is None and key is not None:
+        read.is_call = _is_called_one(span, key, options)
+    return read
+
+
+def _is_called_one(span: Span, key: Key, options: Options) -> bool:
+    """True if a span that says nothing of a call would repeat a call of the same ids."""
+    outcome = Outcome(keep_tags=options.keep_tags)
+    reader = SpanReader(outcome, options)
+    some_call = SpanCall(0, Inference(id=b"", source=""), 0, NO_TOKENS, NO_CALLER, None, None)
+    reader._nodes[key] = Node(None, NO_CALLER, None, False, some_call)
+    reader.take(1, span)
+    return outcome.ignored[DUPLICATE] == 1
 
 
 def _is_linked(call: SpanCall) -> bool:

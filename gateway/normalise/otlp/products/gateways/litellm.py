@@ -15,7 +15,8 @@ from gateway.normalise.reading import operations, values
 from spool.record import Inference
 
 _RAW_TWIN = "raw_gen_ai_request"
-_CACHE_HIT = re.compile(r".+_cache_hit\d+(?:\.\d+)?")
+CACHE_HIT = "_cache_hit"
+_CACHE_HIT = re.compile(rf".+{CACHE_HIT}\d+(?:\.\d+)?")
 _CALL_ID = "litellm.call_id"  # one for a failed attempt and its fallback: it identifies no call
 _TRACE_ID = "litellm.trace_id"  # what the log calls trace_id, in spans of the integrations without a call id
 _CALL_TYPE = ("gen_ai.operation.name", "llm.request.type")

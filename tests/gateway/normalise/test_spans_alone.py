@@ -1,0 +1,43 @@
+"""Reading a span depends on that span, its resource and its scope alone: what it meets is settled afterwards."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gateway.normalise.options import Options
+from gateway.normalise.otlp.decoding import protobuf_decoder
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.otlp.spans.reader import SpanReader, read_alone
+from gateway.normalise.outcome import Outcome
+from tests.gateway.normalise.otlp.trace_requests import trace_requests
+from tests.rounds import part
+
+OPTIONS = Options(keep_attributes=frozenset({"http.route", "server.address"}), host_id=True)
+
+
+def _outcome(spans: list[tuple[int, Span]], *, alone: bool) -> Outcome:
+    outcome = Outcome(keep_tags=OPTIONS.keep_tags)
+    reader = SpanReader(outcome, OPTIONS)
+    for place, span in spans:
+        read = read_alone(span, OPTIONS) if alone else None
+        if read is None:
+            reader.take(place, span)
+        else:
+            reader.enter(span.resource, span.scope)
+            reader.take_read(place, read)
+    for _ in reader.finish():
+        pass
+    return outcome
+
+
+@pytest.mark.parametrize("number", part(range(len(trace_requests())), every=3))
+def test_a_span_is_read_the_same_alone(number: int) -> None:
+    """The outcome of a request is the same if each of its spans was read by itself before, in any order of requests."""
+    pieces = protobuf_decoder.traces(trace_requests()[number])
+    spans = [item for piece in pieces for item in piece.items]
+    expected = _outcome(spans, alone=False)
+    assert expected == _outcome(spans, alone=True)
+    random.Random(number).shuffle(spans)
+    assert _outcome(spans, alone=False) == _outcome(spans, alone=True)
