@@ -4,10 +4,12 @@
 //! Nor does anything here trust a length that it reads.
 
 pub mod ids;
+pub mod memory;
 pub mod msgpack;
 #[cfg(feature = "python")]
 mod python;
 pub mod records;
+pub mod requests;
 pub mod spans;
 pub mod sums;
 pub mod wire;

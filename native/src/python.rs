@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::records::{self, Block, Kind};
 use crate::sums::{self, Arrival};
-use crate::{ids, spans};
+use crate::{ids, memory, requests, spans};
 
 /// Changes with what is called from Python: who finds another number does not use the module.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 /// Work on more bytes lets other threads of Python run meanwhile.
 const LARGE: usize = 64 * 1024;
 
@@ -148,6 +148,111 @@ impl Sums {
     }
 }
 
+type Group<'py> = (usize, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Vec<Bound<'py, PyBytes>>);
+
+/// Finds spans again that are of a kind that was seen before.
+#[pyclass(module = "tollhouse_native")]
+struct Memory {
+    memory: memory::Memory,
+    has_figures: Py<PyAny>,
+}
+
+#[pymethods]
+impl Memory {
+    #[new]
+    fn new(plan: memory::Plan, has_figures: Py<PyAny>) -> Self {
+        Memory { memory: memory::Memory::new(plan), has_figures }
+    }
+
+    fn size(&self) -> (usize, usize) {
+        self.memory.size()
+    }
+
+    fn sweep(&mut self) -> Vec<u32> {
+        self.memory.sweep()
+    }
+
+    fn clear(&mut self) {
+        self.memory.clear();
+    }
+
+    fn name(&mut self, name: &[u8], rule: u8, slot: u8) -> bool {
+        self.memory.name(name, rule, slot).is_some()
+    }
+
+    fn context(&mut self, number: u32, texts: Vec<Vec<u8>>) {
+        self.memory.context(number, texts);
+    }
+
+    /// Of each group the number of its resource, resource, scope and spans; None if the request is for a parser.
+    #[staticmethod]
+    fn groups<'py>(py: Python<'py>, body: &[u8], most: usize) -> Option<Vec<Group<'py>>> {
+        let whole = |bytes| PyBytes::new(py, bytes);
+        let groups = requests::groups(body, most)?.into_iter();
+        let found = groups.map(|group| {
+            let items = group.items.into_iter().map(whole).collect();
+            (group.number, whole(group.resource), whole(group.scope), items)
+        });
+        Some(found.collect())
+    }
+
+    /// The kind, ids, times, texts and counts of a span and whether it is to be compared; or the reason of a miss.
+    fn find<'py>(&mut self, py: Python<'py>, context: u32, data: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
+        let found = match requests::span(data) {
+            None => Err(memory::Miss::Layout),
+            Some(span) => {
+                let asked = |name: &[u8], text: &[u8]| {
+                    let answer = self.has_figures.call1(py, (PyBytes::new(py, name), PyBytes::new(py, text)));
+                    answer.and_then(|answer| answer.is_truthy(py)).unwrap_or(true)
+                };
+                self.memory.find(context, &span, asked).map(|hit| (hit, span))
+            }
+        };
+        let (hit, span) = match found {
+            Ok(found) => found,
+            Err(miss) => return (miss as u8,).into_pyobject(py),
+        };
+        (
+            hit.kind,
+            hex(py, span.trace_id),
+            hex(py, span.span_id),
+            hex(py, span.parent_id),
+            (span.start > 0).then_some(span.start),
+            (span.end > 0).then_some(span.end),
+            texts(py, &hit.texts)?,
+            hit.counts,
+            hit.is_compared,
+        )
+            .into_pyobject(py)
+    }
+
+    /// What varies in a span: texts and counts, or the reason why it is nothing. See `memory::Memory::learn`.
+    #[pyo3(signature = (context, data, reads, number=None))]
+    fn learn<'py>(
+        &mut self,
+        py: Python<'py>,
+        context: u32,
+        data: &[u8],
+        reads: Option<Vec<Vec<u8>>>,
+        number: Option<u32>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        match self.memory.learn(context, data, reads.as_deref(), number) {
+            Ok(hit) => (texts(py, &hit.texts)?, hit.counts).into_pyobject(py),
+            Err(miss) => (miss as u8,).into_pyobject(py),
+        }
+    }
+}
+
+fn texts<'py>(py: Python<'py>, found: &[&[u8]]) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, found.iter().map(|text| std::str::from_utf8(text).unwrap_or_default()))
+}
+
+/// An id as text; None if it is not there.
+fn hex<'py>(py: Python<'py>, id: &[u8]) -> Option<Bound<'py, PyString>> {
+    let digits = spans::hex(id);
+    id.iter().any(|byte| *byte != 0).then(|| PyString::new(py, &String::from_utf8_lossy(&digits)))
+}
+
 /// Two sorted runs of ids as one.
 #[pyfunction]
 fn merge<'py>(py: Python<'py>, one: &[u8], other: &[u8]) -> Bound<'py, PyBytes> {
@@ -171,5 +276,6 @@ fn tollhouse_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(marks, module)?)?;
     module.add_class::<Table>()?;
     module.add_class::<Encoder>()?;
-    module.add_class::<Sums>()
+    module.add_class::<Sums>()?;
+    module.add_class::<Memory>()
 }

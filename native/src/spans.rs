@@ -178,7 +178,7 @@ fn has_prefix(text: &[u8], last: usize) -> bool {
     text.is_ascii() && before.is_some_and(|before| before.iter().any(|one| matches!(one, b'-' | b'_')))
 }
 
-fn hex(bytes: &[u8]) -> Vec<u8> {
+pub fn hex(bytes: &[u8]) -> Vec<u8> {
     let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or_default();
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

@@ -1,8 +1,9 @@
 //! Bytes that nobody packed: the readers answer, and never panic.
 
+use tollhouse_native::memory::{Memory, Plan};
 use tollhouse_native::msgpack::Cursor;
 use tollhouse_native::records::{Block, Fields, Kind, Table};
-use tollhouse_native::{ids, wire};
+use tollhouse_native::{ids, requests, wire};
 
 const TAG: u64 = 7;
 
@@ -102,4 +103,51 @@ fn a_number_takes_seven_bits_a_byte() {
     let mut out = Vec::new();
     wire::varint(&mut out, 300);
     assert_eq!(vec![0xac, 2], out);
+}
+
+/// A request with one span, and what a memory of it finds in cut and random bytes.
+#[test]
+fn requests_that_nobody_sent() {
+    let span = b"\x0a\x10abcdefghabcdefgh\x12\x08abcdefgh\x39abcdefgh\x4a\x07\x0a\x01k\x12\x02\x18\x05";
+    let mut scope = vec![0x12, span.len() as u8];
+    scope.extend(span);
+    let mut resource = vec![0x12, scope.len() as u8];
+    resource.extend(scope);
+    let mut request = vec![0x0a, resource.len() as u8];
+    request.extend(resource);
+    let plan = Plan {
+        absent: vec![],
+        secrets: vec![],
+        parts: vec![b"..".to_vec()],
+        sums: vec![vec![1; 6]],
+        events: vec![],
+    };
+    let mut memory = Memory::new(plan);
+    memory.context(1, vec![]);
+    assert!(memory.name(b"k", 0, 1).is_some());
+    assert!(memory.learn(1, span, Some(&[]), Some(0)).is_ok());
+    let found =
+        requests::groups(&request, 9).map(|groups| groups.iter().map(|group| group.items.len()).sum());
+    assert_eq!(Some(1usize), found);
+    let mut number = numbers(5);
+    let mut look = |bytes: &[u8]| {
+        for group in requests::groups(bytes, 9).unwrap_or_default() {
+            for item in group.items {
+                let Some(span) = requests::span(item) else { continue };
+                let _ = memory.find(1, &span, |_, _| false);
+                let _ = memory.learn(1, item, Some(&[]), Some(1));
+            }
+        }
+    };
+    for end in 0..request.len() {
+        look(&request[..end]);
+    }
+    for _ in 0..20_000 {
+        let mut broken = request.clone();
+        for _ in 0..=number(3) {
+            let at = number(broken.len() as u64) as usize;
+            broken[at] = number(256) as u8;
+        }
+        look(&broken);
+    }
 }

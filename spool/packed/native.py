@@ -17,7 +17,7 @@ import msgspec
 
 from spool.record import Inference
 
-INTERFACE: Final = 1  # of the module: another number is another release's
+INTERFACE: Final = 2  # of the module: another number is another release's
 MOST_FAULTS: Final = 3  # then the module is not used until the next start
 MODULE: Final = "tollhouse_native"
 
@@ -73,6 +73,52 @@ class RowAdder(Protocol):
         ...
 
 
+class ItemMemory(Protocol):
+    """`tollhouse_native.Memory`."""
+
+    def groups(self, body: bytes, most: int) -> Sequence[tuple[int, bytes, bytes, Sequence[bytes]]] | None:
+        """
+        Of each group the place of its resource, the resource, the scope and the items. None for a request that
+        is not laid out in the usual way, or has more resources, scopes and items.
+        """
+        ...
+
+    def find(self, context: int, item: bytes) -> tuple[Any, ...]:
+        """
+        Kind, trace, span and parent id, start, end, texts and counts that vary, and whether the item is to be
+        compared; the reason alone if it is not known.
+        """
+        ...
+
+    def learn(
+        self, context: int, item: bytes, reads: Sequence[bytes] | None, number: int | None = None
+    ) -> tuple[Any, ...]:
+        """
+        Texts and counts that vary in an item of whose shape these names are read; or the reason alone.
+
+        The kind is remembered under a number; without names the shape is never learned.
+        """
+        ...
+
+    def name(self, name: bytes, rule: int, slot: int) -> bool:
+        """Take a name, how it is read, and what of it varies."""
+        ...
+
+    def context(self, number: int, texts: Sequence[bytes]) -> None:
+        """Take a context and the texts in it."""
+        ...
+
+    def clear(self) -> None: ...
+
+    def size(self) -> tuple[int, int]:
+        """Kinds, and bytes of all that is kept."""
+        ...
+
+    def sweep(self) -> Sequence[int]:
+        """Drop the kinds that nobody asked for since the last sweep; the numbers of those that stay."""
+        ...
+
+
 class NativeFault(Exception):
     """The compiled module gave up: what it was given is to be done by Python."""
 
@@ -123,6 +169,10 @@ class Native:
     def row_adder(self, **plan: Any) -> RowAdder:
         adder: RowAdder = self._module.Sums(self._table, plan)
         return adder
+
+    def item_memory(self, **plan: Any) -> ItemMemory:
+        memory: ItemMemory = self._module.Memory(**plan)
+        return memory
 
     def fail(self, error: BaseException) -> None:
         """The module gave up on what it was given, which Python does then; the third time it is switched off."""
