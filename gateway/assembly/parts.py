@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from gateway.authentication.oidc.assistants import AssistantSignIns
     from gateway.authentication.oidc.sign_ins import ProviderSignIns
     from gateway.intake.shared_merge_window import SharedMergeWindow
+    from gateway.normalise.memory.spans import SpanMemory
     from gateway.workers.pool import WorkerPool
     from spool.registry.tables.kept_channels import ChannelDraft, KeptChannel
 
@@ -90,6 +91,7 @@ class Assembler:
         self.config = config
         self.storage = storage
         self.native = native
+        self.memory: SpanMemory | None = None
         self.clock = clock
         self.stack = stack
         self._locks = ConnectionLocks()
@@ -323,6 +325,7 @@ class Assembler:
             cors=Cors(server.cors_origins),
             signing_secret=signing_secret(config.sources),
             workers=workers,
+            memory=self.memory,
         )
 
     def stream_admission(self) -> StreamAdmission:

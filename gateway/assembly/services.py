@@ -139,11 +139,17 @@ async def _assemble(
     version: str,
     urls: Callable[[], Urls],
 ) -> Services:
-    storage, is_agent = assembler.storage, local is not None
+    storage, is_agent, native = assembler.storage, local is not None, assembler.native.native
     access = await assembler.start_access(local)
     if not is_agent:
         await assembler.billing_connections.establish()
         await assembler.start_sign_ins(metrics)
+    learning = None
+    if native is not None and not is_agent:  # an agent sees too few spans
+        from gateway.assembly.span_memory import learn, span_memory
+
+        assembler.memory = span_memory(native, metrics)
+        learning = partial(learn, assembler.memory)
     attribution = Attribution(config, secret=assembler.email_secret)
     intake, window, intake_tasks = await assembler.start_intake(attribution, metrics)
     assembler.tell_settings(intake.prices)
@@ -178,6 +184,8 @@ async def _assemble(
         "ledger": lambda: storage.ledger.follow(storage.log),
         "publisher": publisher.run,
     }
+    if learning is not None:
+        background["memory of spans"] = learning
     if not is_agent:  # waking ten times a second drains a laptop's battery
         background["loop lag"] = metrics.lag.run
     if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -22,6 +23,9 @@ from spool.log.books import CONFLICT, LEFT_OUT, METER_TOO_LARGE
 from spool.log.values import Commit
 from spool.packed.native import NativeUse
 from spool.record import TOPICS
+
+if TYPE_CHECKING:
+    from gateway.monitoring.memory_counts import ReadMemory
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CACHE_S = 1.0
@@ -170,6 +174,16 @@ class Metrics:
             registry=self.registry,
         )
         faults.set_function(lambda: native.native.faults if native.native is not None else 0)
+
+    def watch_memory(self, memory: ReadMemory) -> None:
+        """Show what the memory of spans knows, who read spans, why it did not know some, and what was compared."""
+        kinds = Gauge("tollhouse_memory_kinds", "Kinds of spans in the memory", registry=self.registry)
+        kinds.set_function(lambda: memory.kinds)
+        size = Gauge("tollhouse_memory_bytes", "Bytes of keys, names and texts in it", registry=self.registry)
+        size.set_function(lambda: memory.size)
+        from gateway.monitoring.memory_counts import MemoryCounts  # where the compiled module is
+
+        self.registry.register(MemoryCounts(memory))
 
     def worker_died(self, reason: str) -> None:
         """A worker process ended that should not have: one of the few words of gateway.workers.pool."""

@@ -36,6 +36,10 @@ async def decoded(
             return await workers.decode(body, receivers.options, share.take)
     options = receivers.options
     receivers.metrics.body_decoded("server")
+    if receivers.memory is not None and size <= LARGE and body.is_spans:
+        remembered = await drive(receivers.memory.normalise(body.content, options))
+        if remembered is not None:
+            return Normalised(remembered)
     if size <= aside_above:
         return await drive(body.normalise(options, share.take))
 

@@ -36,6 +36,11 @@ class SentBody(NamedTuple):
     def of_format(cls, format: str, body: bytes) -> SentBody:
         return cls(format, body)
 
+    @property
+    def is_spans(self) -> bool:
+        """True for a body that the memory of spans may know."""
+        return self.reader == _PROTOBUF + "traces"
+
     def normalise(self, options: Options, hold: Hold) -> Generator[None, None, Normalised]:
         """Each `next` is one slice of work. BadPayload or Refusal where the sender is at fault."""
         kind, slash, signal = self.reader.partition("/")

@@ -78,8 +78,8 @@ class ItemMemory(Protocol):
 
     def groups(self, body: bytes, most: int) -> Sequence[tuple[int, bytes, bytes, Sequence[bytes]]] | None:
         """
-        Of each group the place of its resource, the resource, the scope and the items. None for a request that
-        is not laid out in the usual way, or has more resources, scopes and items.
+        The place of its resource, the resource, the scope and the items of each group. None for a request that is not
+        laid out in the usual way, or has more resources, scopes and items.
         """
         ...
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import signal
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from spool.packed.native import Native
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post
 from tests.bench.load.payloads import LITELLM, numbered, protobuf_spans
+from tests.bench.load.traces import captured_spans, tree_spans
 from tests.gateway.normalise.otlp.payloads import in_protobuf
 from tests.gateway.normalise.otlp.test_span_cases import cases
 from tests.spool.postgres_cluster import Schema, storage_table
@@ -82,9 +84,16 @@ Request = tuple[bytes, str, dict[str, str]]
 def requests() -> Iterator[Request]:
     """
     Every trace case in protobuf or JSON, some of them two and three times, some with gzip; requests of the bench, and
-    logs of a gateway without trace ids.
+    logs of a gateway without trace ids. Between them agents' traces and calls of the bench, which are
+    learned meanwhile, and what clients sent.
     """
+    captured, tree, calls = captured_spans()[::3], tree_spans(7), protobuf_spans(10)
     for number, path in enumerate(cases()):
+        yield numbered(tree, number), "/v1/traces", PROTOBUF
+        yield from [
+            (numbered(calls, 1000 + 4 * number + place), "/v1/traces", PROTOBUF) for place in range(4)
+        ]
+        yield captured[number % len(captured)], "/v1/traces", PROTOBUF
         body, headers = in_protobuf(json.loads(path.read_text())), PROTOBUF
         if number % 3 == 1:
             body, headers = path.read_bytes(), JSON
@@ -149,9 +158,21 @@ def start(one: Tollhouse, way: Way, wanted: str) -> str:
     return url
 
 
-def send(url: str, key: str, given: Sequence[Request]) -> None:
-    for body, path, headers in given:
+def of_memory(url: str, series: str) -> float:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    found = [line.rpartition(" ")[2] for line in lines if line.startswith(f"tollhouse_memory_{series} ")]
+    return float(found[0]) if found else 0.0
+
+
+def send(url: str, key: str, given: Sequence[Request], *, learns: bool = False) -> None:
+    """Send requests; a server that `learns` knows some kind of span after half of them, and is sent more of it."""
+    for place, (body, path, headers) in enumerate(given):
         assert post(url, body, key, path, **headers).status == 200
+        if learns and place == len(given) // 2:
+            wait_for(lambda: of_memory(url, "kinds") > 0, 30, "a kind of span is learned")
+    if learns:
+        wait_for(lambda: of_memory(url, 'spans_total{by="reading"}') > 0, 30, "spans are by the memory")
 
 
 def taken(way: Way, stand: Stand, spans: list[bytes], given: Sequence[Request]) -> Found:
@@ -169,7 +190,10 @@ def taken(way: Way, stand: Stand, spans: list[bytes], given: Sequence[Request]) 
             step = -(-len(given) // len(way.starts))
             for number, wanted in enumerate(way.starts):
                 first.stop(*((signal.SIGKILL, None) if number == 2 else ()))
-                send(start(first, way, wanted), key, given[number * step : (number + 1) * step])
+                learns = wanted == "true" and not way.workers
+                send(
+                    start(first, way, wanted), key, given[number * step : (number + 1) * step], learns=learns
+                )
         accepted = next(one for one in first.asked("/status")["topics"] if one["topic"] == "ai-telemetry")
         settled = lambda: all(route["queued"] == 0 for route in first.asked("/status")["routes"])  # noqa: E731
         wait_for(settled, 60, "everything is delivered")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gateway.intake.shared_merge_window import SharedMergeWindow
     from gateway.monitoring.metrics import Metrics
     from gateway.monitoring.traces import Traces
+    from gateway.normalise.memory.spans import SpanMemory
     from gateway.workers.pool import WorkerPool
     from spool.clock import Clock
 
@@ -48,5 +49,6 @@ class ReceiverServices:
     receiving: ReceivingSlots = field(default_factory=ReceivingSlots)
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
     signing_secret: SecretFile | None = None  # of Helicone's webhooks
+    memory: SpanMemory | None = None  # None: there is no compiled module
     workers: WorkerPool | None = None  # None: this process decodes
     turns: FairTurns = field(default_factory=FairTurns)

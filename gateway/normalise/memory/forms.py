@@ -1,0 +1,225 @@
+"""
+What became of one span, said in terms of what varies in it: constants, copies and sums of counts.
+
+A form is learned from several spans of one kind and holds for all of them, or there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gateway.normalise.memory.slots import COUNTS
+from gateway.normalise.otlp.callers import NO_CALLER, Caller
+from gateway.normalise.otlp.spans.calls import SpanCall
+from gateway.normalise.otlp.spans.reader import ReadSpan
+from gateway.normalise.otlp.spans.trace_tree import Node
+from gateway.normalise.reading.tokens import Tokens, set_counts
+from spool.record import Inference
+
+_FACTORS: Final = sorted(
+    (factors for factors in product((0, 1, -1), repeat=len(COUNTS)) if any(factors)),
+    key=lambda factors: sum(map(abs, factors)),
+)
+_RECORD: Final = tuple([name for name in Inference.__struct_fields__ if name != "tags"])
+_CALL: Final = tuple([
+    name for name in SpanCall.__struct_fields__
+    if name not in ("place", "record", "tokens", "caller", "resource_caller", "device")
+])  # fmt: skip
+_CALLER: Final = Caller.__struct_fields__
+_NODE: Final = ("agent", "is_border", "began", "stream", "ended", "below")
+
+Path = tuple[str, Any]
+
+
+class Varying(NamedTuple):
+    """What varies in a span. Times are None where there are none."""
+
+    trace_id: str | None
+    span_id: str | None
+    parent_id: str | None
+    start: int | None
+    end: int | None
+    texts: tuple[str, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        return (self.trace_id, self.span_id, self.parent_id, self.start, self.end, *self.texts)
+
+
+def leaves(read: ReadSpan) -> dict[Path, Any] | None:
+    """Return every value of what was read, by its path; None if there is more than forms can say."""
+    found: dict[Path, Any] = {
+        ("read", name): getattr(read, name) for name in ("is_call", "ignored", "shown", "left_out")
+    }
+    call, node = read.call, read.node
+    found["has", "call"], found["has", "node"] = call is not None, node is not None
+    if call is not None:
+        record = call.record
+        if (
+            call.also
+            or call.joins
+            or call.run_id
+            or call.inner
+            or call.reports_stream
+            or record.meters
+            or record.charges
+        ):
+            return None
+        found |= {("record", name): getattr(record, name) for name in _RECORD}
+        found["names", "tags"] = tuple(record.tags)
+        found |= {("tag", name): value for name, value in record.tags.items()}
+        found |= {("call", name): getattr(call, name) for name in _CALL}
+        found |= {("token", place): value for place, value in enumerate(call.tokens)}
+        if not _counts_agree(record, call.tokens):
+            return None
+    if node is not None:
+        if node.call is not call or node.parent != read.parent or (call and node.caller is not call.caller):
+            return None
+        found |= {("node", name): getattr(node, name) for name in _NODE}
+        if node.began is not None:
+            return None
+    caller = call.caller if call is not None else node.caller if node is not None else NO_CALLER
+    found["has", "caller"] = caller is not NO_CALLER
+    found |= {("caller", name): getattr(caller, name) for name in _CALLER}
+    return found
+
+
+def _counts_agree(record: Inference, tokens: Tokens) -> bool:
+    again = _copied_record(record)
+    set_counts(again, tokens)
+    return again == record
+
+
+class SpanForm(msgspec.Struct, frozen=True):
+    """What a kind of span becomes. Places are those of `Varying.values`."""
+
+    read: ReadSpan  # a sample, of which the constants are taken
+    record: tuple[tuple[str, int], ...]
+    call: tuple[tuple[str, int], ...]
+    node: tuple[tuple[str, int], ...]
+    tags: tuple[tuple[str, int], ...]
+    caller: tuple[tuple[int, int], ...]
+    # the place, that of the one count that it is or -1, and the factors of the counts
+    tokens: tuple[tuple[int, int, tuple[int, ...]], ...]
+
+    def read_span(self, varying: tuple[Any, ...], counts: Sequence[int]) -> ReadSpan:
+        """Make what reading gives; `varying` is `Varying.values`."""
+        trace_id, span_id, parent_id = varying[:3]
+        sample = self.read
+        template, sample_node = sample.call, sample.node
+        key = None if trace_id is None or span_id is None else (trace_id, span_id)
+        parent = None if trace_id is None or parent_id is None else (trace_id, parent_id)
+        read = ReadSpan(key, parent, sample.is_call, sample.ignored, sample.shown, sample.left_out)
+        caller = NO_CALLER
+        if template is not None:
+            caller = template.caller
+        elif sample_node is not None:
+            caller = sample_node.caller
+        if self.caller:
+            fields = [caller.user, caller.team, caller.session, caller.api_key]
+            for at, place in self.caller:
+                fields[at] = varying[place]
+            caller = Caller(*fields)
+        if template is not None:
+            call = read.call = _copied_call(template)
+            record = call.record = _copied_record(template.record)
+            for name, place in self.record:
+                setattr(record, name, varying[place])
+            tags = record.tags = template.record.tags.copy()
+            for name, place in self.tags:
+                tags[name] = varying[place]
+            for name, place in self.call:
+                setattr(call, name, varying[place])
+            call.caller = caller
+            if self.tokens:
+                numbers: list[Any] = list(template.tokens)
+                for at, stated, factors in self.tokens:
+                    numbers[at] = counts[stated] if stated >= 0 else _sum(factors, counts)
+                tokens = call.tokens = _tokens(Tokens, numbers)
+                set_counts(record, tokens)
+        if sample_node is not None:
+            node = read.node = Node(parent, caller, sample_node.agent, sample_node.is_border, read.call)
+            for name, place in self.node:
+                setattr(node, name, varying[place])
+        return read
+
+
+# Methods that msgspec gives its classes and does not tell type checkers of; `copy.copy` takes three times as long.
+_copied_call: Final[Callable[[SpanCall], SpanCall]] = SpanCall.__copy__  # type: ignore[attr-defined]
+_copied_record: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
+_tokens: Final = tuple.__new__
+
+
+def _sum(factors: Sequence[int], counts: Sequence[int]) -> int:
+    return sum([a * b for a, b in zip(factors, counts, strict=True)])
+
+
+def form_of(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanForm | None:
+    """Find the form that holds for all of these; None if there is none."""
+    found = [leaves(read) for read in reads]
+    known = [one for one in found if one is not None]
+    if len(known) < len(found) or any(one.keys() != known[0].keys() for one in known):
+        return None
+    places: dict[str, list[tuple[Any, int]]] = {
+        name: [] for name in ("record", "call", "node", "tag", "caller")
+    }
+    tokens: list[tuple[int, int, tuple[int, ...]]] = []
+    counted = _counted(known[0])
+    columns = list(zip(*[one.values for one in varying], strict=True))
+    for path in known[0]:
+        column = [one[path] for one in known]
+        if all(value == column[0] and type(value) is type(column[0]) for value in column):
+            continue
+        kind, name = path
+        if kind == "token":
+            factors = _factors(column, [one.counts for one in varying])
+            if factors is None:
+                return None
+            is_one = sorted(factors)[-1] == sum(map(abs, factors)) == 1
+            tokens.append((name, factors.index(1) if is_one else -1, factors))
+        elif path in counted:
+            continue
+        elif kind in places and (place := _place(column, columns, name)) is not None:
+            places[kind].append((_CALLER.index(name) if kind == "caller" else name, place))
+        else:
+            return None
+    return SpanForm(
+        reads[0],
+        tuple(places["record"]),
+        tuple(places["call"]),
+        tuple(places["node"]),
+        tuple(places["tag"]),
+        tuple(places["caller"]),
+        tuple(tokens),
+    )
+
+
+def _counted(leaves: Mapping[Path, Any]) -> frozenset[Path]:
+    """Return the paths of a record that `set_counts` fills."""
+    if not leaves["has", "call"]:
+        return frozenset()
+    record = Inference(id=b"", source="")
+    set_counts(record, Tokens(1, 2, 3, 4, 5, 6))
+    names = [name for name in _RECORD if type(getattr(record, name)) is int]
+    return frozenset([("record", name) for name in names])
+
+
+def _place(column: Sequence[Any], columns: Sequence[Sequence[Any]], name: str) -> int | None:
+    for place, values in enumerate(columns):
+        if all(a == b and type(a) is type(b) for a, b in zip(column, values, strict=True)):
+            return place
+    return None
+
+
+def _factors(column: Sequence[Any], counts: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    if not all(type(value) is int for value in column):
+        return None
+    for factors in _FACTORS:
+        if all(_sum(factors, stated) == value for value, stated in zip(column, counts, strict=True)):
+            return factors
+    return None

@@ -1,0 +1,46 @@
+"""What the rules make of a request, and what the memory does."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import TypeVar
+
+from gateway.normalise import otlp
+from gateway.normalise.memory.spans import SpanMemory
+from gateway.normalise.options import Options
+from gateway.normalise.outcome import Outcome
+
+T = TypeVar("T")
+
+
+def run(work: Generator[None, None, T]) -> T:
+    """Return what a job in slices returns."""
+    try:
+        while True:
+            next(work)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+def by_rules(body: bytes, options: Options) -> Outcome:
+    return run(otlp.normalise("traces", body, json=False, options=options))
+
+
+def differences(
+    memory: SpanMemory, bodies: Iterable[bytes], options: Options, *, spans: int, stop: bool = False
+) -> int:
+    """
+    Count requests of which the memory makes something else than the rules, and spans that it saw itself.
+
+    At least so many spans are read; with `stop` until the first difference.
+    """
+    found = read = 0
+    for body in bodies:
+        remembered = run(memory.normalise(body, options))
+        expected = by_rules(body, options)
+        found += remembered is not None and remembered != expected
+        read += expected.received
+        if read >= spans or (stop and found + memory.compared["different"]):
+            break
+    return found + memory.compared["different"]

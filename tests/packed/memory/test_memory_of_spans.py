@@ -1,0 +1,321 @@
+"""The memory of spans gives what the rules give, or nothing; and what would make it wrong is seen."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from gateway.monitoring.metrics import Metrics
+from gateway.normalise.memory import learning, slots, spans
+from gateway.normalise.memory.observing import ObservedAttributes
+from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace
+from gateway.normalise.memory.spans import SpanMemory
+from gateway.normalise.options import Options
+from gateway.normalise.otlp.model import Span
+from gateway.normalise.payload.body_limits import SliceClock
+from spool.packed.native import Native
+from tests.bench.load.payloads import numbered, protobuf_spans
+from tests.bench.load.traces import captured_spans, tree_spans
+from tests.packed.memory.both_ways import by_rules, differences, run
+from tests.packed.memory.varied import varied
+from tests.rounds import IS_LONG
+
+SPANS = 10**6 if IS_LONG else 10**4
+OPTIONS = {
+    "plain": Options(),
+    "more tags": Options(
+        keep_attributes=frozenset({"made.up", "http.route", "server.address"}),
+        keep_tags=frozenset({"ticket"}),
+        host_id=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_no_difference(name: str, native: Native) -> None:
+    """Cases, captures and the load, varied and put together: outcomes are equal, and nothing was compared in vain."""
+    memory = SpanMemory(native, AT_ONCE)
+    bodies = varied(random.Random(20261123))
+    assert 0 == differences(memory, bodies, OPTIONS[name], spans=SPANS // len(OPTIONS))
+    assert memory.spans["reading"] + memory.compared["same"] > 0.1 * SPANS / len(OPTIONS)
+
+
+def test_most_spans_of_real_clients_are_by_the_memory(native: Native) -> None:
+    """Of what clients sent, with new ids, more than seven in ten spans are found once their kinds are learned."""
+    memory, bodies = SpanMemory(native, AT_ONCE), captured_spans()
+    for number in range(20):
+        for body in bodies:
+            run(memory.normalise(numbered(body, number), Options()))
+    memory.spans.clear()
+    for body in bodies:
+        run(memory.normalise(numbered(body, 99), Options()))
+    assert memory.spans["reading"] > 0.7 * sum(memory.spans.values())
+
+
+def test_trees_and_lonely_spans_are_by_the_memory(native: Native) -> None:
+    """All of them, but one in a thousand that is compared."""
+    for body in (tree_spans(98), protobuf_spans(100)):
+        memory = SpanMemory(native, AT_ONCE)
+        for number in range(30):
+            assert by_rules(numbered(body, number), Options()) == run(
+                memory.normalise(numbered(body, number), Options())
+            )
+        memory.spans.clear()
+        run(memory.normalise(numbered(body, 99), Options()))
+        assert memory.spans["reading"] > 0.95 * sum(memory.spans.values())
+        assert 0 == memory.compared["different"]
+
+
+def _no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key has no signs of sums."""
+    plan = slots.plan() | {"sums": []}
+    monkeypatch.setattr(slots, "plan", lambda: plan)
+
+
+def _a_model_varies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that decides is taken for one that varies."""
+    known = slots.slot_of
+
+    def slot_of(name: str) -> int:
+        return slots.TEXTS["session"] if name == "gen_ai.request.model" else known(name)
+
+    monkeypatch.setattr(slots, "slot_of", slot_of)
+
+
+def _no_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words that stand for nothing are taken for texts."""
+    plan = slots.plan() | {"absent": []}
+    monkeypatch.setattr(slots, "plan", lambda: plan)
+
+
+@pytest.mark.parametrize("mutant", [_no_sums, _a_model_varies, _no_class])
+def test_what_would_make_it_wrong_is_found(
+    mutant: Any, native: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each mutant gives a difference among as many spans as one run tries."""
+    mutant(monkeypatch)
+    memory = SpanMemory(native, AT_ONCE)
+    assert 0 < differences(memory, varied(random.Random(7)), Options(), spans=10**5, stop=True)
+
+
+def test_reads_that_nobody_notes_are_not_learned(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a `get` that reads past the notes nothing is wrong: the kinds are not learned."""
+    monkeypatch.setattr(ObservedAttributes, "get", dict.get)
+    memory = SpanMemory(native, AT_ONCE)
+    assert 0 == differences(memory, varied(random.Random(7)), Options(), spans=3000)
+
+
+def _learn(memory: SpanMemory, bodies: Iterable[bytes]) -> None:
+    for body in bodies:
+        run(memory.normalise(body, Options()))
+        while memory.learn_one():
+            pass
+
+
+def test_samples_hold_no_content(native: Native) -> None:
+    """What waits to be learned has no text of content and none of an event."""
+    word = "PLANTED-WORD"
+    template = protobuf_spans(1).replace(b"gen_ai.output.type", b"gen_ai.prompt.0.xy")
+    body = template.replace(b"text", word[:4].encode())
+    memory = SpanMemory(native, MemoryPace(most_skipped=0))
+    run(memory.normalise(numbered(body, 1), Options()))
+    assert not any(word[:4].encode() in sample.encoded for sample in memory._samples)
+    assert len(memory._samples) == 1
+
+
+def test_samples_are_bounded_and_other_options_forget(native: Native) -> None:
+    """So many wait at most, and after a reload with other options nothing is left."""
+    memory = SpanMemory(native, MemoryPace(most_skipped=0, least_known=0))
+    bodies = islice(varied(random.Random(3)), 400)
+    for body in bodies:
+        run(memory.normalise(body, Options()))
+    assert MOST_SAMPLES == len(memory._samples)
+    _learn(memory, (numbered(protobuf_spans(1), number) for number in range(20)))
+    assert memory.kinds > 0
+    run(memory.normalise(protobuf_spans(1), Options(host_id=True)))
+    assert 0 == memory.kinds
+
+
+def test_a_kind_is_learned_once_it_was_seen_often(native: Native) -> None:
+    """Seven spans of a kind are not enough, eight are."""
+    memory = SpanMemory(native, MemoryPace(least_seen=8, most_skipped=0))
+    _learn(memory, (numbered(protobuf_spans(1), number) for number in range(7)))
+    assert 0 == memory.kinds
+    _learn(memory, [numbered(protobuf_spans(1), 8)])
+    assert 1 == memory.kinds
+
+
+def test_a_kind_that_is_rare_is_not_learned(native: Native) -> None:
+    """Of a kind one span in three hundred comes, of the other the rest: only this one is known."""
+    memory = SpanMemory(native, MemoryPace(least_seen=2, least_share=0.01, spans_a_kind=1, most_skipped=0))
+    rare, usual = tree_spans(7), protobuf_spans(100)
+    for number in range(6):
+        _learn(memory, (numbered(usual, 10 * number + place) for place in range(5)))
+        if number == 0:
+            run(memory.normalise(numbered(rare, 0), Options()))
+        else:
+            _learn(memory, [numbered(rare, number)])
+    assert 1 == memory.kinds
+
+
+def test_learning_is_earned_by_spans(native: Native) -> None:
+    """After the first kind a hundred spans have to come for each one more, if so many are due for one."""
+    memory = SpanMemory(native, MemoryPace(least_seen=1, spans_a_kind=100, most_in_turn=1, most_skipped=0))
+    for spans_sent, kinds in ((70, 1), (30, 2), (90, 2), (10, 3)):
+        _learn(memory, (numbered(tree_spans(7), number) for number in range(spans_sent // 7 + 1)))
+        assert kinds >= memory.kinds
+    assert 3 == memory.kinds
+
+
+def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(native: Native) -> None:
+    """Of a thousand requests that the memory never learns some twenty are tried; of those it knows all are."""
+    memory = SpanMemory(native, MemoryPace(spans_a_kind=10**9, most_in_turn=0))
+    for number in range(1000):
+        run(memory.normalise(numbered(protobuf_spans(1), number), Options()))
+    assert 0 < memory.misses["new"] < 20
+    assert memory.spans == Counter(rules=1000, reading=0)
+    known = SpanMemory(native)
+    _learn(known, (numbered(protobuf_spans(1), number) for number in range(200)))
+    known.spans.clear()
+    _learn(known, (numbered(protobuf_spans(1), number) for number in range(200)))
+    assert known.spans["reading"] > 190
+
+
+def test_a_full_memory_keeps_what_is_asked_for(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kinds that nobody asks for make room; one that is asked for all the time stays."""
+    monkeypatch.setattr(spans, "MOST_KINDS", 20)
+    memory = SpanMemory(native, AT_ONCE)
+    hot = protobuf_spans(1)
+    for number in range(200):
+        run(memory.normalise(numbered(hot, number), Options()))
+        other = ExportTraceServiceRequest.FromString(numbered(hot, number))
+        other.resource_spans[0].scope_spans[0].spans[0].name = f"other {number}"
+        run(memory.normalise(other.SerializeToString(), Options()))
+        assert memory.kinds <= 20
+    before = memory.spans["reading"]
+    run(memory.normalise(numbered(hot, 1000), Options()))
+    assert memory.spans["reading"] + memory.compared["same"] > before
+    assert memory.spans["reading"] > 150
+
+
+def test_senders_that_say_something_new_each_time_do_not_make_it_grow(
+    native: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New names, resources and values in each span: what is kept stays within its bound, and answers are right."""
+    monkeypatch.setattr(spans, "MOST_BYTES", 10_000)
+    memory, chance = SpanMemory(native, AT_ONCE), random.Random(5)
+    for number in range(300):
+        request = ExportTraceServiceRequest.FromString(numbered(protobuf_spans(1), number))
+        group = request.resource_spans[0]
+        group.resource.attributes.add(key=f"made.up.{number % 50}").value.string_value = "x"
+        said = group.scope_spans[0].spans[0].attributes
+        said.add(key=f"new.{chance.random()}").value.string_value = "y"
+        said.add(key="gen_ai.request.top_k").value.int_value = number
+        body = request.SerializeToString()
+        assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+        assert memory.size < 20_000
+
+
+def test_spans_without_attributes_are_told_apart_by_their_scope(native: Native) -> None:
+    """Two scopes with a span of the same name and nothing else: two kinds."""
+    memory = SpanMemory(native, AT_ONCE)
+    for number in range(40):
+        request = ExportTraceServiceRequest()
+        for name in ("one", "other"):
+            scope = request.resource_spans.add().scope_spans.add()
+            scope.scope.name = name
+            scope.spans.add(name="chat", trace_id=(number + 1).to_bytes(16, "big"), span_id=b"\1" * 8)
+        run(memory.normalise(request.SerializeToString(), Options()))
+    assert 2 == memory.kinds
+
+
+def test_a_difference_ends_the_shape(
+    native: Native, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the rules say is kept, the difference is counted and logged without a value, and the rules go on alone."""
+    memory = SpanMemory(native, AT_ONCE)
+    _learn(memory, (numbered(protobuf_spans(1), number) for number in range(3)))
+    with monkeypatch.context() as patch:
+        patch.setattr(spans, "is_read_as", lambda *_: False)
+        body = numbered(protobuf_spans(1), 99)
+        assert by_rules(body, Options()) == run(memory.normalise(body, Options()))
+    assert 1 == memory.compared["different"]
+    assert ["memory_different"] == [record.action for record in caplog.records]  # type: ignore[attr-defined]
+    memory.spans.clear()
+    _learn(memory, (numbered(protobuf_spans(1), number) for number in range(100, 130)))
+    assert memory.spans == Counter(rules=30, reading=0)
+
+
+def test_a_kind_that_cannot_be_learned_is_the_rules(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error while a kind is learned costs nothing but its memory."""
+    failing = Mock(side_effect=ValueError)
+    monkeypatch.setattr(learning, "read_alone", failing)
+    memory = SpanMemory(native, AT_ONCE)
+    _learn(memory, (numbered(protobuf_spans(1), number) for number in range(30)))
+    assert 1 == failing.call_count
+    assert memory.spans == Counter(rules=30, reading=0)
+
+
+def test_one_hit_in_so_many_is_compared(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones of a kind, then some by chance."""
+    monkeypatch.setattr(spans, "ONE_IN", 10)
+    memory = SpanMemory(native, AT_ONCE)
+    _learn(memory, (numbered(protobuf_spans(1), number) for number in range(1000)))
+    assert 50 < memory.compared["same"] < 250
+
+
+def test_a_text_that_a_rule_looks_into_is_the_rules(native: Native) -> None:
+    """LiteLLM marks answers of its cache by a part of their id: a known kind is not taken for one of them."""
+    memory = SpanMemory(native, AT_ONCE)
+    request = ExportTraceServiceRequest.FromString(numbered(protobuf_spans(1), 1))
+    [span] = request.resource_spans[0].scope_spans[0].spans
+    [id] = [one.value for one in span.attributes if one.key == "gen_ai.response.id"]
+    for number in range(30):
+        id.string_value = f"chatcmpl-{number:020}"
+        run(memory.normalise(request.SerializeToString(), Options()))
+    memory.misses.clear()
+    for text in ("chatcmpl-1_cache_hit1790000000.1", "chatcmpl-a..b"):
+        id.string_value = text
+        run(memory.normalise(request.SerializeToString(), Options()))
+    assert Counter(not_plain=2) == memory.misses
+
+
+def test_every_field_of_a_span_is_in_its_key() -> None:
+    """Resource and scope are its context; every other field is compared, varies, or makes it the rules' (events)."""
+    assert (
+        "resource", "scope", "name", "trace_id", "span_id", "parent_id", "start_time", "end_time", "attributes",
+        "status_code", "events",
+    ) == Span.__struct_fields__  # fmt: skip
+
+
+def test_metrics_show_what_the_memory_did(native: Native) -> None:
+    """Spans by who read them, misses by reason, comparisons, kinds and bytes."""
+    shown, memory = Metrics(lambda: ()), SpanMemory(native, AT_ONCE)
+    shown.watch_memory(memory)
+    _learn(memory, (numbered(protobuf_spans(1), number) for number in range(30)))
+    value = shown.registry.get_sample_value
+    assert memory.spans["reading"] == value("tollhouse_memory_spans_total", {"by": "reading"})
+    assert memory.misses["new"] == value("tollhouse_memory_misses_total", {"reason": "new"})
+    assert memory.compared["same"] == value("tollhouse_memory_compared_total", {"result": "same"})
+    assert (1, memory.size) == (value("tollhouse_memory_kinds"), value("tollhouse_memory_bytes"))
+    assert memory.size > 0
+
+
+def test_a_request_that_was_begun_before_a_reload_is_the_rules(
+    native: Native, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other options while it is looked up: it is not read half by the old ones and half by the new."""
+    monkeypatch.setattr(SliceClock, "is_over", lambda _: True)
+    memory = SpanMemory(native, AT_ONCE)
+    _learn(memory, (numbered(protobuf_spans(100), number) for number in range(3)))
+    begun = memory.normalise(numbered(protobuf_spans(100), 9), Options())
+    next(begun)
+    run(memory.normalise(protobuf_spans(1), Options(host_id=True)))
+    assert run(begun) is None
