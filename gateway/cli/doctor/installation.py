@@ -71,7 +71,7 @@ def read_state(config: Config) -> tuple[State, str]:
         ("/clock", []),
         ("/verify", []),
         ("/keys", [("limit", "1000")]),
-        ("/report", [("range", "last_30_days"), ("show", "cost")]),
+        ("/report", [("range", "last_30d"), ("show", "cost")]),
     ):
         try:
             status, payload = asyncio.run(client.ask("GET", path, query=query))
