@@ -23,19 +23,27 @@ _FACTORS = (
 _OF_TIER, _LEAST_OF_TIER = Decimal("0.5"), Decimal("0.4")  # a discount of a fifth at most beside it
 
 
-def known_factor(ratios: Mapping[str, Decimal], regions_told: bool) -> tuple[str, str, str] | None:
-    """Return cause, certainty and words of one factor of all kinds; None if there is none that is known."""
+def known_factor(
+    ratios: Mapping[str, Decimal], regions_told: bool, *, is_rest: bool = False
+) -> tuple[str, str, str] | None:
+    """
+    Return cause, certainty and words of one factor of all kinds; None if there is none that is known.
+
+    `is_rest`: claims of tokens have taken the prices of the other kinds. One kind alone then shows a tier.
+    """
     factor = next(iter(ratios.values()))
-    if (len(ratios) < 2 and WHOLE not in ratios) or not all(
-        is_near(each, factor) for each in ratios.values()
-    ):
+    is_one = len(ratios) < 2 and WHOLE not in ratios
+    if (is_one and not is_rest) or not all(is_near(each, factor) for each in ratios.values()):
         return None
     for known, cause, words in _FACTORS:
         # what is told was looked at before
-        if is_near(factor, known) and not (cause == REGION and regions_told):
-            sure = WEAK if cause == REGION else STRONG
-            return cause, sure, f"every kind of token was billed at {words}"
-    if factor < 1:
+        if is_near(factor, known) and not (cause == REGION and (regions_told or is_one)):
+            sure = WEAK if cause == REGION or is_one else STRONG
+            what = f"{next(iter(ratios))}, of which alone no other claim has the price," if is_one else (
+                "every kind of token"
+            )  # fmt: skip
+            return cause, sure, f"{what} was billed at {words}"
+    if factor < 1 and not is_one:
         return "discount", STRONG, f"every kind of token was billed at {factor:.4f} of our price"
     return None
 

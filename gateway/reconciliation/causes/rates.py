@@ -178,9 +178,12 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     constant = all(each is not None and len(each) == 1 for each in steps.values())
     # Regions were looked at before, but not each where tokens are apart.
     is_told = are_told(case.split, model, days) and not all(cell.region for _, cell, _ in entries)
+    known = known_factor(ratios, is_told, is_rest=_are_taken(case, cells, ratios)) if constant else None
     cause, sure, evidence = (
-        (known_factor(ratios, is_told) or long_context(ratios) or dear_writes(ratios)) if constant else None
-    ) or _price(meters, steps)
+        known
+        or ((long_context(ratios) or dear_writes(ratios)) if constant else None)
+        or _price(meters, steps)
+    )
     since = max((each[1][0] for each in steps.values() if each is not None and len(each) == 2), default=0)
     off = [
         meter for meter, each in steps.items() if any(abs(ratio - _ONE) > NOTHING for _, ratio in each or ())
@@ -205,6 +208,16 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     )
     if claim is not None:
         yield claim
+
+
+def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:
+    """True if these cells have other kinds of tokens as well, and claims have taken the price of them all."""
+    paid = [
+        case.left.paid(*place)
+        for place in case.split.worth
+        if place[0] in cells and place[1] not in but and place in case.split.paid
+    ]
+    return bool(paid) and all(each is None for each in paid)
 
 
 def _on_days(

@@ -16,7 +16,8 @@ from gateway.reconciliation.sides import DAY_S
 from gateway.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
-LEAST_HOURS = 5  # without a call that have one on other days: fewer are chance
+LEAST_HOURS = 5  # without a call that have one on other days: fewer are chance,
+LEAST_BESIDE = 7  # and so many where other days lack calls as well, so that few are left in a day
 FARTHEST = 14  # hours by which zones differ at most
 LEAST_SHARE = 0.1  # of a day's tokens: less is not part of a day
 LEAST_CALLS = 10  # of a day that were billed twice: of fewer it may be chance
@@ -153,7 +154,8 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         lacking[cell.day] += extra
     billed: dict[int, int] = defaultdict(int)
     for cell, sums in case.split.billed.items():
-        billed[cell.day] += sum(sums.tokens.values())
+        if cell not in case.left.told:
+            billed[cell.day] += sum(sums.tokens.values())
     told = [day for day in case.days if billed[day]]
     if not told or not case.hours:
         return
@@ -161,6 +163,8 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     gaps = {day: lacking[day] - usual * billed[day] for day in told}
     chance = FAR * median(map(abs, gaps.values()))
     whole = [day for day in told if abs(gaps[day]) <= max(LEAST_SHARE * billed[day], chance)]
+    is_beside = usual > LEAST_GAP
+    least = LEAST_BESIDE if is_beside else LEAST_HOURS
     days, words, at_edge = [], [], False
     for day in sorted(gaps):
         if gaps[day] <= max(LEAST_SHARE * billed[day], chance) or len(whole) * 2 < len(case.days):
@@ -177,7 +181,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
             mean >= LEAST_USUAL * (1 - usual) * mean_day and mean / ALIKE <= gaps[day] <= mean * ALIKE
         )
         is_edge = (day, first) == (case.days[0], 0) or (day, first + hours) == (case.days[-1], 24)
-        if is_as_usual and sum(map(bool, then)) >= LEAST_HOURS * len(whole):
+        if is_as_usual and sum(map(bool, then)) >= least * len(whole):
             date, hour = day_text(day + begin // 24 * DAY_S), begin % 24
             if is_edge and hours < FARTHEST:
                 continue  # a clock that differs does the same
@@ -186,7 +190,6 @@ def silent_hours(case: Case) -> Iterator[Claim]:
             words.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00")
     if not days:
         return
-    is_beside = usual > LEAST_GAP
     evidence = (
         f"{named(words)} (UTC): the ledger has no call, and the day lacks about what other days have then"
     )

@@ -22,6 +22,8 @@ CASES = [
     # Half a day without calls, where other days lack some as well.
     (BEDROCK, 666753992, "key, half a day", RIGHT),
     (AZURE, 1711878759, "share, half a day", SAID),
+    # Few calls are left in a day where a key and a model are missing: many hours without one are chance.
+    (GOOGLE, 2515304054, "key, model", RIGHT),
     # A kind of which the statement has nothing in the whole time has gone to another, whatever else is apart.
     (ANTHROPIC, 505242943, "half a day, plain cache", RIGHT),
     (ANTHROPIC, 3154249727, "plain cache, pacific", RIGHT),
@@ -80,6 +82,8 @@ CASES = [
     (AZURE, 11009, "key, twice", UNEXPLAINED),
     # Days next to silent ones are none on which calls are missing.
     (ANTHROPIC, 10008, "three days, local hours", SAID),
+    # One kind of token at half its price, where a claim of tokens has the price of the others, shows a tier.
+    (ANTHROPIC, 2034687046, "batch, half, local hours", SAID),
     # One published factor in one region is of the region, whatever tokens are apart.
     (GOOGLE, 9004, "region, double report, local hours", UNEXPLAINED),
 ]
