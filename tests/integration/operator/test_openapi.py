@@ -55,6 +55,7 @@ def test_what_may_be_left_out_is_not_required() -> None:
         "top",
         "top_by",
         "unit",
+        "cost_type",
         "currency",
         "format",
         "limit",

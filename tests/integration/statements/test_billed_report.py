@@ -14,7 +14,11 @@ from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.queries import BILLED
 from spool.ledger.sums import Dimensions
+from spool.registry.permission_sets import VIEW_COSTS
+from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
 from tests.integration.operator.money.test_report import NOW, raw, report
+from tests.integration.operator.people.test_limited_person import EVA, ROOT
+from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
@@ -37,7 +41,7 @@ def billed_sum(team: str, charge: str, arranged: int, amount: int) -> BilledSum:
     return BilledSum(dimensions, charge, "exact" if team else "unallocated", arranged, amount * money.UNIT)
 
 
-async def keep_bill(server: OperatorServer, *, days_ago: int = 2) -> None:
+async def keep_bill(server: OperatorServer, *more: BilledSum, days_ago: int = 2) -> None:
     """Keep one billed day, and a call of a team on it."""
     day = TODAY - days_ago * DAY_S
     await add(server.services.spool.log, call(1, at=day + 5, team="search", cost="9", cost_source="reported"))
@@ -45,7 +49,7 @@ async def keep_bill(server: OperatorServer, *, days_ago: int = 2) -> None:
         day=day, provider="openai", state="closed", mark="1", source="openai_costs", read_at=day, made_at=day,
         reasons={"tax": 2 * money.UNIT},
     )  # fmt: skip
-    await server.services.money.ledger.put_billed([(made, [billed_sum(*each) for each in BILL])])
+    await server.services.money.ledger.put_billed([(made, [*(billed_sum(*each) for each in BILL), *more])])
 
 
 @pytest_asyncio.fixture(params=[MEMORY, SQLITE])
@@ -106,3 +110,39 @@ async def test_what_a_bill_does_not_tell_is_refused(
     kind = () if asked[0] == "cost_type" else (("cost_type", "billed_cost"),)
     refused = await report(server, *SPAN, *kind, asked, status=400)
     assert words in refused["error"]["message"]
+
+
+async def test_a_limited_person_has_the_same_answer_whatever_others_are_billed(tmp_path: Path) -> None:
+    """Of two worlds that differ in the bills of others; the other one's answers for all calls differ."""
+    of_others = (
+        billed_sum("ads", "usage", EVERY, 50),
+        billed_sum("", "credit", EVERY, -7),
+        billed_sum("tuning", "usage", EVERY, 2),
+    )
+    told = []
+    for name, more in (("alone", ()), ("with others", of_others)):
+        directory = tmp_path / name
+        directory.mkdir()
+        async with operator_server(directory, clock=MovedClock(NOW.timestamp())) as server:
+            await keep_bill(server, *more)
+            draft = RoleDraft(
+                name="Part", data_access=LIMITED, filters=(RoleFilter(dimension="team", values=("search",)),),
+                permission_sets=(VIEW_COSTS,), members=(EVA,),
+            )  # fmt: skip
+            known = server.services.money.ledger.dimensions()
+            await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+            eva = await signed_in(server, "none", EVA)
+            answers = []
+            for cost_type in ("billed_cost", "discounted_cost"):
+                span = "&".join(f"{name}={value}" for name, value in (*SPAN, ("cost_type", cost_type)))
+                for by in ("", "team", "charge,basis", "model", "team&top=1", "team&compare=previous"):
+                    answer = await server.over_http("GET", f"/report?{span}&by={by}", headers=eva)
+                    assert 200 == answer.status, answer.payload
+                    answers.append(answer.payload)
+            whole = await report(server, *SPAN, ("cost_type", "billed_cost"))
+            told.append((answers, whole["total"]["cost"]))
+    (before, whole_before), (after, whole_after) = told
+    assert before == after
+    assert ("8", "53") == (whole_before, whole_after)
+    assert ("4", {"through", "days"}) == (before[0]["total"]["cost"], set(before[0]["billed"]))
+    assert "3" == before[6]["total"]["cost"]
