@@ -1,5 +1,5 @@
 """
-Looks at a lake and says what differs from its manifests; it needs the store alone, and changes nothing.
+Looks at a lake and says what differs from its manifests, and those from the books; it changes nothing.
 
 Listing: each file is there with its size, nothing else is, and the ranges of numbers leave no hole. Footers: each
 file says by itself that it holds the rows of its manifest. Data: every byte is read, and every sum is made again.
@@ -104,6 +104,18 @@ async def verify(store: Store, destination: str, *, level: str, scratch: Path) -
         calls=sum(body.counted.calls for body in bodies),
         spend=money.text(sum(money.units(body.counted.spend) for body in bodies)),
         differences=differences,
+    )
+
+
+def books_differ(found: VerifiedLake, route: str, terms: Mapping[str, int]) -> LakeDifference | None:
+    """Compare the records and damaged numbers of the manifests with the terms that the books have of the route."""
+    landed = found.rows + found.damaged
+    settled = terms.get("delivered", 0) + terms.get("damaged", 0)
+    if landed == settled:
+        return None
+    kind = MISSING if landed < settled else FOREIGN
+    return LakeDifference(
+        kind, route, f"its manifests have {landed} records, the books of the route {settled}"
     )
 
 

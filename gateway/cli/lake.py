@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Coroutine
-from dataclasses import asdict
+from collections.abc import Coroutine, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from exporters.lake.stores import Store
     from exporters.lake.verification import VerifiedLake
     from exporters.settings import DestinationSettings
+    from gateway.cli.operator.client import OperatorClient
 
 T = TypeVar("T")
 _SHOWN = 100  # differences, without --json
@@ -36,15 +37,27 @@ def lake() -> None:
 @destination_option
 @click.option("--footers", "level", flag_value="footers", help="Also read the end of every file.")
 @click.option("--data", "level", flag_value="data", help="Also read every byte, and add every sum again.")
+@click.option(
+    "--without-books",
+    "alone",
+    is_flag=True,
+    help="Do not ask this Tollhouse: for a copy of the store, or a prefix that began later than the route.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def verify(config: Path | None, name: str | None, level: str | None, as_json: bool) -> None:
+def verify(config: Path | None, name: str | None, level: str | None, alone: bool, as_json: bool) -> None:
     """
-    Compare the files of a lake with its manifests; exit code 1 if they differ.
+    Compare the files of a lake with its manifests, and those with the books of the route; exit code 1 if they
+    differ.
 
     A file may be missing, have another size or content, or be one that no manifest names; numbers may be missing
-    or be there twice.
+    or be there twice. The books are asked where the data directory is.
     """
-    found = _done(_verify(_settings(config, name), level or "listing"))
+    settings = _settings(config, name)
+    client = None if alone else _client(config)
+    before = None if client is None else _terms(client, settings)
+    found = _done(_verify(settings, level or "listing"))
+    if client is not None and before is not None:
+        found = _with_books(found, settings, client, before)
     differences = [each._asdict() for each in found.differences]
     fields = {**asdict(found), "differences": differences}
     if as_json:
@@ -74,6 +87,50 @@ def sql(config: Path | None, name: str | None) -> None:
     from exporters.lake.views import duckdb_views
 
     click.echo(duckdb_views(_settings(config, name)), nl=False)
+
+
+def _client(config: Path | None) -> OperatorClient | None:
+    """The operator API of this installation; None where it has no data."""
+    from gateway.cli.operator.client import OperatorClient
+    from gateway.configuration.local_operator import local_address
+    from spool.settings import LOCK_FILE, SQLITE
+
+    settings = configured(config)
+    try:
+        is_there = settings.storage.engine != SQLITE or (settings.data_dir / LOCK_FILE).exists()
+    except OSError as error:
+        fail(f"the books cannot be asked ({error}); --without-books looks at the store alone")
+    if not is_there:
+        click.echo(f"the books are not compared: {settings.data_dir} has no data of Tollhouse", err=True)
+        return None
+    return OperatorClient(settings, local_address(settings), has_file=config is not None)
+
+
+def _route(settings: DestinationSettings) -> str:
+    from spool.record import AI_TELEMETRY
+
+    return f"{settings.name}/{AI_TELEMETRY}"
+
+
+def _terms(client: OperatorClient, settings: DestinationSettings) -> Mapping[str, int]:
+    """The running books of the route of a lake."""
+    terms: Mapping[str, int] = client.request("GET", "/books")["routes"].get(_route(settings), {})
+    return terms
+
+
+def _with_books(
+    found: VerifiedLake, settings: DestinationSettings, client: OperatorClient, before: Mapping[str, int]
+) -> VerifiedLake:
+    """
+    Add the difference to the books. Those of before may lack what landed meanwhile, so then they are asked again.
+    """
+    from exporters.lake.verification import FOREIGN, books_differ
+
+    difference = books_differ(found, _route(settings), before)
+    if difference is not None and difference.kind == FOREIGN:
+        later = books_differ(found, _route(settings), _terms(client, settings))
+        difference = later if later is not None and later.kind == FOREIGN else None
+    return found if difference is None else replace(found, differences=[*found.differences, difference])
 
 
 def _settings(config: Path | None, name: str | None) -> DestinationSettings:

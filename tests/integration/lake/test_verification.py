@@ -13,11 +13,12 @@ import duckdb
 import pytest
 from click.testing import CliRunner
 
+from exporters.lake.verification import VerifiedLake, books_differ
 from exporters.lake.views import duckdb_views
 from exporters.settings import DestinationSettings
 from gateway.cli.lake import lake as command
 from tests.exporters.spools import calls
-from tests.integration.lake.lakes import opened
+from tests.integration.lake.lakes import ROUTE, opened
 
 
 async def fill(directory: Path) -> None:
@@ -121,3 +122,48 @@ def test_the_views_are_read(lake: Path) -> None:
     connection.execute(printed)
     for view in ("lake", "once", "spend"):
         assert [(30, Decimal(3))] == connection.execute(f"SELECT count(*), sum(spend) FROM {view}").fetchall()
+
+
+async def fill_and_copy(directory: Path) -> None:
+    """Three deliveries; `copy` is the data as it was after two of them."""
+    async with opened(directory / "data") as house, house.forwarding(path=directory / "lake"):
+        await house.add(calls(1, 20))
+        await house.until(queued=0)
+    shutil.copytree(directory / "data", directory / "copy")
+    async with opened(directory / "data") as house, house.forwarding(path=directory / "lake"):
+        await house.add(calls(21, 30))
+        await house.until(queued=0)
+
+
+def test_manifests_are_compared_with_the_books(tmp_path: Path) -> None:
+    """Books that have more or fewer records than the manifests are a difference where they can be asked."""
+    asyncio.run(fill_and_copy(tmp_path))
+
+    def kinds(data: str, *words: str) -> list[tuple[str, str]]:
+        config = tmp_path / f"{data}.toml"
+        lake = f'[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
+        config.write_text(f'data_dir = "{tmp_path}/{data}"\n{lake}')
+        result = CliRunner().invoke(command, ["verify", "--config", str(config), "--json", *words])
+        found = json.loads(result.stdout)["differences"]
+        assert (1 if found else 0) == result.exit_code, result.output
+        return [(each["kind"], each["name"]) for each in found]
+
+    assert [] == kinds("data")
+    assert [("foreign", ROUTE)] == kinds("copy")
+    manifests(tmp_path / "lake")[-1].unlink()
+    files(tmp_path / "lake")[-1].unlink()
+    assert [("missing", ROUTE)] == kinds("data")
+    assert [] == kinds("data", "--without-books")
+    assert [] == kinds("nowhere")
+
+
+def test_damaged_numbers_are_in_both_sums() -> None:
+    """A number without a record is damaged in the manifest and in the books; it is no difference."""
+    found = VerifiedLake(
+        deliveries=1, files=1, bytes=1, rows=8, damaged=2, calls=8, spend="0", differences=[]
+    )
+    assert books_differ(found, ROUTE, {"delivered": 8, "damaged": 2, "before_start": 5}) is None
+    less = books_differ(found, ROUTE, {"delivered": 8, "damaged": 3})
+    more = books_differ(found, ROUTE, {"delivered": 8})
+    assert less is not None and more is not None
+    assert ("missing", "foreign") == (less.kind, more.kind)
