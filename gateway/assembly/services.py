@@ -182,6 +182,7 @@ async def _assemble(
         "retention": lambda: _retain(storage.log, assembler.billing_connections),
         "container files": lambda: _retain_files(storage.container_files, assembler),
         "ledger": lambda: storage.ledger.follow(storage.log),
+        "rollups": storage.ledger.roll_up,
         "publisher": publisher.run,
     }
     if learning is not None:

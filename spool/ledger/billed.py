@@ -7,11 +7,13 @@ arrangements of the same bill: each cost type is a choice of rows.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from spool.errors import NotKept
+from spool.ledger import money
 from spool.ledger.derived import Derived
 from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, CostQuery
 from spool.ledger.sums import DAY_S, Dimensions
@@ -80,8 +82,25 @@ def check_days(days: Iterable[int], instants: Iterable[float]) -> None:
             )
 
 
-def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the days of a period: their width, and begins. What is cut has none: `check_days` has seen to that."""
+def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the days of a period, with no rollup. What is cut has none: `check_days` has seen to that."""
     low, high = -(-start // DAY_S) * DAY_S, -(-end // DAY_S) * DAY_S
     if low < high:
-        yield DAY_S, low, high
+        yield DAY_S, low, high, 0
+
+
+def row_of(day: BilledDay) -> dict[str, object]:
+    """Return what is kept of a day, by column."""
+    told = {"reasons": {name: money.text(amount) for name, amount in sorted(day.reasons.items())},
+            "foreign": dict(sorted(day.foreign.items()))}  # fmt: skip
+    return {
+        "start": day.day, "provider": day.provider, "state": day.state, "mark": day.mark, "source": day.source,
+        "read_at": day.read_at, "made_at": day.made_at, "revision": day.revision, "told": json.dumps(told),
+    }  # fmt: skip
+
+
+def day_of(row: dict[str, Any]) -> BilledDay:
+    """Return the day of such a row."""
+    told = json.loads(row.pop("told"))
+    reasons = {name: money.units(text) for name, text in told["reasons"].items()}
+    return BilledDay(day=row.pop("start"), **row, reasons=reasons, foreign=told["foreign"])

@@ -83,6 +83,7 @@ class LedgerComparison:
     numbers: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
     suspects: Sequence[Place] = ()
     unsure: frozenset[Place] = frozenset()
+    rollups: int = 0  # that were not what their days are, and are made again
 
     @property
     def lacks(self) -> bool:
@@ -110,6 +111,8 @@ class LedgerComparison:
             yield f"the ledger differs in {len(told) - MOST_TOLD} further hours and days"
         if self.lacks:
             yield f"the ledger has passed over {self.missed} numbers, and {self.gone} at most are gone: {MEND}"
+        if self.rollups:
+            yield f"{self.rollups} rollups of the ledger differed from their days: they are made again by themselves"
 
 
 @dataclass(kw_only=True)

@@ -15,17 +15,18 @@ from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
 from spool.ledger.periods import beginning, next_beginning
 from spool.ledger.queries import BILLED_DIMENSIONS, TOTAL, CostQuery, CostRow, Group, check_dimension
-from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, MONEY, Measures
+from spool.ledger.sums import COUNTS, DAY_S, FOUR_WEEKS_S, HOUR_S, LATENCY, MONEY, Measures, begin
 from spool.record import CURRENCY
 from spool.turns.ordering import ordered
 from spool.turns.ordering import sums as column_sums
 
 if TYPE_CHECKING:
     from spool.currencies.exchange import Converter, Rates
+    from spool.ledger.days.rollups import Division, Span
 
 _NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
-_Spans = Callable[[int, int], Iterable[tuple[int, int, int]]]  # of a period: width, low and high of sums
+_Spans = Callable[[int, int], Iterable["Span"]]  # of a period: the sums that cover it
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
 
 
@@ -58,7 +59,15 @@ def costs(
     else:
         state = state_of(rows)
         kept.check(rows, state["hourly"], instants)
-        questions = _questions(asked, partial(_spans, daily=state["daily"], hourly=state["hourly"]))
+        spans = partial(_spans, daily=state["daily"], hourly=state["hourly"])
+        low, high = int(min(instants, default=0)), int(max(instants, default=0))
+        if low + DAY_S <= min(high, state["daily"]):
+            from spool.ledger.days.rollups import Division  # only where days are asked for
+
+            longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
+            division = Division(rows, query, low, high, longest=longest)
+            spans = partial(_rolled, division=division, spans=spans)
+        questions = _questions(asked, spans)
         has_charges = bool(state["charged"])
     is_converted = query.currency != CURRENCY
     converter = _converter(rates, query.currency) if has_charges or is_converted else None
@@ -67,8 +76,11 @@ def costs(
     row_count = 0
     for question in questions:
         by_start = len(question.periods) > 1 or is_converted
-        of_rows = rows.billed_totals if query.arranged else rows.totals
-        sums = of_rows(question.width, question.low, question.high, query, by_start=by_start)
+        asked_of = (question.width, question.low, question.high, query)
+        if query.arranged:
+            sums = rows.billed_totals(*asked_of, by_start=by_start)
+        else:
+            sums = rows.totals(*asked_of, by_start=by_start, rollup=question.rollup)
         for place, each in enumerate(sums):
             groups = totals[question.period_of(each.start)]
             group = query.shown(each.group)
@@ -83,16 +95,15 @@ def costs(
             if limit is not None and place % CHECK_EVERY == 0:
                 limit.check_rows(row_count)
                 limit.check_time()
+        asked_of = (min(question.width, DAY_S), *asked_of[1:])  # rollups have no meters
         if query.meter:
-            for metered in rows.meter_totals(
-                question.width, question.low, question.high, query, by_start=by_start
-            ):
+            for metered in rows.meter_totals(*asked_of, by_start=by_start):
                 total = totals[question.period_of(metered.start)].get(query.shown(metered.group))
                 if total is not None:  # a meter has a sum beside it
                     total.add_meter(metered.status, metered.quantity)
         if has_charges and converter is not None:
             charged_totals: dict[int, _Total] = {}
-            for charged in rows.charge_totals(question.width, question.low, question.high, query):
+            for charged in rows.charge_totals(*asked_of):
                 total = totals[question.period_of(charged.start)].get(query.shown(charged.group))
                 if total is not None:
                     total.add_limb(charged)
@@ -285,6 +296,7 @@ class _Question:
     width: int
     low: int
     high: int
+    rollup: int  # its number, or 0
     periods: list[datetime]  # their begins, in order
 
     def period_of(self, start: int) -> datetime:
@@ -301,15 +313,16 @@ def _questions(asked: Iterable[tuple[datetime, datetime]], spans: _Spans) -> Ite
     """
     open_run: _Question | None = None
     for start, end in asked:
-        for width, low, high in spans(int(start.timestamp()), int(end.timestamp())):
-            is_one_sum = high - low == width and low % width == 0
-            if is_one_sum and open_run is not None and open_run.width == width and open_run.high == low:
+        for width, low, high, rollup in spans(int(start.timestamp()), int(end.timestamp())):
+            is_one_sum = high - low == width and begin(width, low) == low
+            kind = (width, rollup, low)
+            if is_one_sum and open_run and kind == (open_run.width, open_run.rollup, open_run.high):
                 open_run.high = high
                 open_run.periods.append(start)
                 continue
             if open_run is not None:
                 yield open_run
-            open_run = _Question(width=width, low=low, high=high, periods=[start])
+            open_run = _Question(width=width, low=low, high=high, rollup=rollup, periods=[start])
             if not is_one_sum:
                 yield open_run
                 open_run = None
@@ -317,7 +330,16 @@ def _questions(asked: Iterable[tuple[datetime, datetime]], spans: _Spans) -> Ite
         yield open_run
 
 
-def _spans(start: int, end: int, *, daily: int, hourly: int) -> Iterator[tuple[int, int, int]]:
+def _rolled(start: int, end: int, *, division: Division, spans: _Spans) -> Iterator[Span]:
+    """Divide the days of a period further, by the rollups that answer a question."""
+    for span in spans(start, end):
+        if span[0] == DAY_S:
+            yield from division.of_days(span[1], span[2])
+        else:
+            yield span
+
+
+def _spans(start: int, end: int, *, daily: int, hourly: int) -> Iterator[Span]:
     """
     Divide a period by the sums that cover it: whole days where they exist, hours for the rest.
 
@@ -326,12 +348,12 @@ def _spans(start: int, end: int, *, daily: int, hourly: int) -> Iterator[tuple[i
     first_day = -(-start // DAY_S) * DAY_S
     last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))
     if last_day <= first_day:
-        yield HOUR_S, start, end
+        yield HOUR_S, start, end, 0
         return
-    yield DAY_S, first_day, last_day
+    yield DAY_S, first_day, last_day, 0
     for low, high in ((start, first_day), (last_day, end)):
         if low < high:
-            yield HOUR_S, low, high
+            yield HOUR_S, low, high, 0
 
 
 def _order(item: tuple[tuple[str | None, ...], _Total]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ hour by hour; once its hours are old they go, and the day alone stays.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from secrets import randbits
 from typing import Any
@@ -21,8 +21,8 @@ WIDTHS = (HOUR_S, DAY_S)
 # What a sum is not known by any more once there are too many of them: first (with the tags), and last.
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
+CHANGED_BY, ROLLED_BY = "changed_by", "rolled_by"  # of the state: who changed sums, and who knows rollups
 MAX_TEXT = 256  # of a dimension's value
-_CHANGED_BY = "changed_by"  # of the state
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
@@ -37,6 +37,11 @@ def state_of(rows: LedgerRows) -> dict[str, int]:
     }  # fmt: skip
     kept = rows.state()
     return {name: kept.get(name, value) for name, value in values.items()}
+
+
+def is_current(state: Mapping[str, int]) -> bool:
+    """False if an earlier release, which knows no rollups, changed sums last."""
+    return state.get(CHANGED_BY) == state.get(ROLLED_BY)
 
 
 def whole_since(arrival: float) -> int:
@@ -67,10 +72,13 @@ class Placement:
         made it, or an earlier change of this one did where a database has lost the last: numbers that were
         given since are gone then.
         """
-        if rows.state().get(_CHANGED_BY) != self._mark:
+        state = rows.state()
+        if state.get(CHANGED_BY) != self._mark:
             self.forget()
+        if not is_current(state):
+            rows.unmark_rollups()
         self._mark = randbits(62)
-        rows.set_state(**{_CHANGED_BY: self._mark})
+        rows.set_state(**{CHANGED_BY: self._mark, ROLLED_BY: self._mark})
 
     def forget(self) -> None:
         self._numbers.clear()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from spool.clock import Clock
@@ -41,6 +43,9 @@ PAUSE_S = 1.0  # between transactions: at rest the ledger costs the disk one wri
 RETRY_S = 10.0
 TRIES, RETRY_CLOSED_S = 5, 0.05  # of what others are about to close
 LATE_S = 6 * HOUR_S  # a day is summed up when most of what comes late is there
+END_OF_TIME = 1 << 62
+ROLL_REST = 4  # times as long as making a rollup took
+ROLL_WAIT_S = 30.0  # if none is missing
 HOURS_KEPT_S = 62 * DAY_S  # then the day alone stays
 MOST_VALUES = 1000  # of one dimension
 MAX_ROWS = 5000  # distinct sets of dimensions in one period; further ones are "(other)"
@@ -312,6 +317,53 @@ class Ledger:
             )  # none, if it is the next number
         return read.committed_at if read else self._clock.now()
 
+    async def roll_up(self) -> None:
+        """
+        Make the rollups that are missing, one at a time and at a fifth of one core. Runs until cancelled; a full
+        disk only delays it.
+        """
+        has_made, took = False, 0.0
+        while True:
+            await asyncio.sleep(ROLL_REST * took if has_made else ROLL_WAIT_S)
+            begun, has_made = time.monotonic(), False
+            try:
+                has_made = await self.make_rollup()
+            except SpoolUnavailable as error:
+                _log.warning("rollups cannot be written: %s", error, extra={"action": "ledger_waits"})
+            took = time.monotonic() - begun
+
+    async def make_rollup(self) -> bool:
+        """Make the newest rollup that is missing; False if there is none, or while records are counted anew."""
+        from spool.ledger.days import rollups  # not before the first is made
+
+        async with self._turn:
+            state = await self._read(state_of)
+            if state["rebuilding"]:
+                return False
+            if not await self._read(lambda rows: counting.is_current(rows.state())):
+                await self._change(lambda rows: None)  # removes the marks
+            if await self._read(lambda rows: rollups.missing(rows, state["daily"])) is None:
+                return False
+            # No sum of a day changes: what others know of dimensions stays right.
+            return await self._written(lambda rows: rollups.make_next(rows, state_of(rows)["daily"]))
+
+    async def differing_rollups(self, *, at_ease: bool = False) -> int:
+        """Compare every rollup with its days and have those that differ made again; how many."""
+        if not (places := await self._read(lambda rows: rows.rollups(0, END_OF_TIME))):
+            return 0
+        from spool.ledger.days import rollups  # not before there is one
+
+        wrong = []
+        for place in sorted(places):
+            begun = time.monotonic()
+            if await self._read(partial(rollups.differs, place=place)):
+                wrong.append(place)
+            await asyncio.sleep(ROLL_REST * (time.monotonic() - begun) if at_ease else 0)
+        if not wrong:
+            return 0
+        async with self._turn:
+            return await self._change(lambda rows: rollups.unmark_differing(rows, wrong))
+
     async def tidy(self) -> int:
         """Sum up days that are over and remove hours that are old; how many sums were removed."""
         async with self._turn:
@@ -349,7 +401,7 @@ class Ledger:
         if found.is_done and differing != (await self._state())["differing"]:
             async with self._turn:
                 await self._change(lambda rows: rows.set_state(differing=differing))
-        return found
+        return replace(found, rollups=await self.differing_rollups(at_ease=at_ease))
 
     async def comparison_is_due(self, now: float) -> bool:
         """True if the last comparison was long ago, or a record was missed or found wrong since."""
@@ -578,8 +630,11 @@ class Ledger:
             self._placement.begin(rows)
             return work(rows)
 
+        return await self._written(begun)
+
+    async def _written(self, work: Callable[[LedgerRows], T]) -> T:
         try:
-            return await self._store.change(begun)
+            return await self._store.change(work)
         except LedgerLost:
             self._begin_again()
             raise

@@ -7,7 +7,7 @@ seconds. A distinct set of dimensions has a number, so that its texts are kept o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -169,12 +169,28 @@ class LedgerRows(Protocol):
     def count_rows(self) -> int: ...
 
     def totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterable[GroupSum]:
         """
         Sum by group what the query's filters let through of the periods that begin in [since, until); with
-        `by_start`, by each of these periods, too.
+        `by_start`, by each of these periods, too. Of the sums of a rollup if its number is given.
         """
+        ...
+
+    def rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
+        """Return (number, width, start) of the marked rollups that begin in [since, until)."""
+        ...
+
+    def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
+        """Make a rollup of the sums of its days by these dimensions, none: all, and mark it."""
+        ...
+
+    def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
+        """True if `make_rollup` would make other sums than are there."""
+        ...
+
+    def unmark_rollups(self, days: Collection[int] | None = None) -> None:
+        """Remove the marks of the rollups that these days are in, by their begins; of all by default."""
         ...
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:

@@ -23,6 +23,9 @@ from spool.record import CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record
 HOUR_S = 3600
 OTHER = "(other)"  # a value that stands for many, which are not kept or not shown apart
 DAY_S = 24 * HOUR_S
+WEEK_S, FOUR_WEEKS_S = 7 * DAY_S, 28 * DAY_S
+ROLLUP_WIDTHS = (FOUR_WEEKS_S, WEEK_S, DAY_S)  # of spool.ledger.days.rollups
+MONDAY_S = 4 * DAY_S  # the first one after the epoch: weeks of rollups begin as those of questions do
 _HOUR_NS = HOUR_S * NS
 AHEAD_S = 2 * HOUR_S  # of the hour of its arrival: from then on a start is not believed
 MS = 1_000_000
@@ -335,3 +338,9 @@ def token_places(name: str, token_type: str | None) -> tuple[int, ...]:
     if token_type == "reasoning":
         return (2, 5) if name.startswith(_REASONING_APART) else (5,)
     return ()
+
+
+def begin(width: int, moment: int) -> int:
+    """Return the begin of the hour, day or weeks that a moment is in."""
+    first = MONDAY_S if width > DAY_S else 0
+    return (moment - first) // width * width + first

@@ -61,6 +61,9 @@ _LISTED: Sequence[Migration] = (
     Migration(files=("ledger_sender.sql",)),
     Migration(files=("ledger_meters.sql",)),
     Migration(files=("ledger_billed.sql",)),
+    Migration(),  # 5 and 6 have files of spool/sql/schema alone
+    Migration(),
+    Migration(files=("ledger_rollups.sql",)),
 )
 LISTED = len(_LISTED)
 # From these versions on gateways can read corrections, and amounts in other currencies than dollars.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spool.ledger import money
@@ -14,10 +13,12 @@ from spool.ledger.sums import (
     DAY_S,
     HOUR_S,
     INPUT_UNKNOWN,
+    ROLLUP_WIDTHS,
     WIDTH,
     Dimensions,
     Measures,
     MeterSums,
+    begin,
 )
 from spool.meters import SCALE
 from spool.sql.connection import SqlConnection
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
 METERS = "meters"  # of all widths
+ROLLUPS, ROLLED = "rollups", "rolled"  # their sums, and the marks of those that are made
 CHARGES = ("charge.", "charge/")  # before, and after all names of spool.currencies.charges
 _BILLED = ("start", "provider", "key", "charge", "basis", "arranged", "high", "middle", "low")
 _BILLED_DAY = ("start", "provider", "state", "mark", "source", "read_at", "made_at", "revision", "told")
@@ -71,6 +73,7 @@ class SqlLedgerRows(ABC):
 
     def remove(self, width: int, places: Iterable[tuple[int, int]]) -> None:
         rows = [{"start": start, "key": number} for start, number in sorted(places)]
+        self._unmark_changed(width, {row["start"] for row in rows})
         self._tables.run_each(f"DELETE FROM {self._of(width)} WHERE start = :start AND key = :key", rows)
         if rows and self._has_meters(width):
             each = [{"width": width, **row} for row in rows]
@@ -134,6 +137,8 @@ class SqlLedgerRows(ABC):
         return _by_place(rows)
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
+        from spool.ledger.billed import row_of  # only where bills are asked for
+
         self.drop_billed(day.day, day.provider)
         together: dict[tuple[int, str, str, int], int] = {}
         for each in sums:
@@ -144,7 +149,7 @@ class SqlLedgerRows(ABC):
             of = (day.day, day.provider, number, charge, basis, arranged, *money.limbs(amount))
             rows.append(dict(zip(_BILLED, of, strict=True)))
         self._tables.run_each(insert(f"{self.prefix}billed", _BILLED), rows)
-        self._tables.run_each(insert(f"{self.prefix}billed_days", _BILLED_DAY), [_day_row(day)])
+        self._tables.run_each(insert(f"{self.prefix}billed_days", _BILLED_DAY), [row_of(day)])
 
     def drop_billed(self, day: int, provider: str) -> None:
         for table in ("billed", "billed_days"):
@@ -158,7 +163,9 @@ class SqlLedgerRows(ABC):
             since=since,
             until=until,
         )
-        return [_day_of(dict(zip(_BILLED_DAY, row, strict=True))) for row in rows]
+        from spool.ledger.billed import day_of  # only where bills are asked for
+
+        return [day_of(dict(zip(_BILLED_DAY, row, strict=True))) for row in rows]
 
     def billed_starts(self, since: int, until: int) -> Sequence[int]:
         rows = self._tables.all(
@@ -207,6 +214,7 @@ class SqlLedgerRows(ABC):
         return None if start is None else int(start)
 
     def sum_up_day(self, day: int) -> None:
+        self.unmark_rollups([day])
         summed = ", ".join(f"sum({name})" for name in self.columns)
         self._tables.run(
             f"INSERT INTO {self._of(DAY_S)} (start, key, {', '.join(self.columns)})"
@@ -227,6 +235,7 @@ class SqlLedgerRows(ABC):
         )
 
     def drop_days(self, since: int) -> None:
+        self._tables.run(f"DELETE FROM {self._named(ROLLED)} WHERE start + width > :since", since=since)
         self._tables.run(f"DELETE FROM {self._of(DAY_S)} WHERE start >= :since", since=since)
         self._tables.run(
             f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start >= :since",
@@ -280,12 +289,75 @@ class SqlLedgerRows(ABC):
         return dict(self._tables.all(statement))
 
     def drop_open_periods(self) -> int:
+        self.unmark_rollups()
         is_open = f"SELECT start FROM {self._named('periods')} WHERE width = :width AND NOT frozen"
         for width in TABLES:
             self._tables.run(f"DELETE FROM {self._of(width)} WHERE start IN ({is_open})", width=width)
             meters = f"DELETE FROM {self._named(METERS)} WHERE width = :width AND start IN ({is_open})"
             self._tables.run(meters, width=width)
         return self._tables.run(f"DELETE FROM {self._named('periods')} WHERE NOT frozen")
+
+    def rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
+        rows = self._tables.all(
+            f"SELECT rollup, width, start FROM {self._named(ROLLED)} WHERE start >= :since AND start < :until",
+            since=since,
+            until=until,
+        )
+        return {(number, width, start) for number, width, start in rows}
+
+    def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
+        place = {"rollup": number, "width": width, "start": start}
+        where = "WHERE rollup = :rollup AND width = :width AND start = :start"
+        self._tables.run(f"DELETE FROM {self._named(ROLLUPS)} {where}", **place)
+        names = ", ".join(self.columns)
+        self._tables.run(
+            f"INSERT INTO {self._named(ROLLUPS)} (rollup, width, start, key, {names})"
+            f" SELECT {number}, {width}, {start}, made.* FROM ({self._rolled_up(dimensions)}) made",
+            since=start,
+            until=start + width,
+        )
+        self._tables.run(f"DELETE FROM {self._named(ROLLED)} {where}", **place)
+        self._tables.run(insert(f"{self.prefix}{ROLLED}", ("rollup", "width", "start")), **place)
+
+    def differs_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> bool:
+        made = self._rolled_up(dimensions)
+        stored = f"SELECT key, {', '.join(self.columns)} FROM {self._of_rollup(width, number)} start = :since"
+        for one, other in ((made, stored), (stored, made)):
+            statement = f"SELECT EXISTS (SELECT * FROM ({one}) a EXCEPT SELECT * FROM ({other}) b)"
+            [found] = self._tables.one(statement, since=start, until=start + width)
+            if found:
+                return True
+        return False
+
+    def unmark_rollups(self, days: Collection[int] | None = None) -> None:
+        if days is None:
+            self._tables.run(f"DELETE FROM {self._named(ROLLED)}")
+            return
+        rows = sorted({(width, begin(width, day)) for day in days for width in ROLLUP_WIDTHS})
+        self._tables.run_each(
+            f"DELETE FROM {self._named(ROLLED)} WHERE width = :width AND start = :start",
+            [{"width": width, "start": start} for width, start in rows],
+        )
+
+    def _unmark_changed(self, width: int, starts: Collection[int]) -> None:
+        """Remove the marks of rollups whose days change."""
+        if width == DAY_S and starts:
+            self.unmark_rollups(starts)
+
+    def _rolled_up(self, dimensions: Sequence[str]) -> str:
+        """
+        The statement that adds up the days of a rollup. Its sums have the lowest number of those that they were
+        made of, which has the same values of these dimensions.
+        """
+        by_key = ", ".join(f"sum({name}) AS {name}" for name in self.columns)
+        days = f"SELECT key, {by_key} FROM {self._of(DAY_S)} WHERE start >= :since AND start < :until GROUP BY key"
+        if not dimensions:
+            return days
+        summed = ", ".join(f"sum(h.{name}) AS {name}" for name in self.columns)
+        return (
+            f"SELECT min(h.key) AS key, {summed} FROM ({days}) h JOIN {self._named('keys')} k ON k.id = h.key"
+            f" GROUP BY {', '.join(f'k.{chr(34)}{name}{chr(34)}' for name in dimensions)}"
+        )
 
     def count_rows(self) -> int:
         counts = [f"(SELECT count(*) FROM {self._of(width)})" for width in TABLES]
@@ -297,6 +369,12 @@ class SqlLedgerRows(ABC):
 
     def _of(self, width: int) -> str:
         return self._named(TABLES[width])
+
+    def _of_rollup(self, width: int, rollup: int) -> str:
+        """The table of sums of a width with the beginning of a condition; a rollup's if it is not 0."""
+        if not rollup:
+            return f"{self._of(width)} WHERE"
+        return f"{self._named(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
 
     def _every_sum(self, width: int, before: str = "") -> str:
         """The statement that reads the sums of one start with their dimensions; a condition may follow."""
@@ -311,23 +389,6 @@ def billed_measures(high: int, middle: int, low: int) -> Measures:
     measures = [0] * WIDTH
     measures[len(COUNTS)] = money.joined(int(high), int(middle), int(low))
     return measures
-
-
-def _day_row(day: BilledDay) -> dict[str, object]:
-    told = {"reasons": {name: money.text(amount) for name, amount in sorted(day.reasons.items())},
-            "foreign": dict(sorted(day.foreign.items()))}  # fmt: skip
-    return {
-        "start": day.day, "provider": day.provider, "state": day.state, "mark": day.mark, "source": day.source,
-        "read_at": day.read_at, "made_at": day.made_at, "revision": day.revision, "told": json.dumps(told),
-    }  # fmt: skip
-
-
-def _day_of(row: dict[str, Any]) -> BilledDay:
-    from spool.ledger.billed import BilledDay  # only where bills are asked for
-
-    told = json.loads(row.pop("told"))
-    reasons = {name: money.units(text) for name, text in told["reasons"].items()}
-    return BilledDay(day=row.pop("start"), **row, reasons=reasons, foreign=told["foreign"])
 
 
 def _by_place(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:

@@ -96,6 +96,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             if before is not None:
                 measures = [a + b for a, b in zip(before, measures, strict=True)]
             together[start, number] = measures
+        self._unmark_changed(width, {start for start, _ in together})
         if together:
             rows = [(*place, *_columns(measures)) for place, measures in sorted(together.items())]
             self._run(
@@ -105,7 +106,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             )
 
     def totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         asked = _Question()
         known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
@@ -115,7 +116,8 @@ class PostgresLedgerRows(SqlLedgerRows):
         places = [place for place, name in enumerate(_COLUMNS) if name in needed]
         wanted_sums = [_COLUMNS[place] for place in places]
         sums = [f"SUM(h.{name})::{'text' if name in MONEY else 'bigint'}" for name in wanted_sums]
-        within = f"{self._of(width)} WHERE start >= {asked.text(since)} AND start < {asked.text(until)}"
+        of = self._of_rollup(width, rollup)
+        within = f"{of} start >= {asked.text(since)} AND start < {asked.text(until)}"
         if terms:  # what the filters let through is chosen before anything is added up
             chosen = f"{{schema}}.ledger_keys k {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
             within += f" AND key IN (SELECT k.id FROM {chosen})"

@@ -9,7 +9,9 @@ OF_NODES = frozenset({
     "nodes", "leases", "heads", "marks", "periods", "folds", "registry_head", "registry_changes",
 })  # fmt: skip
 # Copied with what they belong to: entries, and the contents of container files.
-WITH_OTHERS = frozenset({"damaged", "container_contents", "container_pieces"})
+WITH_OTHERS = frozenset(
+    {"damaged", "container_contents", "container_pieces", "ledger_rollups", "ledger_rolled"}
+)
 KEPT_NAMES = {"partial_reports": "pending"}  # tables that have another name in the other engine
 
 _TABLES = """

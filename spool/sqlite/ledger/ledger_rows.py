@@ -12,7 +12,7 @@ from spool.ledger import money
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.ledger_rows import GroupSum, MeterSum
 from spool.ledger.queries import BILLED, BILLED_DIMENSIONS, DIMENSIONS, TAG, CostQuery, needed_sums
-from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures
+from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures, begin
 from spool.meters import SCALE
 from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows, billed_measures
 from spool.sqlite.migrations import migrate
@@ -87,6 +87,16 @@ _BILLED = """
     ) STRICT, WITHOUT ROWID;"""
 
 
+# Rollups came with the seventh.
+_ROLLED = """
+    CREATE TABLE rolled (
+        width INTEGER NOT NULL,
+        start INTEGER NOT NULL,
+        rollup INTEGER NOT NULL,
+        PRIMARY KEY (width, start, rollup)
+    ) STRICT, WITHOUT ROWID;"""
+
+
 def prepare(connection: sqlite3.Connection) -> None:
     """Bring the file to the newest version."""
     schema = files(__package__).joinpath("schema.sql").read_text("utf-8")
@@ -102,7 +112,13 @@ def prepare(connection: sqlite3.Connection) -> None:
         for table in TABLES.values()
         for column in _ADDED_LATER
     )
-    migrate(connection, (schema + tables, "\n".join(added), _REGIONS, _SENDERS, _METERS, _BILLED))
+    sums = ", ".join(f"{column} INTEGER NOT NULL" for column in COLUMNS)
+    rollups = (
+        "CREATE TABLE rollups (rollup INTEGER NOT NULL, width INTEGER NOT NULL, start INTEGER NOT NULL,"
+        f" key INTEGER NOT NULL, {sums}, PRIMARY KEY (rollup, width, start, key)) STRICT, WITHOUT ROWID;"
+    )
+    later = ("\n".join(added), _REGIONS, _SENDERS, _METERS, _BILLED, _ROLLED + rollups)
+    migrate(connection, (schema + tables, *later))
 
 
 class SqliteLedgerRows(SqlLedgerRows):
@@ -131,6 +147,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
     def add(self, width: int, sums: Iterable[tuple[int, int, Measures]]) -> None:
+        sums = list(sums)
+        self._unmark_changed(width, {start for start, _, _ in sums})
         self._connection.executemany(
             f"INSERT INTO {TABLES[width]} (start, key, {_NAMES}) VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET "
             f"{_ADDED}",
@@ -138,7 +156,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         )
 
     def totals(
-        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
+        self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         self._derive(query.derived)
         names = [_expression(query.derived.get(name, name)) for name in query.group_by]
@@ -147,7 +165,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         sums = [f"SUM(h.{name})" if name in wanted else "0" for name in COLUMNS]
         columns = ", ".join(["h.start" if by_start else "0", *names, "k.status", "k.cost_source", *sums])
         grouped = ", ".join(str(place) for place in range(1 if by_start else 2, len(names) + 4))
-        within, values = self._within(width, since, until, query)
+        of = self._of_rollup(width, rollup).replace("{schema}.", "")
+        within, values = self._within(of, width, since, until, query)
         # Looking up the dimensions of every row takes longer than adding it up.
         if until - since > width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted)
@@ -164,25 +183,26 @@ class SqliteLedgerRows(SqlLedgerRows):
             yield GroupSum(group, status, cost_source, self._measures(sums), start)
 
     def _within(
-        self, width: int, since: int, until: int, query: CostQuery
+        self, of: str, width: int, since: int, until: int, query: CostQuery
     ) -> tuple[str, Sequence[int | str]]:
         """
-        The sums of a question, with their parameters. The numbers that a filter lets through are chosen first:
+        The sums of a question, with their parameters; `of` is a table and the begin of a condition. The numbers
+        that a filter lets through are chosen first:
         where they are few, their sums are looked up one by one.
         """
-        table = TABLES[width]
         terms, values = _where(query)
         if not terms:
-            return f"{table} WHERE start >= ? AND start < ?", (since, until)
+            return f"{of} start >= ? AND start < ?", (since, until)
         chosen = f"SELECT id FROM keys k WHERE TRUE{terms}"
-        starts = range(-(-since // width) * width, until, width)
+        first = begin(width, since)
+        starts = range(first if first == since else first + width, until, width)
         most = _LOOKED_UP // max(len(starts), 1)
         numbers = [number for (number,) in self._connection.execute(f"{chosen} LIMIT ?", (*values, most + 1))]
         if len(numbers) > most:
-            return f"{table} WHERE start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
+            return f"{of} start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
         listed = "(SELECT value FROM json_each(?))"
         given = (json.dumps([*starts]), json.dumps(numbers))
-        return f"{table} WHERE start IN {listed} AND key IN {listed}", given
+        return f"{of} start IN {listed} AND key IN {listed}", given
 
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
@@ -206,9 +226,9 @@ class SqliteLedgerRows(SqlLedgerRows):
             f" WHERE h.width = ? AND h.start >= ? AND h.start < ? AND {which}{terms} GROUP BY {grouped}",
             (width, since, until, *named, *values),
         )
-        for begin, *row, status, meter, whole, millionths in rows:
+        for first, *row, status, meter, whole, millionths in rows:
             group = tuple([value or None for value in row])
-            yield MeterSum(group, status, whole * SCALE + millionths, begin, meter)
+            yield MeterSum(group, status, whole * SCALE + millionths, first, meter)
 
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False

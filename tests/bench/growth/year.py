@@ -117,6 +117,8 @@ async def fill(data: Path, fleet: Fleet, *, calls: int, days: int, end: int) -> 
 
         await ledger._store.change(work)
         written += len(found) + len(hours)
+    while await ledger.make_rollup():
+        pass
     await ledger.close()
     return written
 

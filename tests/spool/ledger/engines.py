@@ -24,12 +24,13 @@ POOLED = "postgres behind pgbouncer"
 
 _EMPTY = """
     DELETE FROM {schema}.ledger_meters; DELETE FROM {schema}.ledger_billed; DELETE FROM {schema}.ledger_billed_days;
+    DELETE FROM {schema}.ledger_rollups; DELETE FROM {schema}.ledger_rolled;
     DELETE FROM {schema}.ledger_hours; DELETE FROM {schema}.ledger_days; DELETE FROM {schema}.ledger_keys;
     DELETE FROM {schema}.ledger_periods; DELETE FROM {schema}.ledger_state;
     INSERT INTO {schema}.ledger_state VALUES ('reach', 1)"""
 
 
-_SCRIPTS = ("ledger.sql", "ledger_sender.sql", "ledger_meters.sql", "ledger_billed.sql")
+_SCRIPTS = ("ledger.sql", "ledger_sender.sql", "ledger_meters.sql", "ledger_billed.sql", "ledger_rollups.sql")
 
 
 def schemas_of(engine: str, request: pytest.FixtureRequest) -> Callable[[], Schema]:

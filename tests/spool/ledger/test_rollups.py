@@ -1,0 +1,259 @@
+"""Answers are the same with rollups and without, whatever is written; checked on every engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from spool.ledger.costs import costs
+from spool.ledger.counting import CHANGED_BY
+from spool.ledger.derived import Derived
+from spool.ledger.ledger import Ledger
+from spool.ledger.ledger_rows import LedgerRows
+from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.sums import DAY_S
+from spool.record import NS, Correction, Inference
+from spool.sql.ledger import SqlLedgerRows
+from tests.spool.ledger.engines import ENGINES, SQLITE, Ledgers
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
+
+DAYS = 70  # two stretches of four weeks, wherever they begin
+FIRST = datetime.fromtimestamp(BEGIN, UTC)
+FRONT = Derived(
+    name="own:front", label="Front", sources=("team",), value=lambda each: "yes" if each == ("a",) else ""
+)
+DERIVED = {FRONT.name: FRONT}
+WHOLE = CostQuery(since=FIRST, until=FIRST + timedelta(days=DAYS), granularity="total", derived=DERIVED)
+PART = replace(WHOLE, since=FIRST + timedelta(days=5), until=FIRST + timedelta(days=64))
+QUESTIONS = (
+    WHOLE,
+    replace(WHOLE, group_by=("model",), granularity="weekly"),
+    replace(WHOLE, group_by=("team",), granularity="daily"),
+    replace(PART, group_by=("user",), granularity="monthly"),
+    replace(PART, group_by=("tag:service", "provider")),
+    replace(PART, include={"team": ("a",)}, group_by=("status",), granularity="weekly"),
+    replace(WHOLE, exclude={"user": ("ada", "")}, granularity="monthly"),
+    replace(PART, group_by=("own:front",), include={"model": ("m1", "m2")}),
+)
+
+
+class Deal:
+    """A ledger of seventy days, and what may happen to it."""
+
+    def __init__(self, ledgers: Ledgers, ledger: Ledger, clock: FakeClock) -> None:
+        self.ledgers, self.ledger, self.clock = ledgers, ledger, clock
+        self.log = FakeLog()
+        self.last: Inference | None = None
+
+    def made(self, day: int, number: int) -> Inference:
+        return call(
+            start_time=(BEGIN + day % DAYS * DAY_S + number % 24 * HOUR) * NS,
+            request_model=f"m{number % 3}",
+            team=(None, "a", "b")[number % 3],
+            user=("ada", "bob", None, "eve")[number % 4],
+            status=("ok", "ok", "cached", "error")[(day + number) % 4],
+            tags={"service": "web"} if number % 2 else {},
+            cost=f"{number + 1}.000000000000000001",
+            cost_source="reported",
+        )
+
+    async def begin(self) -> None:
+        self.log.add([self.made(day, day + more) for day in range(DAYS) for more in range(3)])
+        await self.late(3)
+
+    async def late(self, day: int) -> None:
+        self.last = self.made(day, day + 7)
+        self.log.add([self.last])
+        await self.counted()
+
+    async def corrected(self, day: int) -> None:
+        before = self.last or self.made(day, 1)
+        after = call(start_time=before.start_time, cost="99.5", cost_source="reported", user="eve")
+        self.log.add(
+            [
+                Correction(
+                    id=b"c" * 16,
+                    source="litellm",
+                    corrects=before.id,
+                    reason="late_usage",
+                    known_at=1,
+                    start_time=before.start_time,
+                    before=before,
+                    after=after,
+                )
+            ]
+        )
+        self.last = after
+        await self.counted()
+
+    async def repriced(self, day: int) -> None:
+        await self.ledger.reprice(FixedPrice(), since=FIRST + timedelta(days=day % DAYS))
+
+    async def forgotten(self, day: int) -> None:
+        self.log.forget_below(day)
+        await self.ledger.rebuild(self.log)
+        await self.counted()
+
+    async def older_release(self, day: int) -> None:
+        """It knows no rollups: what it writes to a day removes no mark."""
+
+        def work(rows: LedgerRows) -> None:
+            start = rows.starts(DAY_S, 0)[0]
+            [number, *_] = sorted(rows.numbers(DAY_S, start))
+            rows.set_state(**{CHANGED_BY: day})
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(SqlLedgerRows, "unmark_rollups", lambda *_: None)
+                rows.add(DAY_S, [(start, number, [5] * len(rows.sums(DAY_S, start)[0][1]))])
+
+        await self.ledgers.store.change(work)
+
+    async def rolled_up(self, day: int) -> None:
+        for _ in range(day * 5):
+            if not await self.ledger.make_rollup():
+                break
+
+    async def opened_again(self, day: int) -> None:
+        self.ledger = await self.ledgers.open(clock=self.clock)
+
+    async def counted(self) -> None:
+        await self.ledger.catch_up(self.log)
+        await self.ledger.tidy()
+
+    async def check(self) -> None:
+        def work(rows: LedgerRows) -> list[tuple[list[CostRow], list[CostRow]]]:
+            return [(costs(without(rows), each), costs(rows, each)) for each in QUESTIONS]
+
+        for expected, found in await self.ledgers.store.read(work):
+            assert expected == found
+
+
+class FixedPrice:
+    def estimate_sum(self, total: Any) -> str | None:
+        return "7.25"
+
+
+def without(rows: LedgerRows) -> LedgerRows:
+    """The same rows, of which no rollup is marked."""
+
+    class Plain:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(rows, name)
+
+        def rollups(self, since: int, until: int) -> tuple[()]:
+            return ()
+
+    return Plain()  # type: ignore[return-value]
+
+
+async def deal(ledgers: Ledgers) -> Deal:
+    clock = FakeClock(BEGIN + (DAYS + 3) * DAY_S)
+    dealt = Deal(ledgers, await ledgers.open(clock=clock), clock)
+    await dealt.begin()
+    return dealt
+
+
+STEPS: dict[str, Callable[[Deal, int], Awaitable[None]]] = {
+    "late": Deal.late,
+    "corrected": Deal.corrected,
+    "repriced": Deal.repriced,
+    "forgotten": Deal.forgotten,
+    "older release": Deal.older_release,
+    "rolled up": Deal.rolled_up,
+    "opened again": Deal.opened_again,
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(
+    max_examples=3,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],  # an example takes too long to be made smaller
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(steps=st.lists(st.tuples(st.sampled_from([*STEPS]), st.integers(1, DAYS)), min_size=4, max_size=8))
+def test_answers_are_the_same_with_rollups(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Path, steps: list[tuple[str, int]]
+) -> None:
+    """After late calls, corrections, prices, rebuilds, an earlier release's writes and restarts."""
+
+    async def check() -> None:
+        ledgers = Ledgers.of(engine, request, tmp_path)
+        try:
+            dealt = await deal(ledgers)
+            await dealt.rolled_up(DAYS)
+            for name, day in steps:
+                await STEPS[name](dealt, day)
+                await dealt.check()
+            assert not await dealt.ledger.differing_rollups()
+        finally:
+            await ledgers.close()
+
+    for old in tmp_path.glob("*.sqlite*"):
+        old.unlink()
+    asyncio.run(check())
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_question_goes_through_rollups(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Path
+) -> None:
+    """One that is wrong shows in answers until it is compared with its days, and made again."""
+    ledgers = Ledgers.of(engine, request, tmp_path)
+    try:
+        dealt = await deal(ledgers)
+        [expected] = await dealt.ledger.costs(WHOLE)
+        await dealt.rolled_up(DAYS)
+        assert [expected] == await dealt.ledger.costs(WHOLE)
+
+        def spoil(rows: LedgerRows) -> None:
+            assert isinstance(rows, SqlLedgerRows)
+            rows._tables.run(f"UPDATE {rows._named('rollups')} SET calls = calls + 1")
+
+        await ledgers.store.change(spoil)
+        [spoiled] = await dealt.ledger.costs(WHOLE)
+        assert spoiled.calls > expected.calls
+        found = await dealt.ledger.compare(dealt.log)  # type: ignore[arg-type]
+        assert found.rollups and "rollups" in found.words()[-1]
+        assert [expected] == await dealt.ledger.costs(WHOLE)
+        await dealt.rolled_up(DAYS)
+        assert [expected] == await dealt.ledger.costs(WHOLE)
+        assert not (await dealt.ledger.compare(dealt.log)).words()  # type: ignore[arg-type]
+    finally:
+        await ledgers.close()
+
+
+@pytest.mark.asyncio
+async def test_rollups_are_made_in_the_background(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any new call, as after an upgrade."""
+    ledgers, made = Ledgers.of(SQLITE, request, tmp_path), asyncio.Semaphore(0)
+    make_next = Ledger.make_rollup
+
+    async def make(ledger: Ledger) -> bool:
+        has_made = await make_next(ledger)
+        if not has_made:
+            made.release()
+        return has_made
+
+    monkeypatch.setattr(Ledger, "make_rollup", make)
+    for name in ("ROLL_REST", "ROLL_WAIT_S"):
+        monkeypatch.setattr(f"spool.ledger.ledger.{name}", 0)
+    try:
+        dealt = await deal(ledgers)
+        making = asyncio.create_task(dealt.ledger.roll_up())
+        assert await made.acquire()
+        making.cancel()
+        assert await ledgers.store.read(lambda rows: rows.rollups(0, 1 << 62))
+        await dealt.check()
+    finally:
+        await ledgers.close()
