@@ -292,7 +292,7 @@ def sum_up_again(rows: LedgerRows) -> None:
 
 def sum_up(rows: LedgerRows, before: int) -> bool:
     """Sum up the next day that ended at or before `before`; False when there is none."""
-    oldest = rows.oldest_hour(state_of(rows)["daily"])
+    oldest = rows.oldest(HOUR_S, state_of(rows)["daily"])
     if oldest is None:
         return False
     day = oldest // DAY_S * DAY_S

@@ -120,8 +120,8 @@ class LedgerRows(Protocol):
         """All sums of one period."""
         ...
 
-    def oldest_hour(self, since: int) -> int | None:
-        """The first hour with sums from `since` on."""
+    def oldest(self, width: int, since: int) -> int | None:
+        """The begin of the first period with sums from `since` on."""
         ...
 
     def sum_up_day(self, day: int) -> None:

@@ -208,8 +208,8 @@ class SqlLedgerRows(ABC):
         rows = self._tables.all(self._every_sum(width), start=start)
         return [(Dimensions(*row[:_WIDTH]), self._measures(row[_WIDTH:])) for row in rows]
 
-    def oldest_hour(self, since: int) -> int | None:
-        statement = f"SELECT min(start) FROM {self._of(HOUR_S)} WHERE start >= :since"
+    def oldest(self, width: int, since: int) -> int | None:
+        statement = f"SELECT min(start) FROM {self._of(width)} WHERE start >= :since"
         [start] = self._tables.one(statement, since=since)
         return None if start is None else int(start)
 

@@ -93,10 +93,9 @@ def sources(query: CostQuery) -> frozenset[str]:
 
 def missing(rows: LedgerRows, daily: int) -> Made | None:
     """Return the newest rollup that is not made yet, of days before `daily`; None if all are."""
-    starts = rows.starts(DAY_S, 0)
-    if not starts or starts[0] >= daily:
+    first = rows.oldest(DAY_S, 0)
+    if first is None or first >= daily:
         return None
-    first = starts[0]
     made = set(rows.rollups(begin(FOUR_WEEKS_S, first), daily))
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [each.number for each in ROLLUPS if width in each.widths]
