@@ -85,7 +85,7 @@ class Deal:
                     corrects=before.id,
                     reason="late_usage",
                     known_at=1,
-                    start_time=before.start_time,
+                    start_time=before.start_time or 0,
                     before=before,
                     after=after,
                 )
@@ -150,7 +150,7 @@ def without(rows: LedgerRows) -> LedgerRows:
         def rollups(self, since: int, until: int) -> tuple[()]:
             return ()
 
-    return Plain()  # type: ignore[return-value]
+    return Plain()
 
 
 async def deal(ledgers: Ledgers) -> Deal:
@@ -221,12 +221,12 @@ async def test_a_question_goes_through_rollups(
         await ledgers.store.change(spoil)
         [spoiled] = await dealt.ledger.costs(WHOLE)
         assert spoiled.calls > expected.calls
-        found = await dealt.ledger.compare(dealt.log)  # type: ignore[arg-type]
+        found = await dealt.ledger.compare(dealt.log)
         assert found.rollups and "rollups" in found.words()[-1]
         assert [expected] == await dealt.ledger.costs(WHOLE)
         await dealt.rolled_up(DAYS)
         assert [expected] == await dealt.ledger.costs(WHOLE)
-        assert not (await dealt.ledger.compare(dealt.log)).words()  # type: ignore[arg-type]
+        assert not (await dealt.ledger.compare(dealt.log)).words()
     finally:
         await ledgers.close()
 
