@@ -26,9 +26,9 @@ _log = logging.getLogger(__name__)
 EMPTY: Final = "empty"  # of another type: what has anything there is not plain, and Python's
 T = TypeVar("T")
 FIELDS: Final = Inference.__struct_fields__
-_KINDS: Final[Mapping[object, str]] = {
-    str: "text", bytes: "bytes", int: "number", bool: "flag", dict[str, str]: "texts",
-}  # fmt: skip
+_KINDS: Final[Mapping[object, str]] = {str: "text", bytes: "bytes", int: "number", bool: "flag"}
+# The one field of texts by name that the module reads; a record with something in another is Python's.
+_TEXTS: Final = "tags"
 
 
 def place(field: str) -> int:
@@ -236,7 +236,7 @@ def load() -> Native:
 def _table(module: ModuleType) -> Any:
     """The fields of a call as the module knows them; those that may be left out at the end are None then."""
     fields = msgspec.structs.fields(Inference)
-    kinds = [_kind(field.type) for field in fields]
+    kinds = [("texts", False) if field.name == _TEXTS else _kind(field.type) for field in fields]
     least = 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))
     return module.Table(tag=Inference.__struct_config__.tag, fields=kinds, least=least)
 
