@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.normalise.otlp.model import Span
 
 MOST_SENDERS: Final = 4096
-MOST_SAMPLES: Final = 256
+MOST_COUNTED: Final = 1024  # kinds of which no sample is kept
+MOST_SAMPLES: Final = 64
 LARGEST_SAMPLES: Final = 1024 * 1024
 
 
@@ -62,22 +63,29 @@ class Trials:
         skips[0] = 0 if is_known else skips[1]
 
 
-@dataclass
-class Sample:
-    """A span of a kind that is not known, how many of its kind were seen, and after how many spans it came."""
+class Sample(NamedTuple):
+    """A span of a kind that is to be learned."""
 
     span: Span
     encoded: bytes
-    seen: int
-    came: int = 0
+
+
+@dataclass
+class Sightings:
+    """How many spans of a kind were seen, how many these stand for, and after how many spans the first one came."""
+
+    came: int
+    seen: int = 0
+    stands_for: int = 0
 
 
 @dataclass
 class Samples:
-    """What waits to be learned: what is seen most comes first, what was not seen for longest is left out."""
+    """What waits to be learned. A kind is only counted until it is seen often, which costs less than a sample of it."""
 
     pace: MemoryPace
-    _waiting: dict[object, Sample] = field(default_factory=dict)
+    _counts: dict[int, Sightings] = field(default_factory=dict)
+    _waiting: dict[int, Sample] = field(default_factory=dict)
     _bytes: int = 0
     _credit: float = 1
     _came: int = 0
@@ -94,48 +102,44 @@ class Samples:
         if self.pace.spans_a_kind:
             self._credit = min(self._credit + spans / self.pace.spans_a_kind, self.pace.most_in_turn)
 
-    def is_seen(self, kind: object, times: int) -> bool:
-        """True if one of this kind waits already; then it counts as seen so many times more."""
-        sample = self._waiting.pop(kind, None)
-        if sample is None:
-            return False
-        sample.seen += times
-        self._waiting[kind] = sample
-        return True
+    def is_wanted(self, kind: int, times: int) -> bool:
+        """Sightings a span of a kind that stands for so many; True if it is to be given to `add`."""
+        counted = self._counts.pop(kind, None) or Sightings(self._came)
+        counted.seen += 1
+        counted.stands_for += times
+        self._counts[kind] = counted
+        if len(self._counts) > MOST_COUNTED:
+            del self._counts[next(iter(self._counts))]
+        came = self._came - counted.came
+        is_often = counted.seen >= self.pace.least_seen and counted.stands_for >= came * self.pace.least_share
+        return is_often and kind not in self._waiting
 
-    def add(self, kind: object, sample: Sample) -> None:
-        """Take the first span of a kind."""
+    def add(self, kind: int, sample: Sample) -> None:
+        """Take a sample of a kind; those that wait for longest are left out if there are too many."""
         if len(sample.encoded) > LARGEST_SAMPLES:
             return
-        sample.came = self._came
         self._waiting[kind] = sample
         self._bytes += len(sample.encoded)
         while len(self._waiting) > MOST_SAMPLES or self._bytes > LARGEST_SAMPLES:
             self._remove(next(iter(self._waiting)))
 
     def take(self) -> Sample | None:
-        """Remove and return the sample that is due; None if none is."""
-        due = (
-            [kind for kind, sample in self._waiting.items() if self._is_due(sample)]
-            if self._credit >= 1
-            else []
-        )
-        if not due:
+        """Remove and return the sample that is due, of the kind that came most; None if none is."""
+        if not self._waiting or self._credit < 1:
             return None
-        kind = max(due, key=lambda kind: self._waiting[kind].seen)
         if self.pace.spans_a_kind:
             self._credit -= 1
+        none = Sightings(0)
+        kind = max(self._waiting, key=lambda kind: self._counts.get(kind, none).stands_for)
+        self._counts.pop(kind, None)
         return self._remove(kind)
 
-    def _is_due(self, sample: Sample) -> bool:
-        came = self._came - sample.came
-        return sample.seen >= self.pace.least_seen and sample.seen >= came * self.pace.least_share
-
     def clear(self) -> None:
+        self._counts.clear()
         self._waiting.clear()
         self._bytes = 0
 
-    def _remove(self, kind: object) -> Sample:
+    def _remove(self, kind: int) -> Sample:
         sample = self._waiting.pop(kind)
         self._bytes -= len(sample.encoded)
         return sample

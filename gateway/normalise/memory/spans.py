@@ -115,7 +115,7 @@ class SpanMemory:
         """Normalise an export request of spans; None if it is for the rules alone."""
         if len(body) > LARGEST or options.explain or not self._native.is_on:
             return None
-        if options != self._options:
+        if options is not self._options and options != self._options:
             self.clear()
             self._options = options
         try:
@@ -254,12 +254,12 @@ class SpanMemory:
 
     def _sample(self, context: Context, span: Span, encoded: bytes) -> None:
         """Take a span of a kind that may be learned; those with figures in content have new ones in each span."""
-        kind = (context.number, span.name, tuple(span.attributes))
-        if self._samples.is_seen(kind, self._times) or any(
-            RULES[name] is REDUCED for name in span.attributes
-        ):
+        kind = hash((context.number, span.name, tuple(span.attributes)))
+        if not self._samples.is_wanted(kind, self._times):
             return
-        self._samples.add(kind, Sample(span, _without_content(encoded), self._times))
+        if any(RULES[name] is REDUCED for name in span.attributes):
+            return
+        self._samples.add(kind, Sample(span, _without_content(encoded)))
         while self._pace.spans_a_kind == 0 and self.learn_one():
             pass
 

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from gateway.monitoring.metrics import Metrics
 from gateway.normalise.memory import learning, slots, spans
 from gateway.normalise.memory.observing import ObservedAttributes
-from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace
+from gateway.normalise.memory.pace import AT_ONCE, MOST_SAMPLES, MemoryPace, Samples
 from gateway.normalise.memory.spans import SpanMemory
 from gateway.normalise.options import Options
 from gateway.normalise.otlp.model import Span
@@ -124,7 +124,7 @@ def test_samples_hold_no_content(native: Native) -> None:
     word = "PLANTED-WORD"
     template = protobuf_spans(1).replace(b"gen_ai.output.type", b"gen_ai.prompt.0.xy")
     body = template.replace(b"text", word[:4].encode())
-    memory = SpanMemory(native, MemoryPace(most_skipped=0))
+    memory = SpanMemory(native, MemoryPace(most_skipped=0, least_seen=1))
     run(memory.normalise(numbered(body, 1), Options()))
     assert not any(word[:4].encode() in sample.encoded for sample in memory._samples)
     assert len(memory._samples) == 1
@@ -132,7 +132,7 @@ def test_samples_hold_no_content(native: Native) -> None:
 
 def test_samples_are_bounded_and_other_options_forget(native: Native) -> None:
     """So many wait at most, and after a reload with other options nothing is left."""
-    memory = SpanMemory(native, MemoryPace(most_skipped=0, least_known=0))
+    memory = SpanMemory(native, MemoryPace(most_skipped=0, least_known=0, least_seen=1, least_share=0))
     bodies = islice(varied(random.Random(3)), 400)
     for body in bodies:
         run(memory.normalise(body, Options()))
@@ -165,6 +165,12 @@ def test_a_kind_that_is_rare_is_not_learned(native: Native) -> None:
     assert 1 == memory.kinds
 
 
+def test_one_span_that_stands_for_many_is_seen_once(native: Native) -> None:
+    """Where few requests are looked at, each for many, a kind of which few spans were seen is not learned."""
+    samples = Samples(MemoryPace(least_seen=8))
+    assert [False] * 7 + [True] == [samples.is_wanted(1, 100) for _ in range(8)]
+
+
 def test_learning_is_earned_by_spans(native: Native) -> None:
     """After the first kind a hundred spans have to come for each one more, if so many are due for one."""
     memory = SpanMemory(native, MemoryPace(least_seen=1, spans_a_kind=100, most_in_turn=1, most_skipped=0))
@@ -182,10 +188,10 @@ def test_requests_whose_spans_are_not_known_are_looked_at_ever_more_rarely(nativ
     assert 0 < memory.misses["new"] < 20
     assert memory.spans == Counter(rules=1000, reading=0)
     known = SpanMemory(native)
-    _learn(known, (numbered(protobuf_spans(1), number) for number in range(200)))
+    _learn(known, (numbered(protobuf_spans(10), number) for number in range(100)))
     known.spans.clear()
-    _learn(known, (numbered(protobuf_spans(1), number) for number in range(200)))
-    assert known.spans["reading"] > 190
+    _learn(known, (numbered(protobuf_spans(10), number) for number in range(100)))
+    assert known.spans["reading"] > 950
 
 
 def test_a_full_memory_keeps_what_is_asked_for(native: Native, monkeypatch: pytest.MonkeyPatch) -> None:
