@@ -24,7 +24,7 @@ OTHERS = {
     "spool accept-clock", "spool dead discard", "spool dead retry", "budgets create", "budgets evaluate",
     "ledger rebuild", "reconcile pull", "tail", "insights run", "recommendations run", "recommendations check",
     "notifications discard", "notifications retry", "console link",
-    "allocation show", "roles preview", "send", "keys adopt",
+    "allocation show", "roles preview", "send", "keys adopt", "lake verify", "lake manifest",
 }  # fmt: skip
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 BORDER = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
