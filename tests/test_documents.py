@@ -89,3 +89,8 @@ def test_a_decision_has_a_number_of_its_own() -> None:
     numbers = [int(file.name[:4]) for file in files]
     assert sorted(set(numbers)) == numbers
     assert numbers == [int(re.findall(r"^# (\d+)\.", file.read_text())[0]) for file in files]
+
+
+def test_the_changelog_is_short() -> None:
+    """What a user gets, in at most 120 lines: faults that no release had are no news."""
+    assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 120
