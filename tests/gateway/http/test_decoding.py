@@ -40,7 +40,7 @@ async def place_of(size: int, workers: Workers | None) -> tuple[int, int]:
     """How many workers and the server itself decoded of one body of empty lines."""
     here: Counter[str] = Counter()
     metrics = SimpleNamespace(body_decoded=lambda by: here.update([by]))
-    services = SimpleNamespace(workers=workers, options=Options(), metrics=metrics)
+    services = SimpleNamespace(workers=workers, options=Options(), metrics=metrics, memory=None)
     body = SentBody.of_export("traces", b'{"resourceSpans": [' + b" " * (size - 21) + b"]}", json=True)
     assert size == len(body.content)
     await decoded(cast(ReceiverServices, services), body, InflightBytes(LARGE).share(), aside_above=2 * LARGE)

@@ -156,7 +156,9 @@ async def test_a_large_export_is_read_aside(monkeypatch: pytest.MonkeyPatch) -> 
 
     here = threading.current_thread()
     monkeypatch.setattr(otlp, "normalise", work)
-    receivers = cast(ReceiverServices, SimpleNamespace(workers=None, options=Options(), metrics=Metrics()))
+    receivers = cast(
+        ReceiverServices, SimpleNamespace(workers=None, options=Options(), metrics=Metrics(), memory=None)
+    )
     for size in (SLICED, LARGE + 1):
         share = InflightBytes(LARGE).share()
         found = await read_export("traces", bytes(size), json=True, receivers=receivers, share=share)
