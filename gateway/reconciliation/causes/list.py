@@ -89,7 +89,9 @@ def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     names = [
         other.cause
         for other in found
-        if other.cause in OF_PRICES and not models.isdisjoint(cell.model for cell in other.by_cell)
+        if other.cause in OF_PRICES
+        and other.moved >= CENT
+        and not models.isdisjoint(cell.model for cell in other.by_cell)
     ]
     if names or not models & case.split.varying:
         return names or [ANY_PRICE]

@@ -84,6 +84,8 @@ CASES = [
     (ANTHROPIC, 10008, "three days, local hours", SAID),
     # One kind of token at half its price, where a claim of tokens has the price of the others, shows a tier.
     (ANTHROPIC, 2034687046, "batch, half, local hours", SAID),
+    # A price of less than a cent is not named beside what is large.
+    (GOOGLE, 18001, "batch key, local hours", SAID),
     # One published factor in one region is of the region, whatever tokens are apart.
     (GOOGLE, 9004, "region, double report, local hours", UNEXPLAINED),
 ]
