@@ -20,13 +20,14 @@ ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 IMPORT_EVERYTHING = """
 import importlib, pkgutil, sys
-_, extra, is_wanted = sys.argv
+_, is_wanted, *extras = sys.argv
 for package in ("gateway", "exporters", "spool"):
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-        if not module.name.endswith(".__main__") and module.name.startswith(f"{extra}.") == (is_wanted == "yes"):
+        is_extra = module.name.startswith(tuple(f"{extra}." for extra in extras))
+        if not module.name.endswith(".__main__") and is_extra == (is_wanted == "yes"):
             importlib.import_module(module.name)
 """
-EXTRA = "spool.postgres"  # what needs the extra of the same name
+POSTGRES, LAKE = "spool.postgres", "exporters.lake"  # what needs the extras of these names
 MINUTE_S = 60
 
 pytestmark = pytest.mark.timeout(10 * MINUTE_S)
@@ -119,10 +120,10 @@ def test_the_wheel_runs_beside_the_locked_dependencies(
     install = ("pip", "install", "--quiet", "--python", bin / "python")
     installers.uv(*install, "--require-hashes", "-r", ROOT / "requirements.lock", directory=tmp_path)
     installers.uv(*install, "--no-deps", "--no-index", wheel, directory=tmp_path)
-    run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, EXTRA, "no", directory=tmp_path)
+    run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, "no", POSTGRES, LAKE, directory=tmp_path)
     assert run(bin / "tollhouse", "version", directory=tmp_path).startswith("tollhouse ")
     installers.uv(*install, "--require-hashes", "-r", ROOT / "requirements-postgres.lock", directory=tmp_path)
-    run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, EXTRA, "yes", directory=tmp_path)
+    run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, "yes", POSTGRES, directory=tmp_path)
 
 
 PAGE = ROOT / "docs/install/wheel.md"

@@ -171,8 +171,6 @@ def send(url: str, key: str, given: Sequence[Request], *, learns: bool = False) 
         assert post(url, body, key, path, **headers).status == 200
         if learns and place == len(given) // 2:
             wait_for(lambda: of_memory(url, "kinds") > 0, 30, "a kind of span is learned")
-    if learns:
-        wait_for(lambda: of_memory(url, 'spans_total{by="reading"}') > 0, 30, "spans are by the memory")
 
 
 def taken(way: Way, stand: Stand, spans: list[bytes], given: Sequence[Request]) -> Found:
