@@ -59,7 +59,7 @@ class Intake:
         self._attribution = attribution
         self.prices = prices  # a reload exchanges it
         self._shadows = shadows
-        self._device_assignment = device_assignment  # None where there are no devices: explaining files
+        self._devices = device_assignment  # None where there are no devices: explaining files
         self._counters = counters
         self._sessions = sessions  # None where nothing is kept
         self._clock = clock  # is told when the calls that arrive began
@@ -104,22 +104,116 @@ class Intake:
         )
 
     async def _keep(
+        self, outcome: Outcome, bearer: Bearer, pending: PendingChange, before: Sequence[str]
+    ) -> Receipt:
+        """Do to the records of one part all that happens to them, in this order, and append them."""
+        arrived_at = self._arrival(outcome)
+        if self._devices is not None:
+            await self._devices.assign(outcome, bearer)
+        default_users = await self._attribute(outcome, bearer)
+        await self._price(outcome)
+        repeaters = await self._note_calls(outcome, bearer, default_users, arrived_at)
+        windows = self._note_sessions(outcome) if outcome.sessions else PendingChange()
+        told = await self._look_up_reporters(outcome, repeaters) if self._shadows.is_shared else ()
+        try:
+            with step("commit"):
+                return await self._submit(outcome, bearer, (pending, windows), before, told, repeaters)
+        except BaseException as error:
+            self._shadows.put_back(told)
+            if isinstance(error, KeyEnded):
+                raise key_ended() from error
+            raise
+
+    def _arrival(self, outcome: Outcome) -> float:
+        """Return the time, read once for a payload; tell the clock when a call that has just arrived began."""
+        if self._clock is None:
+            return self._shadows.now()
+        began = outcome.records[-1].start_time if outcome.records else None
+        return self._clock.witness(began) if began else self._clock.now()
+
+    async def _attribute(self, outcome: Outcome, bearer: Bearer) -> Sequence[str | None]:
+        """
+        Give records and points the labels that their sender left out.
+
+        Returns for each record the user of this sender's reports that name none.
+        """
+        sender = bearer.sender
+        default_users: list[str | None] = []
+        for number, record in enumerate(outcome.records, start=1):
+            if number % TURN == 0:
+                await pause_when_due()
+            labels = NO_LABELS if record.device is None else self._device_labels(record.device)
+            record.sender_key = sender
+            self._attribution.apply(record, bearer.labels, labels)
+            default_users.append(self._attribution.default_user(record, bearer.labels, labels))
+        for number, point in enumerate(outcome.points, start=1):
+            if number % TURN == 0:
+                await pause_when_due()
+            template = point.template
+            labels = NO_LABELS if template.device is None else self._device_labels(template.device)
+            template.sender_key = sender
+            self._attribution.apply(template, bearer.labels, labels)
+        return default_users
+
+    async def _price(self, outcome: Outcome) -> None:
+        """Price the calls, but for those that another Tollhouse has priced."""
+        for place, record in enumerate(outcome.records):
+            if place % TURN == TURN - 1:
+                await pause_when_due()
+            if isinstance(record, Inference):
+                if record.meters:
+                    outcome.meter_too_large += keep_fitting(record)
+                if place not in outcome.forwarded:
+                    self.prices.price(record)
+
+    async def _note_calls(
+        self, outcome: Outcome, bearer: Bearer, default_users: Sequence[str | None], arrived_at: float
+    ) -> Mapping[int, AiRecord]:
+        """
+        Note who told calls; give an identity of its own to each record that is not to count.
+
+        Returns the records that may repeat calls, by place, and are not decided: another Tollhouse has decided
+        those that it forwarded.
+        """
+        repeaters: dict[int, AiRecord] = {}
+        for place, record in enumerate(outcome.records):
+            if place % TURN == TURN - 1:
+                await pause_when_due()
+            if isinstance(record, Inference):
+                if record.shadow:
+                    _give_own_identity(outcome, place)
+                self._shadows.note(record, arrived_at, default_user=default_users[place], key=bearer.name)
+                may_repeat = sums_up(record) and not record.shadow
+            else:
+                self._shadows.note_counter(record, key=bearer.name)
+                may_repeat = True
+            if may_repeat and place not in outcome.forwarded:
+                repeaters[place] = record
+        for number, point in enumerate(outcome.points, start=1):
+            if number % TURN == 0:
+                await pause_when_due()
+            self._shadows.note_counter(point.template, key=bearer.name)
+        return repeaters
+
+    async def _look_up_reporters(
+        self, outcome: Outcome, repeaters: Mapping[int, AiRecord]
+    ) -> Sequence[Reporter]:
+        """Ask the other gateways who told the same calls; returns what they are to be told of this payload."""
+        records = (*repeaters.values(), *(point.template for point in outcome.points))
+        await self._shadows.look_up(reporter for record in records for reporter in reporters_of(record))
+        return self._shadows.take_unkept()
+
+    def _submit(
         self,
         outcome: Outcome,
         bearer: Bearer,
-        pending: PendingChange,
+        changes: tuple[PendingChange, PendingChange],
         before: Sequence[str],
-    ) -> Receipt:
-        arrived_at = self._arrival(outcome)
-        if self._device_assignment is not None:
-            await self._device_assignment.assign(outcome, bearer)
-        undecided = await self._complete_records(outcome, bearer, arrived_at)
-        windows = self._note_sessions(outcome) if outcome.sessions else PendingChange()
-        if outcome.points:
-            await self._complete_points(outcome, bearer)
-        told: Sequence[Reporter] = ()
-        if self._shadows.is_shared:
-            told = await self._look_up_reporters(outcome, undecided)
+        told: Sequence[Reporter],
+        repeaters: Mapping[int, AiRecord],
+    ) -> Coroutine[Any, Any, Receipt]:
+        """Append the part to the log, or let what may repeat calls wait until these are there."""
+        pending, windows = changes
         submission = Submission(
             topic=outcome.topic,
             received=outcome.received,
@@ -140,81 +234,9 @@ class Intake:
             before=before,
             price=self.prices.price,
         )
-        try:
-            with step("commit"):
-                return await self._append(submission, undecided, bearer.name)
-        except BaseException as error:
-            self._shadows.put_back(told)
-            if isinstance(error, KeyEnded):
-                raise key_ended() from error
-            raise
-
-    def _arrival(self, outcome: Outcome) -> float:
-        """Return the time, read once for a payload; tell the clock when a call that has just arrived began."""
-        if self._clock is None:
-            return self._shadows.now()
-        began = outcome.records[-1].start_time if outcome.records else None
-        return self._clock.witness(began) if began else self._clock.now()
-
-    async def _complete_records(
-        self, outcome: Outcome, bearer: Bearer, arrived_at: float
-    ) -> Mapping[int, AiRecord]:
-        """
-        Give each record what its sender could not: labels, a price, an identity if it is a shadow.
-
-        Returns those that may repeat calls, by place, of which nobody has said yet whether they do. Another
-        Tollhouse has decided that already for what it forwarded.
-        """
-        sender = bearer.sender
-        undecided: dict[int, AiRecord] = {}
-        for place, record in enumerate(outcome.records):
-            if place % TURN == TURN - 1:
-                await pause_when_due()
-            is_forwarded = place in outcome.forwarded
-            device_labels = self._device_labels(record)
-            record.sender_key = sender
-            self._attribution.apply(record, bearer.labels, device_labels)
-            if isinstance(record, Inference):
-                if record.meters:
-                    outcome.meter_too_large += keep_fitting(record)
-                if not is_forwarded:
-                    self.prices.price(record)
-                if record.shadow:
-                    _give_own_identity(outcome, place)
-                user = self._attribution.default_user(record, bearer.labels, device_labels)
-                self._shadows.note(record, arrived_at, default_user=user, key=bearer.name)
-                may_repeat = sums_up(record) and not record.shadow
-            else:
-                self._shadows.note_counter(record, key=bearer.name)
-                may_repeat = True
-            if may_repeat and not is_forwarded:
-                undecided[place] = record
-        return undecided
-
-    async def _complete_points(self, outcome: Outcome, bearer: Bearer) -> None:
-        """Give the records that points of counters become what `_complete_records` gives to others."""
-        for number, point in enumerate(outcome.points, start=1):
-            if number % TURN == 0:
-                await pause_when_due()
-            template = point.template
-            template.sender_key = bearer.sender
-            self._attribution.apply(template, bearer.labels, self._device_labels(template))
-            self._shadows.note_counter(template, key=bearer.name)
-
-    async def _look_up_reporters(
-        self, outcome: Outcome, undecided: Mapping[int, AiRecord]
-    ) -> Sequence[Reporter]:
-        """Ask the other gateways who told the same calls; returns what they are to be told of this payload."""
-        repeaters = (*undecided.values(), *(point.template for point in outcome.points))
-        await self._shadows.look_up(reporter for one in repeaters for reporter in reporters_of(one))
-        return self._shadows.take_unkept()
-
-    def _append(
-        self, submission: Submission, undecided: Mapping[int, AiRecord], key: str
-    ) -> Coroutine[Any, Any, Receipt]:
-        if self._counters is not None and (undecided or submission.points):
-            return self._counters.append(submission, undecided, key=key)
-        for record in undecided.values():
+        if self._counters is not None and (repeaters or submission.points):
+            return self._counters.append(submission, repeaters, key=bearer.name)
+        for record in repeaters.values():
             self._shadows.shade(record)
         for point in submission.points:
             self._shadows.shade(point.template)
@@ -227,8 +249,8 @@ class Intake:
             self._shadows.note_session(*sender)
         return PendingChange()
 
-    def _device_labels(self, record: AiRecord) -> Mapping[str, str]:
-        return NO_LABELS if self._device_assignment is None else self._device_assignment.labels(record.device)
+    def _device_labels(self, device: str) -> Mapping[str, str]:
+        return NO_LABELS if self._devices is None else self._devices.labels(device)
 
 
 def _give_own_identity(outcome: Outcome, place: int) -> None:
