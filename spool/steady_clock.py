@@ -62,17 +62,21 @@ class SteadyClock:
         self._witnesses: deque[float] = deque(maxlen=WITNESSES + 4)
 
     def now(self) -> float:
-        timer, wall = self._timer(), self._source.now()
-        before, self._wall_offset = self._wall_offset, wall - timer
-        step = self._wall_offset - self._offset
+        return self._follow(self._timer(), self._source.now())
+
+    def _follow(self, timer: float, wall: float) -> float:
+        """Return the time at these two readings. Several threads ask, so each goes by its own readings alone."""
+        offset = wall - timer
+        before, self._wall_offset = self._wall_offset, offset
+        step = offset - self._offset
         if -self._step_limit_s <= step <= self._step_limit_s:
-            self._offset += step
+            self._offset = offset
             self._was_set = True
             if self._stepped_at is not None:
                 self._stepped_at = None
                 _log.warning("the clock is back where it was", extra={"action": "clock_back"})
             return wall
-        was_moved = abs(self._wall_offset - before) > self._step_limit_s
+        was_moved = abs(offset - before) > self._step_limit_s
         if not self._was_set and was_moved and wall >= EARLIEST:
             self._hold_back(timer)
             return self._believe(timer, wall, "it was not set before")
@@ -128,14 +132,14 @@ class SteadyClock:
         A call that has just arrived says when it began. Several that agree can confirm a step, or set a
         clock. Returns the time of its arrival, as it is believed then.
         """
-        now = self.now()
+        timer, wall = self._timer(), self._source.now()
+        now = self._follow(timer, wall)
         if self._was_set and self._stepped_at is None:
             return now
-        self._hear(start_time_ns)
+        self._hear(start_time_ns, timer, wall)
         return self.now()
 
-    def _hear(self, start_time_ns: int) -> None:
-        timer = self._timer()
+    def _hear(self, start_time_ns: int, timer: float, wall: float) -> None:
         self._witnesses.append(start_time_ns / 1e9 - timer)
         told = median(self._witnesses)
         needed = (
@@ -143,7 +147,6 @@ class SteadyClock:
         )  # whatever a call says is better than a clock that was never set
         if sum(abs(each - told) <= NEAR_S for each in self._witnesses) < needed:
             return
-        wall = self._source.now()
         if abs(wall - timer - told) <= NEAR_S:
             self._hold_back(timer)
             self._believe(timer, wall, "the calls that arrive agree with it")

@@ -81,6 +81,21 @@ def test_a_step_that_stands_for_an_hour_is_believed() -> None:
     assert machine.wall == clock.now() == clock.settled_now()
 
 
+def test_a_clock_that_goes_back_while_a_call_is_heard_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Each question goes by one reading of the wall clock: the calls do not confirm what was no longer read."""
+    machine = WallClock()
+    clock = machine.steady()
+    machine.wall += 8 * DAY
+    for _ in range(4):
+        clock.witness(int(NOON * NS))
+    walls = iter([machine.wall])
+    machine.now = lambda: next(walls, NOON)  # type: ignore[method-assign]
+    clock.witness(int(NOON * NS))
+    assert (NOON, 0.0) == (clock.settled_now(), clock.held_s)
+    actions = [getattr(record, "action", "") for record in caplog.records]
+    assert ["clock_stepped", "clock_back"] == actions
+
+
 def test_calls_that_agree_with_a_step_confirm_it() -> None:
     """Five of nine: from then on time is right, and what the step made look old is kept for the hour."""
     machine = WallClock()
