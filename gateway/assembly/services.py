@@ -36,6 +36,7 @@ from gateway.http.services import Background, OperatorServices, Services
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections
 from gateway.intake.intake import Intake
+from gateway.monitoring.memory import make_full_rounds
 from gateway.monitoring.metrics import Metrics
 from spool.clock import Clock
 from spool.container_files.files import ContainerFiles
@@ -189,6 +190,8 @@ async def _assemble(
         background["memory of spans"] = learning
     if not is_agent:  # waking ten times a second drains a laptop's battery
         background["loop lag"] = metrics.lag.run
+        questions = operators.installation.questions
+        background["full rounds of the collector"] = lambda: make_full_rounds(lambda: questions.is_idle)
     if storage.registry is not None and not is_agent:  # a laptop's findings are its gateway's to make
         alone["insights"] = lambda: _inspect(operators)
         if operators.money.statement_puller is not None:

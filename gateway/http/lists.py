@@ -185,12 +185,17 @@ def _beside(
 
 
 class MemoryRows(Generic[Row]):
-    """Rows in memory."""
+    """Rows in memory; many are filtered and sorted beside the event loop."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows = rows
 
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
+        if len(self._rows) > MAX_LIMIT:
+            return await asyncio.to_thread(self._page, listed, wanted)
+        return self._page(listed, wanted)
+
+    def _page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
         value, identity = listed.sorts[wanted.sort_key].value, listed.identity.value
         if value is None or identity is None:
             raise TypeError(f"the list {listed.root} has no values for rows in memory")

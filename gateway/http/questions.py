@@ -48,6 +48,11 @@ class Questions:
         self._working = 0
         self._queue: deque[asyncio.Future[None]] = deque()
 
+    @property
+    def is_idle(self) -> bool:
+        """True while no answer is in memory, and none is asked for."""
+        return not self._askers
+
     async def answer(
         self, who: str, work: Callable[[], Awaitable[T]], send: Callable[[T], Awaitable[R]]
     ) -> R:

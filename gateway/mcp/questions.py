@@ -67,7 +67,8 @@ async def question(
         if name.startswith("!"):
             exclude[dimension] = (*exclude.get(dimension, ()), *found)
         else:
-            include[dimension] = tuple(each for each in found if each in include.get(dimension, found))
+            others = set(include.get(dimension, found))
+            include[dimension] = tuple(each for each in found if each in others)
             if values and not include[dimension]:
                 raise Invalid(
                     f"the two filters on {dimension} have no value in common: leave one of them out"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
@@ -123,6 +124,8 @@ def _may_be_left_out(kind: Any) -> bool:
     return UnsetType in get_args(plain)
 
 
+@cache
 def _defaults(item: Any) -> list[Any]:
+    """Computed once an item: msgspec evaluates the annotations each time, and a page has a thousand rows."""
     found = {each.name: each.default for each in msgspec.structs.fields(item)}
     return [found[name] for name in item.__struct_fields__]

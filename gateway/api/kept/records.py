@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
 
 from gateway.schemas import COUNT, closed
 from spool.ledger.counting import bounded
@@ -12,8 +14,10 @@ from spool.ledger.sums import outcome_of
 from spool.log.protocols import Log
 from spool.log.values import Entry
 from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, as_json, moment
+from spool.turns.fair_turns import pause
 
 LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
+STEP = 512  # records that are read between two turns of the event loop
 STATES = OPEN, CLOSED = "open", "closed"
 _MOMENT = {"type": ["string", "null"]}
 LOOKED_THROUGH_SCHEMA = {
@@ -106,17 +110,23 @@ def how_far(*, records: int, most: int, since: float | None, until: float | None
 
 async def newest_of(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
     """The newest records of some topics, at most LOOKED_THROUGH, the newest commit first."""
-    entries: list[Entry] = []
-    for topic in topics:
-        below = log.next_number(topic)
-        entries += await log.read(topic, max(1, below - LOOKED_THROUGH), below - 1, with_open=True)
-    entries.sort(key=lambda entry: entry.committed_at, reverse=True)
+    by_topic = [await _newest_of_topic(log, topic) for topic in topics]
+    merged = merge(*by_topic, key=lambda kept: kept.committed_at, reverse=True)
+    return list(islice(merged, LOOKED_THROUGH))
+
+
+async def _newest_of_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
+    """A step at a time, and the event loop has its turn between."""
     found: list[KeptRecord] = []
-    for entry in entries:
-        found += reversed(list(kept_records(log, [entry])))
-        if len(found) >= LOOKED_THROUGH:
-            break
-    return found[:LOOKED_THROUGH]
+    below = log.next_number(topic)
+    least = max(1, below - LOOKED_THROUGH)
+    while below > least:
+        first = max(least, below - STEP)
+        entries = await log.read(topic, first, below - 1, with_open=True)
+        found += reversed(list(kept_records(log, entries)))
+        below = first
+        await pause()
+    return found
 
 
 def kept_records(log: Log, entries: Iterable[Entry]) -> Iterator[KeptRecord]:

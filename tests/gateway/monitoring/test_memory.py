@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import gc, weakref
 from gateway.monitoring import memory
@@ -22,6 +24,46 @@ assert gone() is not None
 rest += [[] for _ in range(2000)]
 assert gone() is None
 """
+
+ROUNDS = """
+import asyncio, gc, weakref
+from gateway.monitoring import memory
+
+class Ring:
+    def __init__(self):
+        self.itself = self
+
+async def main():
+    gc.set_threshold(10, 2, 2)
+    memory.LOOK_EVERY_S, memory.MOST_WAITED_S = 0.001, {patience}
+    looks = []
+    task = asyncio.create_task(memory.make_full_rounds(lambda: looks.append(1) or {is_idle}))
+    await asyncio.sleep(0)
+    old = Ring()
+    gc.collect(1)
+    gone = weakref.ref(old)
+    del old
+    rest = []
+    while len(looks) < 20 and gone() is not None:
+        rest += [[] for _ in range(1000)]
+        await asyncio.sleep(0.001)
+    print(gone() is None)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    print(gc.get_threshold())
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("is_idle", "patience", "is_gone"), [(True, 300, True), (False, 300, False), (False, 0.01, True)]
+)
+def test_full_rounds_wait_until_no_question_is_pending(is_idle: bool, patience: float, is_gone: bool) -> None:
+    """Or for so long, if there is always one; at the end Python makes them again."""
+    code = ROUNDS.format(is_idle=is_idle, patience=patience)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (f"{is_gone}\n(10, 2, 2)\n", "") == (done.stdout, done.stderr)
 
 
 def test_cycles_are_still_collected_but_not_looked_for_in_what_a_start_made() -> None:
