@@ -99,20 +99,20 @@ def managed_by_keys(
              DELETE: f"delete_{noun}", **(names or {})}  # fmt: skip
     said = {**_words(noun), SHOW: _one(noun).capitalize(), **(words or {})}
 
-    async def listed(request: KeyRequest[None]) -> Result:
+    async def listed(request: KeyRequest[MoneyServices, None]) -> Result:
         asking = asking_key(request)
         return await resource.filled(asking, await request.list(resource.lists, await resource.rows(asking)))
 
-    async def create(request: KeyRequest[Any]) -> Any:
+    async def create(request: KeyRequest[MoneyServices, Any]) -> Any:
         return made(await resource.create(asking_key(request), request.body))
 
-    async def show(request: KeyRequest[None]) -> Result:
+    async def show(request: KeyRequest[MoneyServices, None]) -> Result:
         return await resource.show(asking_key(request), request.word(id))
 
-    async def change(request: KeyRequest[Any]) -> Any:
+    async def change(request: KeyRequest[MoneyServices, Any]) -> Any:
         return made(await resource.change(asking_key(request), request.word(id), request.body))
 
-    async def delete(request: KeyRequest[None]) -> Result:
+    async def delete(request: KeyRequest[MoneyServices, None]) -> Result:
         return {root: {"id": await resource.delete(asking_key(request), request.word(id))}}
 
     def made(answer: Answer) -> Any:

@@ -45,7 +45,9 @@ def _device(
         body=body,
         takes={JSON: body},
         may_be_empty=True,
-        limit=BodyLimit("devices.max_body_bytes", lambda services: services.devices.settings.max_body_bytes),
+        limit=BodyLimit(
+            "devices.max_body_bytes", lambda services: services.topics.devices.settings.max_body_bytes
+        ),
         gives={200: {JSON: gives}},
         refusals=(*WRITE, 404, 409, 410),
     )

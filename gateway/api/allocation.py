@@ -109,10 +109,10 @@ class OnePublishJob(msgspec.Struct, kw_only=True):
 
 
 def _faults_as_422(
-    handler: Callable[[KeyRequest[Any]], Awaitable[Result]],
-) -> Callable[[KeyRequest[Any]], Awaitable[Result]]:
+    handler: Callable[[KeyRequest[MoneyServices, Any]], Awaitable[Result]],
+) -> Callable[[KeyRequest[MoneyServices, Any]], Awaitable[Result]]:
     @wraps(handler)
-    async def answered(request: KeyRequest[Any]) -> Result:
+    async def answered(request: KeyRequest[MoneyServices, Any]) -> Result:
         try:
             return await handler(request)
         except InvalidDefinition as error:
@@ -127,30 +127,28 @@ def _faults_as_422(
 # -- versions ------------------------------------------------------------------------------------------------
 
 
-async def read_definition_versions(request: KeyRequest[None]) -> Result:
-    return await request.list(
-        VERSIONS, version_rows(request.services.operators.money, place=request.http.path)
-    )
+async def read_definition_versions(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await request.list(VERSIONS, version_rows(request.services, place=request.http.path))
 
 
-async def read_definition_version(request: KeyRequest[None]) -> Result:
-    money = request.services.operators.money
+async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
     version = find_version(money, DEFAULT, request.word("version"))
     place = request.http.path.rpartition("/")[0]
     return {"version": await with_text(money, version, uri=_uri(place, version))}
 
 
-async def read_definition_text(request: KeyRequest[None]) -> Result:
-    money = request.services.operators.money
+async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
     version = find_version(money, DEFAULT, request.word("version"))
     text = await money.require_registry().allocation.text(version)
     return respond(text.encode(), content_type="text/plain; charset=utf-8")
 
 
 @_faults_as_422
-async def create_definition_version(request: KeyRequest[bytes]) -> Result:
+async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -> Result:
     """Publish a definition, or with `validate_only` say what version it would become."""
-    money, given = request.services.operators.money, request.http.query
+    money, given = request.services, request.http.query
     is_dry, base, text = (
         _flag(given.get("validate_only", "false")),
         base_of(given.get("base_version")),
@@ -166,14 +164,14 @@ async def create_definition_version(request: KeyRequest[bytes]) -> Result:
 
 
 @_faults_as_422
-async def create_definition_async(request: KeyRequest[bytes]) -> Result:
+async def create_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
     return await _submit(request, DEFAULT)
 
 
 # -- namespaces ----------------------------------------------------------------------------------------------
 
 
-async def create_namespace(request: KeyRequest[NewNamespace]) -> Result:
+async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> Result:
     """Its id is in the path."""
     given = NewNamespaceOfId(id=request.word("namespace"), **msgspec.structs.asdict(request.body))
     return await _create(asking_key(request), given)
@@ -224,24 +222,24 @@ NAMESPACE = ManagedResource(
 
 
 @_faults_as_422
-async def create_namespaced_definition_async(request: KeyRequest[bytes]) -> Result:
+async def create_namespaced_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
     return await _submit(request, request.word("namespace"))
 
 
 # -- publish jobs --------------------------------------------------------------------------------------------
 
 
-async def list_publish_jobs(request: KeyRequest[None]) -> Result:
-    return await request.list(PUBLISH_JOBS, job_rows(request.services.operators.money))
+async def list_publish_jobs(request: KeyRequest[MoneyServices, None]) -> Result:
+    return await request.list(PUBLISH_JOBS, job_rows(request.services))
 
 
-async def read_publish_job(request: KeyRequest[None]) -> Result:
-    table = request.services.operators.money.require_registry().allocation
+async def read_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
+    table = request.services.require_registry().allocation
     return {"publish_job": describe_job(table.job(request.word("job")))}
 
 
-async def cancel_publish_job(request: KeyRequest[None]) -> Result:
-    table = request.services.operators.money.require_registry().allocation
+async def cancel_publish_job(request: KeyRequest[MoneyServices, None]) -> Result:
+    table = request.services.require_registry().allocation
     return {"publish_job": describe_job(await table.cancel(request.word("job"), actor=request.actor))}
 
 
@@ -306,9 +304,9 @@ def check_definition(request: web.Request) -> None:
         raise Refusal(415, "unsupported_media_type", f"Send the definition as {', '.join((*YAML, FORM))}.")
 
 
-async def _submit(request: KeyRequest[bytes], namespace: str) -> Result:
+async def _submit(request: KeyRequest[MoneyServices, bytes], namespace: str) -> Result:
     base, text = base_of(request.http.query.get("base_version")), _text(request)
-    publishing = request.services.operators.money.require_publishing()
+    publishing = request.services.require_publishing()
     return {
         "publish_job": describe_job(
             await publishing.submit(text, namespace=namespace, base=base, actor=request.actor)
@@ -326,7 +324,7 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
-def _text(request: KeyRequest[bytes]) -> bytes:
+def _text(request: KeyRequest[MoneyServices, bytes]) -> bytes:
     """The definition in the body. Refusal 400 for a form that does not hold exactly one."""
     if request.http.content_type != FORM:
         return request.body

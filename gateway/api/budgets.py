@@ -118,14 +118,14 @@ BUDGET = ManagedResource(
 )  # fmt: skip
 
 
-async def read_budget_owners(request: KeyRequest[None]) -> Result:
+async def read_budget_owners(request: KeyRequest[MoneyServices, None]) -> Result:
     id = request.word("budget_id")
-    page = await request.list(OWNERS, await owner_rows(request.services.operators.money, id))
+    page = await request.list(OWNERS, await owner_rows(request.services, id))
     return {"budget": {"id": id}, **page}
 
 
-async def read_budget_alerts(request: KeyRequest[None]) -> Result:
-    table = request.services.operators.money.require_registry().budgets
+async def read_budget_alerts(request: KeyRequest[MoneyServices, None]) -> Result:
+    table = request.services.require_registry().budgets
     id = table.get(request.word("budget_id")).id
     page = await request.list(ALERTS, alert_rows(await table.alerts(id)))
     return {"budget": {"id": id}, **page}

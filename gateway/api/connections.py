@@ -19,6 +19,7 @@ from gateway.api.lists.connections import CONNECTIONS, DROPS, connection_rows, d
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.errors import Refusal
 from gateway.http.answers import JSON, send_pieces
+from gateway.http.holders.money import MoneyServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.lists import List, MemoryRows, Rows
 from gateway.http.requests import KeyRequest, Result
@@ -86,12 +87,12 @@ CONNECTION = ManagedResource(
 )  # fmt: skip
 
 
-async def read_billing_drops(request: KeyRequest[None]) -> Result:
+async def read_billing_drops(request: KeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
     return await request.list(DROPS, drop_rows(connections, request.word("connection_id")))
 
 
-async def read_billing_drop(request: KeyRequest[None]) -> Result:
+async def read_billing_drop(request: KeyRequest[MoneyServices, None]) -> Result:
     connections = request.services.billing_connections
     id, month = request.word("connection_id"), request.word("month")
     return await send_month(request, connections, id, month, share=request.share)

@@ -86,7 +86,7 @@ class Item:
         }
 
 
-async def read_costs(request: KeyRequest[None]) -> Result:
+async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     """
     `whole_since` is there where sums of before it may lack records that were gone before they were counted,
     `units` where not money alone is asked for. `cut_periods` are there where the question begins or ends
@@ -96,20 +96,20 @@ async def read_costs(request: KeyRequest[None]) -> Result:
     for name in request.http.query.getall("cost_type", ()):
         if name in REFUSED:
             raise _wrong(f"cost_type {name} is not answered: {REFUSED[name]}")
-    rows = _Rows(request.services.operators.money)
-    answer = await request.list(cost_list(request.services.storage.ledger.dimensions()), rows)
+    rows = _Rows(request.services)
+    answer = await request.list(cost_list(request.services.ledger.dimensions()), rows)
     return {**answer, **rows.beside}
 
 
-async def read_dimensions(request: KeyRequest[None]) -> Result:
-    ledger = request.services.storage.ledger
+async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
+    ledger = request.services.ledger
     dimensions = [{"id": name, "name": _name(name)} for name in ledger.own_dimensions()]
     dimensions += [{"id": each.name, "name": each.label} for each in ledger.derived()]
     return await request.list(DIMENSION_LIST, MemoryRows(dimensions))
 
 
-async def read_resource_tags(request: KeyRequest[None]) -> Result:
-    ledger = request.services.storage.ledger
+async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result:
+    ledger = request.services.ledger
     tags = [
         {"id": name, "name": _name(name), "values": await ledger.values(name)}
         for name in ledger.own_dimensions()

@@ -19,6 +19,7 @@ from gateway.api.lists.insights import (
     describe_comment,
     insight_rows,
 )
+from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import KeyRequest, Result
 from spool.errors import NotThere, RegistryDamaged
 from spool.registry.insights import Draft
@@ -109,11 +110,11 @@ class Deleted(msgspec.Struct, kw_only=True):
     comments: list[CommentName]
 
 
-async def read_insights(request: KeyRequest[None]) -> Result:
+async def read_insights(request: KeyRequest[MoneyServices, None]) -> Result:
     return await request.list(INSIGHTS, insight_rows(_registry(request)))
 
 
-async def create_insight(request: KeyRequest[NewInsight]) -> Result:
+async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Result:
     given = request.body
     draft = Draft(
         title=given.title,
@@ -127,11 +128,11 @@ async def create_insight(request: KeyRequest[NewInsight]) -> Result:
     return {"insight": describe(insight)}
 
 
-async def read_insight(request: KeyRequest[None]) -> Result:
+async def read_insight(request: KeyRequest[MoneyServices, None]) -> Result:
     return {"insight": describe(await _registry(request).insights.get(request.word("id")))}
 
 
-async def update_insight(request: KeyRequest[InsightChanges]) -> Result:
+async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> Result:
     given = msgspec.structs.asdict(request.body)
     changes = {name: str(value) for name, value in given.items() if value is not None}
     status = changes.pop("status", None)
@@ -140,31 +141,31 @@ async def update_insight(request: KeyRequest[InsightChanges]) -> Result:
     return {"insight": describe(insight)}
 
 
-async def delete_insight(request: KeyRequest[None]) -> Result:
+async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
     id, comments = await _registry(request).insights.delete(request.word("id"), actor=request.actor)
     return {"insight": {"id": id}, "comments": [{"id": str(comment)} for comment in comments]}
 
 
-async def read_comments(request: KeyRequest[None]) -> Result:
+async def read_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     id = request.word("id")
     page = await request.list(COMMENTS, await comment_rows(_registry(request), id))
     return {"insight": {"id": id}, **page}
 
 
-async def create_comment(request: KeyRequest[NewComment]) -> Result:
+async def create_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
     table = _registry(request).insights
     comment = await table.comment(request.word("id"), request.body.message, actor=request.actor)
     return {"comment": describe_comment(comment)}
 
 
-async def update_comment(request: KeyRequest[NewComment]) -> Result:
+async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
     table, number = _registry(request).insights, comment_number(request.word("comment"))
     insight, text = request.word("id"), request.body.message
     comment = await table.change_comment(insight, number, text, actor=request.actor)
     return {"comment": describe_comment(comment)}
 
 
-async def delete_comment(request: KeyRequest[None]) -> Result:
+async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     table, number = _registry(request).insights, comment_number(request.word("comment"))
     await table.delete_comment(request.word("id"), number, actor=request.actor)
     return {"comment": {"id": str(number)}}
@@ -176,9 +177,9 @@ def comment_number(text: str) -> int:
     return int(text)
 
 
-def _registry(request: KeyRequest[Any]) -> Registry:
+def _registry(request: KeyRequest[MoneyServices, Any]) -> Registry:
     """The registry. RegistryDamaged while its file is."""
-    registry = request.services.storage.registry
+    registry = request.services.registry
     if registry is None:
         raise RegistryDamaged("registry.sqlite cannot be read")
     return registry

@@ -61,16 +61,15 @@ class Asker:
             raise Invalid(f"confirm must be the exact {what}")
 
 
-def asking_key(request: KeyRequest[Any]) -> Asker:
+def asking_key(request: KeyRequest[MoneyServices, Any]) -> Asker:
     """Return the asker for a key: role filters do not apply to keys."""
-    services = request.services.operators
 
     async def known() -> Collection[str]:
-        return services.money.ledger.dimensions()
+        return request.services.ledger.dimensions()
 
     return Asker(
-        services=services.money,
-        shared=services.installation,
+        services=request.services,
+        shared=request.shared,
         actor=request.actor,
         http=request.http,
         known=known,

@@ -88,13 +88,13 @@ class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     filter: dict[str, list[str | None]] = {}
 
 
-async def list_recommendations(request: KeyRequest[None]) -> Result:
-    money = request.services.operators.money
+async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
     listed = recommendation_list(money.ledger.own_dimensions())
     return await request.list(listed, await recommendation_rows(money.require_registry()))
 
 
-async def get_recommendation(request: KeyRequest[None]) -> Result:
+async def get_recommendation(request: KeyRequest[MoneyServices, None]) -> Result:
     return {
         "recommendation": describe_recommendation(
             await _registry(request).recommendations.get(request.word("recommendation_id"))
@@ -102,30 +102,30 @@ async def get_recommendation(request: KeyRequest[None]) -> Result:
     }
 
 
-async def update_recommendations(request: KeyRequest[RecommendationChanges]) -> Result:
+async def update_recommendations(request: KeyRequest[MoneyServices, RecommendationChanges]) -> Result:
     return await change_recommendations(_registry(request), request.body, request.actor)
 
 
-async def list_recommendation_types(request: KeyRequest[None]) -> Result:
+async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) -> Result:
     return await request.list(RECOMMENDATION_TYPES, await type_rows(_registry(request)))
 
 
-async def get_recommendation_type(request: KeyRequest[None]) -> Result:
+async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> Result:
     return await one_type(_registry(request), request.word("type"))
 
 
-async def update_recommendation_type(request: KeyRequest[TypeChanges]) -> Result:
+async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChanges]) -> Result:
     return await change_type(_registry(request), request.word("type"), request.body, request.actor)
 
 
-async def get_available_dimensions(request: KeyRequest[None]) -> Result:
-    money = request.services.operators.money
+async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
+    money = request.services
     kept = await money.require_registry().recommendations.all()
     rows = dimension_rows(kept, money.ledger.own_dimensions())
     return await request.list(RECOMMENDATION_DIMENSIONS, rows)
 
 
-async def list_comments(request: KeyRequest[None]) -> Result:
+async def list_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     id = request.word("recommendation_id")
     page = await request.list(
         RECOMMENDATION_COMMENTS, await recommendation_comment_rows(_registry(request), id)
@@ -133,13 +133,13 @@ async def list_comments(request: KeyRequest[None]) -> Result:
     return {"recommendation": {"id": id}, **page}
 
 
-async def create_comments(request: KeyRequest[NewComments]) -> Result:
+async def create_comments(request: KeyRequest[MoneyServices, NewComments]) -> Result:
     return await add_comments(
         _registry(request), request.word("recommendation_id"), request.body, request.actor
     )
 
 
-async def update_comment(request: KeyRequest[OneMessage]) -> Result:
+async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Result:
     table, number = _registry(request).recommendations, comment_number(request.word("comment"))
     changed = await table.change_comment(
         request.word("recommendation_id"), number, request.body.message, actor=request.actor
@@ -147,7 +147,7 @@ async def update_comment(request: KeyRequest[OneMessage]) -> Result:
     return {"comment": describe_recommendation_comment(changed)}
 
 
-async def delete_comment(request: KeyRequest[None]) -> Result:
+async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     number = comment_number(request.word("comment"))
     await _registry(request).recommendations.delete_comment(
         request.word("recommendation_id"), number, actor=request.actor
@@ -155,8 +155,8 @@ async def delete_comment(request: KeyRequest[None]) -> Result:
     return {"comment": {"id": str(number)}}
 
 
-async def check(request: KeyRequest[SavingsCheck]) -> Result:
-    money = request.services.operators.money
+async def check(request: KeyRequest[MoneyServices, SavingsCheck]) -> Result:
+    money = request.services
     if money.require_adviser().is_busy:
         raise Refusal(429, "busy", "Savings are being looked for; one look at a time.", retry_after_s=BUSY_S)
     return await check_savings(money, request.body)
@@ -259,5 +259,5 @@ def _describe_type(name: str, settings: TypeSettings) -> Result:
     return {"recommendation_type": describe_type(ShownType(type=BY_NAME[name], settings=settings))}
 
 
-def _registry(request: KeyRequest[Any]) -> Registry:
-    return request.services.operators.money.require_registry()
+def _registry(request: KeyRequest[MoneyServices, Any]) -> Registry:
+    return request.services.require_registry()

@@ -130,7 +130,7 @@ ROLE = ManagedResource(
 )  # fmt: skip
 
 
-async def read_permission_sets(request: KeyRequest[None]) -> Result:
+async def read_permission_sets(request: KeyRequest[MoneyServices, None]) -> Result:
     return await request.list(PERMISSION_SET_LIST, permission_set_rows())
 
 

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.holders.receivers import StatusServices
 from gateway.http.requests import KeyRequest
 from gateway.monitoring.metrics import CONTENT_TYPE
 
@@ -17,12 +18,12 @@ from gateway.monitoring.metrics import CONTENT_TYPE
 DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("DOCUMENT")
 
 
-async def livez(request: KeyRequest[None]) -> web.Response:
+async def livez(request: KeyRequest[StatusServices, None]) -> web.Response:
     live = await request.services.health.live()
     return _verdict(live, {"live": live} if DOCUMENT in request.http.app else None)
 
 
-async def readyz(request: KeyRequest[None]) -> web.Response:
+async def readyz(request: KeyRequest[StatusServices, None]) -> web.Response:
     health = request.services.health
     if DOCUMENT not in request.http.app:
         return _verdict(await health.ready(), None)
@@ -30,16 +31,16 @@ async def readyz(request: KeyRequest[None]) -> web.Response:
     return _verdict(report["ready"], report)
 
 
-async def metrics(request: KeyRequest[None]) -> web.Response:
+async def metrics(request: KeyRequest[StatusServices, None]) -> web.Response:
     return answers.respond(await request.services.exposition.text(), content_type=CONTENT_TYPE)
 
 
-async def openapi(request: KeyRequest[None]) -> web.Response:
+async def openapi(request: KeyRequest[StatusServices, None]) -> web.Response:
     """The document, without a key: it names nothing that is stored."""
     return answers.respond(await asyncio.to_thread(request.http.app[DOCUMENT]), headers=answers.UNCACHED)
 
 
-async def nowhere(_: KeyRequest[None]) -> web.Response:
+async def nowhere(_: KeyRequest[StatusServices, None]) -> web.Response:
     """Refusal 404. A trailing slash makes another address, too: a redirect would lose the body of a POST."""
     raise Refusal(404, "not_found", "There is nothing at this address.")
 

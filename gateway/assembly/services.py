@@ -32,6 +32,7 @@ from gateway.authentication.access import Access, Bearer
 from gateway.configuration.sections import Config, ConfigError
 from gateway.first_use import Once, imported
 from gateway.http.holders.installation import Urls
+from gateway.http.holders.receivers import StatusServices, TopicServices
 from gateway.http.services import Background, OperatorServices, Services
 from gateway.intake.attribution import Attribution
 from gateway.intake.billing_connections import BillingConnections
@@ -223,14 +224,16 @@ async def _assemble(
     return Services(
         storage=storage,
         receivers=receivers,
-        devices=assembler.devices,
-        clusters=assembler.clusters,
-        deposits=deposits,
-        stream_admission=assembler.stream_admission(),
-        billing_connections=assembler.billing_connections,
+        topics=TopicServices(
+            storage=storage,
+            devices=assembler.devices,
+            clusters=assembler.clusters,
+            deposits=deposits,
+            stream_admission=assembler.stream_admission(),
+            billing_connections=assembler.billing_connections,
+        ),
+        status=StatusServices(health=monitoring.health(assembler, receivers, routes), exposition=exposition),
         operators=operators,
-        health=monitoring.health(assembler, receivers, routes),
-        exposition=exposition,
         background=background,
         reload=Reload(
             assembler=assembler,

@@ -144,7 +144,7 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]]) -> int:
     finally:
         starting.cancel()
     settle_after_start()
-    watch = asyncio.create_task(manager.watch(app.services.health.live), name="watchdog")
+    watch = asyncio.create_task(manager.watch(app.services.status.health.live), name="watchdog")
     try:
         await announce()
         manager.tell("READY=1")

@@ -24,7 +24,7 @@ from gateway.http.admission import NOBODY, admit, check_still_open
 from gateway.http.confirming import SAFE_METHODS, confirmed
 from gateway.http.listening.fair_requests import begin_work
 from gateway.http.listening.listener import Connection
-from gateway.http.requests import KeyRequest, Result, check_parameters
+from gateway.http.requests import KeyRequest, Result, check_parameters, named_holder
 from gateway.http.services import Services
 from gateway.monitoring.traces import SERVER
 
@@ -39,6 +39,7 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
     """
     name, error_form, guard = rows[0].endpoint, rows[0].error_form, rows[0].guard
     row_of = {method: row for row in rows for method in row.methods}
+    holder_of = {row.name: services.of(named_holder(row.handler)) for row in rows}
     passed = {coding for row in rows for coding in row.passes}
     allowed = ", ".join(sorted(row_of, key="HEAD".__eq__))  # in the rows' order, HEAD last
     receivers = services.receivers
@@ -57,7 +58,7 @@ def endpoint(rows: Sequence[Address], services: Services) -> Handler:
                     if row is None:
                         response = other_method(request)
                     else:
-                        response = await _handle(row, request, services)
+                        response = await _handle(row, request, services, holder_of[row.name])
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001 - the request boundary
@@ -102,22 +103,26 @@ def unguarded(row: Address, services: Services) -> Handler:
     all.
     """
 
+    held, receivers = services.of(named_holder(row.handler)), services.receivers
+
     async def enter(request: web.Request) -> web.StreamResponse:
-        share = services.receivers.inflight.share()
-        asked = KeyRequest(http=request, body=None, services=services, bearer=NOBODY, share=share)
+        asked = KeyRequest(
+            http=request, body=None, services=held, receivers=receivers, shared=services.operators.installation,
+            bearer=NOBODY, share=receivers.inflight.share(),
+        )  # fmt: skip
         try:
             return await answers.give(request, await row.handler(asked), status=row.status)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
             refusal = refusal_of(error, endpoint=row.name)
-            return row.error_form(request, refusal, services.receivers.clock.now())
+            return row.error_form(request, refusal, receivers.clock.now())
 
     return enter
 
 
-async def _handle(row: Address, request: web.Request, services: Services) -> web.StreamResponse:
-    """Admit the request, read its body, let the row's handler answer it, and send that."""
+async def _handle(row: Address, request: web.Request, services: Services, held: object) -> web.StreamResponse:
+    """Admit the request, read its body, let the row's handler answer it with its holder, and send that."""
     receivers = services.receivers
     bearer = None if row.people is None else await row.people(request, services)
     if row.check is not None:
@@ -133,9 +138,10 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
     if bearer is not NOBODY:
         await begin_work(bearer.party)
     with receivers.inflight.share(bearer.name) as share:
-        admitted: KeyRequest[object] = KeyRequest(
-            http=request, body=None, services=services, bearer=bearer, share=share
-        )
+        admitted: KeyRequest[Any, object] = KeyRequest(
+            http=request, body=None, services=held, receivers=receivers, shared=services.operators.installation,
+            bearer=bearer, share=share,
+        )  # fmt: skip
         if row.body is not None:
             max_bytes, setting = _limit(row, services)
             try:
@@ -152,7 +158,7 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
             admitted.body = _decode(row, body)
             del body  # the handler decides how long it is held
         if row.takes_turn(admitted.body):
-            questions = services.operators.installation.questions
+            questions = admitted.shared.questions
             work = partial(_handled, row, admitted)
             return await questions.give(bearer.party, request, work, status=row.status)
         answer = await _handled(row, admitted)
@@ -161,10 +167,9 @@ async def _handle(row: Address, request: web.Request, services: Services) -> web
         return await answers.give(request, answer, status=row.status)
 
 
-def _handled(row: Address, admitted: KeyRequest[Any]) -> Awaitable[Result]:
+def _handled(row: Address, admitted: KeyRequest[Any, Any]) -> Awaitable[Result]:
     asks_change = admitted.bearer is not NOBODY and admitted.http.method not in SAFE_METHODS
-    registry = admitted.services.operators.installation.registry
-    return confirmed(row.handler(admitted), registry, asks_change=asks_change)
+    return confirmed(row.handler(admitted), admitted.shared.registry, asks_change=asks_change)
 
 
 def _limit(row: Address, services: Services) -> tuple[int, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from gateway.http.requests import KeyRequest
 from spool.identity import Identity, RequestNames, of_item, of_keyed_item, of_request
@@ -17,7 +18,7 @@ from spool.identity import Identity, RequestNames, of_item, of_keyed_item, of_re
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
-def names_of(request: KeyRequest[bytes], *more: bytes) -> RequestNames | None:
+def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
     """
     Return the names of a request by its Idempotency-Key; None without the header. `more` is compared together
     with the body.
@@ -29,14 +30,14 @@ def names_of(request: KeyRequest[bytes], *more: bytes) -> RequestNames | None:
 
 
 def identities_of(
-    request: KeyRequest[bytes], names: RequestNames | None, given: Sequence[bytes | None]
+    request: KeyRequest[Any, bytes], names: RequestNames | None, given: Sequence[bytes | None]
 ) -> list[Identity]:
     """Identify the items of a request by the ids that another Tollhouse gave them, else by their places."""
     return [_identity(request, names, place, id) for place, id in enumerate(given)]
 
 
 def _identity(
-    request: KeyRequest[bytes], names: RequestNames | None, place: int, given: bytes | None
+    request: KeyRequest[Any, bytes], names: RequestNames | None, place: int, given: bytes | None
 ) -> Identity:
     if given is not None:
         return Identity(given)

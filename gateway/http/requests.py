@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from functools import partial
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_type_hints
 
 from aiohttp import web
 
 from gateway.authentication.access import Bearer
 from gateway.errors import Refusal
 from gateway.http.answers import JSON, Pieces
+from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.inflight_bytes import Share
 from gateway.http.lists import List, Rows, envelope
-from gateway.http.services import Services
 from spool.registry.operators import Actor
 
+Held = TypeVar("Held")
 Body = TypeVar("Body")
 Row = TypeVar("Row")
 
@@ -50,16 +54,19 @@ class AdmittedRequest(Generic[Body]):
 
 
 @dataclass(slots=True, kw_only=True)
-class KeyRequest(AdmittedRequest[Body]):
-    """A request that was admitted by its key."""
+class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
+    """
+    A request that was admitted by its key.
 
-    services: Services
+    `services` is the holder that the handler names: `KeyRequest[MoneyServices, None]`. `receivers` and
+    `shared` are what every handler may ask.
+    """
+
+    services: Held
+    receivers: ReceiverServices
+    shared: InstallationServices
     bearer: Bearer
     share: Share  # what the request holds of the bytes in flight
-
-    @property
-    def receivers(self) -> ReceiverServices:
-        return self.services.receivers
 
     @property
     def actor(self) -> Actor:
@@ -74,7 +81,19 @@ class KeyRequest(AdmittedRequest[Body]):
         return Actor(self.bearer.name, self.http.remote or "", self.bearer.expects, is_key=True)
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
-        return await self.page(listed, rows, secret=self.services.operators.installation.cursor_secret)
+        return await self.page(listed, rows, secret=self.shared.cursor_secret)
+
+
+def named_holder(handler: Callable[..., object]) -> type[Any]:
+    """Return the class of holders that a handler's request names, the first of its arguments."""
+    function = handler.func if isinstance(handler, partial) else handler
+    hints = function.__annotations__.items()
+    request = dict([next((name, hint) for name, hint in hints if "[" in hint)])
+    [hint] = get_type_hints(
+        SimpleNamespace(__annotations__=request), vars(import_module(function.__module__))
+    ).values()
+    named: type[Any] = get_args(hint)[0]
+    return named
 
 
 def check_json(request: web.Request) -> None:

@@ -8,21 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gateway.configuration.sections import Config
-    from gateway.devices.clusters import Clusters
-    from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.http.holders.assistants import AssistantServices
     from gateway.http.holders.installation import InstallationServices, Reloaded
     from gateway.http.holders.money import MoneyServices
     from gateway.http.holders.people import PeopleServices
-    from gateway.http.holders.receivers import ReceiverServices
+    from gateway.http.holders.receivers import ReceiverServices, StatusServices, TopicServices
     from gateway.http.holders.senders import SenderServices
     from gateway.http.holders.spool import SpoolServices
     from gateway.http.listening.tls import Certificate
-    from gateway.intake.billing_connections import BillingConnections
-    from gateway.intake.deposits import Deposits
-    from gateway.intake.stream_admission import StreamAdmission
-    from gateway.monitoring.health import Health
-    from gateway.monitoring.metrics import Exposition
     from spool.registry.operators import Actor
     from spool.storage import Storage
 
@@ -59,16 +52,17 @@ class Services:
 
     storage: Storage
     receivers: ReceiverServices
-    devices: DeviceLifecycle
-    clusters: Clusters
-    deposits: Deposits
-    stream_admission: StreamAdmission
-    billing_connections: BillingConnections
+    topics: TopicServices
+    status: StatusServices
     operators: OperatorServices
-    health: Health
-    exposition: Exposition
     background: Background
     # Of the running configuration: see gateway.assembly.reload.
     reload: Callable[
         [Config, Callable[[], Config], Certificate | None, Actor], Awaitable[tuple[Config, Reloaded]]
     ]
+
+    def of(self, kind: type[Any]) -> Any:
+        """The holder of a class, for senders or for operators. LookupError if it is none."""
+        own = (self.receivers, self.topics, self.status)
+        found = next((holder for holder in own if type(holder) is kind), None)
+        return self.operators.of(kind) if found is None else found

@@ -10,20 +10,23 @@ from gateway.authentication.assistant_people import AssistantPerson, step_up
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.requests import KeyRequest, Result
+from gateway.http.services import OperatorServices
 from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
 from spool.registry.permission_sets import PERMISSION_SETS, USE_ASSISTANTS
 from spool.registry.roles import EVERYTHING, Rights
 
 
-async def ask_mcp(request: KeyRequest[bytes]) -> Result:
+async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
     """Answer one message; a notification gets 202 without a body."""
-    operators, bearer = request.services.operators, request.bearer
+    operators, bearer = request.services, request.bearer
     rights, step_up_to = EVERYTHING, None
     if bearer.person is not None:
         rights, step_up_to = await _rights_of_now(request, bearer.person)
     asking = Asking(
         services=operators,
+        shared=request.shared,
+        whole_ledger=operators.money.ledger,
         actor=request.actor,
         rights=rights,
         principal=bearer.party,
@@ -39,18 +42,20 @@ async def ask_mcp(request: KeyRequest[bytes]) -> Result:
     return answers.respond(reply.body, status=reply.status, headers=headers)
 
 
-async def _rights_of_now(request: KeyRequest[bytes], person: AssistantPerson) -> tuple[Rights, str | None]:
+async def _rights_of_now(
+    request: KeyRequest[OperatorServices, bytes], person: AssistantPerson
+) -> tuple[Rights, str | None]:
     """
     Return the rights of a person at this moment, and the challenge for a token that is good for reading
     alone. A slow sender has the rights of when all of the body is here. Refusal 403 for people who may not
     use assistants.
     """
-    operators = request.services.operators
+    operators = request.services
     people = operators.people.assistants
     if people is None:
         raise Refusal(503, "people_unavailable", "who signs in here is not known now", retry_after_s=30)
     person = await people.still(person, address=request.http.remote or "")
-    rights = operators.installation.require_registry().roles.rights(person.holder)
+    rights = request.shared.require_registry().roles.rights(person.holder)
     if USE_ASSISTANTS not in rights.permission_sets:
         title = PERMISSION_SETS[USE_ASSISTANTS].title
         message = f"this needs the permission set {title}; an Organizer can give it to you in a role"

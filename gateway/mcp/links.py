@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from gateway.mcp.questions import Question
 from gateway.mcp.tool import Asking
@@ -17,27 +18,23 @@ _MOST_GROUPS = 2  # of the page Costs
 _UNKNOWN = "unknown"  # how the console names the value of calls that have none
 
 
-def page(asking: Asking, path: str, parameters: Mapping[str, Sequence[str]] | None = None) -> str:
+def page(asking: Asking[Any], path: str, parameters: Mapping[str, Sequence[str]] | None = None) -> str:
     """Empty where the address of the console is not known, or would be too long."""
-    link = page_link(asking.services.installation.urls().shared, path, parameters)
+    link = page_link(asking.shared.urls().shared, path, parameters)
     return link if len(link) <= MAX_LINK else ""
 
 
-def opened_row(asking: Asking, path: str, id: str) -> str:
+def opened_row(asking: Asking[Any], path: str, id: str) -> str:
     """One row of a page."""
     return page(asking, path, {"open": [id]})
 
 
 def costs_page(
-    asking: Asking, posed: Question, by: Sequence[str], more: Mapping[str, str] | None = None
+    asking: Asking[Any], posed: Question, by: Sequence[str], more: Mapping[str, str] | None = None
 ) -> str:
     """The page Costs with the same time, filters and view."""
     query = posed.query
-    until = (
-        []
-        if query.until >= end_of_hour(asking.services.installation.clock.now())
-        else [last_day(query.until)]
-    )
+    until = [] if query.until >= end_of_hour(asking.shared.clock.now()) else [last_day(query.until)]
     asked: dict[str, Sequence[str]] = {"from": [first_day(query.since)], "to": until, "by": by[:_MOST_GROUPS]}
     asked |= {name: [value] for name, value in (more or {}).items() if value}
     asked |= {"view": [posed.view] if posed.view else []}

@@ -12,6 +12,7 @@ from gateway.configuration.sections import McpOAuthSettings
 from gateway.errors import Refusal
 from gateway.http import answers
 from gateway.http.requests import KeyRequest, Result
+from gateway.http.services import OperatorServices
 
 MAX_AGE_S = 300
 _READABLE = {
@@ -20,9 +21,9 @@ _READABLE = {
 }  # fmt: skip
 
 
-async def show_protected_resource(request: KeyRequest[None]) -> Result:
+async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -> Result:
     """The same at each of its addresses, for pages of every origin. Refusal 404 where no tokens are taken."""
-    operators = request.services.operators
+    operators = request.services
     oauth = operators.assistants.mcp().oauth
     provider = operators.people.oidc
     if provider is None or not _is_address_of(oauth, request.http.path.removeprefix(WELL_KNOWN)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
@@ -13,12 +14,12 @@ from spool.errors import Invalid
 _DIGEST = 12
 
 
-def sealed(asking: Asking, tool: str, arguments: msgspec.Struct, shown: int) -> str:
+def sealed(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
     """The cursor after so many rows of the answer to these arguments."""
     return f"{shown}.{_seal(asking, tool, arguments, shown)}"
 
 
-def opened(asking: Asking, tool: str, arguments: msgspec.Struct, cursor: str | None) -> int:
+def opened(asking: Asking[Any], tool: str, arguments: msgspec.Struct, cursor: str | None) -> int:
     """
     Return how many rows were shown before. Invalid for a cursor of another question, or of somebody else.
     """
@@ -32,7 +33,7 @@ def opened(asking: Asking, tool: str, arguments: msgspec.Struct, cursor: str | N
     return int(number)
 
 
-def _seal(asking: Asking, tool: str, arguments: msgspec.Struct, shown: int) -> str:
+def _seal(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
     """`cursor` and `limit` of the arguments are left out: they may change from page to page."""
     rest = {
         name: value
@@ -41,5 +42,5 @@ def _seal(asking: Asking, tool: str, arguments: msgspec.Struct, shown: int) -> s
     }
     text = msgspec.json.encode([asking.principal, tool, shown, rest], order="deterministic")
     return blake2b(
-        text, key=asking.services.installation.cursor_secret, digest_size=_DIGEST, person=b"mcp cursor"
+        text, key=asking.shared.cursor_secret, digest_size=_DIGEST, person=b"mcp cursor"
     ).hexdigest()

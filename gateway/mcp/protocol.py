@@ -14,6 +14,7 @@ import msgspec
 
 from gateway.errors import Refusal
 from gateway.http.confirming import confirmed
+from gateway.http.services import OperatorServices
 from gateway.mcp.messages import (
     INSUFFICIENT_SCOPE,
     INVALID_PARAMS,
@@ -55,7 +56,9 @@ _CAPABILITIES: Mapping[str, object] = {"tools": {}, "prompts": {}, "resources": 
 _TTL_MS = 60_000  # a new tag of the configuration is a new dimension in the schemas
 
 
-async def answer(text: bytes, asking: Asking, headers: Mapping[str, str] | None = None) -> Reply:
+async def answer(
+    text: bytes, asking: Asking[OperatorServices], headers: Mapping[str, str] | None = None
+) -> Reply:
     """
     The reply to one message; `headers` are those of HTTP, None on stdio.
 
@@ -76,7 +79,9 @@ async def answer(text: bytes, asking: Asking, headers: Mapping[str, str] | None 
     return result(message.id, _as_modern(message.method, found, asking) if modern else found)
 
 
-async def _answered(message: McpMessage, asking: Asking, *, modern: bool) -> Mapping[str, object]:
+async def _answered(
+    message: McpMessage, asking: Asking[OperatorServices], *, modern: bool
+) -> Mapping[str, object]:
     match message.method:
         case "tools/list":
             _check_page(message)
@@ -114,7 +119,7 @@ async def _answered(message: McpMessage, asking: Asking, *, modern: bool) -> Map
     raise McpError(METHOD_NOT_FOUND, "there is no such method here", status=status)
 
 
-async def _call(called: Called, asking: Asking) -> Mapping[str, object]:
+async def _call(called: Called, asking: Asking[OperatorServices]) -> Mapping[str, object]:
     """Call a tool. Wrong arguments are answered with how to mend them: models repeat well."""
     tool = TOOLS.get(called.name)
     if tool is None or not is_enabled(asking.services, called.name):
@@ -130,8 +135,8 @@ async def _call(called: Called, asking: Asking) -> Mapping[str, object]:
     try:
         arguments = msgspec.convert(called.arguments, tool.takes)
         await asking.ledger.catch_up(asking.services.spool.log)
-        registry = asking.services.installation.registry
-        given = await confirmed(tool.run(arguments, asking), registry, asks_change=tool.writes)
+        registry = asking.shared.registry
+        given = await confirmed(tool.answer(arguments, asking), registry, asks_change=tool.writes)
     except msgspec.ValidationError as error:
         mistake = f"the arguments are not what {tool.name} takes: {error}"
     except (AskedTooMuch, NotAllowed, NotThere) as error:
@@ -156,7 +161,7 @@ def _why_not(name: str) -> str:
     return f"{name} is not enabled for this organization (the console, `tollhouse mcp tools`, mcp.writes)"
 
 
-def _closed(tool: Tool[Any], asking: Asking) -> str:
+def _closed(tool: Tool[Any], asking: Asking[OperatorServices]) -> str:
     """
     Describe what the caller lacks for a tool. No new token helps, so it is not a refusal of the credential:
     clients would sign in again and again.
@@ -170,7 +175,7 @@ def _closed(tool: Tool[Any], asking: Asking) -> str:
     )
 
 
-def _prompt(asked: PromptAsked, asking: Asking) -> Mapping[str, object]:
+def _prompt(asked: PromptAsked, asking: Asking[OperatorServices]) -> Mapping[str, object]:
     there = prompts_of(offered(asking))
     prompt = there.get(asked.name)
     if prompt is None:
@@ -186,7 +191,9 @@ def _answer_of(given: ToolAnswer) -> Mapping[str, object]:
     }
 
 
-def _as_modern(method: str, found: Mapping[str, object], asking: Asking) -> Mapping[str, object]:
+def _as_modern(
+    method: str, found: Mapping[str, object], asking: Asking[OperatorServices]
+) -> Mapping[str, object]:
     """
     A result as the stateless revision wants it: complete, with who answered, and how long lists may be kept.
     """
@@ -194,8 +201,8 @@ def _as_modern(method: str, found: Mapping[str, object], asking: Asking) -> Mapp
     return {**found, **kept, "resultType": "complete", "_meta": {SERVER_INFO: _server(asking)}}
 
 
-def _server(asking: Asking) -> Mapping[str, object]:
-    return {"name": "tollhouse", "title": "Tollhouse", "version": asking.services.installation.version}
+def _server(asking: Asking[OperatorServices]) -> Mapping[str, object]:
+    return {"name": "tollhouse", "title": "Tollhouse", "version": asking.shared.version}
 
 
 def _check_page(message: McpMessage) -> None:

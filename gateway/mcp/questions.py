@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from gateway.api.views import usable_view
+from gateway.http.holders.money import MoneyServices
 from gateway.mcp.periods import Days, RangeWord, bounds
 from gateway.mcp.tool import Asking
 from gateway.mcp.writing import clean, suggestion
@@ -40,7 +41,7 @@ class Question:
 
 
 async def question(
-    asking: Asking,
+    asking: Asking[MoneyServices],
     date_range: RangeWord | Days,
     *,
     filters: Mapping[str, Sequence[str | None]],
@@ -49,8 +50,7 @@ async def question(
     granularity: str = TOTAL,
 ) -> Question:
     """Invalid, or a Refusal, for a dimension, a value or a view that does not exist: it names the nearest."""
-    services = asking.services
-    since, until = bounds(date_range, services.installation.clock.now())
+    since, until = bounds(date_range, asking.shared.clock.now())
     known = await asking.dimensions()
     for name in (*group_by, *(_dimension(each) for each in filters)):
         if name not in known:
@@ -81,7 +81,7 @@ async def question(
         exclude=exclude,
         measures=(),
     )
-    found_view = None if view is None else usable_view(services.money, view, await asking.sees())
+    found_view = None if view is None else usable_view(asking.services, view, await asking.sees())
     if found_view is not None:
         query = within(query, include=found_view.include, exclude=found_view.exclude)
     return Question(
@@ -99,7 +99,7 @@ def _dimension(name: str) -> str:
 
 
 async def _containing(
-    asking: Asking, query: CostQuery, asked: Sequence[str | None]
+    asking: Asking[MoneyServices], query: CostQuery, asked: Sequence[str | None]
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
     The values of a dimension with one of these texts in them, and notes. Invalid for a text that is in none.
@@ -136,7 +136,7 @@ def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
 
 
 async def _values(
-    asking: Asking, query: CostQuery, asked: Sequence[str | None]
+    asking: Asking[MoneyServices], query: CostQuery, asked: Sequence[str | None]
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """The values of a dimension as the ledger has them, and notes. Invalid for one that it never saw."""
     ledger, (dimension,) = asking.ledger, query.group_by

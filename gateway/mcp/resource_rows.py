@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from ipaddress import ip_address
+from typing import Any
 
-from gateway.http.services import OperatorServices
+from gateway.http.holders.senders import SenderServices
 from gateway.mcp.tool import Asking
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
@@ -49,8 +50,8 @@ class ResourceRow:
         return self.tags.get(name.removeprefix("tag:"), "")
 
 
-async def _devices(services: OperatorServices) -> Sequence[ResourceRow]:
-    lifecycle = services.senders.devices
+async def _devices(services: SenderServices) -> Sequence[ResourceRow]:
+    lifecycle = services.devices
     if lifecycle is None:
         return ()
     return [
@@ -63,8 +64,8 @@ async def _devices(services: OperatorServices) -> Sequence[ResourceRow]:
     ]  # fmt: skip
 
 
-async def _clusters(services: OperatorServices) -> Sequence[ResourceRow]:
-    clusters = services.senders.clusters
+async def _clusters(services: SenderServices) -> Sequence[ResourceRow]:
+    clusters = services.clusters
     if clusters is None:
         return ()
     return [
@@ -77,19 +78,19 @@ async def _clusters(services: OperatorServices) -> Sequence[ResourceRow]:
     ]  # fmt: skip
 
 
-async def _connections(services: OperatorServices) -> Sequence[ResourceRow]:
+async def _connections(services: SenderServices) -> Sequence[ResourceRow]:
     return [
         ResourceRow(
             kind="connection", id=each.id, name=each.name, source="connections",
             state="enabled" if each.is_enabled else "disabled", provider=each.cloud_provider,
             account="" if each.s3_bucket is None else each.s3_bucket.cloud_account_id, first_seen=each.created,
         )
-        for each in services.installation.require_registry().connections.all()
+        for each in services.require_registry().connections.all()
     ]  # fmt: skip
 
 
-async def _keys(services: OperatorServices) -> Sequence[ResourceRow]:
-    access = services.senders.access
+async def _keys(services: SenderServices) -> Sequence[ResourceRow]:
+    access = services.access
     return [
         ResourceRow(
             kind="key", id=each.name, name=each.name, source="keys", state=each.status.lower(), tags=each.labels,
@@ -99,10 +100,10 @@ async def _keys(services: OperatorServices) -> Sequence[ResourceRow]:
     ]  # fmt: skip
 
 
-async def _accounts(services: OperatorServices) -> Sequence[ResourceRow]:
+async def _accounts(services: SenderServices) -> Sequence[ResourceRow]:
     """An account has a row for each source and provider that tells of it."""
     found: dict[str, ResourceRow] = {}
-    for each in await services.installation.require_registry().statements.statements():
+    for each in await services.require_registry().statements.statements():
         id = f"{each.source}/{each.provider}/{each.account}"
         known = found.get(id)
         found[id] = ResourceRow(
@@ -114,7 +115,7 @@ async def _accounts(services: OperatorServices) -> Sequence[ResourceRow]:
     return list(found.values())
 
 
-KINDS: Mapping[str, Callable[[OperatorServices], Awaitable[Sequence[ResourceRow]]]] = {
+KINDS: Mapping[str, Callable[[SenderServices], Awaitable[Sequence[ResourceRow]]]] = {
     "device": _devices,
     "cluster": _clusters,
     "connection": _connections,
@@ -123,12 +124,12 @@ KINDS: Mapping[str, Callable[[OperatorServices], Awaitable[Sequence[ResourceRow]
 }
 
 
-async def costs_of(asking: Asking, kind: str) -> Mapping[str, tuple[int, int]]:
+async def costs_of(asking: Asking[Any], kind: str) -> Mapping[str, tuple[int, int]]:
     """Calls and cost of the last 30 days by the id of a row; empty where a kind has none."""
     dimension = COSTED_BY.get(kind)
     if dimension is None:
         return {}
-    until = end_of_hour(asking.services.installation.clock.now())
+    until = end_of_hour(asking.shared.clock.now())
     query = CostQuery(
         since=until - timedelta(days=DAYS), until=until, granularity=TOTAL, group_by=[dimension]
     )

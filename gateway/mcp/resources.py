@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import Refusal
+from gateway.http.services import OperatorServices
 from gateway.mcp.messages import INVALID_PARAMS, McpError
 from gateway.mcp.periods import RANGES_OF_WORDS
 from gateway.mcp.positions import opened, sealed
@@ -33,7 +34,7 @@ class _WholeList(msgspec.Struct, kw_only=True):
     """The question behind the cursors of the list."""
 
 
-async def resource_list(asking: Asking, cursor: str | None) -> Mapping[str, object]:
+async def resource_list(asking: Asking[OperatorServices], cursor: str | None) -> Mapping[str, object]:
     """
     The page of resources after a cursor: the context first, then the views by name. McpError for a wrong
     cursor.
@@ -53,7 +54,7 @@ async def resource_list(asking: Asking, cursor: str | None) -> Mapping[str, obje
     return {"resources": listed[first:end], **following}
 
 
-def resource_templates(asking: Asking) -> Mapping[str, object]:
+def resource_templates(asking: Asking[OperatorServices]) -> Mapping[str, object]:
     if cost_data.TOOL.name not in offered(asking):
         return {"resourceTemplates": []}
     template = {
@@ -66,7 +67,7 @@ def resource_templates(asking: Asking) -> Mapping[str, object]:
     return {"resourceTemplates": [template]}
 
 
-async def read_resource(asking: Asking, uri: str, *, modern: bool) -> Mapping[str, object]:
+async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: bool) -> Mapping[str, object]:
     """The text of a resource, counted as a call of the tool that makes it. McpError where there is none."""
     found = await _behind(asking, uri)
     if found is None or found[0].name not in offered(asking):
@@ -76,7 +77,7 @@ async def read_resource(asking: Asking, uri: str, *, modern: bool) -> Mapping[st
     asking.charge()
     await asking.ledger.catch_up(asking.services.spool.log)
     try:
-        answer = await tool.run(arguments, asking)
+        answer = await tool.answer(arguments, asking)
     except (Invalid, NotThere, Refusal) as error:  # a view whose dimension is gone
         asking.told(tool.name, MISTAKEN)
         raise McpError(INVALID_PARAMS, str(error)) from None
@@ -84,7 +85,7 @@ async def read_resource(asking: Asking, uri: str, *, modern: bool) -> Mapping[st
     return {"contents": [{"uri": uri, "mimeType": _TEXT, "text": answer.whole_text}]}
 
 
-async def _behind(asking: Asking, uri: str) -> tuple[Tool[Any], ToolInput] | None:
+async def _behind(asking: Asking[OperatorServices], uri: str) -> tuple[Tool[Any], ToolInput] | None:
     """The tool that makes a resource, and what it is asked; None if there is no such resource."""
     if uri == CONTEXT_URI:
         return org_context.TOOL, org_context.ContextQuestion()
@@ -104,19 +105,19 @@ def _question(view: View) -> cost_data.CostQuestion:
     )
 
 
-async def _views(asking: Asking) -> list[View]:
+async def _views(asking: Asking[OperatorServices]) -> list[View]:
     """Return the views that the caller may see."""
-    registry = asking.services.installation.registry
+    registry = asking.shared.registry
     if registry is None:
         return []
     sees = await asking.sees()
     return [view for view in registry.views.all() if sees.view(view)]
 
 
-async def _view(asking: Asking, uri: str) -> View | None:
-    if not uri.startswith(VIEW_URI) or asking.services.installation.registry is None:
+async def _view(asking: Asking[OperatorServices], uri: str) -> View | None:
+    if not uri.startswith(VIEW_URI) or asking.shared.registry is None:
         return None
-    view = asking.services.installation.registry.views.find(uri.removeprefix(VIEW_URI))
+    view = asking.shared.registry.views.find(uri.removeprefix(VIEW_URI))
     return view if view is not None and (await asking.sees()).view(view) else None
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
 from gateway.api.visible import EVERYTHING, Visible, named_dimensions, visible_in
 from gateway.http.address import WHOLE
+from gateway.http.holders.installation import InstallationServices
+from gateway.http.requests import named_holder
 from gateway.http.services import OperatorServices
 from spool.ledger.derived import Derived
+from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import USE_ASSISTANTS
@@ -26,6 +29,7 @@ _DIMENSION = "dimension of the ledger"
 # The name of a dimension: the schema lists those of the ledger.
 DimensionName = Annotated[str, msgspec.Meta(extra_json_schema={"$comment": _DIMENSION})]
 
+Held = TypeVar("Held")
 Input = TypeVar("Input", bound=msgspec.Struct)
 
 
@@ -38,9 +42,10 @@ class ToolOutput(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 @dataclass(slots=True, kw_only=True)
-class Asking:
+class Asking(Generic[Held]):
     """
-    Who asks, and what the tools read: `ledger` is cut to the calls that `rights` show.
+    Who asks, and what the tools read: `ledger` is cut to the calls that `rights` show. `services` is the
+    holder that a tool names, `Asking[MoneyServices]`, and `shared` what every tool may ask.
 
     `charge` counts one call of a tool, `count` any message; Refusal 429 over a limit. `told` hears which tool
     answered, with ANSWERED, or with MISTAKEN where it could only say what is wrong with the question.
@@ -48,7 +53,9 @@ class Asking:
     the rights allow. `principal` is who asks, in a form that no other kind of asker has.
     """
 
-    services: OperatorServices
+    services: Held
+    shared: InstallationServices
+    whole_ledger: Ledger
     actor: Actor
     rights: Rights
     principal: str
@@ -56,22 +63,22 @@ class Asking:
     charge: Callable[[], None]
     told: Callable[[str, str], None]
     step_up: str | None = None
-    ledger: SlicedLedger = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        self.ledger = SlicedLedger(self.services.money.ledger, self.rights.slice)
+    @property
+    def ledger(self) -> SlicedLedger:
+        return SlicedLedger(self.whole_ledger, self.rights.slice)
 
     async def sees(self) -> Visible:
         """Return the test of views, budgets, insights and recommendations that the caller may see."""
         if self.ledger.is_whole:
             return EVERYTHING
-        return await visible_in(self.ledger, self.services.installation.require_registry())
+        return await visible_in(self.ledger, self.shared.require_registry())
 
     async def derived(self) -> Sequence[Derived]:
         """The dimensions of the organization that are shown to who asks."""
         if self.ledger.is_whole:
             return self.ledger.derived()
-        return await named_dimensions(self.ledger, self.services.installation.require_registry())
+        return await named_dimensions(self.ledger, self.shared.require_registry())
 
     async def dimensions(self) -> Sequence[str]:
         """The names of all dimensions that are shown to who asks."""
@@ -113,11 +120,16 @@ class Tool(Generic[Input]):
     description: str
     takes: type[Input]
     gives: type[ToolOutput]
-    run: Callable[[Input, Asking], Awaitable[ToolAnswer]]
+    run: Callable[[Input, Asking[Any]], Awaitable[ToolAnswer]]
     writes: bool = False
     replaces: bool = False
     needs: str = USE_ASSISTANTS
     shows: str = WHOLE
+
+    def answer(self, given: Input, asking: Asking[OperatorServices]) -> Awaitable[ToolAnswer]:
+        """Run the tool with the holder that it names."""
+        held = asking.services.of(named_holder(self.run))
+        return self.run(given, replace(asking, services=held))
 
     def is_for(self, rights: Rights) -> bool:
         """True if these rights open the tool."""

@@ -26,12 +26,12 @@ from gateway.http.holders.people import PeopleServices
 from gateway.http.key_carriage import CSRF_HEADER
 from gateway.http.listening.fair_requests import begin_work
 from gateway.http.listening.forwarded import may_be_shared
-from gateway.http.requests import Result, check_parameters
+from gateway.http.requests import Result, check_parameters, named_holder
 from gateway.http.services import OperatorServices
 from gateway.mounts import AS
 from gateway.operator.address import SIGNED_IN, WHOLE, OperatorAddress
 from gateway.operator.body import read_body
-from gateway.operator.requests import OperatorRequest, holder, named_holder
+from gateway.operator.requests import OperatorRequest, holder
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, Actor, check_email
 from spool.registry.permission_sets import PERMISSION_SETS

@@ -28,6 +28,8 @@ async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Resu
     """Answer with the line to write; null for a notification. No limit is counted."""
     asking = Asking(
         services=request.services,
+        shared=request.shared,
+        whole_ledger=request.whole_ledger,
         actor=request.actor,
         rights=request.rights,
         principal=f"person {request.actor.name}",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
-from types import SimpleNamespace
-from typing import Any, Generic, TypeVar, get_args, get_type_hints
+from typing import Generic, TypeVar
 
 from gateway.errors import Refusal
 from gateway.http.holders.installation import InstallationServices
@@ -86,16 +84,6 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
     async def list(self, listed: List[Row], rows: Rows[Row]) -> Mapping[str, object]:
         return await self.page(listed, rows, secret=self.shared.cursor_secret)
-
-
-def named_holder(handler: Callable[..., object]) -> type[Any]:
-    """The class of holders that a handler's request names, the first of its arguments."""
-    request = dict([next(iter(handler.__annotations__.items()))])
-    [hint] = get_type_hints(
-        SimpleNamespace(__annotations__=request), vars(import_module(handler.__module__))
-    ).values()
-    named: type[Any] = get_args(hint)[0]
-    return named
 
 
 def holder(people: PeopleServices, session: Session) -> Holder:

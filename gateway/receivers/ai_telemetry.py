@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.key_carriage import authorization
 from gateway.http.requests import KeyRequest
 from gateway.http.turns import LARGE, aside, drive_aside
@@ -23,12 +24,12 @@ from gateway.receivers.decoding import decoded
 from gateway.workers.jobs import SentBody
 
 
-async def ingest_named(request: KeyRequest[bytes]) -> web.Response:
+async def ingest_named(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     """Take a payload of the format that the path names."""
     return await ingest(request, format=request.word("format"))
 
 
-async def ingest(request: KeyRequest[bytes], *, format: str | None = None) -> web.Response:
+async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | None = None) -> web.Response:
     """Take a payload of `format`, or of the one that it shows, and answer as its product expects."""
     receivers, body = request.receivers, request.body
     size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.holders.receivers import TopicServices
 from gateway.http.idempotency import identities_of, names_of
 from gateway.http.requests import KeyRequest, Result
 from gateway.http.turns import LARGE, aside
@@ -23,7 +24,7 @@ from spool.log.values import Receipt
 from spool.record import BillingDrop
 
 
-async def create_billing_drop(request: KeyRequest[bytes]) -> web.Response:
+async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     connections, id, names = (
         request.services.billing_connections,
         request.word("connection_id"),
@@ -36,7 +37,7 @@ async def create_billing_drop(request: KeyRequest[bytes]) -> web.Response:
 
 
 async def _keep(
-    request: KeyRequest[bytes],
+    request: KeyRequest[TopicServices, bytes],
     connection_id: str,
     names: RequestNames | None,
     *,
@@ -68,7 +69,7 @@ def _answer(record: BillingDrop, receipt: Receipt) -> web.Response:
     return answers.json_response({"connection": answer}, receipt=receipt)
 
 
-async def validate_billing_drop(request: KeyRequest[bytes]) -> Result:
+async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Result:
     """
     Apply the same rules and keep nothing. What passes them is shown to the upstream, if there is one that
     answers.

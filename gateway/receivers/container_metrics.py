@@ -21,6 +21,7 @@ from gateway.devices.agent_config import reported_failure, reported_version, ver
 from gateway.errors import BadPayload, Refusal
 from gateway.http import bodies
 from gateway.http.answers import PROTOBUF, json_response
+from gateway.http.holders.receivers import TopicServices
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise import cluster_reports
 from spool.container_files.files import ContainerFiles
@@ -69,7 +70,7 @@ class Abandonment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 Abandonments = Annotated[list[Abandonment], Meta(max_length=1000)]
 
 
-async def announce_files(request: KeyRequest[UploadAnnouncement]) -> Result:
+async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement]) -> Result:
     """An address for every file, and in a header the addresses of those that are wanted again."""
     identity, by = await _enabled_cluster(request), _sender(request, request.body.shipperId)
     _count(request.http, "count", default=0, most=2**31)
@@ -92,7 +93,7 @@ async def announce_files(request: KeyRequest[UploadAnnouncement]) -> Result:
     return response
 
 
-async def put_file(request: KeyRequest[None]) -> Result:
+async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     """
     The bytes of an announced file; without a key, because the address is one. It ends with the key it was
     given.
@@ -108,13 +109,13 @@ async def put_file(request: KeyRequest[None]) -> Result:
     return {}
 
 
-async def abandon_files(request: KeyRequest[Abandonments]) -> Result:
+async def abandon_files(request: KeyRequest[TopicServices, Abandonments]) -> Result:
     reasons = {one.reference_id: one.reason for one in request.body}
     await _files(request).abandon(_cluster(request), reasons, _sender(request, ""))
     return {}
 
 
-async def report_status(request: KeyRequest[bytes]) -> Result:
+async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     """Keep what a cluster says of itself, and pass it on as it came."""
     http = request.http
     type = http.query.get("type")
@@ -132,12 +133,12 @@ async def report_status(request: KeyRequest[bytes]) -> Result:
     return {}
 
 
-async def show_status(request: KeyRequest[None]) -> Result:
+async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
     """Answer if the last status of a cluster was taken from this key, and nothing else."""
     return {"taken": await _files(request).status_taken(_cluster(request), key=request.bearer.name)}
 
 
-async def show_config(request: KeyRequest[None]) -> web.Response:
+async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     """
     Answer the settings of a cluster's agent to the key that reports the cluster; 304 if the agent has them
     already.
@@ -163,7 +164,7 @@ async def show_config(request: KeyRequest[None]) -> web.Response:
     return response
 
 
-async def write_remote(request: KeyRequest[None]) -> Result:
+async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
     """A body of Prometheus remote write, which leaves as it came."""
     http = request.http
     if http.headers.get("Content-Encoding", "").strip().lower() != SNAPPY:
@@ -191,7 +192,7 @@ def check_protobuf(request: web.Request) -> None:
 
 
 async def _keep(
-    request: KeyRequest[None], upload: ContainerUpload | RepeatedUpload, *, least: int = 0
+    request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload, *, least: int = 0
 ) -> None:
     """Receive an upload and keep it, if it is new; whatever ends it early leaves nothing behind."""
     try:
@@ -204,7 +205,9 @@ async def _keep(
         raise
 
 
-async def _receive(request: KeyRequest[None], upload: ContainerUpload | RepeatedUpload) -> None:
+async def _receive(
+    request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload
+) -> None:
     """Read the body in pieces."""
     most = _files(request).settings.max_file_bytes
     received = 0
@@ -225,15 +228,15 @@ async def _receive(request: KeyRequest[None], upload: ContainerUpload | Repeated
         raise Refusal(413, "file_too_large", f"The file was not taken: {error}.") from error
 
 
-def _files(request: KeyRequest[Any]) -> ContainerFiles:
+def _files(request: KeyRequest[TopicServices, Any]) -> ContainerFiles:
     return request.services.storage.container_files
 
 
-def _secret(request: KeyRequest[Any]) -> bytes:
+def _secret(request: KeyRequest[TopicServices, Any]) -> bytes:
     return upload_addresses.derived_secret(request.services.storage.secret)
 
 
-def _cluster(request: KeyRequest[Any]) -> ClusterIdentity:
+def _cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
     query = request.http.query
     missing = [name for name in CLUSTER_PARAMETERS if not query.get(name)]
     if missing:
@@ -246,14 +249,14 @@ def _cluster(request: KeyRequest[Any]) -> ClusterIdentity:
     return ClusterIdentity(account, region, name)
 
 
-async def _enabled_cluster(request: KeyRequest[Any]) -> ClusterIdentity:
+async def _enabled_cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
     """Refusal 403 if an operator disabled the cluster."""
     identity = _cluster(request)
     await request.services.clusters.hear(identity.account, identity.region, identity.name, request.bearer)
     return identity
 
 
-def _sender(request: KeyRequest[Any], shipper: str) -> ContainerSender:
+def _sender(request: KeyRequest[TopicServices, Any], shipper: str) -> ContainerSender:
     http = request.http
     told = http.headers.get(SHIPPER_ID) or http.query.get("shipper_id") or shipper
     version = http.headers.get(AGENT_VERSION, "")
@@ -272,7 +275,7 @@ def _count(http: web.Request, name: str, *, default: int, most: int) -> int:
     return int(text)
 
 
-def _address(request: KeyRequest[Any], file: ContainerFile, expires_at: float) -> str:
+def _address(request: KeyRequest[TopicServices, Any], file: ContainerFile, expires_at: float) -> str:
     """
     Make the upload address of a file, next to the address that was asked, under the configured host or the
     host that the agent used.
@@ -290,7 +293,9 @@ def _origin(http: web.Request) -> URL:
         raise BadPayload("The header Host is not a host.") from error
 
 
-def _replay(request: KeyRequest[Any], missing: Sequence[ContainerFile], expires_at: float) -> str:
+def _replay(
+    request: KeyRequest[TopicServices, Any], missing: Sequence[ContainerFile], expires_at: float
+) -> str:
     """
     List as many of the files that are asked for again as the header may hold; the others come with the next
     answer.

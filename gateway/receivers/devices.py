@@ -17,6 +17,7 @@ from gateway.authentication.access import Bearer
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.errors import BadPayload
+from gateway.http.holders.receivers import TopicServices
 from gateway.http.requests import KeyRequest, Result
 from gateway.normalise.reading.content import may_hold_content
 from spool.devices.device import REVOKED, Device, is_device_id
@@ -61,7 +62,7 @@ class Report(Named, kw_only=True):
     sources: Annotated[dict[Text, SourceSeen], Meta(max_length=MAX_SOURCES)] = {}
 
 
-async def enroll_device(request: KeyRequest[Report]) -> Result:
+async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
     device, key = await lifecycle.enrol(facts, request.bearer, request.http.remote or "")
@@ -70,7 +71,7 @@ async def enroll_device(request: KeyRequest[Report]) -> Result:
     return answer if key is None else {**answer, "key": key}
 
 
-async def heartbeat_device(request: KeyRequest[Report]) -> Result:
+async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
     facts = _facts(request.body, request.bearer)
     device = await lifecycle.heartbeat(facts, request.bearer, request.http.remote or "")
@@ -78,7 +79,7 @@ async def heartbeat_device(request: KeyRequest[Report]) -> Result:
     return _answer(device, lifecycle)
 
 
-async def ping_device(request: KeyRequest[Named]) -> Result:
+async def ping_device(request: KeyRequest[TopicServices, Named]) -> Result:
     request.services.devices.ping(_id(request.body, request.bearer), request.bearer)
     return {"ok": True}
 

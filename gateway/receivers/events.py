@@ -9,6 +9,7 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.holders.receivers import TopicServices
 from gateway.http.idempotency import names_of
 from gateway.http.requests import KeyRequest
 from gateway.http.turns import LARGE, aside, drive, drive_aside
@@ -20,7 +21,7 @@ from gateway.normalise.payload.body_limits import Allowance
 _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")
 
 
-async def create_events(request: KeyRequest[bytes]) -> web.Response:
+async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Keep the events; the answer states for each item whether it was accepted."""
     body, headers, options = request.body, request.http.headers, request.receivers.options
     takes_ids, keep_tags = request.bearer.may_chain, options.keep_tags

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from gateway.configuration.secret_file import SecretFile
 from gateway.errors import Refusal
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.requests import KeyRequest
 from gateway.http.turns import LARGE, aside
 from gateway.normalise.formats.helicone import helicone_signed
@@ -19,7 +20,7 @@ from gateway.receivers.ai_telemetry import ingest
 SIGNATURE = "Helicone-Signature"
 
 
-async def helicone_webhook(request: KeyRequest[bytes]) -> web.Response:
+async def helicone_webhook(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     """
     Take a webhook's payload. Where a signing secret is set, the body must be signed: others may know the
     address.

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.holders.receivers import ReceiverServices
 from gateway.http.requests import KeyRequest, Result
 
 # Clients look for it to check a key. It is the same for everybody: a write-only key learns nothing.
@@ -17,11 +18,11 @@ _PROJECT = {
 }
 
 
-async def langfuse_health(request: KeyRequest[None]) -> Result:
-    return {"status": "OK", "version": request.services.operators.installation.version}
+async def langfuse_health(request: KeyRequest[ReceiverServices, None]) -> Result:
+    return {"status": "OK", "version": request.shared.version}
 
 
-async def langfuse_projects(_: KeyRequest[None]) -> Result:
+async def langfuse_projects(_: KeyRequest[ReceiverServices, None]) -> Result:
     return {"data": [_PROJECT]}
 
 

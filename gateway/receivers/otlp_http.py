@@ -28,7 +28,7 @@ MEMBERS: dict[Signal, str] = {
 }
 
 
-async def export(signal: Signal, request: KeyRequest[bytes]) -> web.Response:
+async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     """Normalise and keep the items of one signal; those that are malformed are a partial success."""
     receivers, json = request.receivers, is_json(request.http) is True
     # Nobody holds the body afterwards: the records are out of it, and the commit may take a while.
@@ -50,7 +50,7 @@ async def read_export(
     return (await decoded(receivers, sent, share, aside_above=SLICED)).outcome
 
 
-async def drop_profiles(request: KeyRequest[bytes]) -> web.Response:
+async def drop_profiles(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     """Keep nothing: a sender that exports all signals need not be told to leave this one out."""
     if is_json(request.http):
         return answers.respond(b"{}", content_type=answers.JSON)

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from gateway.errors import Refusal
 from gateway.http import answers
+from gateway.http.holders.receivers import TopicServices
 from gateway.http.idempotency import identities_of, names_of
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import KeyRequest, Result
@@ -62,24 +63,24 @@ STREAMS: List[Stream] = List(
 )
 
 
-async def sum_records(request: KeyRequest[bytes]) -> web.Response:
+async def sum_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """
     Add records to their streams: to the stream of the path, or without one to those that the records name.
     """
     return await _operate(request, SUM)
 
 
-async def manage_records(request: KeyRequest[bytes]) -> web.Response:
+async def manage_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Add, replace or delete records of a stream, as the path says."""
     return await _operate(request, request.word("operation"))
 
 
-async def create_stream(request: KeyRequest[bytes]) -> web.Response:
+async def create_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """201 for a new stream, 200 for one that is there already."""
     return await _as_they_are(request, lambda: _create(request))
 
 
-async def _create(request: KeyRequest[bytes]) -> web.Response:
+async def _create(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     book = request.services.storage.book
     name, type = unit_cost.stream_name(request.word("stream")), request.word("type")
     is_new = book.find(name) is None
@@ -90,11 +91,11 @@ async def _create(request: KeyRequest[bytes]) -> web.Response:
     )
 
 
-async def list_streams(request: KeyRequest[None]) -> Result:
+async def list_streams(request: KeyRequest[TopicServices, None]) -> Result:
     return await request.list(STREAMS, MemoryRows(await request.services.storage.streams.streams()))
 
 
-async def read_records(request: KeyRequest[None]) -> Result:
+async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     """
     The page of a stream's records, each with its present total.
 
@@ -108,7 +109,7 @@ async def read_records(request: KeyRequest[None]) -> Result:
     return await request.list(RECORDS, _TotalRows(request.services.storage.streams, name))
 
 
-async def delete_stream(request: KeyRequest[bytes]) -> web.Response:
+async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Delete a stream; one that holds records wants `{"force": true}`."""
     is_forced = unit_cost.forced(request.body)
     name = unit_cost.stream_name(request.word("stream"))
@@ -184,7 +185,7 @@ def describe(total: Total) -> Mapping[str, object]:
 
 
 async def _as_they_are(
-    request: KeyRequest[Any], answer: Callable[[], Awaitable[web.Response]]
+    request: KeyRequest[TopicServices, Any], answer: Callable[[], Awaitable[web.Response]]
 ) -> web.Response:
     """
     Answer once more, by what is there, where another gateway has just defined a stream or taken the room.
@@ -198,11 +199,11 @@ async def _as_they_are(
         return await answer()
 
 
-async def _operate(request: KeyRequest[bytes], operation: str) -> web.Response:
+async def _operate(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
     return await _as_they_are(request, lambda: _operate_once(request, operation))
 
 
-async def _operate_once(request: KeyRequest[bytes], operation: str) -> web.Response:
+async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
     words, names = request.http.match_info, names_of(request)
     type, stream = words.get("type"), words.get("stream")
     is_repeat = names is not None and request.services.deposits.has(
@@ -223,7 +224,7 @@ async def _operate_once(request: KeyRequest[bytes], operation: str) -> web.Respo
 
 
 async def _keep(
-    request: KeyRequest[bytes],
+    request: KeyRequest[TopicServices, bytes],
     records: Sequence[UnitCostOperation],
     ids: Sequence[bytes | None],
     after: Mapping[str, Stream],
@@ -258,7 +259,7 @@ def _as_it_was(type: str | None, name: str) -> Stream | None:
     return None if type is None else Stream(name=name, type=type, granularity=None, keys=None)
 
 
-def _known(request: KeyRequest[Any], name: str) -> Stream:
+def _known(request: KeyRequest[TopicServices, Any], name: str) -> Stream:
     stream = request.services.storage.book.find(name)
     if stream is None:
         raise _no_stream()

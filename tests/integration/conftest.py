@@ -100,7 +100,7 @@ class Serving:
 
     async def make_connection(self, id: str = "connection-1", **given: Any) -> None:
         draft = ConnectionDraft(**{"name": f"bill of {id}", "cloud_provider": "MongoDB", **given})
-        await self.app.services.billing_connections.create(draft, id=id, actor=ACTOR)
+        await self.app.services.topics.billing_connections.create(draft, id=id, actor=ACTOR)
 
     async def records(self) -> list[Inference | UsageMetric]:
         """Every closed record of a call or a counter, in order; none of what became known of one later."""

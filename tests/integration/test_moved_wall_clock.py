@@ -97,11 +97,11 @@ async def test_an_operator_sees_the_step_and_agrees(tmp_path: Path) -> None:
     client = OperatorClient(Config(data_dir=tmp_path / "data"), "ada@example.com")
     try:
         wall.ahead = DAY
-        report = await app.services.health.report()
+        report = await app.services.status.health.report()
         assert report["ready"]
         assert pytest.approx(DAY, abs=1) == report["clock"]["step_s"]
         assert pytest.approx(3600, abs=60) == report["clock"]["held_s"]
-        metrics = (await app.services.exposition.text()).decode()
+        metrics = (await app.services.status.exposition.text()).decode()
         assert re.search(r"^tollhouse_clock_step_seconds 86[34]\d\d\.", metrics, re.MULTILINE)
         shown = await asyncio.to_thread(client.request, "GET", "/clock")
         assert pytest.approx(DAY, abs=1) == shown["clock"]["step_s"]
@@ -109,7 +109,7 @@ async def test_an_operator_sees_the_step_and_agrees(tmp_path: Path) -> None:
             done = await asyncio.to_thread(client.request, "POST", "/clock/accept", body={})
             assert pytest.approx(moved_s, abs=1) == done["clock"]["moved_s"]
             assert pytest.approx(was_held_s, abs=60) == done["clock"]["was_held_s"]
-        report = await app.services.health.report()
+        report = await app.services.status.health.report()
         assert (0.0, 0.0) == (report["clock"]["step_s"], report["clock"]["held_s"])
     finally:
         await app.stop()

@@ -84,14 +84,14 @@ async def test_memory_is_not_called_a_disk(tmp_path: Path, caplog: pytest.LogCap
         )
         await app.start()
         try:
-            report = await app.services.health.report()
+            report = await app.services.status.health.report()
             assert (True, "tmpfs", "memory") == (
                 report["ready"],
                 report["storage"]["mount"],
                 report["storage"]["durability"],
             )
             assert "gone after a restart" in report["storage"]["warning"]
-            metrics = (await app.services.exposition.text()).decode()
+            metrics = (await app.services.status.exposition.text()).decode()
             assert 'tollhouse_storage{durability="memory",mount="tmpfs"} 1.0' in metrics
             assert "storage_not_durable" in {getattr(record, "action", "") for record in caplog.records}
         finally:

@@ -118,16 +118,16 @@ EVENTS: List[KeptEvent] = List(
 )
 
 
-async def read_events(request: KeyRequest[None]) -> Result:
+async def read_events(request: KeyRequest[SpoolServices, None]) -> Result:
     """The newest events that pass. `looked_through` says how far back was looked."""
     check_span(request.http)
-    spool = request.services.operators.spool
+    spool = request.services
     found = await newest_of(spool.log, (USAGE_EVENTS,))
     return {**await request.list(EVENTS, event_rows(spool, found)), **looked_through(found)}
 
 
-async def read_event_types(request: KeyRequest[None]) -> Result:
-    return await request.list(TYPES, await type_rows(request.services.operators.spool))
+async def read_event_types(request: KeyRequest[SpoolServices, None]) -> Result:
+    return await request.list(TYPES, await type_rows(request.services))
 
 
 def check_span(request: web.Request) -> None:

@@ -1,4 +1,4 @@
-"""What receivers over HTTP and gRPC work with."""
+"""What receivers work with, over HTTP and gRPC, and the addresses of health."""
 
 from __future__ import annotations
 
@@ -15,15 +15,22 @@ from spool.turns.fair_turns import FairTurns
 if TYPE_CHECKING:
     from gateway.authentication.access import Access
     from gateway.configuration.secret_file import SecretFile
+    from gateway.devices.clusters import Clusters
+    from gateway.devices.lifecycle import DeviceLifecycle
     from gateway.http.inflight_bytes import InflightBytes
     from gateway.http.listening.connections import Connections
+    from gateway.intake.billing_connections import BillingConnections
+    from gateway.intake.deposits import Deposits
     from gateway.intake.merge_window import MergeWindow
     from gateway.intake.shared_merge_window import SharedMergeWindow
-    from gateway.monitoring.metrics import Metrics
+    from gateway.intake.stream_admission import StreamAdmission
+    from gateway.monitoring.health import Health
+    from gateway.monitoring.metrics import Exposition, Metrics
     from gateway.monitoring.traces import Traces
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.workers.pool import WorkerPool
     from spool.clock import Clock
+    from spool.storage import Storage
 
 
 @dataclass(kw_only=True)
@@ -52,3 +59,26 @@ class ReceiverServices:
     memory: SpanMemory | None = None  # None: there is no compiled module
     workers: WorkerPool | None = None  # None: this process decodes
     turns: FairTurns = field(default_factory=FairTurns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicServices:
+    """
+    Devices, clusters with their files, usage events, streams of unit costs and billing drops, which need no
+    registry.
+    """
+
+    storage: Storage
+    devices: DeviceLifecycle
+    clusters: Clusters
+    deposits: Deposits
+    stream_admission: StreamAdmission
+    billing_connections: BillingConnections
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusServices:
+    """Health and figures, which anybody may ask."""
+
+    health: Health
+    exposition: Exposition

@@ -13,6 +13,7 @@ from gateway.allocation.definition import PREFIX, Definition, Dimension
 from gateway.allocation.faults import InvalidDefinition
 from gateway.allocation.wording import rule_text
 from gateway.api.allocation import find_version
+from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import page
 from gateway.mcp.positions import opened, sealed
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
@@ -96,12 +97,12 @@ Ruled = tuple[
 ]  # a dimension of a version, and the place of one of its rules
 
 
-async def run(asked: AllocationQuestion, asking: Asking) -> ToolAnswer:
-    kept = asking.services.installation.require_registry().allocation
+async def run(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+    kept = asking.shared.require_registry().allocation
     namespace = _namespace(asked, asking)
     newest = kept.in_force()
     if asked.version is not None:
-        chosen = [find_version(asking.services.money, namespace or DEFAULT, str(asked.version))]
+        chosen = [find_version(asking.services, namespace or DEFAULT, str(asked.version))]
     else:
         chosen = [each for name, each in newest.items() if namespace in (None, name)]
     versions = [*newest.values()]
@@ -132,11 +133,11 @@ async def run(asked: AllocationQuestion, asking: Asking) -> ToolAnswer:
     return fitting(written, len(here))
 
 
-def _namespace(asked: AllocationQuestion, asking: Asking) -> str | None:
+def _namespace(asked: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:
     """The one that is asked for; None for all. Invalid if there is none of the name."""
     if asked.namespace is None:
         return DEFAULT if asked.version is not None else None
-    known = [each.id for each in asking.services.installation.require_registry().allocation.all()]
+    known = [each.id for each in asking.shared.require_registry().allocation.all()]
     if asked.namespace in (DEFAULT, DEFAULT_WORD):
         return DEFAULT
     if asked.namespace not in known:
@@ -146,12 +147,14 @@ def _namespace(asked: AllocationQuestion, asking: Asking) -> str | None:
     return asked.namespace
 
 
-async def _definition(version: DefinitionVersion, asking: Asking, problems: list[str]) -> Definition:
+async def _definition(
+    version: DefinitionVersion, asking: Asking[MoneyServices], problems: list[str]
+) -> Definition:
     """
     Return the definition of a version; an empty one, and one problem more, if the ledger cannot carry it out.
     """
     try:
-        return await asking.services.money.require_publishing().definition_of(version)
+        return await asking.services.require_publishing().definition_of(version)
     except InvalidDefinition as error:
         name = f"version {version.number} of {_word(version.namespace)}"
         problems.append(cut(f"The rules of {name} cannot be told: {error}", _MOST_PROBLEM))
@@ -173,12 +176,9 @@ def _wanted(
     return chosen
 
 
-def _version_line(version: DefinitionVersion, asking: Asking) -> VersionLine:
-    newest = (
-        asking.services.installation.require_registry().allocation.in_force().get(version.namespace)
-        == version
-    )
-    broken = asking.services.money.require_publishing().broken(version.namespace) if newest else None
+def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> VersionLine:
+    newest = asking.shared.require_registry().allocation.in_force().get(version.namespace) == version
+    broken = asking.services.require_publishing().broken(version.namespace) if newest else None
     return VersionLine(
         namespace=_word(version.namespace),
         version=version.number,

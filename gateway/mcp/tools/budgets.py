@@ -11,6 +11,7 @@ from gateway.api.measures import CURRENCY_UNIT
 from gateway.budgets.expansion import expanded
 from gateway.budgets.figures import BudgetFigures
 from gateway.http.address import SLICED
+from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
@@ -65,9 +66,8 @@ class BudgetStates(ToolOutput):
     truncated: bool
 
 
-async def run(asked: BudgetsQuestion, asking: Asking) -> ToolAnswer:
-    services = asking.services
-    registry, books = services.installation.require_registry(), services.money.require_budgets().books()
+async def run(asked: BudgetsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+    registry, books = asking.shared.require_registry(), asking.services.require_budgets().books()
     sees = await asking.sees()
     known = [each for each in registry.budgets.all() if sees.budget(each)]
     chosen = known if asked.name is None else [_named(known, asked.name)]

@@ -19,6 +19,7 @@ from gateway.comparison.old_prices import list_prices
 from gateway.comparison.sentence import sentence
 from gateway.comparison.split import PARTS, Driver, Spending, together
 from gateway.http.address import SLICED
+from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import costs_page, first_day, last_day
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
 from gateway.mcp.questions import Filters, Question, question
@@ -90,19 +91,18 @@ class CostComparison(ToolOutput):
     notes: list[str]
 
 
-async def run(asked: ComparisonQuestion, asking: Asking) -> ToolAnswer:
+async def run(asked: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     if len(set(asked.group_by)) < len(asked.group_by):
         raise Invalid("group_by names a dimension twice")
-    services = asking.services
     posed = await question(
         asking, asked.date_range, filters=asked.filters, view=asked.view, group_by=asked.group_by
     )
-    now = services.installation.clock.now()
+    now = asking.shared.clock.now()
     baseline = preceding(posed.query)
     if asked.baseline is not None:
         since, until = bounds(asked.baseline, now)
         baseline = replace(posed.query, since=since, until=until)
-    estimate = await list_prices(services.money.prices)
+    estimate = await list_prices(asking.services.prices)
     found = await compare(asking.ledger, posed.query, baseline, top=asked.limit, estimate=estimate)
     days = f"{first_day(baseline.since)}..{last_day(baseline.until)}"
     against = {"against": _PREVIOUS if asked.baseline is None else days}

@@ -15,6 +15,7 @@ from gateway.api.costs import check_span
 from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
 from gateway.first_use import imported
 from gateway.http.address import SLICED
+from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.positions import opened, sealed
@@ -103,7 +104,7 @@ class CostData(ToolOutput):
     notes: list[str]
 
 
-async def run(asked: CostQuestion, asking: Asking) -> ToolAnswer:
+async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     if len(set(asked.group_by)) < len(asked.group_by):
         raise Invalid("group_by names a dimension twice")
     arranged = BILLED_TYPES.get(asked.cost_type, 0)
@@ -132,18 +133,18 @@ async def run(asked: CostQuestion, asking: Asking) -> ToolAnswer:
         asked=asked,
         posed=posed,
         first=first,
-        now=asking.services.installation.clock.now(),
+        now=asking.shared.clock.now(),
         whole=whole,
         link=costs_page(asking, posed, asked.group_by, shows),
     )
     return await asyncio.to_thread(page.answer, rows, lambda seen: sealed(asking, NAME, asked, seen))
 
 
-async def _billed_note(asking: Asking, posed: Question) -> str:
+async def _billed_note(asking: Asking[MoneyServices], posed: Question) -> str:
     """Return how final the billed days of a question are."""
     beside = await imported("gateway.billed.beside")
-    now = asking.services.installation.clock.now()
-    days = await beside.billed_states(asking.services.money.ledger, posed.query, now)
+    now = asking.shared.clock.now()
+    days = await beside.billed_states(asking.services.ledger, posed.query, now)
     told = ", ".join(f"{count} {state}" for state, count in days.items())
     return f"days with bills: {told}; open days have no billed money; a row without a team may be of nobody's calls"
 

@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT, estimated
 from gateway.http.address import SLICED
+from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import costs_page
 from gateway.mcp.periods import ZONE, DateRange, days_text
 from gateway.mcp.questions import question
@@ -50,7 +51,7 @@ class DimensionValues(ToolOutput):
     truncated: bool
 
 
-async def run(asked: ValuesQuestion, asking: Asking) -> ToolAnswer:
+async def run(asked: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     posed = await question(asking, asked.date_range, filters={}, group_by=[asked.dimension])
     rows = await asking.ledger.costs(posed.query)
     found = await asyncio.to_thread(_found, rows, (asked.match or "").casefold())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from gateway.http.address import SLICED
+from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import cell, cut, suggestion, table
 from spool.ledger.ledger import MOST_VALUES
@@ -59,7 +60,7 @@ class DimensionsKnown(ToolOutput):
     truncated: bool
 
 
-async def run(asked: DimensionsQuestion, asking: Asking) -> ToolAnswer:
+async def run(asked: DimensionsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     everything = await meanings(asking)
     wanted = (asked.filter or "").casefold()
     names = [name for name, meaning in everything.items() if wanted in f"{name}\n{meaning}".casefold()]
@@ -90,7 +91,7 @@ def _count(each: KnownDimension) -> str:
     return f"{each.value_count}{'+' * each.is_bound}"
 
 
-async def meanings(asking: Asking) -> Mapping[str, str]:
+async def meanings(asking: Asking[Any]) -> Mapping[str, str]:
     """Return the meaning of each dimension; names that people and senders chose are cut."""
     own = {
         name: _MEANINGS.get(name, f"the tag {cut(name.removeprefix(TAG), MAX_TAG)} of calls")
@@ -103,7 +104,7 @@ async def meanings(asking: Asking) -> Mapping[str, str]:
     return {**own, **derived}
 
 
-async def known(asking: Asking, names: Iterable[str] | None = None) -> list[KnownDimension]:
+async def known(asking: Asking[Any], names: Iterable[str] | None = None) -> list[KnownDimension]:
     """These dimensions, by default all, with the number of their values so far."""
     found = await meanings(asking)
     counts = {name: len(await asking.ledger.values(name)) for name in (found if names is None else names)}

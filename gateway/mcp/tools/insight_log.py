@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.writing import cell, clean, clean_text
 from spool.registry.insights import MAX_CATEGORY, MAX_TEXT, MAX_TITLE, Draft
@@ -29,11 +30,11 @@ class LoggedInsight(ToolOutput):
     status: str
 
 
-async def run(asked: InsightWords, asking: Asking) -> ToolAnswer:
+async def run(asked: InsightWords, asking: Asking[InstallationServices]) -> ToolAnswer:
     draft = Draft(
         title=clean(asked.title), description=clean_text(asked.text), category=clean(asked.category)
     )
-    kept = await asking.services.installation.require_registry().insights.log(draft, actor=asking.actor)
+    kept = await asking.shared.require_registry().insights.log(draft, actor=asking.actor)
     content = LoggedInsight(
         id=kept.id, title=clean(kept.title), category=clean(kept.category), status=kept.status
     )

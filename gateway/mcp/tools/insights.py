@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.address import SLICED
+from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
@@ -63,8 +64,8 @@ class InsightLines(ToolOutput):
     truncated: bool
 
 
-async def run(asked: InsightsQuestion, asking: Asking) -> ToolAnswer:
-    registry = asking.services.installation.require_registry()
+async def run(asked: InsightsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+    registry = asking.shared.require_registry()
     sees = await asking.sees()
     found: list[InsightLine] = []
     if asked.kind != "recommendation":

@@ -49,7 +49,7 @@ def listed(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode([TOOLS[name].shown(dimensions) for name in names]))
 
 
-def offered(asking: Asking) -> Mapping[str, Tool[Any]]:
+def offered(asking: Asking[OperatorServices]) -> Mapping[str, Tool[Any]]:
     """
     The tools for who asks: those that are enabled, and that the rights open.
 

@@ -11,6 +11,7 @@ from heapq import nsmallest
 
 from gateway.api.measures import CURRENCY_UNIT, estimated
 from gateway.http.address import SLICED
+from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE, bounds
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
@@ -71,11 +72,10 @@ class ContextAnswer(ToolOutput):
     notes: list[str]
 
 
-async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
-    services = asking.services
-    ledger, registry = services.money.ledger, services.installation.registry
+async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+    ledger, registry = asking.services.ledger, asking.shared.registry
     sees = await asking.sees()
-    now = services.installation.clock.now()
+    now = asking.shared.clock.now()
     since, until = bounds("month_to_date", now)
     month = {
         name: await asking.ledger.costs(
@@ -108,7 +108,7 @@ async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
         view_count=len(views),
         budgets=[shown(name) or "" for name in budgets[:_NAMES]],
         budget_count=len(budgets),
-        price_book=services.money.prices().version,
+        price_book=asking.services.prices().version,
         is_complete=is_complete,
         org_context=await _notes(registry) if registry is not None and asking.ledger.is_whole else None,
         notes=notes,
@@ -116,12 +116,12 @@ async def run(_: ContextQuestion, asking: Asking) -> ToolAnswer:
     return ToolAnswer(text=_text(content), content=content, link=page(asking, "/"))
 
 
-async def _known_days(asking: Asking) -> tuple[datetime, datetime] | None:
+async def _known_days(asking: Asking[MoneyServices]) -> tuple[datetime, datetime] | None:
     """The first and the last day with calls; of who may see some calls alone, those of these calls."""
-    span = await asking.services.money.ledger.known_span()
+    span = await asking.services.ledger.known_span()
     if span is None or asking.ledger.is_whole:
         return span
-    until = end_of_hour(max(asking.services.installation.clock.now(), span[1].timestamp()))
+    until = end_of_hour(max(asking.shared.clock.now(), span[1].timestamp()))
     rows = await asking.ledger.costs(
         CostQuery(since=span[0], until=until, granularity="daily", measures=("calls",))
     )

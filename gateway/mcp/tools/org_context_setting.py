@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.writing import clean_text
 from spool.registry.org_context import MAX_TEXT
@@ -29,8 +30,8 @@ class OrgContextSet(ToolOutput):
     set_by: str | None
 
 
-async def run(asked: NewOrgContext, asking: Asking) -> ToolAnswer:
-    table = asking.services.installation.require_registry().org_context
+async def run(asked: NewOrgContext, asking: Asking[InstallationServices]) -> ToolAnswer:
+    table = asking.shared.require_registry().org_context
     kept = await table.set(clean_text(asked.text), actor=asking.actor)
     content = OrgContextSet(
         text="" if kept is None else kept.text, set_by=None if kept is None else kept.set_by

@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.address import SLICED
+from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.links import opened_row, page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, suggestion, table
@@ -96,8 +97,8 @@ class Recommendations(ToolOutput):
     truncated: bool
 
 
-async def run(asked: RecommendationsQuestion, asking: Asking) -> ToolAnswer:
-    kept = await asking.services.installation.require_registry().recommendations.all()
+async def run(asked: RecommendationsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+    kept = await asking.shared.require_registry().recommendations.all()
     sees = await asking.sees()
     found = [
         each for each in kept if each.is_open and each.status in asked.status and sees.recommendation(each)
@@ -128,7 +129,9 @@ async def run(asked: RecommendationsQuestion, asking: Asking) -> ToolAnswer:
 
 
 async def _check(
-    filters: Mapping[str, Sequence[str]], asking: Asking, found: Sequence[Recommendation]
+    filters: Mapping[str, Sequence[str]],
+    asking: Asking[InstallationServices],
+    found: Sequence[Recommendation],
 ) -> None:
     """
     Invalid for a dimension that recommendations do not have, or a value that neither they nor the ledger

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
+from gateway.http.holders.money import MoneyServices
 from gateway.mcp.links import page
 from gateway.mcp.periods import ZONE
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
@@ -93,13 +94,9 @@ class ReconciledMonths(ToolOutput):
     truncated: bool
 
 
-async def run(asked: ReconciliationQuestion, asking: Asking) -> ToolAnswer:
-    reconciler = asking.services.money.require_reconciler()
-    month = (
-        CalendarMonth.at(asking.services.installation.clock.now())
-        if asked.month is None
-        else _month(asked.month)
-    )
+async def run(asked: ReconciliationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+    reconciler = asking.services.require_reconciler()
+    month = CalendarMonth.at(asking.shared.clock.now()) if asked.month is None else _month(asked.month)
     wanted = None if asked.provider is None else providers.canonical(asked.provider)
     try:
         found = await reconciler.reconcile(month)

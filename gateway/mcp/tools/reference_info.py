@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT, REFUSED
 from gateway.http.address import SLICED
+from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.periods import ZONE, RangeWord, bounds, days_text
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
 from gateway.mcp.tools.dimensions import meanings
@@ -59,7 +60,7 @@ class Reference(ToolOutput):
     words: list[Explained]
 
 
-async def run(asked: ReferenceQuestion, asking: Asking) -> ToolAnswer:
+async def run(asked: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     if asked.reference_type == "dimensions":
         meant = await meanings(asking)
     else:
@@ -69,16 +70,16 @@ async def run(asked: ReferenceQuestion, asking: Asking) -> ToolAnswer:
     return ToolAnswer(text=text, content=Reference(reference_type=asked.reference_type, words=words))
 
 
-def _ranges(asking: Asking) -> Mapping[str, str]:
-    now = asking.services.installation.clock.now()
+def _ranges(asking: Asking[InstallationServices]) -> Mapping[str, str]:
+    now = asking.shared.clock.now()
     return {word: f"now {days_text(*bounds(word, now))} ({ZONE})" for word in get_args(RangeWord)}
 
 
-def _types(_: Asking) -> Mapping[str, str]:
+def _types(_: Asking[InstallationServices]) -> Mapping[str, str]:
     return {each.NAME: f"{each.TITLE}. {each.FORMULA}" for each in TYPES}
 
 
-_WORDS: Mapping[str, Callable[[Asking], Mapping[str, str]]] = {
+_WORDS: Mapping[str, Callable[[Asking[InstallationServices]], Mapping[str, str]]] = {
     "cost_types": lambda _: {
         **_COST_TYPES,
         **{name: f"not answered: {why}" for name, why in REFUSED.items()},

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
+from gateway.http.holders.senders import SenderServices
 from gateway.mcp.links import page
 from gateway.mcp.positions import opened, sealed
 from gateway.mcp.resource_rows import COSTED_BY, DAYS, KINDS, ResourceRow, costs_of
@@ -109,8 +110,8 @@ class ResourceMetadata(ToolOutput):
     next_cursor: str | None
 
 
-async def run(asked: ResourceQuestion, asking: Asking) -> ToolAnswer:
-    now = moment(asking.services.installation.clock.now())
+async def run(asked: ResourceQuestion, asking: Asking[SenderServices]) -> ToolAnswer:
+    now = moment(asking.shared.clock.now())
     if asked.kind is None:
         if asked.match or asked.filters or asked.id:
             raise Invalid(f"match, filters and id need a kind: one of {', '.join(KINDS)}")

@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.address import SLICED
+from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, table
@@ -55,8 +56,8 @@ class RealizedSavings(ToolOutput):
     truncated: bool
 
 
-async def run(asked: SavingsQuestion, asking: Asking) -> ToolAnswer:
-    kept = await asking.services.installation.require_registry().recommendations.all()
+async def run(asked: SavingsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
+    kept = await asking.shared.require_registry().recommendations.all()
     sees = await asking.sees()
     addressed = [
         each if sees.realized(each) else replace(each, realized=None)

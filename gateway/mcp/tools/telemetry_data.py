@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.http.holders.spool import SpoolServices
 from gateway.mcp.periods import ZONE, DateRange, bounds, days_text
 from gateway.mcp.positions import opened, sealed
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
@@ -67,8 +68,8 @@ class TelemetryData(ToolOutput):
     next_cursor: str | None
 
 
-async def run(asked: TelemetryQuestion, asking: Asking) -> ToolAnswer:
-    reader, now = asking.services.spool.streams, asking.services.installation.clock.now()
+async def run(asked: TelemetryQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
+    reader, now = asking.services.streams, asking.shared.clock.now()
     stream = _named(await reader.streams(), asked.stream)
     unknown = next((name for name in asked.dimensions if name not in (stream.keys or ())), None)
     if unknown is not None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from gateway.http.holders.spool import SpoolServices
 from gateway.mcp.links import page
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
 from gateway.mcp.writing import MAX_TABLE_ROWS, cell, cut, suggestion, table
@@ -38,8 +39,8 @@ class Streams(ToolOutput):
     truncated: bool
 
 
-async def run(asked: StreamsQuestion, asking: Asking) -> ToolAnswer:
-    streams = sorted(await asking.services.spool.streams.streams(), key=lambda stream: stream.name)
+async def run(asked: StreamsQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
+    streams = sorted(await asking.services.streams.streams(), key=lambda stream: stream.name)
     wanted = (asked.match or "").casefold()
     found = [stream for stream in streams if wanted in stream.name.casefold()]
     hint = suggestion(asked.match or "", [stream.name for stream in streams]) if not found else ""

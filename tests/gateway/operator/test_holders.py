@@ -1,4 +1,4 @@
-"""A handler of the operator API says which holder it works with, gets that one, and needs no other."""
+"""A handler says which holder it works with, gets that one, and needs no other."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from gateway.addresses.areas import OPERATOR_AREAS, operator_rows
+from gateway.addresses.status import FOR_OPERATORS, ON_EVERY_LISTENER
+from gateway.addresses.table import FOR_SENDERS
+from gateway.http.address import Address
 from gateway.http.holders.installation import InstallationServices
+from gateway.http.holders.money import MoneyServices
+from gateway.http.holders.receivers import ReceiverServices, StatusServices, TopicServices
+from gateway.http.holders.senders import SenderServices
 from gateway.http.holders.spool import SpoolServices
-from gateway.http.services import OperatorServices
+from gateway.http.requests import named_holder
+from gateway.http.services import OperatorServices, Services
+from gateway.mcp.tool import Tool
+from gateway.mcp.tools.list import TOOLS
 from gateway.operator.address import OperatorAddress
 from gateway.operator.delivery.deliveries import list_deliveries
-from gateway.operator.requests import OperatorRequest, named_holder
+from gateway.operator.requests import OperatorRequest
 from spool.ledger.ledger import Ledger
 from spool.memory import open_spool
 from spool.registry.operators import ADMIN, Actor
@@ -29,6 +38,27 @@ OF_SEVERAL = {
     "preview_scheduled_report", "relay_mcp", "send_scheduled_report", "set_assistant_tool", "show_record",
     "tail",
 }  # fmt: skip
+KEY_ROWS = [*FOR_SENDERS, *ON_EVERY_LISTENER, *FOR_OPERATORS]
+# A server has one of each. Assistants over HTTP ask tools of every area.
+KEY_HOLDERS = {ReceiverServices, TopicServices, StatusServices, MoneyServices, SpoolServices}
+OF_ASSISTANTS = ("gateway.mcp.endpoint", "gateway.mcp.metadata")
+
+
+@pytest.mark.parametrize("row", KEY_ROWS, ids=lambda row: f"{row.name} {row.path}")
+def test_a_handler_for_keys_names_one_holder(row: Address) -> None:
+    """Also where the table fixed an argument of the handler, or another function is around it."""
+    named = named_holder(row.handler)
+    if getattr(row.handler, "__module__", "") in OF_ASSISTANTS:
+        assert named is OperatorServices
+    else:
+        assert named in KEY_HOLDERS
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=lambda tool: tool.name)
+def test_a_tool_of_assistants_names_one_holder(tool: Tool[Any]) -> None:
+    """No tool reaches for all services of a server."""
+    named = named_holder(tool.run)
+    assert named in (MoneyServices, SpoolServices, SenderServices, InstallationServices)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -71,3 +101,10 @@ def test_a_holder_is_found_by_its_class() -> None:
     assert services.of(OperatorServices) is services
     with pytest.raises(LookupError, match="is not a holder"):
         services.of(dict)
+    receivers = cast("Any", ReceiverServices.__new__(ReceiverServices))
+    more = dict.fromkeys(("storage", "topics", "status", "background", "reload"), cast("Any", None))
+    server = Services(receivers=receivers, operators=services, **more)
+    assert server.of(ReceiverServices) is receivers
+    assert server.of(SpoolServices) is spool
+    with pytest.raises(LookupError, match="is not a holder"):
+        server.of(TopicServices)

@@ -173,7 +173,7 @@ async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: 
         draft = ViewDraft(name=name, principal_dimension="model")
         await registry.views.create(draft, known=("model",), most=8, actor=ACTOR)
     await manager.create(name="three")
-    assert "limit_held_by_key{" not in (await serving.app.services.exposition.text()).decode()
+    assert "limit_held_by_key{" not in (await serving.app.services.status.exposition.text()).decode()
     for name in ("four", "five"):
         await manager.create(name=name)
     found = await serving.app.services.operators.senders.shares()

@@ -23,7 +23,7 @@ FLEET = Bearer("fleet", frozenset({ENROLL}))
 
 
 async def enrol(assistant: Assistant, id: str, **report: Any) -> None:
-    lifecycle = assistant.serving.app.services.devices
+    lifecycle = assistant.serving.app.services.topics.devices
     await lifecycle.enrol(DeviceReport(id=id, fingerprint="finger-print", **report), FLEET, "")
 
 
@@ -93,13 +93,13 @@ async def test_a_large_fleet_stays_small(assistant: Assistant, monkeypatch: pyte
         Device(id=f"d{number:04}", enrolled_at=1.0, enrolled_by="fleet", last_seen=2.0, labels=labels)
         for number in range(5000)
     ]
-    monkeypatch.setattr(assistant.serving.app.services.devices.table, "all", lambda: fleet)
+    monkeypatch.setattr(assistant.serving.app.services.topics.devices.table, "all", lambda: fleet)
     first = await assistant.call(TOOL, kind="device", limit=100)
     assert len(json.dumps(first).encode()) < 1.2 * MAX_BYTES
     whole = await assistant.content(TOOL, kind="device", id="d0007")
     assert 32 == len(whole["rows"][0]["tags"])
     seen: list[str] = []
-    monkeypatch.setattr(assistant.serving.app.services.devices.table, "all", lambda: fleet[:300])
+    monkeypatch.setattr(assistant.serving.app.services.topics.devices.table, "all", lambda: fleet[:300])
     cursor: dict[str, str] = {}
     while True:
         page = await assistant.content(TOOL, kind="device", limit=100, **cursor)

@@ -409,7 +409,7 @@ async def test_what_the_agent_runs_is_known(serve: Serve) -> None:
     second = await change("90s")
     assert "pending" == await state()
     assert 200 == await runs(first, "no room") and "failed" == await state()
-    [unapplied] = server.app.services.clusters.unapplied()
+    [unapplied] = server.app.services.topics.clusters.unapplied()
     assert ("failed", "no room") == (unapplied.state, unapplied.problem)
     assert first == await change("60s") and "applied" == await state()
     assert second == await change("90s") and 200 == await runs(second)

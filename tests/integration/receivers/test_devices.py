@@ -64,7 +64,7 @@ def traces(device: str | None = None, *, name: str = "device.id", **span: Any) -
 
 
 def found(server: Serving, id: str = "laptop-1") -> Device:
-    device = server.app.services.devices.table.find(id)
+    device = server.app.services.topics.devices.table.find(id)
     assert device is not None
     return device
 
@@ -92,7 +92,7 @@ async def test_a_first_heartbeat_under_a_key_that_may_not_enrol(serving: Serving
     answer = await ask(serving, "heartbeat", {"device_id": "laptop-1"}, key)
     assert (403, "missing_scope") == error(answer)
     assert ENROLL in said(answer)["error"]["message"]
-    assert [] == serving.app.services.devices.table.all()
+    assert [] == serving.app.services.topics.devices.table.all()
 
 
 @pytest.mark.parametrize(("what", "scope"), [("enroll", ENROLL), ("heartbeat", HEARTBEAT), ("ping", PING)])
@@ -116,7 +116,7 @@ async def test_a_thousand_devices_at_once(serving: Serving) -> None:
     statuses = await asyncio.gather(*(one(n, what) for n in range(1000) for what in ("heartbeat", "enroll")))
     assert {200} == set(statuses)
     assert {f"d{n}" for n in range(1000)} == {
-        device.id for device in serving.app.services.devices.table.all()
+        device.id for device in serving.app.services.topics.devices.table.all()
     }
     assert 1000 == len(await audited(serving))
 
@@ -146,7 +146,7 @@ async def test_policy_approve(serve: Serve) -> None:
         "pending" == said(await ask(server, "heartbeat", {"device_id": "laptop-1"}, key))["device"]["state"]
     )
     await server.send("/v1/traces", traces("laptop-1"), key=key)
-    await server.app.services.devices.approve("laptop-1", ACTOR)
+    await server.app.services.topics.devices.approve("laptop-1", ACTOR)
     answer = await ask(server, "enroll", wants, key)
     assert ("enrolled", True) == (said(answer)["device"]["state"], "key" in said(answer))
     await server.send("/v1/traces", traces("laptop-1"), key=said(answer)["key"])
@@ -160,7 +160,7 @@ async def test_policy_closed(serve: Serve) -> None:
     for what in ("enroll", "heartbeat"):
         assert (403, "enrolment_closed") == error(await ask(server, what, {"device_id": "laptop-1"}, key))
     assert 200 == (await server.send("/v1/traces", traces("laptop-1"), key=key)).status
-    assert ["laptop-1"] == [name.name for name in server.app.services.devices.table.unenrolled()]
+    assert ["laptop-1"] == [name.name for name in server.app.services.topics.devices.table.unenrolled()]
 
 
 async def test_too_many_devices(serve: Serve) -> None:
@@ -184,7 +184,7 @@ async def test_a_key_leaves_room_for_the_devices_of_another(serve: Serve) -> Non
     statuses = [(await ask(server, "enroll", {"device_id": f"made-up-{n}"}, fleet)).status for n in range(7)]
     assert [200] * 5 + [429] * 2 == statuses
     assert 200 == (await ask(server, "heartbeat", {"device_id": "laptop-1"}, other)).status
-    text = (await server.app.services.exposition.text()).decode()
+    text = (await server.app.services.status.exposition.text()).decode()
     assert 'tollhouse_limit_held_by_key{key="fleet",name="devices.max"} 5.0' in text
     operators = server.app.services.operators
     await inspector(operators).inspect()
@@ -201,14 +201,14 @@ async def test_names_of_one_key_push_out_no_name_of_another(
     await serving.send("/v1/traces", traces("real"), key=other)
     for n in range(5):
         await serving.send("/v1/traces", traces(f"made-up-{n}"))
-    names = serving.app.services.devices.table.unenrolled()
+    names = serving.app.services.topics.devices.table.unenrolled()
     assert {"real", "made-up-3", "made-up-4"} == {each.name for each in names}
 
 
 async def test_too_many_enrolments_of_one_key(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """429 with Retry-After after the burst; another key may, and telemetry under the first is taken."""
     assert (2000, 1.0) == (rules.ENROLMENTS, rules.ENROLMENTS_PER_S)
-    limits = serving.app.services.devices._limits
+    limits = serving.app.services.topics.devices._limits
     monkeypatch.setattr(limits, "_burst", 2)
     monkeypatch.setattr(limits, "_per_s", 0.001)  # however long the requests take
     key, other = await serving.make_key("fleet", scopes=ALL), await serving.make_key("other", scopes=ALL)
@@ -232,7 +232,7 @@ async def test_a_second_fingerprint(serving: Serving) -> None:
     assert ["device.enrol", "device.second_fingerprint"] == [
         action for _, action, _ in await audited(serving)
     ]
-    await serving.app.services.devices.reset("laptop-1", ACTOR)
+    await serving.app.services.topics.devices.reset("laptop-1", ACTOR)
     assert 401 == (await serving.send("/v1/traces", traces(), key=said(first)["key"])).status
     second = await ask(
         serving, "enroll", {"device_id": "laptop-1", "fingerprint": "b", "want_key": True}, key
@@ -279,7 +279,7 @@ async def test_nobody_else_speaks_for_a_device_that_used_its_own_key(serving: Se
     own = said(await ask(serving, "enroll", {**mine, "want_key": True}, fleet))["key"]
     assert 200 == (await ask(serving, "ping", {"device_id": "laptop-1"}, fleet)).status
     assert 200 == (await ask(serving, "heartbeat", mine, own)).status
-    before, clusters = found(serving), serving.app.services.clusters
+    before, clusters = found(serving), serving.app.services.topics.clusters
     (cluster,) = clusters.table.all()
     for what in ("enroll", "heartbeat", "ping"):
         assert (403, "device_key_needed") == error(await ask(serving, what, mine, fleet))
@@ -322,7 +322,7 @@ async def test_a_device_of_first_contact_keeps_its_key_from_strangers(tmp_path: 
     )
     server = App(settings, version="0", clock=clock)
     await server.start()
-    lifecycle, bearer = server.services.devices, Bearer("fleet", frozenset(ALL))
+    lifecycle, bearer = server.services.topics.devices, Bearer("fleet", frozenset(ALL))
     asked = DeviceReport(id="laptop-1", fingerprint="f", want_key=True)
     try:
         await lifecycle.first_contact("laptop-1", bearer)
@@ -359,14 +359,14 @@ async def test_a_revoked_device(serving: Serving) -> None:
     fleet = await serving.make_key("fleet", scopes=ALL)
     key = said(await ask(serving, "enroll", {"device_id": "laptop-1", "want_key": True}, fleet))["key"]
     assert 200 == (await serving.send("/v1/traces", traces(), key=key)).status
-    await serving.app.services.devices.revoke("laptop-1", ACTOR)
+    await serving.app.services.topics.devices.revoke("laptop-1", ACTOR)
     assert 401 == (await serving.send("/v1/traces", traces(), key=key)).status
     for what in ("enroll", "heartbeat", "ping"):
         assert (410, "device_revoked") == error(await ask(serving, what, {"device_id": "laptop-1"}, fleet))
     named = await serving.send("/v1/traces", traces(), key=fleet, headers={"X-Device-Id": "laptop-1"})
     assert 410 == named.status
     assert ["laptop-1"] == [record.device for record in await serving.records()]
-    await serving.app.services.devices.approve("laptop-1", ACTOR)
+    await serving.app.services.topics.devices.approve("laptop-1", ACTOR)
     assert 200 == (await ask(serving, "heartbeat", {"device_id": "laptop-1"}, fleet)).status
     assert 401 == (await serving.send("/v1/traces", traces(), key=key)).status
     actions = [action for _, action, _ in await audited(serving)]
@@ -380,7 +380,7 @@ async def test_a_revoked_device_among_others(serving: Serving) -> None:
     """
     fleet = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "bad"}, fleet)
-    await serving.app.services.devices.revoke("bad", ACTOR)
+    await serving.app.services.topics.devices.revoke("bad", ACTOR)
     bad, good = json.loads(traces("bad")), json.loads(traces("good"))
     body = json.dumps({"resourceSpans": [*bad["resourceSpans"], *good["resourceSpans"]]}).encode()
     answer = await serving.send("/v1/traces", body, key=fleet)
@@ -411,7 +411,9 @@ async def test_telemetry_enrols_on_first_contact_at_any_endpoint(serve: Serve) -
         )
     expected = ["by-resource", "by-header", "nearer", None, None, None, "by-grpc"]
     assert expected == [record.device for record in await server.records()]
-    assert set(filter(None, expected)) == {device.id for device in server.app.services.devices.table.all()}
+    assert set(filter(None, expected)) == {
+        device.id for device in server.app.services.topics.devices.table.all()
+    }
 
 
 async def test_host_ids_name_devices_by_setting(serve: Serve) -> None:
@@ -426,7 +428,7 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
     """Accepted, nobody enrolled, the name remembered; the tag stays."""
     for _ in range(2):
         assert 200 == (await serving.send("/v1/traces", traces("laptop-1"))).status
-    (name,) = serving.app.services.devices.table.unenrolled()
+    (name,) = serving.app.services.topics.devices.table.unenrolled()
     assert ("laptop-1", 2, "sender") == (name.name, name.count, name.key)
     assert [(None, "laptop-1")] * 2 == [
         (record.device, record.tags["device"]) for record in await serving.records()
@@ -435,7 +437,7 @@ async def test_telemetry_under_a_key_that_may_not_enrol(serving: Serving) -> Non
     await ask(serving, "enroll", {"device_id": "laptop-1"}, key)
     await serving.send("/v1/traces", traces("laptop-1"))
     assert "laptop-1" == (await serving.records())[-1].device
-    assert [] == serving.app.services.devices.table.unenrolled()
+    assert [] == serving.app.services.topics.devices.table.unenrolled()
 
 
 async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving) -> None:
@@ -451,7 +453,7 @@ async def test_telemetry_naming_a_device_under_a_strangers_key(serving: Serving)
     assert [None, None, "laptop-1", "laptop-1"] == [record.device for record in records]
     claims = [record.tags.get("claimed_device") for record in records]
     assert ["laptop-1", "laptop-1", None, "elsewhere"] == claims
-    text = (await serving.app.services.exposition.text()).decode()
+    text = (await serving.app.services.status.exposition.text()).decode()
     assert "tollhouse_records_claimed_device_total 3.0" in text
     assert 'tollhouse_devices{state="enrolled"} 1.0' in text
 
@@ -488,7 +490,7 @@ async def test_labels_of_a_device_attribute_its_records(serving: Serving) -> Non
     key = await serving.make_key("fleet", scopes=ALL)
     await ask(serving, "enroll", {"device_id": "laptop-1", "labels": {"team": "search", "floor": "3"}}, key)
     await serving.send("/v1/traces", traces("laptop-1"), key=key)
-    await serving.app.services.devices.label("laptop-1", {"team": "ads"}, ACTOR)
+    await serving.app.services.topics.devices.label("laptop-1", {"team": "ads"}, ACTOR)
     await serving.send("/v1/traces", traces("laptop-1"), key=key)
     shown = [(record.team, record.tags["floor"]) for record in await serving.records()]
     assert [("search", "3"), ("ads", "3")] == shown
@@ -517,7 +519,7 @@ async def test_the_user_of_a_device_is_that_of_its_records(serving: Serving) -> 
     await serving.send("/v1/traces", of_user("laptop-1"), key=labelled)
     await ask(serving, "heartbeat", {"device_id": "laptop-1", "user": "ben"}, key)
     await serving.send("/v1/traces", of_user("laptop-1"), key=key)
-    await serving.app.services.devices.label("laptop-1", {"user": "of the label"}, ACTOR)
+    await serving.app.services.topics.devices.label("laptop-1", {"user": "of the label"}, ACTOR)
     await serving.send("/v1/traces", of_user("laptop-1"), key=key)
     await serving.send("/v1/traces", of_user("another"), key=key)
     users = [record.user for record in await serving.records()]
@@ -561,7 +563,7 @@ async def test_a_body_that_says_nothing_useful(serving: Serving, body: bytes) ->
     key = await serving.make_key("fleet", scopes=ALL)
     answer = await serving.send(PLANE + "heartbeat", body, key=key)
     assert (400, "bad_payload") == error(answer)
-    assert [] == serving.app.services.devices.table.all()
+    assert [] == serving.app.services.topics.devices.table.all()
 
 
 async def test_the_header_names_a_device_too(serving: Serving) -> None:
@@ -573,17 +575,17 @@ async def test_the_header_names_a_device_too(serving: Serving) -> None:
 
 async def test_silent_and_mute_devices(serving: Serving) -> None:
     """Three missed intervals are silence; heartbeats without the telemetry of before are muteness."""
-    rooms = serving.app.services
+    devices = serving.app.services.topics.devices
     key = await serving.make_key("fleet", scopes=ALL)
     for id in ("well", "silent", "mute", "never-spoke"):
         await ask(serving, "heartbeat", {"device_id": id}, key)
-    now, table = time.time(), rooms.devices.table
+    now, table = time.time(), devices.table
     table.touch("silent", lambda known: replace(known, last_seen=now - 181))
     table.touch("mute", lambda known: replace(known, last_telemetry=now - 90_000))
     table.touch("well", lambda known: replace(known, last_telemetry=now - 60))
-    states = {device.id: rooms.devices.state_of(device) for device in table.all()}
+    states = {device.id: devices.state_of(device) for device in table.all()}
     assert {"well": "enrolled", "silent": "silent", "mute": "mute", "never-spoke": "enrolled"} == states
-    assert {"pending": 0, "enrolled": 2, "silent": 1, "mute": 1, "revoked": 0} == rooms.devices.counts()
+    assert {"pending": 0, "enrolled": 2, "silent": 1, "mute": 1, "revoked": 0} == devices.counts()
 
 
 async def test_pings(serving: Serving) -> None:
@@ -601,14 +603,14 @@ async def test_devices_outlive_a_restart(tmp_path: Path) -> None:
     )
     servers = [App(settings, version="0") for _ in range(2)]
     await servers[0].start()
-    lifecycle = servers[0].services.devices
+    lifecycle = servers[0].services.topics.devices
     _, key = await lifecycle.enrol(
         DeviceReport(id="laptop-1", want_key=True), Bearer("fleet", frozenset(ALL)), ""
     )
     await servers[0].stop()
     await servers[1].start()
     assert key is not None
-    bearer = servers[1].services.devices.keys.find(key)
+    bearer = servers[1].services.topics.devices.keys.find(key)
     await servers[1].stop()
     assert bearer is not None and "laptop-1" == bearer.device
 

@@ -33,7 +33,7 @@ async def enrol(server: Serving, key: str, status: int = 200, **body: Any) -> An
 
 
 def device(server: Serving) -> Device:
-    found = server.app.services.devices.table.find("laptop")
+    found = server.app.services.topics.devices.table.find("laptop")
     assert found is not None
     return found
 
@@ -54,7 +54,7 @@ class Chain:
     gateway: str  # the near one's key, at the far one
 
     async def do(self, verb: str) -> None:
-        await getattr(self.near.app.services.devices, verb)("laptop", ACTOR)
+        await getattr(self.near.app.services.topics.devices, verb)("laptop", ACTOR)
 
     async def is_told(self) -> None:
         await until(lambda: device(self.near).sent_version == device(self.near).version)
@@ -120,7 +120,7 @@ async def test_what_was_taken_before_a_revocation_is_not_refused(chain: Chain) -
 
 async def test_a_revocation_by_an_operator_there_is_stronger(chain: Chain) -> None:
     """No approval of the near one ends it, and the near one says so."""
-    await chain.far.app.services.devices.revoke("laptop", ACTOR)
+    await chain.far.app.services.topics.devices.revoke("laptop", ACTOR)
     await chain.do("revoke")
     await chain.is_told()
     await chain.do("approve")
@@ -132,7 +132,7 @@ async def test_an_operator_takes_a_revocation_over(chain: Chain) -> None:
     """Then it is his."""
     await chain.do("revoke")
     await until(lambda: device(chain.far).state == REVOKED)
-    await chain.far.app.services.devices.revoke("laptop", ACTOR)
+    await chain.far.app.services.topics.devices.revoke("laptop", ACTOR)
     assert "" == device(chain.far).revoked_by
 
 
@@ -159,7 +159,7 @@ async def test_an_upstream_that_does_not_follow_is_named(serve: Serve, tmp_path:
     near = await serve(config=Config(upstream=upstream))
     await enrol(near, await near.make_key("fleet", scopes=SCOPES))
     await until(lambda: device(near).sent_version == device(near).version)
-    await near.app.services.devices.revoke("laptop", ACTOR)
+    await near.app.services.topics.devices.revoke("laptop", ACTOR)
     await until(lambda: "server.chain_keys" in (device(near).held or ""))
     assert ENROLLED == device(far).state
 
@@ -168,4 +168,4 @@ async def test_an_unknown_device_is_not_enrolled_by_its_revocation(chain: Chain)
     """The answer says that it is revoked, and nothing is kept."""
     answer = await enrol(chain.far, chain.gateway, device_id="other", state=REVOKED)
     assert REVOKED == answer["device"]["state"]
-    assert None is chain.far.app.services.devices.table.find("other")
+    assert None is chain.far.app.services.topics.devices.table.find("other")

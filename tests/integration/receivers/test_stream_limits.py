@@ -46,7 +46,7 @@ async def test_a_key_that_fills_its_totals_is_refused_alone(serve: Serve) -> Non
     statuses = []
     for place in range(30):
         answer = await serving.send(SUM.format(f"flood-{place % 3}"), records(place * 1000, 1000), key=flood)
-        serving.app.services.stream_admission._good_until = 0  # a second later
+        serving.app.services.topics.stream_admission._good_until = 0  # a second later
         statuses.append(answer.status)
     assert {200, 429} == set(statuses)
     assert ("300", "spool.max_stream_bytes") == (
