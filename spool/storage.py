@@ -25,10 +25,10 @@ from spool.log.protocols import Log, Observer
 from spool.packed.native import Native
 from spool.registry.registry import Registry
 from spool.settings import ContainerSettings, SpoolSettings, StorageSettings
+from spool.sql.small import SmallTables
 from spool.streams import StreamBook, StreamReader
 
 if TYPE_CHECKING:
-    from spool.sql.small import SmallTables
     from spool.transfer.tables import MadeCopy, OpenTables, Progress
 
 

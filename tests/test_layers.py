@@ -176,7 +176,7 @@ def test_destinations_know_no_other_destination() -> None:
 
 ENGINES = ("spool.sqlite", "spool.postgres", "spool.memory")
 TABLES = "spool.sql"  # what the engines that speak SQL keep alike
-SMALL = "spool.sql.small"
+SMALL = "spool.sql.small"  # the names of tables, next to their protocols
 SQL = re.compile(
     r"\b(SELECT\b.*\bFROM|INSERT (OR \w+ )?INTO|UPDATE \w+\s+SET|DELETE FROM|CREATE TABLE|PRAGMA)\b",
     re.DOTALL,
@@ -187,15 +187,15 @@ def test_nobody_knows_an_engine_but_the_list_of_engines() -> None:
     """
     Whatever is kept is reached through protocols: an engine is one folder and one line in spool/engines.py.
 
-    What engines share is known to them alone, and knows none of them; of it the storage names the small tables.
+    What engines share is known to them alone, and knows none of them; of it protocols name the small tables.
     """
     for path in (path for package in BELOW for path in modules(package)):
         own = path.relative_to(ROOT).parts[:2]
         if own == ("spool", "engines.py") or ".".join(own) in ENGINES:
             continue
         hidden = ENGINES if ".".join(own) == TABLES else (*ENGINES, f"{TABLES}.")
-        known = {SMALL, f"{SMALL}.SmallTables"} if own == ("spool", "storage.py") else set()
-        found = set(imported(path, members=True)) - known
+        small = (SMALL, f"{SMALL}.SmallTable", f"{SMALL}.SmallTables") if own[0] == "spool" else ()
+        found = set(imported(path, members=True)).difference(small)
         assert not [name for name in found if name.startswith(hidden)], path
 
 

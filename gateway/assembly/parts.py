@@ -54,7 +54,10 @@ from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.options import Options
 from gateway.normalise.reading.emails import Emails
 from gateway.rate_cards.card import CardUnreadable
+from spool.billing.drops import BILLING_DROPS
+from spool.billing.hours import BILLING_HOURS
 from spool.clock import Clock
+from spool.deliveries.protocols import LANDINGS
 from spool.installation import derived
 from spool.packed.native import NO_NATIVE, NativeUse
 from spool.record import Inference, UsageEvent
@@ -107,7 +110,7 @@ class Assembler:
         self.email_secret = derived(storage.secret, "e-mails")
         self.billing_connections = BillingConnections(
             storage.registry,
-            storage.small.billing_drops,
+            storage.small.of(BILLING_DROPS),
             clock,
             config.billing,
             configured=config.upstream.connection_id,
@@ -336,7 +339,7 @@ class Assembler:
         storage = self.storage
         settings = config.upstream
         client = client_of(settings, clock=self.clock)
-        hours, is_open = storage.small.billing_hours, self.billing_connections.is_open
+        hours, is_open = storage.small.of(BILLING_HOURS), self.billing_connections.is_open
         billing = BillingSync(
             storage.ledger, hours, client, settings, self._locks, clock=self.clock, is_open=is_open
         )
@@ -395,7 +398,7 @@ class Assembler:
             return None
         from exporters.lake.exporter import LakeContext
 
-        return LakeContext(directory=config.data_dir / "lake", landings=self.storage.small.landings())
+        return LakeContext(directory=config.data_dir / "lake", landings=self.storage.small.of(LANDINGS))
 
     def _upstream_context(self, config: Config) -> UpstreamContext:
         from exporters.destinations.upstream import UpstreamContext

@@ -19,6 +19,7 @@ import msgspec
 
 from spool.listing import ListPage, ListQuery
 from spool.record import BillingDrop, Record
+from spool.sql.small import SmallTable
 
 REPLACE_DROP, REPLACE_HOURLY, SUM = "replace_drop", "replace_hourly", "sum"
 OPERATIONS = (REPLACE_DROP, REPLACE_HOURLY, SUM)  # the first is what a drop does that names none
@@ -118,6 +119,9 @@ class BillingDrops(Protocol):
     async def trim(self, before: str) -> int:
         """Remove the months before one, `YYYY-MM`; how many went."""
         ...
+
+
+BILLING_DROPS = SmallTable[BillingDrops]("billing drops", kept_by=("billing_drops", "SqlBillingDrops"))
 
 
 class _Data(msgspec.Struct):

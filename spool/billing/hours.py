@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from spool.sql.small import SmallTable
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentHour:
@@ -42,3 +44,6 @@ class BillingHours(Protocol):
     async def keep(self, connection_id: str, hours: Sequence[SentHour]) -> None:
         """Keep what was accepted, in place of what was sent for the same hours before."""
         ...
+
+
+BILLING_HOURS = SmallTable[BillingHours]("billing hours", kept_by=("billing_hours", "SqlBillingHours"))

@@ -23,6 +23,7 @@ from spool.deliveries.values import (
     UnsettledDelivery,
 )
 from spool.record import Record
+from spool.sql.small import SmallTable
 
 
 class Deliveries(Protocol):
@@ -250,3 +251,6 @@ class Landings(Protocol):
     async def routes(self) -> Sequence[tuple[str, int]]:
         """The routes that have deliveries in a lake, by name, and how many."""
         ...
+
+
+LANDINGS = SmallTable[Landings]("lakes", kept_by=("lake", "SqlLandings"))

@@ -14,7 +14,7 @@ from spool.memory.registry import MemoryRegistry
 from spool.registry.registry import Registry
 from spool.sql.clusters import SqlClusters
 from spool.sql.container_rows import SqlContainerRows
-from spool.sql.small import small_tables
+from spool.sql.small import SmallTables
 from spool.storage import Engine, Storage, StorageOptions
 from spool.streams import StreamBook
 
@@ -35,7 +35,7 @@ async def open_storage(options: StorageOptions) -> Storage:
         clusters=await ClusterTable.open(SqlClusters(spool.tables), clock=options.clock),
         streams=spool.streams,
         book=StreamBook([]),
-        small=small_tables(lambda _: spool.tables),
+        small=SmallTables(lambda _: spool.tables),
         container_files=await ContainerFiles.open(
             SqlContainerRows(spool.tables), MemoryContents(), options.container, options.clock
         ),

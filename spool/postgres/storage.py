@@ -27,7 +27,7 @@ from spool.postgres.transfer.tables import tables
 from spool.postgres.transfer.taking_over import take_over
 from spool.postgres.transfer.unfinished import check_finished
 from spool.registry.registry import Registry
-from spool.sql.small import small_tables
+from spool.sql.small import SmallTables
 from spool.storage import Engine, Storage, StorageOptions
 
 
@@ -106,7 +106,7 @@ async def open_storage(options: StorageOptions) -> Storage:
             clusters=spool.clusters,
             streams=spool.streams,
             book=spool.book,
-            small=small_tables(lambda _: PostgresTransactions(database)),
+            small=SmallTables(lambda _: PostgresTransactions(database)),
             container_files=spool.container_files,
             ledger=ledger,
             registry=registry,

@@ -1,5 +1,5 @@
 """
-The small tables that every engine keeps alike: what is added here is opened by all of them.
+The small tables that every engine keeps alike: each is named next to its protocol and opened when it is asked for.
 
 A table that processes hold in memory, or that an engine keeps otherwise, has a field of `Storage` instead.
 """
@@ -8,34 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Generic, TypeVar, cast
 
-from spool.billing.drops import BillingDrops
-from spool.billing.hours import BillingHours
-from spool.deliveries.protocols import Landings
-from spool.sql.billing_drops import SqlBillingDrops
-from spool.sql.billing_hours import SqlBillingHours
-from spool.sql.connection import SqlTransactions
+Rows = TypeVar("Rows")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
+class SmallTable(Generic[Rows]):
+    """`words` name what it keeps in an error; `kept_by` is the module of `spool.sql` and the class there."""
+
+    words: str
+    kept_by: tuple[str, str]
+
+
 class SmallTables:
-    """Tables that are read and written through transactions of their own."""
+    """`over` gives transactions whose errors have such words."""
 
-    billing_drops: BillingDrops
-    billing_hours: BillingHours
-    landings: Callable[[], Landings]
+    def __init__(self, over: Callable[[str], object]) -> None:
+        self._over = over
 
-
-def small_tables(over: Callable[[str], SqlTransactions]) -> SmallTables:
-    """`over` gives transactions whose errors name what is kept."""
-
-    def landings() -> Landings:
-        from spool.sql.lake import SqlLandings
-
-        return SqlLandings(over("lakes"))
-
-    return SmallTables(
-        billing_drops=SqlBillingDrops(over("billing drops")),
-        billing_hours=SqlBillingHours(over("billing hours")),
-        landings=landings,
-    )
+    def of(self, table: SmallTable[Rows]) -> Rows:
+        """Return the table over this storage: it is read and written through transactions of its own."""
+        module, name = table.kept_by
+        opened: Callable[[Any], object] = getattr(import_module(f"spool.sql.{module}"), name)
+        return cast("Rows", opened(self._over(table.words)))

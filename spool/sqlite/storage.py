@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
-from spool.sql.small import small_tables
+from spool.sql.small import SmallTables
 from spool.sqlite import FILE, SqliteSpool, open_spool
 from spool.sqlite.copies import copy_files
 from spool.sqlite.ledger.store import open_ledger
@@ -76,7 +76,7 @@ async def _open(options: StorageOptions) -> Storage:
             clusters=spool.clusters,
             streams=spool.streams,
             book=spool.book,
-            small=small_tables(partial(SqliteTransactions, spool.database)),
+            small=SmallTables(partial(SqliteTransactions, spool.database)),
             container_files=spool.container_files,
             ledger=ledger,
             registry=registry,

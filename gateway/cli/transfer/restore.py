@@ -14,6 +14,7 @@ from gateway.cli.data_directory import need_named_data
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock
+from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
 from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
@@ -64,7 +65,7 @@ async def _restore(backup: Path, config: Config, queued: str | None) -> None:
                 raise NotAllowed(_question(routes, manifest))
             reason = f"of a backup of {manifest.made_at}: it may have been sent since"
             await storage.deliveries.reopen_restored(hold_back=reason if queued == HOLD else None)
-            await storage.small.landings().begin_edition()
+            await storage.small.of(LANDINGS).begin_edition()
             actor = Actor(local_address(config), "command line")
             after = {"backup": str(backup.absolute()), "made_at": manifest.made_at, "queued": queued}
             await storage.registry.note(actor, "restore", "data", after=after)

@@ -16,6 +16,7 @@ from aiohttp import ClientSession, UnixConnector
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import BillingSettings, Config
 from gateway.mounts import OPERATOR_API
+from spool.billing.drops import BILLING_DROPS
 from spool.record import BILLING_DATA
 from spool.registry.scopes import BILLING_DROP, GROUPS, SEND_BILLING_DATA, VALIDATE_BILLING_DROP
 from spool.settings import SpoolSettings
@@ -400,7 +401,7 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
         await site.make_connection(there)
     serving.app.services.operators.spool.wake("upstream/billing-data")
     async with asyncio.timeout(60):
-        while set(await site.app.services.storage.small.billing_drops.newest()) != {"there-1", "there-2"}:  # noqa: ASYNC110
+        while set(await site.app.services.storage.small.of(BILLING_DROPS).newest()) != {"there-1", "there-2"}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

@@ -16,6 +16,7 @@ from exporters.forwarder import Forwarder
 from exporters.lake.exporter import LakeContext
 from exporters.settings import DestinationSettings, UpstreamSettings
 from spool.clock import Clock, SystemClock
+from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
 from spool.engines import open_storage
 from spool.identity import Identity
@@ -51,7 +52,7 @@ class House:
     @asynccontextmanager
     async def forwarding(self, **settings: Any) -> AsyncIterator[Forwarder]:
         destination = DestinationSettings(**{**FOLDER, **settings})
-        context = LakeContext(directory=self.directory / "lake", landings=self.storage.small.landings())
+        context = LakeContext(directory=self.directory / "lake", landings=self.storage.small.of(LANDINGS))
         routes = build_routes(UpstreamSettings(), [destination], clock=self.clock, lake=context)
         forwarder = Forwarder(self.storage.deliveries, self.storage.log, self.clock, routes)
         await forwarder.start()

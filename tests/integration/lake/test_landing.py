@@ -11,6 +11,7 @@ import pytest
 
 from exporters.lake import manifest, ndjson
 from spool.clock import SystemClock
+from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import PARKED
 from spool.record import NS
 from tests.exporters.spools import StoppedClock, call, calls, counter
@@ -22,7 +23,7 @@ PAID = {"cost": "0.1", "cost_source": "reported"}
 
 
 async def manifests(house: House) -> list[manifest.LakeManifest]:
-    landed = await house.storage.small.landings().landed(ROUTE, after=0, most=1000)
+    landed = await house.storage.small.of(LANDINGS).landed(ROUTE, after=0, most=1000)
     return [manifest.read(one.body) for one in landed]
 
 
@@ -53,7 +54,7 @@ async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
         await house.add(calls(1, 20))
         await house.until(queued=0)
-        landed = await house.storage.small.landings().landed(ROUTE, after=0, most=10)
+        landed = await house.storage.small.of(LANDINGS).landed(ROUTE, after=0, most=10)
     bodies = [one.body for one in landed]
     first, second = map(manifest.read, bodies)
     assert first.before is None
@@ -89,7 +90,7 @@ async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     clock = SystemClock()
     async with opened(tmp_path / "data") as house:
-        (edition,) = await house.storage.small.landings().editions(ROUTE, 1)
+        (edition,) = await house.storage.small.of(LANDINGS).editions(ROUTE, 1)
         await house.add(calls(1, 10))
         today = datetime.fromtimestamp(clock.now(), UTC).strftime("%Y-%m-%d")
         name = f"ai_telemetry/v1/date={today}/lake-{edition}-000000000001-000000000010.parquet"
@@ -108,7 +109,7 @@ async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
     async with opened(tmp_path / "original") as house, house.forwarding(path=lake):
         await house.add(calls(1, 10))
         await house.until(queued=0)
-        editions = await house.storage.small.landings().editions(ROUTE, 1)
+        editions = await house.storage.small.of(LANDINGS).editions(ROUTE, 1)
         await house.add(calls(11, 20))
         await house.until(queued=0)
     async with opened(tmp_path / "copy") as house:
@@ -118,7 +119,7 @@ async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
     assert 1 == len(editions)
     await _take_edition(tmp_path / "copy", editions[0])
     async with opened(tmp_path / "copy") as house:
-        await house.storage.small.landings().begin_edition()
+        await house.storage.small.of(LANDINGS).begin_edition()
         await house.add(calls(31, 40))
         async with house.forwarding(path=lake):
             state = await house.until(state=PARKED)

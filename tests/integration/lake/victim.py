@@ -12,6 +12,7 @@ from typing import Any
 
 from exporters.lake.exporter import LakeExporter
 from exporters.lake.folder import Folder
+from spool.deliveries.protocols import LANDINGS
 from spool.record import AI_TELEMETRY
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import opened
@@ -42,7 +43,7 @@ async def main(data: Path, lake: Path, wanted: str) -> None:
             await house.add(calls(1, RECORDS, cost="0.1", cost_source="reported"))
         deliveries: Any = house.storage.deliveries
         create, link = Folder.create, Path.hardlink_to
-        landed = len(await house.storage.small.landings().landed(f"lake/{AI_TELEMETRY}", after=0, most=100))
+        landed = len(await house.storage.small.of(LANDINGS).landed(f"lake/{AI_TELEMETRY}", after=0, most=100))
         is_second = wanted == "end" or landed > 0
 
         def armed(place: str) -> str:

@@ -39,6 +39,8 @@ from gateway.mounts import OPERATOR_API
 from gateway.operator.socket import OperatorSocket
 from gateway.reconciliation.gathering import StatementSources
 from gateway.reconciliation.reconciler import Reconciler
+from spool.billing.drops import BILLING_DROPS
+from spool.billing.hours import BILLING_HOURS
 from spool.engines import MEMORY, open_storage
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
@@ -159,14 +161,14 @@ async def operator_server(
             streams=storage.streams,
             billing=BillingSync(
                 storage.ledger,
-                storage.small.billing_hours,
+                storage.small.of(BILLING_HOURS),
                 client_of(UpstreamSettings(), clock=clock),
                 UpstreamSettings(),
                 ConnectionLocks(),
                 clock=clock,
             ),
             billing_connections=BillingConnections(
-                storage.registry, storage.small.billing_drops, clock, BillingSettings()
+                storage.registry, storage.small.of(BILLING_DROPS), clock, BillingSettings()
             ),
             budgets=BudgetEvaluator(
                 storage.registry,

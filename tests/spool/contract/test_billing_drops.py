@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from spool.billing.drops import (
+    BILLING_DROPS,
     HOUR_S,
     OPERATIONS,
     OVERHEAD,
@@ -69,14 +70,14 @@ async def take(storage: Storage, *drops: BillingDrop) -> None:
 
 async def read(storage: Storage, month: str = MONTH, connection: str = "c") -> list[Row]:
     found: list[Row] = orjson.loads(
-        b"".join(month_text(await storage.small.billing_drops.month(connection, month)))
+        b"".join(month_text(await storage.small.of(BILLING_DROPS).month(connection, month)))
     )
     return found
 
 
 async def listed(storage: Storage, connection: str = "c") -> list[tuple[str, int]]:
     query = ListQuery(sort=SortField("number"), order="asc", identity="number", limit=1000)
-    page = await storage.small.billing_drops.page(connection, query)
+    page = await storage.small.of(BILLING_DROPS).page(connection, query)
     return [(each.operation, each.rows) for each in page.rows]
 
 
@@ -121,7 +122,7 @@ async def test_a_month_is_what_a_recount_finds(storage: Storage) -> None:
     recount.sort(key=lambda each: each["time/usage_start"][:13])
     found = await read(storage)
     assert recount == found
-    size = await storage.small.billing_drops.size("c", MONTH)
+    size = await storage.small.of(BILLING_DROPS).size("c", MONTH)
     assert len(found) == size.rows
     assert (
         sum(len(orjson.dumps(each)) for each in found)
@@ -138,14 +139,14 @@ async def test_sizes_are_those_of_the_rows_that_stand(storage: Storage) -> None:
     each = len(orjson.dumps(row(1)))
     packed = [zlib.compress(b",".join(map(orjson.dumps, part)), 1) for part in (rows[:2], rows[2:])]
     held = [sum(map(len, packed)) + 2 * each + 1, len(packed[1]) + each]
-    assert MonthSize(rows=3, bytes=3 * each + 1, held=held[0]) == await storage.small.billing_drops.size(
+    assert MonthSize(rows=3, bytes=3 * each + 1, held=held[0]) == await storage.small.of(BILLING_DROPS).size(
         "c", MONTH
     )
-    assert MonthSize(rows=1, bytes=each, held=held[1]) == await storage.small.billing_drops.size(
+    assert MonthSize(rows=1, bytes=each, held=held[1]) == await storage.small.of(BILLING_DROPS).size(
         "c", MONTH, [start]
     )
-    assert MonthSize() == await storage.small.billing_drops.size("c", "2026-10")
-    assert sum(map(len, packed)) + 2 * OVERHEAD == await storage.small.billing_drops.stored()
+    assert MonthSize() == await storage.small.of(BILLING_DROPS).size("c", "2026-10")
+    assert sum(map(len, packed)) + 2 * OVERHEAD == await storage.small.of(BILLING_DROPS).stored()
 
 
 async def test_what_is_known_of_connections(storage: Storage, clock: MovedClock) -> None:
@@ -153,9 +154,9 @@ async def test_what_is_known_of_connections(storage: Storage, clock: MovedClock)
     await take(storage, drop(1, SUM, [row(1)]))
     clock.move(60)
     await take(storage, drop(2, SUM, [row(1)]), drop(3, SUM, [row(1)], connection="other"))
-    assert dict.fromkeys(("c", "other"), clock.now()) == await storage.small.billing_drops.newest()
-    assert await storage.small.billing_drops.has("c", MONTH, record_id(2).hex())
-    assert not await storage.small.billing_drops.has("other", MONTH, record_id(2).hex())
+    assert dict.fromkeys(("c", "other"), clock.now()) == await storage.small.of(BILLING_DROPS).newest()
+    assert await storage.small.of(BILLING_DROPS).has("c", MONTH, record_id(2).hex())
+    assert not await storage.small.of(BILLING_DROPS).has("other", MONTH, record_id(2).hex())
 
 
 async def test_months_and_connections_go(storage: Storage) -> None:
@@ -163,15 +164,14 @@ async def test_months_and_connections_go(storage: Storage) -> None:
     december: list[Row] = [{"time/usage_start": "2026-12-01T00:00:00Z", "cost/cost": "7"}]
     await take(storage, drop(1, SUM, [row(1)]), drop(2, SUM, december, "2026-12"))
     await take(storage, drop(3, SUM, [row(1)], connection="other"))
-    assert 2 == await storage.small.billing_drops.trim("2026-12")
+    assert 2 == await storage.small.of(BILLING_DROPS).trim("2026-12")
     assert ([], december, []) == (
         await read(storage), await read(storage, "2026-12"), await read(storage, connection="other")
     )  # fmt: skip
-    assert {"c"} == set(await storage.small.billing_drops.newest())
-    await storage.small.billing_drops.forget("c")
-    assert ([], {}, 0) == (
-        await listed(storage), await storage.small.billing_drops.newest(), await storage.small.billing_drops.stored()
-    )  # fmt: skip
+    assert {"c"} == set(await storage.small.of(BILLING_DROPS).newest())
+    await storage.small.of(BILLING_DROPS).forget("c")
+    drops = storage.small.of(BILLING_DROPS)
+    assert ([], {}, 0) == (await listed(storage), await drops.newest(), await drops.stored())
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"data": [{}]}', b'{"data": [{"time/usage_start": "soon"}]}'])
@@ -194,5 +194,5 @@ async def test_rows_are_shown_as_they_came(storage: Storage) -> None:
         "rows": 1,
     }
     await take(storage, BillingDrop(**record, body=b'{"data": [' + raw + b" ]}"))
-    (hour,) = await storage.small.billing_drops.month("c", MONTH)
+    (hour,) = await storage.small.of(BILLING_DROPS).month("c", MONTH)
     assert (raw, 1_793_491_200 + 8 * HOUR_S) == (hour.text, hour.hour)

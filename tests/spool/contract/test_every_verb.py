@@ -11,7 +11,7 @@ import pytest
 from spool.billing.drops import BillingDrops
 from spool.billing.hours import BillingHours
 from spool.container_files.container_rows import ContainerRows
-from spool.deliveries.protocols import Deliveries
+from spool.deliveries.protocols import Deliveries, Landings
 from spool.log.partial_reports import PartialReports
 from spool.log.protocols import Log
 from spool.memory.deliveries import MemoryDeliveries
@@ -25,6 +25,7 @@ from spool.postgres.streams import PostgresStreams
 from spool.sql.billing_drops import SqlBillingDrops
 from spool.sql.billing_hours import SqlBillingHours
 from spool.sql.container_rows import SqlContainerRows
+from spool.sql.lake import SqlLandings
 from spool.sql.streams import SqlStreams
 from spool.sqlite.deliveries.deliveries import SqliteDeliveries
 from spool.sqlite.log.log import SqliteLog
@@ -37,6 +38,7 @@ PROTOCOLS: dict[str, tuple[type, tuple[type, ...]]] = {
     "deliveries": (Deliveries, (SqliteDeliveries, MemoryDeliveries, PostgresDeliveries)),
     "partial_reports": (PartialReports, (SqlitePartialReports, MemoryPartialReports, PostgresPartialReports)),
     "billing_hours": (BillingHours, (SqlBillingHours,)),
+    "landings": (Landings, (SqlLandings,)),
     "stored": (ContainerRows, (SqlContainerRows, PostgresContainerRows)),
     "billing_drops": (BillingDrops, (SqlBillingDrops,)),
     "streams": (StreamReader, (SqlStreams, PostgresStreams)),
@@ -60,6 +62,10 @@ def called() -> set[tuple[str, str]]:
                 found.add((owner.attr, node.func.attr))
             elif isinstance(owner, ast.Name):
                 found.add((owner.id, node.func.attr))
+            elif isinstance(owner, ast.Call):  # storage.small.of(BILLING_HOURS)
+                found |= {
+                    (each.id.lower(), node.func.attr) for each in owner.args if isinstance(each, ast.Name)
+                }
     return found
 
 

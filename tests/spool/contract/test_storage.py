@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from spool.billing.hours import SentHour
+from spool.billing.hours import BILLING_HOURS, SentHour
 from spool.engines import ENGINES, engine_of, open_storage
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity
@@ -76,11 +76,11 @@ async def test_billing_hours_are_found_by_connection_and_time(storage: Storage) 
     """The newest word on an hour replaces the one before; other connections' hours are apart."""
     hours = [SentHour(start=start, hash=b"h", rows=1, bytes=2, sent_at=3.0) for start in (0, 3600, 7200)]
     changed = SentHour(start=3600, hash=b"i", rows=4, bytes=5, sent_at=6.0)
-    await storage.small.billing_hours.keep("one", hours)
-    await storage.small.billing_hours.keep("one", [changed])
-    await storage.small.billing_hours.keep("two", hours[:1])
-    assert {0: hours[0], 3600: changed} == await storage.small.billing_hours.sent("one", 0, 7200)
-    assert {} == await storage.small.billing_hours.sent("two", 3600, 7200)
+    await storage.small.of(BILLING_HOURS).keep("one", hours)
+    await storage.small.of(BILLING_HOURS).keep("one", [changed])
+    await storage.small.of(BILLING_HOURS).keep("two", hours[:1])
+    assert {0: hours[0], 3600: changed} == await storage.small.of(BILLING_HOURS).sent("one", 0, 7200)
+    assert {} == await storage.small.of(BILLING_HOURS).sent("two", 3600, 7200)
 
 
 @pytest.mark.asyncio

@@ -13,7 +13,8 @@ from typing import Any
 
 import psycopg
 
-from spool.billing.hours import SentHour
+from spool.billing.drops import BILLING_DROPS
+from spool.billing.hours import BILLING_HOURS, SentHour
 from spool.clock import Clock
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import RouteSpec, Settlement
@@ -199,7 +200,7 @@ class Places:
             storage, UsageEvent(id=record_id(4), source="app", event_type="sale", data={"amount": 2.5})
         )
         hour = SentHour(start=3600, hash=b"\x00hash", rows=3, bytes=99, sent_at=at)
-        await storage.small.billing_hours.keep("bill", [hour])
+        await storage.small.of(BILLING_HOURS).keep("bill", [hour])
         await storage.clusters.report(WHOLE)
 
     async def _fill_registry(self, registry: Registry) -> None:
@@ -258,8 +259,8 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "totals": await storage.streams.totals("calls"),
         "sizes": await storage.streams.sizes(),
         "clusters": storage.clusters.all(),
-        "sent hours": await storage.small.billing_hours.sent("bill", 0, 10**6),
-        "billing drops": await storage.small.billing_drops.month("bill", "2026-11"),
+        "sent hours": await storage.small.of(BILLING_HOURS).sent("bill", 0, 10**6),
+        "billing drops": await storage.small.of(BILLING_DROPS).month("bill", "2026-11"),
         "costs": await storage.ledger.costs(ALL),
         "billed": await storage.ledger.costs(
             replace(ALL, granularity="total", group_by=("model", "charge"), arranged=2)

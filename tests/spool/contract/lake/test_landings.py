@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
+from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Landing, RouteSpec, Settlement
 from spool.engines import open_storage
@@ -50,7 +51,7 @@ async def test_a_manifest_is_kept_with_its_settlement(closed_storage: Storage) -
     """A manifest is found by its route and number once its delivery is settled, and not before."""
     storage = closed_storage
     delivery = await one_due(storage)
-    landings = storage.small.landings()
+    landings = storage.small.of(LANDINGS)
     assert [] == await landings.landed(ROUTE, after=0, most=10)
     await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery, b"one")))
     assert [landing(delivery, b"one")] == await landings.landed(ROUTE, after=0, most=10)
@@ -68,12 +69,12 @@ async def test_whoever_lost_a_delivery_keeps_no_manifest(closed_storage: Storage
     assert (delivery.first, delivery.last) == (again.first, again.last)
     await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery)))
     assert 1 == storage.deliveries.fenced
-    assert [] == await storage.small.landings().landed(ROUTE, after=0, most=10)
+    assert [] == await storage.small.of(LANDINGS).landed(ROUTE, after=0, most=10)
 
 
 async def test_all_routes_have_the_edition_of_the_log(closed_storage: Storage) -> None:
     """An edition is eight hex digits, the same for each number and each route."""
-    landings = closed_storage.small.landings()
+    landings = closed_storage.small.of(LANDINGS)
     (edition,) = await landings.editions(ROUTE, 1)
     assert 8 == len(bytes.fromhex(edition)) * 2
     assert [edition] == await landings.editions(ROUTE, 10**9)
@@ -86,7 +87,7 @@ async def test_a_copy_begins_another_edition(closed_storage: Storage, options: S
         pytest.skip("nothing is restored into memory")
     storage = closed_storage
     delivery = await one_due(storage)
-    landings = storage.small.landings()
+    landings = storage.small.of(LANDINGS)
     (before,) = await landings.editions(ROUTE, delivery.first)
     after = await landings.begin_edition()
     assert [before] == await landings.editions(ROUTE, delivery.first)
@@ -98,7 +99,7 @@ async def test_a_lake_gets_nothing_again(closed_storage: Storage) -> None:
     """A replay is refused, and a bundle takes no delivery whose files may be in the lake."""
     storage = closed_storage
     delivery = await one_due(storage)
-    await storage.small.landings().editions(ROUTE, delivery.first)
+    await storage.small.of(LANDINGS).editions(ROUTE, delivery.first)
     with pytest.raises(NotAllowed, match="lake"):
         await storage.deliveries.replay(ROUTE, since=0.0, until=10.0**10, dry_run=False)
     await storage.deliveries.mark(delivery, f"{LAKE_MARK}digest=0")
@@ -114,4 +115,4 @@ async def test_a_dropped_route_forgets_its_manifests(closed_storage: Storage) ->
     await storage.deliveries.settle(delivery, Settlement(delivered=2, landing=landing(delivery)))
     await storage.deliveries.declare([])
     await storage.deliveries.drop(ROUTE)
-    assert [] == await storage.small.landings().routes()
+    assert [] == await storage.small.of(LANDINGS).routes()

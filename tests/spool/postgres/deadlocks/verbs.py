@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
-from spool.billing.hours import SentHour
+from spool.billing.drops import BILLING_DROPS
+from spool.billing.hours import BILLING_HOURS, SentHour
 from spool.clusters import ClusterChange, ReportedCluster
 from spool.container_files.values import AnnouncedFile, ClusterIdentity, ContainerSender
 from spool.deliveries.values import PARKED, RUNNING, Delivery, RouteSpec
@@ -352,13 +353,13 @@ async def keep_billing_hours(gateway: Gateway) -> None:
     hours = [
         SentHour(start=3600 * n, hash=b"h", rows=1, bytes=1, sent_at=time.time()) for n in gateway.some(6)
     ]
-    await gateway.storage.small.billing_hours.keep(gateway.chance.choice("ab"), hours)
+    await gateway.storage.small.of(BILLING_HOURS).keep(gateway.chance.choice("ab"), hours)
 
 
 async def trim_billing_drops(gateway: Gateway) -> None:
-    await gateway.storage.small.billing_drops.trim(MONTH)
+    await gateway.storage.small.of(BILLING_DROPS).trim(MONTH)
     if gateway.chance.random() < 0.2:
-        await gateway.storage.small.billing_drops.forget(gateway.chance.choice("ab"))
+        await gateway.storage.small.of(BILLING_DROPS).forget(gateway.chance.choice("ab"))
 
 
 async def own_streams(gateway: Gateway) -> None:
