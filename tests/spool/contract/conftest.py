@@ -30,7 +30,7 @@ from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryStore
 from spool.settings import LOCAL, SpoolSettings, StorageSettings
 from spool.sqlite.registry.store import SqliteRegistry
-from spool.storage import StorageOptions
+from spool.storage import Storage, StorageOptions
 from tests.exporters.spools import Spooled
 from tests.moved_clock import MovedClock
 from tests.rounds import IS_LONG
@@ -181,6 +181,14 @@ async def spooled(open_spool: Opener, clock: MovedClock) -> Spooled:
     """A log and its deliveries, whose records are closed at once."""
     opened = await open_spool()
     return Spooled(log=opened.log, deliveries=opened.deliveries, clock=clock)
+
+
+@pytest_asyncio.fixture
+async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
+    """All of a storage."""
+    storage = await engines.open_storage(options, engine=options.storage.engine)
+    yield storage
+    await storage.close()
 
 
 @pytest_asyncio.fixture(params=ENGINES)

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from spool.billing.hours import BILLING_HOURS, SentHour
-from spool.engines import ENGINES, engine_of, open_storage
+from spool.engines import ENGINES, engine_of
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity
 from spool.listing import ASCENDING, ListQuery, Position, SortField
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, UNIT_COST, UnitCostOperation
-from spool.storage import Storage, StorageOptions
+from spool.storage import Storage
 from spool.streams import ALLOCATION, SUM
 from tests.moved_clock import MovedClock
 from tests.spool.contract.test_devices import device
 from tests.spool.ledger_log import call
-
-
-@pytest_asyncio.fixture
-async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
-    storage = await open_storage(options, engine=options.storage.engine)
-    yield storage
-    await storage.close()
 
 
 @pytest.mark.asyncio

@@ -41,7 +41,7 @@ from spool.transfer.tables import Progress, no_progress
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call, point
-from tests.spool.contract.test_billing_drops import drop, row
+from tests.spool.contract.small_tables.test_billing_drops import drop, row
 from tests.spool.contract.test_clusters import WHOLE
 from tests.spool.contract.test_devices import device
 from tests.spool.contract.test_streams import operation

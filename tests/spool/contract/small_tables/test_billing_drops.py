@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 import pytest
-import pytest_asyncio
 
 from spool.billing.drops import (
     BILLING_DROPS,
@@ -22,12 +21,11 @@ from spool.billing.drops import (
     MonthSize,
     month_text,
 )
-from spool.engines import open_storage
 from spool.identity import Identity
 from spool.listing import ListQuery, SortField
 from spool.log.values import Submission
 from spool.record import BILLING_DATA, BillingDrop
-from spool.storage import Storage, StorageOptions
+from spool.storage import Storage
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock
 
@@ -35,13 +33,6 @@ MONTH = "2026-11"
 Row = dict[str, str]
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest_asyncio.fixture
-async def storage(options: StorageOptions) -> AsyncIterator[Storage]:
-    storage = await open_storage(options, engine=options.storage.engine)
-    yield storage
-    await storage.close()
 
 
 def row(hour: int, cost: str = "1", day: int = 1) -> Row:
