@@ -24,6 +24,7 @@ from spool.settings import SQLITE
 from spool.steady_clock import doubts
 
 if TYPE_CHECKING:
+    from gateway.monitoring.spend import SpendSeries
     from gateway.reconciliation.reconciler import Reconciler
 
 
@@ -48,6 +49,7 @@ def exposition(
     routes: Forwarder,
     budgets: BudgetEvaluator | None,
     reconciler: Once[Reconciler] | None,
+    spend: SpendSeries | None,
 ) -> Exposition:
     storage, devices = parts.storage, parts.devices
     installation = installation_id(parts)
@@ -73,6 +75,7 @@ def exposition(
             failed_attempts=receivers.access.failed_attempts,
             budgets=[*gauges(budgets.figures.values())] if budgets else (),
             reconciled=_reconciled(reconciler.made) if reconciler and reconciler.made else (),
+            spend=spend.counts if spend else None,
             limits=[
                 *limits(
                     parts.config,
@@ -90,6 +93,7 @@ def exposition(
                     parts.operator_connections.count,
                 ),
                 Limit("server.max_event_streams", parts.event_streams.limit, parts.event_streams.count),
+                *_names(spend, parts.config.server.metrics_names),
             ],
             shares=await parts.shares(),
             channels=await parts.channel_states(),
@@ -97,6 +101,20 @@ def exposition(
         )
 
     return Exposition(metrics, snapshot, parts.clock.monotonic)
+
+
+def spend(parts: Assembler) -> SpendSeries | None:
+    """Return what reads cost and tokens, if they are wanted on `/metrics`."""
+    top = parts.config.server.metrics_names
+    if not top:
+        return None
+    from gateway.monitoring.spend import SpendSeries
+
+    return SpendSeries(parts.storage.ledger, parts.clock, top=top)
+
+
+def _names(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
+    return [Limit("server.metrics_names", allowed, spend.counts.named)] if spend else []
 
 
 def _reconciled(reconciler: Reconciler) -> Sequence[ReconciledRatio]:

@@ -168,8 +168,9 @@ async def _assemble(
     if not (is_agent or storage.is_shared):
         operators.installation.demo = demo_month(assembler, version=version, urls=urls)
     publisher = assembler.publisher(deposits)
+    spend = None if is_agent else monitoring.spend(assembler)
     exposition = monitoring.exposition(
-        assembler, metrics, receivers, routes, operators.money.budgets, operators.money.reconciler
+        assembler, metrics, receivers, routes, operators.money.budgets, operators.money.reconciler, spend
     )
     telemetry = monitoring.own_telemetry(assembler, metrics, exposition, version=version)
     background: Background = {
@@ -187,6 +188,8 @@ async def _assemble(
         "rollups": storage.ledger.roll_up,
         "publisher": publisher.run,
     }
+    if spend is not None:
+        background["spend on /metrics"] = spend.run
     if learning is not None:
         background["memory of spans"] = learning
     if not is_agent:  # waking ten times a second drains a laptop's battery

@@ -67,6 +67,13 @@ class ServerSettings:
         "",
         "where `/metrics` and health alone listen, for whoever scrapes from elsewhere; empty: nowhere else",
     )
+    metrics_names: int = setting(
+        0,
+        "providers, models and teams, so many of each, with series of cost and tokens of their own on `/metrics`; "
+        "0: no such series: [cost and tokens](monitoring.md#cost-and-tokens); read at start",
+        edge="all others together are `(other)`",
+        least=0,
+    )
     operator_plaintext: bool = setting(
         False,
         "a public `operator_listen` may do without TLS: a proxy encrypts, so browsers get `Secure` cookies",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -17,6 +18,9 @@ from spool.log.values import LogStats
 from spool.registry.notices import CHANNEL_STATES, FAILED, SENT, ChannelState
 from spool.shares import KeyShare
 from spool.storage import DatabaseHealth
+
+if TYPE_CHECKING:
+    from gateway.monitoring.spend import SpendCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,7 @@ class Snapshot:
     now: float = 0.0
     budgets: Sequence[BudgetGauge] = ()
     reconciled: Sequence[ReconciledRatio] = ()
+    spend: SpendCounts | None = None
 
 
 class SnapshotCollector:
@@ -121,6 +126,8 @@ class SnapshotCollector:
         yield from _notifications(self.snapshot.channels, self.snapshot.now)
         yield from _budgets(self.snapshot.budgets)
         yield from _reconciled(self.snapshot.reconciled)
+        if self.snapshot.spend is not None:
+            yield from self.snapshot.spend.families()
 
     @staticmethod
     def _limits(limits: Sequence[Limit]) -> Iterator[Metric]:

@@ -7,8 +7,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from spool.record import TOPICS
-from tests.acceptance.conftest import Tollhouse
-from tests.acceptance.payloads import KEEP_ALIVE
+from tests.acceptance.conftest import Tollhouse, wait_for
+from tests.acceptance.payloads import KEEP_ALIVE, post, request, span
 
 RECORDS = (
     "received", "accepted", "duplicate", "ignored", "rejected", "amended", "amended_late", "corrected", "bridged",
@@ -63,3 +63,30 @@ def test_every_series_of_the_contract_is_there_from_the_start(installations: Any
     answered = {labels["endpoint"] for labels, value in found["tollhouse_requests_total"] if value == 0}
     assert {"otlp/traces", "otlp/metrics", "otlp/logs"} <= answered
     assert [] == [name for name in SINGLE if f"tollhouse_{name}" not in found]
+
+
+def test_cost_and_tokens_are_there_if_they_are_wanted_and_after_a_restart(installations: Any) -> None:
+    """The cost of the month comes from the ledger, so a new process shows it; without the setting nothing does."""
+    tollhouse: Tollhouse = installations(server="metrics_names = 5")
+    key = tollhouse.key("sender")
+    tollhouse.start()
+    assert 200 == post(tollhouse.url, request([span("one", tollhouse__team="red")]), key).status
+    tollhouse.wait_until_drained()
+    tollhouse.kill()
+    tollhouse.start()
+
+    def month() -> list[tuple[dict[str, str], float]]:
+        return scraped(tollhouse).get("tollhouse_month_cost_dollars", [])
+
+    wait_for(month, 120, "the cost of the month")
+    [(labels, cost)] = month()
+    assert ("openai", "estimated") == (labels["provider"], labels["cost_source"]) and cost > 0
+    found = scraped(tollhouse)
+    assert {"input", "output"} == {each["direction"] for each, _ in found["tollhouse_tokens_total"]}
+    assert 5.0 == {each["name"]: value for each, value in found["tollhouse_limit"]}["server.metrics_names"]
+
+    tollhouse.stop()
+    tollhouse.config.write_text(tollhouse.config.read_text().replace("metrics_names = 5", ""))
+    tollhouse.start()
+    assert set() == {"tollhouse_month_cost_dollars", "tollhouse_tokens_total"} & set(scraped(tollhouse))
+    assert "server.metrics_names" not in {each["name"] for each, _ in scraped(tollhouse)["tollhouse_limit"]}

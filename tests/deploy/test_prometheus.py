@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from gateway.monitoring.database import figures
+from gateway.monitoring.spend import SpendCounts
 from tests.acceptance.conftest import COMMAND, ROOT, Tollhouse
 from tests.acceptance.test_metrics import scraped
 from tests.gateway.monitoring.test_metrics import DATABASE
@@ -21,12 +22,13 @@ RULES = ROOT / "deploy/prometheus/rules.yaml"
 RUNBOOKS = (ROOT / "docs/runbooks.md").read_text()
 ALERTS = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 METRIC = re.compile(r"\btollhouse_\w+")
-# With TLS, with a budget, with a channel, and with a PostgreSQL that gateways share.
+# With TLS, a budget, a channel, `server.metrics_names`, and with a PostgreSQL that gateways share.
 ONLY_SOMETIMES = {
     "tollhouse_certificate_end_timestamp_seconds",
     "tollhouse_budget_ratio",
     "tollhouse_notification_channel_state",
     "tollhouse_memory_compared_total",  # of the compiled module
+    *(f"{one.name}{'_total' if one.type == 'counter' else ''}" for one in SpendCounts(1).families()),
     *(f"tollhouse_{one.name}{'_total' if one.is_counter else ''}" for one in figures(DATABASE)),
 }
 
@@ -57,13 +59,18 @@ def test_each_alert_has_its_cases_and_its_runbook() -> None:
         assert alert["labels"]["severity"] in ("critical", "warning", "info")
 
 
-def dashboard() -> Any:
-    return json.loads((ROOT / "deploy/grafana/tollhouse.json").read_text())
+def dashboard(name: str = "tollhouse") -> Any:
+    return json.loads((ROOT / f"deploy/grafana/{name}.json").read_text())
+
+
+def dashboards() -> list[Any]:
+    return [dashboard(file.stem) for file in sorted((ROOT / "deploy/grafana").iterdir())]
 
 
 def queries() -> list[str]:
-    """Of the dashboard's panels, as Prometheus gets them."""
-    listed = [each for panel in dashboard()["panels"] for each in (panel, *panel.get("panels", ()))]
+    """Of the dashboards' panels, as Prometheus gets them."""
+    panels = [panel for each in dashboards() for panel in each["panels"]]
+    listed = [each for panel in panels for each in (panel, *panel.get("panels", ()))]
     panels = [panel for panel in listed if panel["type"] != "row"]
     assert all(panel["title"] and panel["targets"] for panel in panels)
     found = [target["expr"] for panel in panels for target in panel["targets"]]
@@ -80,7 +87,16 @@ def test_what_only_a_shared_storage_has_is_folded() -> None:
     assert folded and all(panel["panels"] for panel in folded)
 
 
-def test_the_queries_of_the_dashboard_are_valid(tmp_path: Path) -> None:
+def test_dashboards_have_names_of_their_own_and_one_place_for_each_panel() -> None:
+    """Grafana replaces a dashboard by its uid, and a panel by its id."""
+    assert {"tollhouse", "tollhouse-spend"} == {each["uid"] for each in dashboards()}
+    for each in dashboards():
+        listed = [panel for row in each["panels"] for panel in (row, *row.get("panels", ()))]
+        assert len(listed) == len({panel["id"] for panel in listed})
+        assert len(listed) == len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in listed})
+
+
+def test_the_queries_of_the_dashboards_are_valid(tmp_path: Path) -> None:
     """Each is a rule that promtool accepts."""
     rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(queries())]
     file = tmp_path / "queries.yaml"
@@ -88,7 +104,7 @@ def test_the_queries_of_the_dashboard_are_valid(tmp_path: Path) -> None:
     promtool("check", "rules", file)
 
 
-def test_alerts_and_dashboard_name_metrics_that_exist(installations: Any) -> None:
+def test_alerts_and_dashboards_name_metrics_that_exist(installations: Any) -> None:
     """Of a server that has just begun: what is renamed here is renamed there."""
     tollhouse: Tollhouse = installations()
     tollhouse.start()

@@ -1,0 +1,175 @@
+"""
+Cost and tokens on `/metrics`, from the ledger's sums: few series, and counters that only rise.
+
+A counter adds what the sums of this month and the one before have gained since they were read last. Where sums
+fall, as after a correction, it waits until they pass what was counted. The cost of the month is exact, also
+after a restart, and may fall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from spool.clock import Clock
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.periods import beginning
+from spool.ledger.queries import CostQuery, CostRow, end_of_hour
+from spool.ledger.sums import OTHER
+
+EVERY_S = 60.0
+LOOK_S = 1.0  # whether the ledger has caught up
+MAX_SERIES = 2000  # sets of labels: names multiply
+UNKNOWN = "(unknown)"
+LABELS = ("provider", "model", "team", "cost_source")
+_MEASURES = ("cost", "input_tokens", "output_tokens")
+_log = logging.getLogger(__name__)
+
+Labels = tuple[str, ...]
+
+
+class _Sums(NamedTuple):
+    cost: int = 0  # in units of spool.ledger.money
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def plus(self, other: _Sums) -> _Sums:
+        return _Sums(*map(sum, zip(self, other, strict=True)))
+
+    def above(self, other: _Sums) -> _Sums:
+        """Return what these sums have more, each by itself, never below 0."""
+        return _Sums(*(max(0, one - another) for one, another in zip(self, other, strict=True)))
+
+
+class SpendCounts:
+    """
+    Counters and the cost of the running month, by LABELS. `top` providers, models and teams have a name of their
+    own for as long as the process lives: those of the most cost first, then those that come while there is
+    room. All others are OTHER. Pure.
+    """
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self._names: tuple[set[str], ...] = (set(), set(), set())
+        self._known: set[Labels] = set()
+        self._counted: dict[Labels, _Sums] = {}
+        self._highest: dict[tuple[datetime, Labels], _Sums] = {}
+        self._month: dict[Labels, _Sums] = {}
+        self._is_begun = False
+
+    @property
+    def named(self) -> int:
+        """The names of the fullest label."""
+        return max(map(len, self._names))
+
+    def read(self, rows: Sequence[CostRow], month: datetime) -> None:
+        """Count the sums of `month`, which runs, and of the month before. The first ones are where counters begin."""
+        self._name(rows)
+        found: defaultdict[tuple[datetime, Labels], _Sums] = defaultdict(_Sums)
+        for row in rows:
+            place = row.start, self._labels(row)
+            found[place] = found[place].plus(
+                _Sums(money.units(row.cost), row.input_tokens, row.output_tokens)
+            )
+        self._count(found)
+        oldest = beginning(month - timedelta(days=1), "monthly")
+        self._highest = {place: sums for place, sums in self._highest.items() if place[0] >= oldest}
+        self._month = {labels: sums for (start, labels), sums in found.items() if start == month}
+        self._is_begun = True
+
+    def families(self) -> Iterator[Metric]:
+        """Yield the metrics. Their values are for graphs: to the precision of a float."""
+        cost = CounterMetricFamily("tollhouse_cost_dollars", "Cost of calls", labels=LABELS)
+        tokens = CounterMetricFamily("tollhouse_tokens", "Tokens of calls", labels=(*LABELS, "direction"))
+        month = GaugeMetricFamily(
+            "tollhouse_month_cost_dollars", "Cost of the running month, in UTC", labels=LABELS
+        )
+        for labels, sums in self._counted.items():
+            cost.add_metric(labels, sums.cost / money.UNIT)
+            tokens.add_metric((*labels, "input"), sums.input_tokens)
+            tokens.add_metric((*labels, "output"), sums.output_tokens)
+        for labels, sums in self._month.items():
+            month.add_metric(labels, sums.cost / money.UNIT)
+        yield from (cost, tokens, month)
+
+    def _count(self, found: Mapping[tuple[datetime, Labels], _Sums]) -> None:
+        """Add what is new. A series that is new shows 0 once, so that a rate has its first step."""
+        new = {labels for _, labels in found} - self._counted.keys()
+        self._counted |= dict.fromkeys(new, _Sums())
+        for place, sums in found.items():
+            if self._is_begun and place[1] in new:
+                continue
+            before = self._highest.get(place, _Sums())
+            gained = sums.above(before)
+            self._highest[place] = before.plus(gained)
+            if self._is_begun:
+                self._counted[place[1]] = self._counted[place[1]].plus(gained)
+
+    def _name(self, rows: Iterable[CostRow]) -> None:
+        """Give names to the first, by their cost, while there is room."""
+        for place, names in enumerate(self._names):
+            if len(names) >= self._top:
+                continue
+            costs: defaultdict[str, int] = defaultdict(int)
+            for row in rows:
+                costs[row.group[place] or UNKNOWN] += money.units(row.cost)
+            new = sorted(costs.keys() - names, key=lambda name: (-costs[name], name))
+            names.update(new[: self._top - len(names)])
+
+    def _labels(self, row: CostRow) -> Labels:
+        values = [value or UNKNOWN for value in row.group]
+        shown = [
+            value if value in names else OTHER for value, names in zip(values, self._names, strict=False)
+        ]
+        labels = (*shown, values[-1])
+        if labels not in self._known and len(self._known) >= MAX_SERIES - 1:
+            return (OTHER,) * len(LABELS)
+        self._known.add(labels)
+        return labels
+
+
+class SpendSeries:
+    """Reads the ledger's sums once a minute."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, *, top: int) -> None:
+        self.counts = SpendCounts(top)
+        self._ledger = ledger
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Read again and again. A failure is logged and left to the next reading."""
+        while True:
+            wait_s = EVERY_S
+            try:
+                if not await self.read():
+                    wait_s = LOOK_S
+            except Exception:  # noqa: BLE001 - the supervised loop
+                _log.exception("cost and tokens of /metrics wait", extra={"action": "spend_put_off"})
+            await asyncio.sleep(wait_s)
+
+    async def read(self) -> bool:
+        """Read now; False while the ledger is being counted anew, when its sums are a part of what they were."""
+        if not await self._ledger.is_complete():
+            return False
+        now = self._clock.now()
+        month = beginning(datetime.fromtimestamp(now, UTC), "monthly")
+        rows = await self._ledger.costs(
+            CostQuery(
+                since=beginning(month - timedelta(days=1), "monthly"),
+                until=end_of_hour(now),
+                granularity="monthly",
+                group_by=LABELS,
+                measures=_MEASURES,
+            )
+        )
+        if not await self._ledger.is_complete():
+            return False
+        self.counts.read(rows, month)
+        return True
