@@ -166,7 +166,7 @@ class Left:
         for model in {cell.model for cell in coarse}:
             rates = [entry for entry in self.of(RATE) if entry[1] in coarse and entry[1].model == model]
             series = of_model(self._split, model, {meter for _, _, meter in rates}, self.paid)
-            unsteady = {meter for meter, each in series.items() if each.steps() is None}
+            unsteady = {meter for meter, each in series.items() if not each.is_steady()}
             of_calls = [entry for entry in rates if entry[2] in unsteady or entry[2] not in series]
             if (
                 model in self._split.varying

@@ -38,6 +38,14 @@ class RateSeries:
                 found.append((day, ratio))
         return found if len(found) <= 2 else None
 
+    def is_steady(self) -> bool:
+        """True if the ratio is constant, or changes once; a day alone does not show a change."""
+        steps = self.steps()
+        if steps is None or len(steps) == 1:
+            return steps is not None
+        before = sum(day < steps[1][0] for day in self.worth)
+        return 1 < before < len(self.worth) - 1
+
 
 Paid = Callable[
     [Cell, str], int | None

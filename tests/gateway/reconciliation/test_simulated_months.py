@@ -30,7 +30,7 @@ from tests.gateway.reconciliation.judging import (
     sums_of,
 )
 from tests.gateway.reconciliation.plants import PLANTS, Plant, Rows, planted
-from tests.gateway.reconciliation.simulator import ALL_PROVIDERS, DAYS
+from tests.gateway.reconciliation.simulator import ALL_PROVIDERS, ANTHROPIC, DAYS
 from tests.rounds import IS_LONG
 
 pytestmark = pytest.mark.asyncio
@@ -39,6 +39,7 @@ SEEDS = int(os.environ.get("TOLLHOUSE_SIMULATED_SEEDS", "5"))
 SEED = os.environ.get("TOLLHOUSE_SEED")
 LONG = {2: 40, 3: 20}  # so many pairs and threes of each provider and seed
 SHORT = {2: 1, 3: 1}  # and of causes alone each provider has its part
+ONCE_WRONG = ((ANTHROPIC, 18001, ("batch key", "pacific")),)  # a rate left on one day was taken for a price
 
 
 def seeds() -> list[int]:
@@ -124,6 +125,14 @@ async def test_causes_together(provider: str, number: int) -> None:
             verdicts[f"{', '.join(names)} {seed}"] = await judged_together(provider, seed, found, chosen)
     _tell(f"{provider}, {number} causes", verdicts)
     assert {} == {name: each.words for name, each in verdicts.items() if each.state in (WRONG, INVENTED)}
+
+
+@pytest.mark.parametrize(("provider", "seed", "names"), ONCE_WRONG)
+async def test_months_that_were_told_wrongly(provider: str, seed: int, names: tuple[str, ...]) -> None:
+    """Causes together that long rounds once found wrong."""
+    plants = [plants_of(seed, provider)[name] for name in names]
+    verdict = await judged_together(provider, seed, await planted(provider, seed, plants), plants)
+    assert verdict.state not in (WRONG, INVENTED), verdict.words
 
 
 def _tell(title: str, verdicts: dict[str, Verdict]) -> None:
