@@ -62,6 +62,25 @@ def is_call(item: dict[str, Any]) -> bool:
     return not is_agent(item)
 
 
+def is_route(item: dict[str, Any]) -> bool:
+    """Whether a span is Traefik's, around those of the attempts: it has children, and no call of its own."""
+    return str(item["spanId"]) == "0000007e00000002"
+
+
+def is_attempt(item: dict[str, Any]) -> bool:
+    return item["spanId"] in ("0000007e00000003", "0000007e00000004")
+
+
+def route_with_tokens() -> Request:
+    """The route's span where it has what the attempt that was answered has."""
+    payload = json.loads((CASES / "otlp/traefik/attempts.json").read_text())
+    [scope] = payload["resourceSpans"][0]["scopeSpans"]
+    [route] = [item for item in scope["spans"] if is_route(item)]
+    route["attributes"] = scope["spans"][-1]["attributes"]
+    scope["spans"] = [route]
+    return Request("otlp/traces", json.dumps(payload).encode())
+
+
 def counters(
     service: str,
     scope: str,
@@ -318,6 +337,11 @@ SENDERS = {
                 **{"gen_ai.request.model": "gpt-6-sol", "gen_ai.response.model": "gpt-6-sol-2026-09-01"},
             ),
         ],
+        (120, 30),
+    ),
+    "traefik, the route apart": Sender(
+        case("otlp/traefik/attempts", is_attempt),
+        [case("otlp/traefik/attempts", is_route), route_with_tokens()],
         (120, 30),
     ),
     "coder": Sender(
