@@ -24,6 +24,7 @@ from gateway.api.lists.budgets import (
 from gateway.api.managed import Answer, Asker, ManagedResource
 from gateway.api.times import parse_moment
 from gateway.budgets.expansion import expanded
+from gateway.budgets.figures import BudgetLedger
 from gateway.errors import Refusal
 from gateway.http.holders.money import MoneyServices
 from gateway.http.lists import MemoryRows
@@ -66,7 +67,10 @@ async def _show(asking: Asker, id: str) -> Answer:
     if not wanted <= set(EXPANSIONS):
         raise Refusal(400, "invalid_parameter", f"expand must be one of {', '.join(EXPANSIONS)}")
     shown = describe_budget(add_state(asking.services, budget))
-    return {"budget": {**shown, **await _expanded(asking.services, id, wanted)}}
+    if wanted:
+        books = asking.services.require_budgets().books()
+        shown = {**shown, **await _expanded(asking.services, books, id, wanted)}
+    return {"budget": shown}
 
 
 async def _change(asking: Asker, id: str, given: Any) -> Answer:
@@ -93,8 +97,10 @@ async def _with_current(asking: Asker, page: Mapping[str, Any]) -> Answer:
     The page of a list, with what was spent of each budget on it, and where that leads, if it was asked for.
     """
     wanted = frozenset(page["filtering"]["current"].get("expand", ()))
-    for item in page["budgets"]:
-        item.update(await _expanded(asking.services, item["id"], wanted))
+    if wanted:
+        books = asking.services.require_budgets().books()
+        for item in page["budgets"]:
+            item.update(await _expanded(asking.services, books, item["id"], wanted))
     return page
 
 
@@ -131,8 +137,10 @@ async def read_budget_alerts(request: KeyRequest[MoneyServices, None]) -> Result
     return {"budget": {"id": id}, **page}
 
 
-async def _expanded(money: MoneyServices, id: str, wanted: frozenset[str]) -> dict[str, object]:
-    return await expanded(money.require_budgets().books(), await fresh(money, id), wanted) if wanted else {}
+async def _expanded(
+    money: MoneyServices, books: BudgetLedger, id: str, wanted: frozenset[str]
+) -> dict[str, object]:
+    return await expanded(books, await fresh(money, books, id), wanted)
 
 
 async def _made(money: MoneyServices, budget: SpendBudget) -> Answer:

@@ -82,11 +82,12 @@ class BudgetFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLedger:
-    """Asks the ledger about budgets, up to `now`."""
+    """Asks the ledger about budgets, up to `now`. Budgets of one view are asked for their hours once."""
 
     ledger: Ledger
     now: float
     max_owners: int
+    _hours: dict[tuple[str, str, str], tuple[int, ...]] = field(default_factory=dict)  # by measure and view
 
     async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
         problem = problem_of(budget, view, self.ledger.dimensions())
@@ -145,13 +146,17 @@ class BudgetLedger:
 
     async def hours(self, budget: SpendBudget, view: View) -> tuple[int, ...]:
         """Return the spend of each hour of the day in UTC, over some weeks and all owners."""
+        asked = (budget.measure, view.id, view.version)
+        if asked in self._hours:
+            return self._hours[asked]
         until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         since = await self.ledger.since_hours(until - timedelta(days=HOURS_DAYS))
         found = [0] * 24
         sums = await self.sums(_in_utc(budget), view, since, until, "hourly", by_owner=False)
         for (start, _), spent in sums.items():
             found[start.hour] += spent.actual
-        return tuple(found)
+        self._hours[asked] = tuple(found)
+        return self._hours[asked]
 
     async def _period(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
         # All that is counted of the period, also what a sender's clock puts into its future.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +15,6 @@ from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.operator import spool
 from gateway.operator.costs import ledger
-from gateway.operator.costs.kept_groups import largest
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import usable_view_of, visible_to
 from spool.ledger.costs import combined
@@ -54,8 +51,9 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
         view = usable_view_of(request, await visible_to(request), request.http.query["view"])
         base = replace(base, include=view.include, exclude=view.exclude)
     today = replace(base, since=midnight, measures=_OF_DAY)
-    daily = replace(base, since=since, granularity="daily", group_by=("model",), measures=("cost",))
-    lists = [replace(base, group_by=(name,), measures=("cost",)) for name in LISTS]
+    largest = replace(base, measures=("cost",), top=LISTED)
+    daily = replace(largest, since=since, granularity="daily", group_by=("model",))
+    lists = [replace(largest, group_by=(name,)) for name in LISTS]
     found = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
     month, month_before, day, day_before, by_day, *by_list = found
     whole = await request.ledger.whole_since()
@@ -66,8 +64,8 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "month": _beside(first, month, month_before, _OF_MONTH),
             "today": _beside(midnight, day, day_before, _OF_DAY),
-            "days": await asyncio.to_thread(_folded, daily, by_day),
-            "lists": {asked.group_by[0]: _folded(asked, rows) for asked, rows in zip(lists, by_list, strict=True)},
+            "days": _shown(daily, by_day),
+            "lists": {asked.group_by[0]: _shown(asked, rows) for asked, rows in zip(lists, by_list, strict=True)},
             "operation": await _operation(request),
             "insights": await _insights(request),
         }
@@ -84,17 +82,9 @@ def _beside(
     return {"from": start.date().isoformat(), **shown, **each, "previous": was}
 
 
-def _folded(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]:
-    """The largest groups in each period, all others as one."""
-    kept = largest(rows, LISTED, by="cost", dimensions=1)
-    [name], shown = query.group_by, replace(query, kept=kept).shown
-    groups: dict[tuple[datetime, str | None], list[CostRow]] = defaultdict(list)
-    for row in rows:
-        groups[row.start, shown(row.group)[0]].append(row)
-    return [
-        {"period": start.date().isoformat(), name: value, "cost": combined(each, start=start, group=()).cost}
-        for (start, value), each in groups.items()
-    ]
+def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]:
+    [name] = query.group_by
+    return [{"period": row.start.date().isoformat(), name: row.group[0], "cost": row.cost} for row in rows]
 
 
 async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:

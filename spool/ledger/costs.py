@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from heapq import nsmallest
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from spool.ledger import kept, money
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_REPORTED, _ESTIMATED = (len(COUNTS) + place for place in range(len(MONEY)))  # of measures
 _Spans = Callable[[int, int], Iterable["Span"]]  # of a period: the sums that cover it
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
 
@@ -43,6 +47,23 @@ def costs(
     for name in query.named:
         if name not in query.derived:
             check_dimension(name)
+    if query.top is not None and query.granularity != TOTAL:
+        whole = replace(query, granularity=TOTAL, measures=(query.top_by,))
+        [groups] = _totals(rows, whole, limit, rates).values() or [{}]
+        query = replace(query, kept=frozenset(_largest(groups, query)), top=None)
+    totals = _totals(rows, query, limit, rates)
+    if query.top is not None:
+        totals = {start: _folded(groups, query) for start, groups in totals.items()}
+    return [
+        total.row(start, group)
+        for start, groups in totals.items()
+        for group, total in ordered(groups.items(), key=_order)
+    ]
+
+
+def _totals(
+    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
+) -> dict[datetime, dict[Group, _Total]]:
     if not query.arranged and not set(BILLED_DIMENSIONS).isdisjoint(query.named):
         from spool.ledger.billed import with_own_dimensions
 
@@ -113,11 +134,28 @@ def costs(
         if limit is not None:
             limit.check_rows(row_count)
             limit.check_time()
-    return [
-        total.row(start, group)
-        for start, groups in totals.items()
-        for group, total in ordered(groups.items(), key=_order)
-    ]
+    return totals
+
+
+def _largest(groups: Mapping[Group, _Total], query: CostQuery) -> set[Group]:
+    """Return the largest groups, and the unknown one."""
+    sizes = {group: total.size(query.top_by) for group, total in groups.items()}
+    most = query.top or 0
+    found = nsmallest(most, sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))
+    return {(None,) * len(query.group_by), *found}
+
+
+def _folded(groups: Mapping[Group, _Total], query: CostQuery) -> dict[Group, _Total]:
+    """Add all groups but the largest up as one."""
+    shown = replace(query, kept=frozenset(_largest(groups, query))).shown
+    found: dict[Group, _Total] = {}
+    for group, total in groups.items():
+        to = shown(group)
+        if to in found:
+            found[to].merge(total)
+        else:
+            found[to] = total
+    return found
 
 
 def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
@@ -179,34 +217,64 @@ class _Total:
     """Rows of one group, whose status and cost source decide what their money means."""
 
     def __init__(self) -> None:
+        self._sums: Measures = []
         self._cost = self._reported = self._estimated = self._saved = 0
-        self._calls = self._errors = self._cached = self._unpriced = 0
-        self._tokens = [0] * (len(COUNTS) - 1)
+        self._errors = self._cached = self._unpriced = 0
         self._cached_input = self._cached_output = self._metered = 0
-        self._latency = [0] * len(LATENCY)
         self._is_multiplied = False
         self._converted = 0
-        self._limbs: dict[int, Counter[str]] = {}  # by start, until they are converted
-        self._charges: Counter[str] = Counter()
-        self._unconverted: Counter[str] = Counter()
+        # Most groups have no amounts in other currencies. By start, until they are converted:
+        self._limbs: dict[int, Counter[str]] | None = None
+        self._charges: Counter[str] | None = None
+        self._unconverted: Counter[str] | None = None
 
     def add(self, status: str, cost_source: str, measures: Measures) -> None:
-        calls, *tokens = measures[: len(COUNTS)]
-        reported, estimated = measures[len(COUNTS) : len(COUNTS) + 2]
-        self._calls += calls
-        self._errors += calls if status == "error" else 0
-        self._tokens = [a + b for a, b in zip(self._tokens, tokens, strict=True)]
-        self._latency = [a + b for a, b in zip(self._latency, measures[len(COUNTS) + 2 :], strict=True)]
+        sums = self._sums
+        self._sums = list(map(add, sums, measures)) if sums else measures
+        calls, reported, estimated = measures[0], measures[_REPORTED], measures[_ESTIMATED]
         if status == "cached":
             self._cached += calls
             self._saved += estimated
-            self._cached_input += tokens[0]
-            self._cached_output += tokens[1]
+            self._cached_input += measures[1]
+            self._cached_output += measures[2]
             return
+        if status == "error":
+            self._errors += calls
         self._reported += reported
         self._estimated += estimated
-        self._cost += {"reported": reported, "estimated": estimated}.get(cost_source, 0)
-        self._unpriced += calls if cost_source == "none" else 0
+        if cost_source == "reported":
+            self._cost += reported
+        elif cost_source == "estimated":
+            self._cost += estimated
+        elif cost_source == "none":
+            self._unpriced += calls
+
+    def merge(self, other: _Total) -> None:
+        """Add another total, of which nothing waits to be converted."""
+        self._sums = list(map(add, self._sums, other._sums))
+        self._cost += other._cost
+        self._reported += other._reported
+        self._estimated += other._estimated
+        self._saved += other._saved
+        self._errors += other._errors
+        self._cached += other._cached
+        self._unpriced += other._unpriced
+        self._cached_input += other._cached_input
+        self._cached_output += other._cached_output
+        self._metered += other._metered
+        self._converted += other._converted
+        self._is_multiplied |= other._is_multiplied
+        if other._charges:
+            self._charges = (self._charges or Counter()) + other._charges
+        if other._unconverted:
+            self._unconverted = (self._unconverted or Counter()) + other._unconverted
+
+    def size(self, name: str) -> int:
+        """Return a measure by its name in CostRow; money in units."""
+        if name == "cost":
+            return self._units(self._cost)
+        value = getattr(self.row(_EPOCH, ()), name)
+        return money.units(value) if name in _MONEY else int(value)
 
     def add_meter(self, status: str, quantity: int) -> None:
         self._metered += 0 if status == "cached" else quantity
@@ -220,37 +288,44 @@ class _Total:
                 rate = converter.rate(CURRENCY, each.start)
                 measures[place] = units * (rate or 0)
                 if rate is None and each.status != "cached" and each.cost_source == name:
+                    self._unconverted = self._unconverted or Counter()
                     self._unconverted[CURRENCY] += units
         return measures
 
     def add_limb(self, charged: MeterSum) -> None:
         """Add a limb of an amount in another currency."""
         if charged.status != "cached":
+            self._limbs = self._limbs or {}
             self._limbs.setdefault(charged.start, Counter())[charged.meter] += charged.quantity
 
     def convert(self, converter: Converter) -> None:
         """Count the amounts in other currencies whose limbs were added."""
         from spool.currencies.charges import charges_of
 
-        for start, limbs in self._limbs.items():
+        charges, unconverted = self._charges or Counter(), self._unconverted or Counter()
+        for start, limbs in (self._limbs or {}).items():
             for currency, units in charges_of(limbs.items()).items():
-                self._charges[currency] += units
+                charges[currency] += units
                 rate = converter.rate(currency, start)
                 self._cost += units * (rate or 0)
                 self._reported += units * (rate or 0)
                 self._converted += units * (rate or 0)
-                self._unconverted[currency] += units if rate is None else 0
-        self._limbs.clear()
+                unconverted[currency] += units if rate is None else 0
+        self._charges, self._unconverted, self._limbs = charges, unconverted, None
 
     def _amount(self, units: int) -> str:
+        return money.text(self._units(units)) if units else "0"
+
+    def _units(self, units: int) -> int:
         if not self._is_multiplied:
-            return money.text(units)
+            return units
         from spool.currencies.exchange import rounded
 
-        return money.text(rounded(units))
+        return rounded(units)
 
     def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
-        input_tokens, made, read, written, thought, written_1h = self._tokens
+        calls, input_tokens, made, read, written, thought, written_1h = self._sums[: len(COUNTS)]
+        latency = self._sums[len(COUNTS) + len(MONEY) :]
         return CostRow(
             start=start,
             group=group,
@@ -258,7 +333,7 @@ class _Total:
             reported=self._amount(self._reported),
             estimated=self._amount(self._estimated),
             saved=self._amount(self._saved),
-            calls=self._calls,
+            calls=calls,
             errors=self._errors,
             cached=self._cached,
             unpriced=self._unpriced,
@@ -270,12 +345,12 @@ class _Total:
             cache_write_1h_tokens=written_1h,
             cached_input_tokens=self._cached_input,
             cached_output_tokens=self._cached_output,
-            latency_ms=self._latency[0],
+            latency_ms=latency[0],
             metered=self._metered,
-            latency=tuple(self._latency[1:]) if any(self._latency) else _NO_LATENCY,
-            charges=_texts(self._charges),
+            latency=tuple(latency[1:]) if any(latency) else _NO_LATENCY,
+            charges=_texts(self._charges) if self._charges else {},
             converted=self._amount(self._converted),
-            unconverted=_texts(self._unconverted),
+            unconverted=_texts(self._unconverted) if self._unconverted else {},
         )
 
 

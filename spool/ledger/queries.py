@@ -49,7 +49,8 @@ class CostQuery:
     not asked for may be 0, and saves its part of the work.
 
     `derived` are dimensions that this question knows beside those of the ledger. With `kept`, all other
-    groups are one: OTHER in each place.
+    groups are one: OTHER in each place. With `top`, the largest over all periods by `top_by` are kept, and the
+    unknown one.
     """
 
     since: datetime
@@ -64,6 +65,8 @@ class CostQuery:
     currency: str = CURRENCY  # in which money is answered; each day's is converted at the rate of that day
     derived: DerivedDimensions = field(default_factory=dict)
     kept: frozenset[Group] | None = None
+    top: int | None = None
+    top_by: str = "cost"  # a field of CostRow
     arranged: int = (
         0  # of spool.ledger.billed: `cost` is billed money of this arrangement; 0: what was counted
     )

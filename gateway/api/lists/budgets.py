@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from gateway.api.times import seconds
 from gateway.budgets.evaluator import BudgetEvaluator
 from gateway.budgets.expansion import forecast_text, percent_of
-from gateway.budgets.figures import BudgetFigures, Spent, problem_of
+from gateway.budgets.figures import BudgetFigures, BudgetLedger, Spent, problem_of
 from gateway.budgets.forecast import Forecast, TooEarly
 from gateway.budgets.judging import limit_of, rules_digest
 from gateway.http.holders.money import MoneyServices
@@ -197,7 +197,7 @@ def budget_rows(
 
 async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
     """NotThere if there is no such budget. None while it has a problem."""
-    figures = await fresh(money, id)
+    figures = await fresh(money, evaluator(money).books(), id)
     if not figures.periods:
         return MemoryRows([])
     budget, running = figures.budget, figures.periods[0]
@@ -242,11 +242,11 @@ async def alerts_of_now(money: MoneyServices, budget: SpendBudget) -> Sequence[P
     return [period for period in await registry.budgets.alerts(budget.id) if period.rules == rules]
 
 
-async def fresh(money: MoneyServices, id: str) -> BudgetFigures:
+async def fresh(money: MoneyServices, books: BudgetLedger, id: str) -> BudgetFigures:
     """The figures of a budget now; NotThere if there is none."""
     registry = money.require_registry()
     budget = registry.budgets.get(id)
-    return await evaluator(money).books().figures(budget, registry.views.find(budget.view_id))
+    return await books.figures(budget, registry.views.find(budget.view_id))
 
 
 def evaluator(money: MoneyServices) -> BudgetEvaluator:

@@ -14,11 +14,6 @@ from spool.ledger.queries import CostRow, Group
 from spool.turns.ordering import ordered
 
 
-def largest(rows: Sequence[CostRow], top: int, *, by: str, dimensions: int) -> frozenset[Group]:
-    """The largest groups over all periods, and the unknown one."""
-    return frozenset({(None,) * dimensions, *_by_size(rows, by)[:top]})
-
-
 def largest_groups(
     rows: Sequence[CostRow], places: Collection[tuple[int, Group]], most: int, *, by: str
 ) -> frozenset[Group] | None:

@@ -42,7 +42,7 @@ from gateway.operator.costs.asked_measures import (
     asked_measures,
     check_unit,
 )
-from gateway.operator.costs.kept_groups import largest, largest_groups
+from gateway.operator.costs.kept_groups import largest_groups
 from gateway.operator.costs.row_pages import PAGING, enveloped
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import named_dimensions, usable_view_of, visible_to
@@ -62,7 +62,6 @@ from spool.ledger.queries import (
     within,
 )
 from spool.ledger.ranges import RANGES, preceding, span
-from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
 from spool.record import CURRENCY, moment
 from spool.registry.texts import check_one_of
@@ -123,11 +122,11 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         known = (*known, *BILLED_DIMENSIONS)
     question = await _question(request, known)
     query, previous = question.query, question.previous
+    now = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))
     if question.top is not None:
-        groups = await _largest(ledger, question, question.top)
+        groups = frozenset({(None,) * len(query.group_by), *(row.group for row in now)})
         query, previous = replace(query, kept=groups), previous and replace(previous, kept=groups)
         question = replace(question, query=query, previous=previous)
-    now = await ledger.costs(query)
     before = [] if previous is None else await ledger.costs(previous)
     asked = [await _asked(request, question, each) for each in (query, previous)]
     billed = await billed_money.told(request, query) if query.arranged else None
@@ -348,12 +347,6 @@ class _Answer:
     latency: dict[str, int | None]
     charges: Mapping[str, str]  # as they came, and those that no rate is known for
     unconverted: Mapping[str, str]
-
-
-async def _largest(ledger: SlicedLedger, question: _Question, top: int) -> frozenset[Group]:
-    query = question.query
-    sizes = await ledger.costs(replace(query, granularity=TOTAL, measures=(question.top_by,)))
-    return await asyncio.to_thread(largest, sizes, top, by=question.top_by, dimensions=len(query.group_by))
 
 
 def _answer(

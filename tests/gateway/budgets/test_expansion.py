@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from gateway.budgets.expansion import expanded
 from gateway.resources.budgets import EXPANSIONS
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import CostQuery
 from spool.registry.budgets import SpendBudget
 from tests.gateway.budgets.house import House
 from tests.spool.ledger_log import HOUR
@@ -101,3 +104,25 @@ async def test_a_broken_budget_shows_nothing_rather_than_nought() -> None:
     house.known = ()
     await house.restart()
     assert dict.fromkeys(EXPANSIONS) == await shown(house, budget)
+
+
+async def test_budgets_of_one_view_are_asked_for_their_hours_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours by hour are most of what a forecast goes through; a view that changed is another one."""
+    house, view = await opened()
+    house.spend("1", at=on("2026-11-18"))
+    await house.ledger.catch_up(house.log)
+    budgets = [await house.budget(view, name=name) for name in ("one", "two")]
+    asked: list[str] = []
+    costs = Ledger.costs
+
+    async def counted(ledger: Ledger, query: CostQuery) -> Any:
+        asked.append(query.granularity)
+        return await costs(ledger, query)
+
+    monkeypatch.setattr(Ledger, "costs", counted)
+    books = house.evaluator.books()
+    for budget in budgets:
+        await expanded(books, await books.figures(budget, view), frozenset(EXPANSIONS))
+    assert asked.count("hourly") == 1
+    narrowed = replace(view, filter={"team": ("nobody",)})
+    assert not any(await books.hours(budgets[0], narrowed)) and any(await books.hours(budgets[0], view))

@@ -42,6 +42,8 @@ QUESTIONS = (
     replace(PART, include={"team": ("a",)}, group_by=("status",), granularity="weekly"),
     replace(WHOLE, exclude={"user": ("ada", "")}, granularity="monthly"),
     replace(PART, group_by=("own:front",), include={"model": ("m1", "m2")}),
+    replace(PART, group_by=("team", "model"), top=2),
+    replace(WHOLE, group_by=("user",), granularity="monthly", top=1),
 )
 
 
