@@ -14,7 +14,7 @@ from typing import Any
 
 from spool.errors import Invalid
 from spool.registry.shared.documents import DocumentKind
-from spool.registry.texts import check_text, optional_text
+from spool.registry.shared.texts import check_text, optional_text
 
 # The kinds of texts, which are documents of their own: the others are read as a whole.
 VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-text"

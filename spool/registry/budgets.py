@@ -17,7 +17,7 @@ from spool.ledger.periods import beginning
 from spool.registry.insights import check_amount
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.texts import check_one_of, check_text, optional_text
+from spool.registry.shared.texts import check_one_of, check_text, optional_text
 
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
 GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)

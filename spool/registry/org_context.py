@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from spool.errors import Invalid, RegistryDamaged
-from spool.registry.texts import storable
+from spool.registry.shared.texts import storable
 from spool.turns.shared_types import prepare
 
 KIND = "org_context"  # of its document

@@ -36,7 +36,7 @@ from spool.registry.permission_sets import (
 )
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.texts import check_one_of, check_text, optional_text, storable
+from spool.registry.shared.texts import check_one_of, check_text, optional_text, storable
 
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000

@@ -17,7 +17,7 @@ from spool.errors import Invalid
 from spool.registry.operators import check_email
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.texts import check_one_of, check_text
+from spool.registry.shared.texts import check_one_of, check_text
 
 WEEK, MONTH = "week", "month"
 EVERY = (WEEK, MONTH)

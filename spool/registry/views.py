@@ -18,7 +18,7 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, TOTAL,
 from spool.ledger.ranges import RANGES
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.texts import check_one_of, check_text, storable
+from spool.registry.shared.texts import check_one_of, check_text, storable
 
 MAX_NAME = 200
 MAX_VALUE = 256  # characters, as much as the ledger keeps

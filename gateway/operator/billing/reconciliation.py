@@ -28,7 +28,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.sums import OTHER
 from spool.record import moment
-from spool.registry.texts import check_one_of
+from spool.registry.shared.texts import check_one_of
 
 ONCE = ("month", "provider", "by", "format")
 LEAST_ROWS = 100  # of a provider, however many there are: the days of a month are never added up

@@ -11,7 +11,7 @@ from gateway.operator.costs.report import query_of
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import known_dimensions
 from spool.registry.budgets import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
-from spool.registry.texts import check_one_of
+from spool.registry.shared.texts import check_one_of
 
 REPEATED = ("where",)
 ONCE = ("view", "tz", "per")

@@ -64,7 +64,7 @@ from spool.ledger.queries import (
 from spool.ledger.ranges import RANGES, preceding, span
 from spool.ledger.sums import OTHER
 from spool.record import CURRENCY, moment
-from spool.registry.texts import check_one_of
+from spool.registry.shared.texts import check_one_of
 from spool.streams import METRIC
 from spool.turns.ordering import ordered
 

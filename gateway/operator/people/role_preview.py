@@ -34,7 +34,7 @@ from spool.registry.roles import (
     check_role_draft,
     dimensions,
 )
-from spool.registry.texts import check_dimensions
+from spool.registry.shared.texts import check_dimensions
 
 RANGE = "last_30d"
 SHOWN_DIMENSIONS = ("model", "provider", "source", "team", "user")

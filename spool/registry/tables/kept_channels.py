@@ -17,9 +17,9 @@ from spool.registry.operators import Actor
 from spool.registry.shared import makers
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
+from spool.registry.shared.texts import check_text, optional_text
 from spool.registry.tables.documents import DocumentTable, stated
 from spool.registry.tables.notices import NoticeTable
-from spool.registry.texts import check_text, optional_text
 
 MAX_NAME = 64
 MAX_ADDRESS = 2048

@@ -16,8 +16,8 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.roles import BUILTIN, ROLES, Holder, Rights, Role, RoleDraft, RoleLimits, Roles
 from spool.registry.shared import makers
+from spool.registry.shared.texts import check_dimensions
 from spool.registry.tables.documents import Check, NamedTable, check_name, stated
-from spool.registry.texts import check_dimensions
 
 _SHOWN = 10  # holders of a role that a message names
 

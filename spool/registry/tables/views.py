@@ -14,8 +14,8 @@ from spool.registry.budgets import BUDGETS
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
+from spool.registry.shared.texts import check_dimensions
 from spool.registry.tables.documents import NamedTable, check_name, stated
-from spool.registry.texts import check_dimensions
 from spool.registry.views import DIMENSIONAL, VIEWS, View, ViewDraft
 
 
