@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from exporters.errors import Misconfigured, Rejected, Retryable
-from exporters.probe import Probe
 from exporters.problems import url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import Notice
+
+if TYPE_CHECKING:
+    from exporters.probe import Probe
 
 TIMEOUT_S = 10.0
 _GONE = (403, 404, 410)

@@ -11,7 +11,6 @@ from exporters.own_telemetry.sender import OwnTelemetry
 from gateway.assembly.limits import limits
 from gateway.assembly.parts import Assembler
 from gateway.budgets.evaluator import BudgetEvaluator
-from gateway.budgets.gauges import gauges
 from gateway.first_use import Once
 from gateway.http.holders.receivers import ReceiverServices
 from gateway.monitoring.health import Health
@@ -24,6 +23,7 @@ from spool.settings import SQLITE
 from spool.steady_clock import doubts
 
 if TYPE_CHECKING:
+    from gateway.monitoring.budgets import BudgetGauge
     from gateway.monitoring.spend import SpendSeries
     from gateway.reconciliation.reconciler import Reconciler
 
@@ -73,7 +73,7 @@ def exposition(
             clusters=parts.clusters.counts(),
             waiting_files=await storage.container_files.waiting(),
             failed_attempts=receivers.access.failed_attempts,
-            budgets=[*gauges(budgets.figures.values())] if budgets else (),
+            budgets=_standing(budgets) if budgets and budgets.figures else (),
             reconciled=_reconciled(reconciler.made) if reconciler and reconciler.made else (),
             spend=spend.counts if spend else None,
             limits=[
@@ -115,6 +115,12 @@ def spend(parts: Assembler) -> SpendSeries | None:
 
 def _names(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
     return [Limit("server.metrics_names", allowed, spend.counts.named)] if spend else []
+
+
+def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
+    from gateway.budgets.gauges import gauges
+
+    return [*gauges(budgets.figures.values())]
 
 
 def _reconciled(reconciler: Reconciler) -> Sequence[ReconciledRatio]:

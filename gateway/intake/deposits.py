@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gateway.authentication.access import Bearer, key_ended
 from gateway.errors import Refusal
 from gateway.intake.attribution import Attribution
-from gateway.normalise.events import Events
 from spool.errors import KeyEnded, KeyReused
 from spool.identity import Identity, RequestNames
 from spool.log.event_types import AmountOf
@@ -21,6 +21,9 @@ from spool.log.partial_reports import Expectation
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
 from spool.record import BILLING_DATA, UNIT_COST, USAGE_EVENTS, BillingDrop, UnitCostOperation
+
+if TYPE_CHECKING:
+    from gateway.normalise.events import Events
 
 
 class Deposits:

@@ -15,7 +15,6 @@ from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
 from spool.sql.small import SmallTables
 from spool.sqlite import FILE, SqliteSpool, open_spool
-from spool.sqlite.copies import copy_files
 from spool.sqlite.ledger.store import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.recovery import is_damage
@@ -36,6 +35,12 @@ async def open_storage(options: StorageOptions) -> Storage:
     except sqlite3.Error as error:
         # a full disk or an error of the device; damage was handled where it was met
         raise SpoolUnavailable(f"{options.directory} cannot be opened: {error}") from error
+
+
+async def _copy(directory: Path, into: Path) -> None:
+    from spool.sqlite.copies import copy_files
+
+    await asyncio.to_thread(copy_files, directory, into)
 
 
 async def _open(options: StorageOptions) -> Storage:
@@ -85,7 +90,7 @@ async def _open(options: StorageOptions) -> Storage:
             incarnation=spool.incarnation,
             close=stack.pop_all().aclose,
             is_damage=partial(is_damage, spool.database),
-            copy=lambda into: asyncio.to_thread(copy_files, options.directory, into),
+            copy=partial(_copy, options.directory),
         )
 
 
