@@ -1,11 +1,13 @@
-"""A signed-in page of the console, which remembers whatever goes wrong in the browser."""
+"""A signed-in page of the console, which remembers whatever goes wrong in the browser, and walks over all pages."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import resources
@@ -14,7 +16,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from click.testing import CliRunner
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, expect
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    Request,
+    ViewportSize,
+    expect,
+)
 
 from gateway.cli import main
 from tests.acceptance.conftest import Tollhouse
@@ -28,10 +39,14 @@ MONTH = """
 listen = "127.0.0.1:0"
 grpc_listen = ""
 """
+LIST = (resources.files("gateway.console") / "static/pages/list.mjs").read_text()
+PAGES = re.findall(r'path: "([^"]+)", title: "([^"]+)".*import\("\./(\w+)\.mjs"\)', LIST)
+
+NOWHERE = "/nowhere"
 SCREENSHOTS = Path(__file__).parents[2] / "build/screenshots"
-WIDE = {"width": 1280, "height": 800}
+WIDE: ViewportSize = {"width": 1280, "height": 800}
 PATIENCE_MS = 90_000  # a net: nothing takes that long where nothing is wrong
-NARROW = {"width": 390, "height": 844}
+NARROW: ViewportSize = {"width": 390, "height": 844}
 RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
 # A finding has the impact of its rule. Rules of less impact take a third of the time, so they are not run.
 _AUDIT = """
@@ -55,18 +70,26 @@ def launched(playwright: Playwright) -> Browser:
 def filled(directory: Path, *words: str) -> Tollhouse:
     """An installation that is not started yet, with what `tollhouse demo` makes of these words."""
     tollhouse = Tollhouse(directory, MONTH)
-    command = ["demo", "--data", str(directory / "tollhouse-data"), *words]
-    with ThreadPoolExecutor(1) as aside:  # an event loop of its own: Playwright has one on this thread
-        made = aside.submit(CliRunner().invoke, main, command).result()
-    assert made.exit_code == 0, made.output
+    shutil.copytree(_demo(*words), tollhouse.data, dirs_exist_ok=True)
     return tollhouse
+
+
+@cache
+def _demo(*words: str) -> Path:
+    """A data directory that is made once in a process, and copied: a month takes a second of the processor."""
+    folder = tempfile.TemporaryDirectory(prefix="tollhouse-demo-")
+    atexit.register(folder.cleanup)
+    data = Path(folder.name, "tollhouse-data")
+    with ThreadPoolExecutor(1) as aside:  # an event loop of its own: Playwright has one on this thread
+        made = aside.submit(CliRunner().invoke, main, ["demo", "--data", str(data), *words]).result()
+    assert made.exit_code == 0, made.output
+    return data
 
 
 def place_of(title: str) -> tuple[str, str]:
     """The path of a page, and the entry of the menu behind which it stands; "" for one that is itself an entry."""
-    listed = (resources.files("gateway.console") / "static/pages/list.mjs").read_text()
     [(path, group)] = re.findall(
-        rf'path: "([^"]+)", title: "{re.escape(title)}"(?:.*? group: "(\w+)")?', listed
+        rf'path: "([^"]+)", title: "{re.escape(title)}"(?:.*? group: "(\w+)")?', LIST
     )
     return path, group
 
@@ -118,6 +141,11 @@ class Console:
         self.settle()
         # A page that listens late loads again: nothing moves for that while a test looks at it.
         expect(self.page.locator("header").get_by_text("connecting")).to_have_count(0)
+
+    def go(self, address: str) -> None:
+        """Go to an address within the page that is loaded, as a link does; what it shows is still to be awaited."""
+        self.page.evaluate("(address) => { location.hash = address; }", address)
+        self.page.mouse.move(0, 0)
 
     def follow(self, title: str) -> int:
         """
@@ -176,6 +204,54 @@ class Console:
         """Method and path of every request so far whose address contains `part`."""
         found = [(request.method, urlsplit(request.url)) for request in self.requests if part in request.url]
         return [f"{method} {url.path}{'?' if url.query else ''}{url.query}" for method, url in found]
+
+
+def visited(console: Console) -> Iterator[str]:
+    """Open each page of the menu and each of its tabs, loaded anew; the name of each, for a picture of it."""
+    console.open("/")
+    for path, _, name in _listed():
+        console.open(path)
+        tabs = _tabs(console)
+        yield name
+        for number, tab in enumerate(tabs, 2):
+            console.open(tab)
+            yield f"{name}-{number}"
+
+
+def followed(console: Console) -> Iterator[str]:
+    """
+    Go to each of them within a page that is loaded once, which takes a third of the time of `visited`.
+
+    Each begins anew: an address without a page lies between two of them, so nothing is left of the one before.
+    """
+    console.open("/")
+    for path, title, name in _listed():
+        _go(console, path, title)
+        tabs = _tabs(console)
+        yield name
+        for number, tab in enumerate(tabs, 2):
+            _go(console, tab, title)
+            yield f"{name}-{number}"
+
+
+def _go(console: Console, address: str, title: str) -> None:
+    heading = console.page.get_by_role("heading", level=1)
+    for next_address, next_title in ((NOWHERE, "There is no such page"), (address, title)):
+        console.go(next_address)
+        expect(heading).to_have_text(next_title)
+    console.settle()
+
+
+def _listed() -> list[tuple[str, str, str]]:
+    """Path, title and file of each page; none of the list may have been overlooked."""
+    assert len(PAGES) == LIST.count("path: ") == LIST.count("import(")
+    return PAGES
+
+
+def _tabs(console: Console) -> list[str]:
+    """The addresses of the tabs of the page that is shown, but for the first, which it shows already."""
+    links = console.page.locator("nav.tabs a").all()
+    return [(link.get_attribute("href") or "").removeprefix("#") for link in links][1:]
 
 
 @cache

@@ -11,7 +11,7 @@ from playwright.sync_api import Dialog, expect
 from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
-from tests.browser.test_pages import visited
+from tests.browser.console import followed
 
 MARKS = ("<img src=x onerror=alert(1)>", '"><script>alert(2)</script>', "${alert(3)}{{alert(4)}}")
 CODE = ("javascript:alert(1)", " JavaScript:alert(1)", "data:text/html,<script>alert(1)</script>")
@@ -51,7 +51,7 @@ def test_hostile_names_are_text(house: Tollhouse, open_console: OpenConsole) -> 
 
     console.page.on("dialog", refuse)
     seen = ""
-    for _ in visited(console):
+    for _ in followed(console):
         seen += console.page.get_by_role("main").inner_text()
         rows = console.page.locator("main tbody th a[href*='open=']")
         for row in range(min(3, rows.count())):

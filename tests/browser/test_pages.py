@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Literal
 
-import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Route, ViewportSize, expect
 
-import gateway.console
 from tests.acceptance.conftest import Tollhouse
+from tests.bench.server.page_weights import table, weights
 from tests.browser.conftest import OpenConsole
-from tests.browser.console import NARROW, WIDE, Console
+from tests.browser.console import NARROW, WIDE, Console, followed
 
-PAGES = Path(gateway.console.__file__).parent / "static/pages"
-LISTED = re.findall(r'import\("\./(\w+)\.mjs"\)', (PAGES / "list.mjs").read_text())
 TABBABLE = "a[href], button:not(:disabled), input, select, textarea, [tabindex='0']"
+MOST_BYTES = 200_000
+OF_A_PAGE = 100_000  # what a page takes when nothing of it is kept yet, by the wire
+LAYOUTS: Mapping[str, tuple[ViewportSize, Literal["dark", "light"]]] = {
+    "wide-dark": (WIDE, "dark"),
+    "phone-light": (NARROW, "light"),
+}
 
-
-def visited(console: Console) -> Iterator[str]:
-    """Opens each page of the menu and each of its tabs; the name of each, for a picture of it."""
-    console.open("/")
-    addresses = re.findall(r'path: "([^"]+)"', (PAGES / "list.mjs").read_text())
-    assert len(LISTED) == len(addresses)
-    for name, address in zip(LISTED, addresses, strict=True):
-        console.open(address.removeprefix("#"))
-        yield name
-        tabs = console.page.locator("nav.tabs a").all()
-        for number, tab in enumerate([tab.get_attribute("href") or "" for tab in tabs][1:], 2):
-            console.open(tab.removeprefix("#"))
-            yield f"{name}-{number}"
-
-
+# Charts hear of the theme when the page is drawn, and are drawn again.
+DRAWN = (
+    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+)
+MARKED = """(query) => {
+  window.wanted = new Set([...document.querySelectorAll(query)].filter((each) => each.checkVisibility()));
+  return window.wanted.size;
+}"""
 # What was not reached by Tab yet, or does not show that it has the focus.
 LEFT = """() => {
   const at = document.activeElement;
@@ -42,19 +38,20 @@ LEFT = """() => {
 }"""
 
 
-# Colours depend on the theme and the layout on the width, and neither on the other: two visits see all of
-# both.
-@pytest.mark.parametrize(("width", "theme"), [("wide", "dark"), ("phone", "light")])
-def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole, width: str, theme: str) -> None:
+def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Nothing serious for axe, nothing that stands out to the side; a picture of each, as it is and with a row
-    open.
+    Nothing serious for axe, nothing that stands out to the side, wide and on a phone, dark and light, with a
+    row open, too; each control is reached by Tab; no page and no answer is large. A picture of each.
+
+    Colours depend on the theme and the layout on the width, and neither on the other: two looks see all of
+    both.
     """
-    console = open_console(month, viewport=WIDE if width == "wide" else NARROW, color_scheme=theme)
-    for name in visited(console):
-        assert [] == console.audit(), name
-        assert console.overhang() <= 0, name
-        console.screenshot(f"{name}-{width}-{theme}")
+    console = open_console(month, viewport=WIDE, color_scheme="dark")
+    found = {}
+    for name, weight in weights(console):
+        found[name] = weight
+        assert [] == unreached(console), name
+        look(console, name, "html")
         first = console.page.locator("main tbody a").first
         if first.count():
             first.click()
@@ -62,14 +59,53 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole, width
             # What it opens before the page; the page behind it was looked at before. Others lead to another
             # page.
             opened = "dialog[open]" if console.page.locator("dialog[open]").count() else "html"
-            assert [] == console.audit(within=opened), f"{name}, a row open"
-            console.screenshot(f"{name}-open-{width}-{theme}")
+            look(console, f"{name}-open", opened)
+    print(table(found.items()))
+    assert {} == {name: each.bytes for name, each in found.items() if each.bytes > OF_A_PAGE}
+    sizes = answer_sizes(console)
+    print(dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:5]))
+    assert MOST_BYTES > max(sizes.values())
+
+
+def look(console: Console, name: str, within: str) -> None:
+    """Nothing serious for axe, and no more width than the window has, in each layout; the wide one stays."""
+    for layout in ("phone-light", "wide-dark"):
+        viewport, theme = LAYOUTS[layout]
+        console.page.set_viewport_size(viewport)
+        console.page.emulate_media(color_scheme=theme)
+        console.page.evaluate(DRAWN)
+        assert [] == console.audit(within=within), f"{name}, {layout}"
+        assert console.overhang() <= 0, f"{name}, {layout}"
+        console.screenshot(f"{name}-{layout}")
+
+
+def unreached(console: Console) -> list[str]:
+    """What Tab alone does not reach, or what does not show that it has the focus."""
+    left: list[str] = []
+    for _ in range(2 * console.page.evaluate(MARKED, TABBABLE) + 20):
+        console.page.keyboard.press("Tab")
+        left = console.page.evaluate(LEFT)
+        if not left:
+            break
+    return left
+
+
+def answer_sizes(console: Console) -> dict[str, int]:
+    """Bytes of the body of each answer so far, by its address; files of the console come packed, and no others."""
+    sizes = {}
+    for request in console.requests:
+        response = request.response() if not request.url.endswith(("/changes", "/tail?")) else None
+        if response is not None:
+            is_packed = "gzip" == response.headers.get("content-encoding")
+            assert is_packed == ("/console/files/" in request.url), request.url
+            sizes[request.url.partition("/console/")[2]] = request.sizes()["responseBodySize"]
+    return sizes
 
 
 def test_every_page_without_data(house: Tollhouse, open_console: OpenConsole) -> None:
     """Where nothing is, each page says what to do; none is blank."""
     console = open_console(house)
-    for name in visited(console):
+    for name in followed(console):
         assert [] == console.audit(), name
         assert len(console.page.get_by_role("main").inner_text()) > 100, name
         console.screenshot(f"{name}-empty")
@@ -85,7 +121,7 @@ def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole)
         route.fulfill(status=500, body=body, content_type="application/json")
 
     console.page.route(re.compile(r"/console/api/(?!session$|changes$)"), fails)
-    for name in visited(console):
+    for name in followed(console):
         if name == "delivery-5":  # settings to copy: it asks for nothing
             continue
         if name == "connect":  # asks for nothing until a key is made
@@ -93,7 +129,6 @@ def test_every_page_without_answers(month: Tollhouse, open_console: OpenConsole)
             console.page.get_by_role("button", name="Make a key").click()
         expect(console.page.get_by_role("alert").first).to_contain_text("the ledger cannot be read")
         assert [] == console.audit(), name
-        console.screenshot(f"{name}-failed")
 
 
 def test_a_page_whose_file_is_gone(console: Console) -> None:
@@ -106,25 +141,6 @@ def test_a_page_whose_file_is_gone(console: Console) -> None:
     console.page.unroute_all()
     console.page.get_by_role("button", name="Try again").click()
     expect(console.page.get_by_role("table", name="keys")).to_be_visible()
-
-
-def test_every_control_is_reached_by_the_keyboard(console: Console) -> None:
-    """With Tab alone, in every page; and the one that has the focus is marked."""
-    for name in visited(console):
-        many = console.page.evaluate(
-            """(query) => {
-              window.wanted = new Set([...document.querySelectorAll(query)].filter((each) => each.checkVisibility()));
-              return window.wanted.size;
-            }""",
-            TABBABLE,
-        )
-        left: list[str] = []
-        for _ in range(2 * many + 20):
-            console.page.keyboard.press("Tab")
-            left = console.page.evaluate(LEFT)
-            if not left:
-                break
-        assert [] == left, name
 
 
 def test_what_the_policy_refuses_is_seen(console: Console) -> None:

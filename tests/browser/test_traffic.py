@@ -1,4 +1,4 @@
-"""What the console costs on the way: bytes of each answer, and silence while nothing happens."""
+"""What the console asks for: each thing once, and nothing while nothing happens."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from gateway.console.assets import console as files
-from tests.bench.server.page_weights import LOADED, table, weights
+from tests.bench.server.page_weights import LOADED
 from tests.browser.console import Console
 
-MOST_BYTES = 200_000
-OF_A_PAGE = 100_000  # what a page takes when nothing of it is kept yet, by the wire
 QUIET_MS = 6_000  # a page hears of a change within 5 s
 TRIES = 4  # a server that has just begun looks for insights, and says so to the page
 AHEAD_MS = 600_000  # by the clock of the page, for what asks again by itself
@@ -35,22 +33,6 @@ def test_nothing_is_asked_while_nothing_happens(console: Console) -> None:
         if before == console.asked("/console/"):
             return
     assert before == console.asked("/console/")
-
-
-def test_no_answer_is_large(console: Console) -> None:
-    """Each answer is under 200 KB; the files that a page needs come packed, and with its answers under 100 KB."""
-    found = dict(weights(console))
-    sizes = {}
-    for request in console.requests:
-        response = request.response() if not request.url.endswith(("/changes", "/tail?")) else None
-        if response is not None:
-            is_packed = "gzip" == response.headers.get("content-encoding")
-            assert is_packed == ("/console/files/" in request.url), request.url
-            sizes[request.url.partition("/console/")[2]] = request.sizes()["responseBodySize"]
-    print(dict(sorted(sizes.items(), key=lambda pair: -pair[1])[:5]))
-    assert MOST_BYTES > max(sizes.values())
-    print(table(found.items()))
-    assert {} == {name: each.bytes for name, each in found.items() if each.bytes > OF_A_PAGE}
 
 
 def test_the_overview_asks_once(console: Console) -> None:

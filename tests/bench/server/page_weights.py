@@ -15,8 +15,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from gateway.console.assets import console as files
-from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched
-from tests.browser.test_pages import visited
+from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched, visited
 
 LOADED = "performance.getEntriesByType('resource').map((each) => each.name)"  # of the cache, too
 STREAMS = ("/changes", "/tail?")  # answers without an end
@@ -43,13 +42,13 @@ def weights(console: Console) -> Iterator[tuple[str, Weight]]:
         asked = list(
             {each.url: each for each in console.requests[before:] if "/console/api/" in each.url}.values()
         )
-        before = len(console.requests)
         loaded = [packed_size(url) for url in console.page.evaluate(LOADED)]
         ended = [each for each in asked if not each.url.endswith(STREAMS) and each.response()]
         answers = [each.sizes()["responseBodySize"] for each in ended]
         files_of_page = [size for size in loaded if size]
         index = len(files().index)
         yield name, Weight(index + sum(files_of_page), sum(answers), 1 + len(files_of_page) + len(asked))
+        before = len(console.requests)  # without what somebody opened on the page meanwhile
 
 
 def packed_size(url: str) -> int:
@@ -80,7 +79,7 @@ def main() -> None:
         tollhouse = filled(Path(directory), *plants)
         tollhouse.start()
         try:
-            with browser.new_context(viewport=WIDE, reduced_motion="reduce") as context:  # type: ignore[arg-type]
+            with browser.new_context(viewport=WIDE, reduced_motion="reduce") as context:
                 console = Console(context, tollhouse)
                 console.sign_in()
                 print(table(weights(console)))
