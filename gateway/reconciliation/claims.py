@@ -122,6 +122,7 @@ class Left:
             set()
         )  # keys and models some calls of which name another tier
         self.counted_again: set[str] = set()  # models of which more was counted than billed
+        self.may_be_silent: list[int] = []  # days with hours without a call, which may lack them by chance
         self.shift = 0  # hours by which the ledger's times are ahead of the statement's days
         self._priced: set[tuple[Cell, str]] = set()  # whose rate was claimed as a whole
         self._fine: dict[tuple[Cell, str], list[Cell]] = defaultdict(list)  # cells of each cell of money
@@ -175,6 +176,24 @@ class Left:
             ):
                 entries += of_calls
         return entries
+
+    def shares_of_rates(self, entries: Sequence[Entry]) -> dict[Entry, Portion]:
+        """
+        Return the portions of rates among entries, if tokens that are not among them are of one side in the
+        same place of money: each has as much of a rate as of the worth of these tokens.
+        """
+        chosen = set(entries)
+        own: dict[tuple[Cell, str], int] = defaultdict(int)
+        whole: dict[tuple[Cell, str], int] = defaultdict(int)
+        for entry in self.volume():
+            place, worth = (self._split.levels.coarse(entry[1]), entry[2]), abs(self.amounts.get(entry, 0))
+            whole[place] += worth
+            own[place] += worth if entry in chosen else 0
+        return {
+            entry: self.portion(entry, Fraction(own[place], whole[place]))
+            for entry in entries
+            if entry[0] == RATE and 0 < own[place := (entry[1], entry[2])] < whole[place]
+        }
 
     def _is_one_share(self, volume: Sequence[Entry], rates: Sequence[Entry]) -> bool:
         """True if rates are the same share of the tokens of one side in each cell."""

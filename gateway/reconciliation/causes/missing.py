@@ -13,7 +13,7 @@ from gateway.reconciliation.causes.days import hints_at_shift
 from gateway.reconciliation.cells import VOLUME, Entry
 from gateway.reconciliation.claims import EXCHANGED, OTHERS, STRONG, WEAK, Case, Claim
 from gateway.reconciliation.sides import INPUT, OUTPUT, Cell, CountedSums
-from gateway.reconciliation.wording import named
+from gateway.reconciliation.wording import day_text, named
 
 LEAST_SHARE = 0.01  # of the tokens: less is not a gap
 MEAN_ALIKE = 0.2
@@ -116,7 +116,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
         mean, missing = sum(ours.tokens.values()) / ours.calls, theirs - ours.calls
         if not gap or abs(gap / missing - mean) > MEAN_ALIKE * mean:
             continue
-        doubts = _too_many(case, model, may_be_shifted=may_be_shifted)
+        doubts = _too_many(case, model, may_be_shifted=may_be_shifted) + _silent(case)
         yield from case.taken(
             "unreported_calls", entries, STRONG,
             f"{theirs:,} calls of {named([model])} were billed and {ours.calls:,} counted, {ours.errors:,} "
@@ -157,7 +157,7 @@ def missing_share(case: Case) -> Iterator[Claim]:
             continue
         entries = _missing(case, model)
         unusual = _unusual_days(case)
-        doubts = _unsized(ours) + _too_many(case, model, may_be_shifted=may_be_shifted)
+        doubts = _unsized(ours) + _too_many(case, model, may_be_shifted=may_be_shifted) + _silent(case)
         yield from case.taken(
             "unreported_calls", [entry for entry in entries if entry[1].day not in unusual], WEAK,
             f"all kinds of tokens of {named([model])} are short by about {share:.1%} of what was billed; the "
@@ -230,6 +230,14 @@ def _unsized(ours: CountedSums) -> Doubts:
     if not ours.unsized:
         return Doubts()
     return Doubts(words=f"; {ours.unsized:,} calls came without tokens", beside=("usage_missing",))
+
+
+def _silent(case: Case) -> Doubts:
+    """Some of what is missing may be of hours in which the ledger has nothing."""
+    if not case.left.may_be_silent:
+        return Doubts()
+    days = named([day_text(day) for day in case.left.may_be_silent])
+    return Doubts(words=f"; hours without a call on {days} may be a gap as well", beside=("no_telemetry",))
 
 
 def _too_many(case: Case, model: str, *, may_be_shifted: bool) -> Doubts:

@@ -27,10 +27,17 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
     """
     for name in ("key", "model"):
         for value in _only(case, name, billed=True):
+            entries = _entries(case, name, value)
+            shares = case.left.shares_of_rates(entries)
             claim = case.left.take(
                 "unreported_traffic",
-                _entries(case, name, value),
-                sure=WEAK if (alike := _may_be(case, name, value, billed=True)) else EXACT,
+                entries,
+                portions=shares,
+                sure=WEAK
+                if (alike := _may_be(case, name, value, billed=True))
+                else STRONG
+                if shares
+                else EXACT,
                 evidence=f"the statement has the {name} {named([value])}, the ledger has no call of it{alike}",
                 advice=_POINT,
                 tells_calls=True,

@@ -125,7 +125,10 @@ def _twice_in_calls(case: Case) -> dict[int, int]:
 
 
 def _twice_in_hours(case: Case) -> dict[int, int]:
-    """Days with a multiple of the tokens that the ledger has in the hours that the other days show to be theirs."""
+    """
+    Days with a multiple of the tokens that the ledger has in the hours that the other days show to be theirs,
+    unless hours of them are without a call: then those may be what is missing.
+    """
     shift = shift_of(case)
     if shift is None:
         return {}
@@ -139,9 +142,27 @@ def _twice_in_hours(case: Case) -> dict[int, int]:
     for day in shift.others(billed):
         once = counted[day] + shift.moved[day]
         times = round(billed[day] / once) if once > 0 else 0
-        if 1 < times <= MOST_AGAIN + 1 and abs(billed[day] - times * once) <= LEAST_GAP * billed[day]:
+        is_multiple = (
+            1 < times <= MOST_AGAIN + 1 and abs(billed[day] - times * once) <= LEAST_GAP * billed[day]
+        )
+        if is_multiple and not _has_gap(case, day, shift.hours):
             found[day] = times
     return found
+
+
+def _has_gap(case: Case, day: int, shift: int) -> bool:
+    """True if the longest time of a day without a call has a good part of the tokens on other days."""
+    first, hours = _longest_silence(case, day, shift)
+
+    def usual(begin: int, end: int) -> int:
+        return sum(
+            case.hours.get(other + (hour + shift) * HOUR_S, 0)
+            for other in case.days
+            if other != day
+            for hour in range(begin, end)
+        )
+
+    return usual(first, first + hours) >= LEAST_USUAL * usual(0, DAY_S // HOUR_S)
 
 
 def silent_hours(case: Case) -> Iterator[Claim]:
@@ -167,9 +188,9 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
     days, words, at_edge = [], [], False
     for day in sorted(gaps):
-        if gaps[day] <= max(LEAST_SHARE * billed[day], chance) or len(whole) * 2 < len(case.days):
+        if gaps[day] <= LEAST_SHARE * billed[day] or len(whole) * 2 < len(case.days):
             continue
-        first, hours = _longest_silence(case, day)
+        first, hours = _longest_silence(case, day, case.left.shift)
         begin = first + case.left.shift
         then = [
             case.hours.get(other + hour * HOUR_S, 0)
@@ -185,6 +206,9 @@ def silent_hours(case: Case) -> Iterator[Claim]:
             date, hour = day_text(day + begin // 24 * DAY_S), begin % 24
             if is_edge and hours < FARTHEST:
                 continue  # a clock that differs does the same
+            if gaps[day] <= chance:
+                case.left.may_be_silent.append(day)
+                continue
             days.append(day)
             at_edge = at_edge or is_edge
             words.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00")
@@ -216,11 +240,14 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def _longest_silence(case: Case, day: int) -> tuple[int, int]:
-    """The first hour of the longest time of a day without a counted token, and how many hours that is."""
+def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
+    """
+    The first hour of the longest time of a day without a counted token, and how many hours that is; the
+    ledger's times are so many hours ahead.
+    """
     best, begun = (0, 0), 0
     for hour in range(DAY_S // HOUR_S):
-        if case.hours.get(day + (hour + case.left.shift) * HOUR_S, 0):
+        if case.hours.get(day + (hour + shift) * HOUR_S, 0):
             begun = hour + 1
         elif hour + 1 - begun > best[1]:
             best = (begun, hour + 1 - begun)

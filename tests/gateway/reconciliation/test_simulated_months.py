@@ -30,7 +30,7 @@ from tests.gateway.reconciliation.judging import (
     sums_of,
 )
 from tests.gateway.reconciliation.plants import PLANTS, Plant, Rows, planted
-from tests.gateway.reconciliation.simulator import ALL_PROVIDERS, ANTHROPIC, DAYS
+from tests.gateway.reconciliation.simulator import ALL_PROVIDERS, ANTHROPIC, AZURE, DAYS, GOOGLE
 from tests.rounds import IS_LONG
 
 pytestmark = pytest.mark.asyncio
@@ -39,7 +39,12 @@ SEEDS = int(os.environ.get("TOLLHOUSE_SIMULATED_SEEDS", "5"))
 SEED = os.environ.get("TOLLHOUSE_SEED")
 LONG = {2: 40, 3: 20}  # so many pairs and threes of each provider and seed
 SHORT = {2: 1, 3: 1}  # and of causes alone each provider has its part
-ONCE_WRONG = ((ANTHROPIC, 18001, ("batch key", "pacific")),)  # a rate left on one day was taken for a price
+ONCE_WRONG = (
+    (ANTHROPIC, 18001, ("batch key", "pacific")),  # a rate left on one day was taken for a price
+    (ANTHROPIC, 12001, ("key", "local hours", "unsized")),  # a key had the rates of others as well
+    (GOOGLE, 22001, ("key", "half a day")),  # hours without a call were not named beside what each day lacks
+    (AZURE, 23001, ("half a day", "local hours")),  # half a day that the ledger lacks was billed twice
+)
 
 
 def seeds() -> list[int]:
