@@ -86,13 +86,15 @@ class DestinationSettings:
     path: Path | None = setting(None, "the file, of the types ndjson and focus; the folder, of the type file")
     url: str = setting(
         "",
-        "the address, of the types otlp and webhook; `s3://BUCKET/PREFIX`, `gs://...` or `az://...` of a lake",
+        "the address, of the types otlp and webhook; `s3://BUCKET/PREFIX`, `gs://...` or `az://...` of a lake;"
+        " `HOST:PORT,HOST:PORT` of kafka",
     )
     headers: Mapping[str, str] = setting({}, "sent with every request", secret=True)
     secret_file: Path | None = setting(
         None,
         "otlp: the key that is sent; webhook: the secret that signs; s3: key id, secret and session token, a line"
-        " each; gcs: the JSON of a service account; azure: the account key or a SAS token",
+        " each; gcs: the JSON of a service account; azure: the account key or a SAS token; kafka: user and password, a"
+        " line each",
     )
     topics: tuple[str, ...] = setting(("ai-telemetry",), "what is sent there")
     linger: Duration | None = setting(
@@ -111,10 +113,11 @@ class DestinationSettings:
     format: str = setting(
         "parquet", "of the files of a lake; ndjson is compressed with zstd", choices=("parquet", "ndjson")
     )
-    batch_records: int = setting(
-        250_000,
-        "of a lake: records that make a file before `linger` is over; at most 1,000,000",
-        edge="the next records are another file",
+    batch_records: int | None = setting(
+        None,
+        "records that leave together before `linger` is over: of a lake 250,000 where it is not set, and at most"
+        " 1,000,000; of kafka 1,000, and at most 10,000",
+        edge="the next records are another file, or another transaction",
         least=1,
     )
     endpoint: str = setting(
@@ -124,14 +127,25 @@ class DestinationSettings:
     account: str = setting("", "azure: the storage account")
     role: str = setting("", "s3: the role to assume with `identity_token_file`")
     identity_token_file: Path | None = setting(
-        None, "s3, gcs, azure: the token of a pod, for an identity without a secret"
+        None,
+        "s3, gcs, azure: the token of a pod, for an identity without a secret; kafka: that of `oauthbearer`",
     )
     proxy: str = setting("", "of a lake: an HTTP proxy on the way")
-    ca_file: Path | None = setting(None, "of a lake: certificates to trust, beside the system's")
+    ca_file: Path | None = setting(None, "of a lake and kafka: certificates to trust, beside the system's")
     encryption: str = setting(
         "", "s3: how the store encrypts, `AES256` or `aws:kms:KEY`; empty: as the bucket says"
     )
     leave_out: tuple[str, ...] = setting((), "of a lake: columns that stay empty, such as `user` or `tags`")
+    topic: str = setting(
+        "tollhouse.{topic}",
+        "kafka: where records go; progress goes to the topic `progress` of the same pattern",
+    )
+    tls: bool = setting(True, "kafka: encrypt; false is taken on loopback alone")
+    sasl: str = setting(
+        "",
+        "kafka: how it signs in; empty: it does not",
+        choices=("", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

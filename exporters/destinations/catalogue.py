@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from exporters.declared import Declared
@@ -25,7 +26,7 @@ _FOLDER = "exporters.destinations"
 TYPES: Declared[DestinationType] = Declared(
     {
         name: f"{_FOLDER}.{name}"
-        for name in ("ndjson", "focus", "otlp", "webhook", "file", "s3", "gcs", "azure")
+        for name in ("ndjson", "focus", "otlp", "webhook", "file", "s3", "gcs", "azure", "kafka")
     }
 )
 
@@ -131,7 +132,7 @@ def _route(
     if type.build is not None:
         exporter = type.build(destination, secret, clock)
     elif type.build_lake is not None and lake is not None:
-        exporter = type.build_lake(destination, secret, clock, lake)
+        exporter = type.build_lake(replace(destination, topics=(topic,)), secret, clock, lake)
     else:
         raise ValueError(f"destination {destination.name}: a lake needs a storage")
     return RouteConfig(

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from exporters.probe import Probe
 
 LINGER_S: Final = 15 * 60.0
+USUAL_RECORDS: Final = 250_000
 MOST_RECORDS: Final = 1_000_000  # of a delivery: a file is held in memory while it is put
 SCHEMES: Final = {"s3": "s3", "gcs": "gs", "azure": "az"}
+WITH_FILES: Final = (*SCHEMES, "file")  # the types
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _MARK: Final = "_tollhouse.json"
 
@@ -54,7 +56,7 @@ def build(
         destination=settings.name,
         format=FORMATS[settings.format],
         clock=clock,
-        max_records=settings.batch_records,
+        max_records=settings.batch_records or USUAL_RECORDS,
         leave_out=settings.leave_out,
     )
 
@@ -104,7 +106,7 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     for what, library in needed.items():
         if find_spec(library) is None:
             yield f"{shown}: {what} needs {library}: pip install 'tollhouse[lake]'"
-    if settings.batch_records > MOST_RECORDS:
+    if (settings.batch_records or 0) > MOST_RECORDS:
         yield f"{shown}.batch_records: at most {MOST_RECORDS:,}, because a file is held in memory while it is sent"
     if not settings.required:
         yield f"{shown}.required: a lake has every record: take `required = false` out"

@@ -135,9 +135,9 @@ def _with_books(
 
 def _settings(config: Path | None, name: str | None) -> DestinationSettings:
     """The destination that is named, or the only one that is a lake."""
-    from exporters.destinations.catalogue import TYPES
+    from exporters.lake.destination import WITH_FILES
 
-    lakes = [each for each in configured(config).destinations if TYPES[each.type].build_lake is not None]
+    lakes = [each for each in configured(config).destinations if each.type in WITH_FILES]
     wanted = [each for each in lakes if name in (None, each.name)]
     if len(wanted) != 1:
         names = ", ".join(each.name for each in lakes) or "none: see docs/lake.md"

@@ -71,7 +71,7 @@ def node(name: str) -> Path:
 
 
 def java(name: str) -> list[str]:
-    """The command that runs a Java client, less its class: compiled, with the jars that its lock names."""
+    """The command that runs a Java program, less its class: ours compiled, with the jars that its lock names."""
     maven = shutil.which("mvn")
     if maven is None or shutil.which("javac") is None:
         pytest.skip("mvn and javac are not installed")
@@ -89,8 +89,8 @@ def java(name: str) -> list[str]:
         assert locked == digests
         _stamp(place, lock)
     classes = place / "classes"
-    programs = [str(program) for program in source.glob("*.java")]
-    _make(["javac", "-parameters", "-cp", f"{place}/jars/*", "-d", str(classes), *programs], place)
+    if programs := [str(program) for program in source.glob("*.java")]:
+        _make(["javac", "-parameters", "-cp", f"{place}/jars/*", "-d", str(classes), *programs], place)
     return ["java", "-cp", f"{place}/jars/*:{classes}"]
 
 

@@ -59,7 +59,12 @@ def test_the_image_runs_unprivileged_and_installs_by_hash() -> None:
     assert installs
     assert [] == [step for step in installs if "--require-hashes" not in step and "--no-deps" not in step]
     (argument,) = (rest for name, rest in instructions() if name == "ARG")
-    chosen = [argument.partition("=")[2], "requirements-postgres.lock", "requirements-lake.lock"]
+    chosen = [
+        argument.partition("=")[2],
+        "requirements-postgres.lock",
+        "requirements-lake.lock",
+        "requirements-kafka.lock",
+    ]
     copied = {word for name, rest in instructions() if name == "COPY" for word in rest.split()}
     assert [] == [lock for lock in chosen if lock not in copied or not (ROOT / lock).exists()]
 

@@ -33,7 +33,13 @@ def test_a_type_without_its_setting_is_a_problem_and_with_it_none(name: str) -> 
         catalogue.problems([without])
     )
     scheme = SCHEMES.get(name, "http")
-    value = Path("records") if type.needs == "path" else f"{scheme}://127.0.0.1"
+    value = (
+        Path("records")
+        if type.needs == "path"
+        else "127.0.0.1:9093"
+        if name == "kafka"
+        else f"{scheme}://127.0.0.1"
+    )
     given: dict[str, Any] = {type.needs: value, "account": "one"}
     settings = DestinationSettings(name="one", type=name, topics=type.topics, **given)
     assert [] == list(catalogue.problems([settings]))
@@ -77,6 +83,28 @@ def test_a_lake_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], 
     at_bound = DestinationSettings(
         name="one", type="s3", url="s3://bucket/x", leave_out=("user",), batch_records=MOST_RECORDS
     )
+    assert [] == list(catalogue.problems([at_bound]))
+    (problem,) = catalogue.problems([replace(at_bound, **changes)])
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"url": "https://broker"}, "takes HOST:PORT"),
+        ({"url": "user@broker:9092"}, "takes HOST:PORT"),
+        ({"tls": False}, "on loopback alone"),
+        ({"batch_records": 10_001}, "at most 10,000"),
+        ({"topic": "costs"}, "must hold {topic}"),
+        ({"sasl": "plain"}, "secret_file is required"),
+        ({"sasl": "oauthbearer"}, "identity_token_file is required"),
+        ({"leave_out": ("user",)}, "take it out"),
+        ({"required": False}, "a topic has every record"),
+    ],
+)
+def test_kafka_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], words: str) -> None:
+    """As a lake of files does; at the bound of a transaction there is no problem."""
+    at_bound = DestinationSettings(name="one", type="kafka", url="a:9093,b:9093", batch_records=10_000)
     assert [] == list(catalogue.problems([at_bound]))
     (problem,) = catalogue.problems([replace(at_bound, **changes)])
     assert words in problem

@@ -1,0 +1,1 @@
+"""Records as messages of Kafka topics, each delivery as one transaction."""

@@ -1,0 +1,216 @@
+"""
+The brokers: one transaction after another, and what the last one brought in.
+
+The only module that knows the client library. `exporters.errors` are raised: Misconfigured where the operator
+has to change something, Retryable for all else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import errors as kafka
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.partitioner import DefaultPartitioner
+
+from exporters.errors import Misconfigured, Retryable
+from exporters.kafka.messages import TopicMessage, TopicProgress, progress_key, read_progress, write_progress
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings
+
+REQUEST_S: Final = 30.0
+TRANSACTION_S: Final = 60.0  # after which a broker ends a transaction that nobody goes on with
+CLOSE_S: Final = 5.0
+_MOST_WORDS: Final = 300
+_READ_MS: Final = 500
+_MOST_BYTES: Final = 16 * 1024 * 1024  # of one request; the broker's own limit is smaller and counts
+logging.getLogger("aiokafka").setLevel(
+    logging.CRITICAL
+)  # what it tells is raised as well, and told by the route
+# The operator has to change something: waiting alone mends none of these.
+_FAULTS: Final = (
+    kafka.TopicAuthorizationFailedError, kafka.ClusterAuthorizationFailedError, kafka.GroupAuthorizationFailedError,
+    kafka.TransactionalIdAuthorizationFailed, kafka.AuthenticationFailedError, kafka.AuthenticationMethodNotSupported,
+    kafka.UnsupportedSaslMechanismError, kafka.SaslAuthenticationFailed, kafka.UnknownTopicOrPartitionError,
+    kafka.InvalidTopicError, kafka.UnsupportedVersionError, kafka.UnsupportedForMessageFormatError,
+    kafka.MessageSizeTooLargeError, kafka.RecordListTooLargeError, kafka.InvalidReplicationFactorError,
+)  # fmt: skip
+
+
+class Brokers:
+    """
+    One route's way to the brokers. After any failure nothing is known of the transaction in hand: `open` again
+    ends it, shuts out whoever else goes by the same `id`, and reads what was brought in.
+    """
+
+    def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, topic: str) -> None:
+        self._settings = settings
+        self._secret = secret
+        self._topic = settings.topic.replace("{topic}", topic)
+        self._progress_topic = settings.topic.replace("{topic}", "progress")
+        self._producer: Any = None
+        self._partition = DefaultPartitioner()
+        self._partitions: list[int] = []
+
+    @property
+    def is_open(self) -> bool:
+        return self._producer is not None
+
+    async def open(self, id: str, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
+        """Begin to send under an id; return the newest progress under each key, as it is from then on."""
+        with _translated():
+            producer = AIOKafkaProducer(
+                **self._options(),
+                transactional_id=id,
+                transaction_timeout_ms=int(TRANSACTION_S * 1000),
+                acks="all",
+                enable_idempotence=True,
+                compression_type="gzip",
+                max_request_size=_MOST_BYTES,
+            )
+            try:
+                await producer.start()
+                progress = await self._progress(keys)
+                self._partitions = sorted(await producer.partitions_for(self._topic))
+            except BaseException:
+                await producer.stop()
+                raise
+        self._producer = producer
+        return progress
+
+    async def bring(
+        self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
+    ) -> None:
+        """Send the messages and the progress as one transaction: both are there, or neither is."""
+        producer = self._producer
+        with _translated():
+            await producer.begin_transaction()
+            sent = [await self._send(producer, message) for message in messages]
+            key = progress_key(edition, route)
+            sent.append(
+                await producer.send(self._progress_topic, write_progress(progress), key=key, partition=0)
+            )
+            await asyncio.gather(*sent)
+            await producer.commit_transaction()
+
+    async def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(TimeoutError):  # brokers that are away keep nobody from stopping
+                async with asyncio.timeout(CLOSE_S):
+                    await producer.stop()
+
+    async def _send(self, producer: Any, message: TopicMessage) -> Any:
+        place = self._partition(message.place, self._partitions, self._partitions)
+        return await producer.send(
+            self._topic,
+            message.value,
+            key=message.key,
+            partition=place,
+            timestamp_ms=message.timestamp_ms,
+            headers=message.headers,
+        )
+
+    async def _progress(self, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
+        """Read the topic of progress to its end, as far as transactions were committed."""
+        place, found = TopicPartition(self._progress_topic, 0), dict[bytes, TopicProgress]()
+        reader = AIOKafkaConsumer(
+            **self._options(), isolation_level="read_committed", enable_auto_commit=False
+        )
+        try:
+            await reader.start()
+            self._check_topics(await reader.topics())
+            reader.assign([place])
+            end = (await reader.end_offsets([place]))[place]
+            reader.seek(place, (await reader.beginning_offsets([place]))[place])
+            while await reader.position(place) < end:
+                read = await reader.getmany(place, timeout_ms=_READ_MS)
+                for message in read.get(place, ()):
+                    if message.key in keys:
+                        found[message.key] = read_progress(message.value)
+        finally:
+            await reader.stop()
+        return found
+
+    def _check_topics(self, there: Collection[str]) -> None:
+        for topic, how in (
+            (self._topic, "cleanup.policy=delete"),
+            (self._progress_topic, "one partition and cleanup.policy=compact"),
+        ):
+            if topic not in there:
+                raise Misconfigured(f"there is no topic {topic}: create it, with {how}", answered=False)
+
+    def _options(self) -> dict[str, Any]:
+        """The addresses and the identity, as they are now."""
+        settings = self._settings
+        options: dict[str, Any] = {
+            "bootstrap_servers": settings.url,
+            "request_timeout_ms": int(REQUEST_S * 1000),
+            "client_id": f"tollhouse-{settings.name}",
+        }
+        security = ("SASL_" if settings.sasl else "") + ("SSL" if settings.tls else "PLAINTEXT")
+        options["security_protocol"] = security
+        if settings.tls:
+            options["ssl_context"] = _context(settings.ca_file)
+        if settings.sasl == "oauthbearer":
+            options |= {
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauth_token_provider": _Token(settings.identity_token_file or Path()),
+            }
+        elif settings.sasl:
+            user, _, password = (self._secret.value() if self._secret else "").partition("\n")
+            options |= {
+                "sasl_mechanism": settings.sasl.upper(),
+                "sasl_plain_username": user,
+                "sasl_plain_password": password,
+            }
+        return options
+
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
+    """The token of a file, as it is now: whoever made the file renews it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    async def token(self) -> str:
+        try:
+            return (await asyncio.to_thread(self._file.read_text, "utf-8")).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Misconfigured(f"{self._file} cannot be read", answered=False) from error
+
+
+def _context(ca_file: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:
+            raise Misconfigured(f"{ca_file} cannot be read", answered=False) from error
+    return context
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except _FAULTS as error:
+        raise Misconfigured(_words(error), answered=False) from error
+    except msgspec.DecodeError as error:
+        text = "the topic of progress has a message that is none: something else writes there"
+        raise Misconfigured(text, answered=False) from error
+    except (kafka.KafkaError, OSError, TimeoutError) as error:
+        raise Retryable(_words(error), answered=False) from error
+
+
+def _words(error: BaseException) -> str:
+    """The kind of an error and its text, which names topics and addresses and nothing of a record."""
+    return f"{type(error).__name__.removesuffix('Error')}: {error}"[:_MOST_WORDS]

@@ -1,0 +1,86 @@
+"""The destination type `kafka`, and what can be said of its settings beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from exporters.destinations.declaration import DestinationType
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings
+from spool.clock import Clock
+
+if TYPE_CHECKING:
+    from exporters.kafka.exporter import KafkaExporter
+    from exporters.lake.exporter import LakeContext
+    from exporters.probe import Probe
+
+MOST_RECORDS: Final = 10_000  # of a transaction: they are in memory while it is open
+USUAL_RECORDS: Final = 1000
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+
+
+def build(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
+) -> KafkaExporter:
+    try:
+        from exporters.kafka.brokers import Brokers
+    except ImportError as error:
+        raise ValueError("type 'kafka' needs a library: pip install 'tollhouse[kafka]'") from error
+    from exporters.kafka.exporter import KafkaExporter
+
+    brokers = Brokers(settings, secret, topic=settings.topics[0])
+    return KafkaExporter(brokers, context.landings, max_records=settings.batch_records or USUAL_RECORDS)
+
+
+async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+    """Begin to send under an id of its own, read how far routes have come, and send nothing."""
+    from exporters.errors import SendError
+    from exporters.probe import OK, REFUSED, Probe, failed
+
+    try:
+        from exporters.kafka.brokers import Brokers
+    except ImportError:
+        return Probe(status=REFUSED, words="pip install 'tollhouse[kafka]'")
+    brokers = Brokers(settings, secret, topic=settings.topics[0])
+    try:
+        await brokers.open(f"tollhouse.check.{settings.name}", ())
+    except SendError as error:
+        return failed(error)
+    finally:
+        await brokers.close()
+    return Probe(status=OK, words="its topics are there, and transactions are allowed")
+
+
+def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+    """Every reason why it cannot work, told before anything is opened."""
+    if find_spec("aiokafka") is None:
+        yield f"{shown}: type 'kafka' needs aiokafka: pip install 'tollhouse[kafka]'"
+    brokers = settings.url.split(",")
+    if settings.url and not all(_is_address(each) for each in brokers):
+        yield f"{shown}.url: type 'kafka' takes HOST:PORT, with commas between brokers"
+    elif not settings.tls and any(each.rpartition(":")[0] not in _LOOPBACK for each in brokers):
+        yield f"{shown}.tls: false is taken on loopback alone, because it shows every record"
+    if (settings.batch_records or 0) > MOST_RECORDS:
+        yield f"{shown}.batch_records: at most {MOST_RECORDS:,} of type 'kafka', because a transaction is in memory"
+    if "{topic}" not in settings.topic:
+        yield f"{shown}.topic must hold {{topic}}: progress has a topic of its own"
+    if settings.sasl == "oauthbearer" and settings.identity_token_file is None:
+        yield f"{shown}.identity_token_file is required for sasl 'oauthbearer': the file of the token"
+    if settings.sasl not in ("", "oauthbearer") and settings.secret_file is None:
+        yield f"{shown}.secret_file is required for sasl {settings.sasl!r}: user and password, a line each"
+    if settings.leave_out:
+        yield f"{shown}.leave_out is for lakes of files: take it out"
+    if not settings.required:
+        yield f"{shown}.required: a topic has every record: take `required = false` out"
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.strip().rpartition(":")
+    return bool(host) and port.isdigit() and "@" not in host and "/" not in host
+
+
+TYPE = DestinationType(
+    name="kafka", needs="url", build_lake=build, probe=probe, problems=problems, secret_lines=2
+)

@@ -1,0 +1,91 @@
+"""Records as messages, and how far a route has come as a message of its own. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+import orjson
+
+from spool.log.values import Entry
+from spool.record import Correction, Record, as_json
+
+SCHEMA = b"1"  # of what a message holds: fields are only ever added
+
+
+class TopicMessage(NamedTuple):
+    """
+    A record: `value` is its canonical JSON, `key` its own id.
+
+    `place` decides the partition: a correction follows the record that it corrects.
+    """
+
+    key: bytes
+    place: bytes
+    value: bytes
+    timestamp_ms: int
+    headers: Sequence[tuple[str, bytes]]
+
+
+class TopicProgress(msgspec.Struct, frozen=True):
+    """The newest delivery of a route that a transaction brought in."""
+
+    first: int
+    last: int
+    digest: str
+
+
+def messages_of(entry: Entry, *, route: str, edition: str) -> list[TopicMessage]:
+    """A message for every record of an entry that can be read, in the order of their numbers."""
+    shared = [
+        ("tollhouse-route", route.encode()),
+        ("tollhouse-edition", edition.encode()),
+        ("tollhouse-schema", SCHEMA),
+    ]
+    return [
+        _message(record, number, entry.committed_at, shared)
+        for number, record in enumerate(entry.records, entry.first)
+        if record is not None
+    ]
+
+
+def digest_of(messages: Iterable[TopicMessage]) -> str:
+    """The proof that two deliveries have the same records: SHA-256 over their ids in order."""
+    proof = sha256()
+    for message in messages:
+        proof.update(message.key)
+    return proof.hexdigest()
+
+
+def progress_key(edition: str, route: str) -> bytes:
+    """The key under which a route's progress is kept: a life of the log begins anew."""
+    return f"{edition} {route}".encode()
+
+
+def read_progress(value: bytes) -> TopicProgress:
+    """ValueError for what is no progress."""
+    return msgspec.json.decode(value, type=TopicProgress)
+
+
+def write_progress(progress: TopicProgress) -> bytes:
+    return msgspec.json.encode(progress)
+
+
+def _message(
+    record: Record, number: int, committed_at: float, shared: Sequence[tuple[str, bytes]]
+) -> TopicMessage:
+    key = record.id.hex().encode()
+    corrects = record.corrects.hex().encode() if isinstance(record, Correction) else key
+    return TopicMessage(
+        key=key,
+        place=corrects,
+        value=orjson.dumps(as_json(record)),
+        timestamp_ms=int(committed_at * 1000),
+        headers=[
+            ("tollhouse-kind", record.kind.encode()),
+            ("tollhouse-number", str(number).encode()),
+            *shared,
+        ],
+    )

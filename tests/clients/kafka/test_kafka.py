@@ -1,0 +1,101 @@
+"""Records in a topic of a real broker: each once for whoever reads committed messages."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from exporters.destinations.catalogue import TYPES, secret_of
+from exporters.probe import OK, REFUSED
+from exporters.settings import DestinationSettings
+from spool.clock import SystemClock
+from spool.deliveries.values import PARKED
+from tests.clients import environments
+from tests.clients.kafka import broker as brokers
+from tests.clients.kafka import victim
+from tests.clients.kafka.broker import Broker
+from tests.exporters.spools import calls
+from tests.integration.lake.lakes import House, opened
+
+pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+
+
+@pytest.fixture(scope="module")
+def java() -> list[str]:
+    return environments.java("kafka")
+
+
+@pytest.fixture
+def broker(java: list[str], tmp_path: Path) -> Iterator[Broker]:
+    directory = tmp_path / "broker"
+    directory.mkdir()
+    with brokers.running(java, directory) as running:
+        yield running
+
+
+async def found(broker: Broker) -> Counter[int]:
+    """How often each number is there."""
+    return Counter(int(dict(message.headers)["tollhouse-number"]) for message in await broker.committed())
+
+
+async def until_some_are_there(house: House) -> None:
+    while True:  # the spool tells nobody of routes
+        if (await house.terms()).get("delivered"):
+            return
+        await asyncio.sleep(0.01)
+
+
+async def test_kills_at_any_place_lose_nothing_and_repeat_nothing(broker: Broker, tmp_path: Path) -> None:
+    """A gateway that is killed at each place of a delivery ends with every record once."""
+    await broker.until_ready(*brokers.topics())
+    for place in victim.PLACES:
+        words = ("-m", "tests.clients.kafka.victim", str(tmp_path / "data"), broker.address, place)
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, *words], capture_output=True, text=True, timeout=120
+        )
+        assert ("done\n" if place == "end" else "") == done.stdout, done.stderr
+    assert Counter(range(1, victim.RECORDS + 1)) == await found(broker)
+    (message, *_) = await broker.committed()
+    record = orjson.loads(message.value)
+    assert (record["id"].encode(), "0.1") == (message.key, record["cost"])
+
+
+async def test_a_broker_that_is_killed_and_comes_back_has_each_record_once(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """What was in hand is asked for and sent again; nothing else of the gateway waits."""
+    await broker.until_ready(*brokers.topics())
+    async with opened(tmp_path / "data") as house:
+        await house.add(calls(1, 200))
+        async with house.forwarding(type="kafka", url=broker.address, tls=False):
+            await until_some_are_there(house)
+            broker.kill()
+            await house.add(calls(201, 300))
+            broker.start()
+            await broker.until_ready()
+            await house.until(queued=0)
+        assert {"delivered": 300} == await house.terms()
+    assert Counter(range(1, 301)) == await found(broker)
+
+
+async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Broker, tmp_path: Path) -> None:
+    """`check` says the same; once they are there, it says that transactions are allowed."""
+    await broker.until_ready()
+    settings = DestinationSettings(name="lake", type="kafka", url=broker.address, tls=False)
+    probe = TYPES["kafka"].probe
+    said = await probe(settings, secret_of(settings), SystemClock())
+    assert (REFUSED, True) == (said.status, "no topic tollhouse.ai-telemetry" in (said.words or ""))
+    async with opened(tmp_path / "data") as house:
+        await house.add(calls(1, 5))
+        async with house.forwarding(type="kafka", url=broker.address, tls=False):
+            state = await house.until(state=PARKED)
+    assert state.reason is not None and "create it" in state.reason
+    await broker.until_ready(*brokers.topics())
+    assert OK == (await probe(settings, secret_of(settings), SystemClock())).status

@@ -1,0 +1,51 @@
+"""A process that fills a topic and kills itself at a place: `victim DATA ADDRESS PLACE`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+
+from spool.record import AI_TELEMETRY
+from tests.exporters.spools import calls
+from tests.integration.lake.lakes import ROUTE, opened
+from tests.integration.lake.victim import die
+
+RECORDS = 95
+# Of the second delivery: before its mark is kept, its transaction begins, is committed, and is settled.
+PLACES = ("mark", "begin", "commit", "settle", "end")
+
+
+async def main(data: Path, address: str, wanted: str) -> None:
+    async with opened(data) as house:
+        if house.storage.log.closed_below(AI_TELEMETRY) == 1:
+            await house.add(calls(1, RECORDS, cost="0.1", cost_source="reported"))
+        deliveries: Any = house.storage.deliveries
+        is_second = ROUTE in (await house.storage.log.books()).routes and bool(await house.terms())
+
+        def armed(name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+            async def wrapped(*arguments: Any, **options: Any) -> Any:
+                nonlocal is_second
+                die(name if is_second else "", wanted)
+                result = await method(*arguments, **options)
+                is_second = is_second or name == "settle"
+                return result
+
+            return wrapped
+
+        deliveries.mark = armed("mark", deliveries.mark)
+        deliveries.settle = armed("settle", deliveries.settle)
+        producer: Any = AIOKafkaProducer
+        producer.begin_transaction = armed("begin", producer.begin_transaction)
+        producer.commit_transaction = armed("commit", producer.commit_transaction)
+        async with house.forwarding(type="kafka", url=address, tls=False):
+            await house.until(name=ROUTE, queued=0)
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))
