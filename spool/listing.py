@@ -99,11 +99,11 @@ def page_of(rows: Iterable[Row], query: ListQuery) -> ListPage[Row]:
         limit=query.limit,
         position=query.position,
     )
-    found = {
-        name: sorted({str(value) for row in there if (value := getattr(row, name)) is not None})
-        for name in query.known
-    }
-    known = {name: each if len(each) <= MOST_KNOWN else [] for name, each in found.items()}
+    known = {}
+    for name in query.known:
+        values = [getattr(row, name) for row in there]
+        words = sorted({str(value) for value in values if value is not None})
+        known[name] = words if len(words) <= MOST_KNOWN else []
     return replace(page, known=known)
 
 

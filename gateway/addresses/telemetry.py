@@ -79,10 +79,13 @@ def _with_own(taken: Schema) -> Mapping[int, Content]:
     for format in FORMATS:
         for status, schema in format.answer_schemas.items():
             by_status.setdefault(status, []).extend([] if schema is None else [schema])
-    return {
-        status: {JSON: schemas[0] if len(schemas) == 1 else {"anyOf": schemas}} if schemas else {}
-        for status, schemas in sorted(by_status.items())
-    }
+    return {status: _content(schemas) for status, schemas in sorted(by_status.items())}
+
+
+def _content(schemas: list[Schema]) -> Content:
+    if not schemas:
+        return {}
+    return {JSON: schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
 
 
 _REJECT = closed({"item": COUNT, "reason": TEXT, "message": TEXT})

@@ -59,11 +59,14 @@ def condition_text(condition: Condition) -> str:
 def _all_text(conditions: Sequence[Condition], word: str) -> str:
     if len(conditions) == 1:
         return condition_text(conditions[0])
-    return word.join(
-        f"({condition_text(each)})" if isinstance(each, AllOf | AnyOf) and len(each.conditions) > 1 else
-        condition_text(each)
-        for each in conditions
-    )  # fmt: skip
+    return word.join(map(_part_text, conditions))
+
+
+def _part_text(condition: Condition) -> str:
+    """Write several conditions within others in brackets."""
+    text = condition_text(condition)
+    is_several = isinstance(condition, AllOf | AnyOf) and len(condition.conditions) > 1
+    return f"({text})" if is_several else text
 
 
 def _source_text(source: Source) -> str:

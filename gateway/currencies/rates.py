@@ -94,13 +94,14 @@ def _since(day: str) -> int:
 def restored(months: Mapping[str, Mapping[str, Any]]) -> Frozen:
     """Read the rates of documents, by month."""
     return {
-        _begin(day): {
-            currency: DayValue(Fraction(usd), source, _begin(quoted) if quoted else 0)
-            for currency, (usd, source, quoted) in currencies.items()
-        }
+        _begin(day): {currency: _day_value(*kept) for currency, kept in currencies.items()}
         for month in months.values()
         for day, currencies in month["days"].items()
     }
+
+
+def _day_value(usd: str, source: str, quoted: str) -> DayValue:
+    return DayValue(Fraction(usd), source, _begin(quoted) if quoted else 0)
 
 
 def _begin(day: str) -> int:

@@ -74,11 +74,12 @@ class DeviceAssignment:
             self._count_claims(claims)
         if gone:
             _reject(outcome, set(gone), DEVICE_REVOKED, "its device was revoked")
-        outcome.sessions = {
-            window: named
-            for window, named in outcome.sessions.items()
-            if not all(self._verdict(_usable(name) or bearer.named, bearer).revoked for name in named)
-        }
+
+        def is_revoked(name: str | None) -> bool:
+            return self._verdict(_usable(name) or bearer.named, bearer).revoked
+
+        sessions = outcome.sessions.items()
+        outcome.sessions = {window: named for window, named in sessions if not all(map(is_revoked, named))}
         self._hear((verdict.device for verdict in verdicts.values()), bearer)
 
     def labels(self, device: str | None) -> Mapping[str, str]:

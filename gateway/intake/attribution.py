@@ -103,11 +103,12 @@ class _Rule:
             self.set = {**self.set, "user": rule.set.user}
 
     def matches(self, record: AiRecord) -> bool:
-        return (
-            all(_passes(test, getattr(record, name)) for name, test in self._fields)
-            and (self._model is None or any(_passes(self._model, name) for name in _models(record)))
-            and all(_passes(test, record.tags.get(name)) for name, test in self._tags)
-        )
+        if not all(_passes(test, getattr(record, name)) for name, test in self._fields):
+            return False
+        model = self._model
+        if model is not None and not any(_passes(model, name) for name in _models(record)):
+            return False
+        return all(_passes(test, record.tags.get(name)) for name, test in self._tags)
 
 
 def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:

@@ -196,19 +196,18 @@ async def compare(
     ]
     compared = set(places)
     beyond = sum(records for place, records in logged.in_span.items() if place not in compared)
+    of_calls: list[PeriodDifference] = []
+    of_meters: list[PeriodDifference] = []
+    for place in places:
+        calls, sums = logged.calls[place], counted.get(place, 0)
+        if calls != sums:
+            of_calls.append(PeriodDifference(place=place, kept=calls, counted=sums))
+            continue
+        difference = _of_meters(place, logged.meters.get(place, {}), meters.get(place, {}))
+        if difference is not None:
+            of_meters.append(difference)
     return LedgerComparison(
-        differences=[
-            PeriodDifference(place=place, kept=logged.calls[place], counted=counted.get(place, 0))
-            for place in places
-            if logged.calls[place] != counted.get(place, 0)
-        ]
-        + [
-            difference
-            for place in places
-            if logged.calls[place] == counted.get(place, 0)
-            and (difference := _of_meters(place, logged.meters.get(place, {}), meters.get(place, {})))
-            is not None
-        ],
+        differences=of_calls + of_meters,
         missed=state["missed"],
         gone=state["settled"] + max(0, span[1] - span[0] - logged.kept_in_span) + beyond,
         damaged=logged.damaged,

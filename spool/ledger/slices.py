@@ -162,11 +162,12 @@ class SlicedLedger:
     def _leaves_joint_out(self, include: Wanted) -> bool:
         """True if a filter passes no joint sum that a part of the slice would have to divide."""
         asks_owner = any(part.asks_owner for part in self._parts)
-        return any(
-            (_is_owner(name) or (name in WORK and not asks_owner))
-            and (OTHER, "")[name.startswith(TAG)] not in values
-            for name, values in include.items()
-        )
+        for name, values in include.items():
+            divides = _is_owner(name) or (name in WORK and not asks_owner)
+            joint = "" if name.startswith(TAG) else OTHER
+            if divides and joint not in values:
+                return True
+        return False
 
 
 class _Part:

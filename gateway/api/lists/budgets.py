@@ -201,12 +201,12 @@ async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
     if not figures.periods:
         return MemoryRows([])
     budget, running = figures.budget, figures.periods[0]
-    fired = {
-        owner: [alert.percent for alert in alerts if alert.kind == ACTUAL and alert.state == FIRED]
-        for period in await alerts_of_now(money, budget)
-        if period.first_day == running.period.first_day
-        for owner, alerts in period.owners.items()
-    }
+    fired: dict[str, list[int]] = {}
+    for period in await alerts_of_now(money, budget):
+        if period.first_day == running.period.first_day:
+            for owner, alerts in period.owners.items():
+                told = [alert for alert in alerts if alert.kind == ACTUAL and alert.state == FIRED]
+                fired[owner] = [alert.percent for alert in told]
     return MemoryRows(
         [
             OwnerRow(

@@ -54,10 +54,6 @@ class SigningKeys:
         self._loaded_at = self._clock.monotonic()
 
     def _candidates(self, token: SignedToken) -> Sequence[Mapping[str, Any]]:
-        return [
-            key
-            for key in self._keys
-            if (token.kid is None or key.get("kid") == token.kid)
-            and key.get("use", "sig") == "sig"
-            and key.get("alg", token.algorithm) == token.algorithm
-        ]
+        named = [key for key in self._keys if token.kid is None or key.get("kid") == token.kid]
+        signing = [key for key in named if key.get("use", "sig") == "sig"]
+        return [key for key in signing if key.get("alg", token.algorithm) == token.algorithm]

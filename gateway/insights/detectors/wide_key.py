@@ -31,11 +31,9 @@ AGENT_READS = "insights:read_insights"  # the container agent's check of its key
 
 
 def find(facts: Facts) -> Sequence[Finding]:
-    return ordered(
-        _finding(key, beyond)
-        for key in facts.keys
-        if key.status == ENABLED and key.granted & SENDING and (beyond := _beyond(key))
-    )
+    sending = [key for key in facts.keys if key.status == ENABLED and key.granted & SENDING]
+    beyond = [(key, _beyond(key)) for key in sending]
+    return ordered(_finding(key, scopes) for key, scopes in beyond if scopes)
 
 
 def _beyond(key: Key) -> frozenset[str]:

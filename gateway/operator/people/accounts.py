@@ -111,12 +111,9 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
     newest = {session.account: session for session in sorted(
         await request.registry.operators.sessions(), key=lambda each: each.created_at) if session.operator}  # fmt: skip
     groups = {account: holder_of(session).groups for account, session in newest.items()}
-    wider = [
-        each
-        for each in operators
-        if each.role != NO_ROLE
-        and (each.email in role.members or not set(role.groups).isdisjoint(groups.get(each.email, ())))
-    ]
+    by_group = {account for account, told in groups.items() if not set(role.groups).isdisjoint(told)}
+    given = by_group.union(role.members)
+    wider = [each for each in operators if each.role != NO_ROLE and each.email in given]
     return await request.list(OPERATORS, MemoryRows(wider))
 
 

@@ -177,13 +177,13 @@ class PostgresRetention:
             return []
         kept_from = by_topic(marks[2])
         through = min(marks[1], fold[1], newest[0] - 1)  # the newest row always stays
-        periods = self._periods(connection)
-        return [
-            period.number
-            for period, after in pairwise(periods)
-            if after.commit <= through + 1
-            and all(kept_from[topic] >= first for topic, first in after.firsts.items())
-        ]
+        done = []
+        for period, after in pairwise(self._periods(connection)):
+            if after.commit > through + 1:
+                continue
+            if all(kept_from[topic] >= first for topic, first in after.firsts.items()):
+                done.append(period.number)
+        return done
 
     # -- entries ---------------------------------------------------------------------------------------------
 

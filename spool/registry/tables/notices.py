@@ -202,7 +202,8 @@ class NoticeTable:
         """Forget those that are over for KEPT_S, and the oldest beyond MAX_OVER."""
         ends = self._changes.clock.now() - KEPT_S
         over = sorted(await self.over(), key=lambda each: (each.settled or 0.0, each.id), reverse=True)
-        gone = [each for place, each in enumerate(over) if place >= MAX_OVER or (each.settled or 0.0) <= ends]
+        old = [each for each in over[:MAX_OVER] if (each.settled or 0.0) <= ends]
+        gone = [*old, *over[MAX_OVER:]]
 
         def work(rows: RegistryRows) -> None:
             for each in gone:

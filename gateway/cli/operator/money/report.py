@@ -241,7 +241,11 @@ def report(
 def _not_empty(rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> Sequence[str]:
     """Without the columns that have nothing in any row; what was asked for by --latency stays."""
     always = ("calls", "cost", *LATENCY)
-    return [name for name in shown if name in always or any(row[name] and Decimal(row[name]) for row in rows)]
+
+    def has_any(name: str) -> bool:
+        return any(row[name] and Decimal(row[name]) for row in rows)
+
+    return [name for name in shown if name in always or has_any(name)]
 
 
 def _show(payload: Mapping[str, Any], shown: Sequence[str]) -> None:

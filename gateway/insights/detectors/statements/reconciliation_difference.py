@@ -15,12 +15,13 @@ NAME = "reconciliation_difference"
 
 
 def find(facts: Facts) -> Sequence[Finding]:
-    return ordered(
-        _finding(each.month.name, found, differing)
-        for each in facts.reconciled
-        for found in each.providers
-        if (differing := [line for line in found.days if line.state == DIFFERS])
-    )
+    findings = []
+    for each in facts.reconciled:
+        for found in each.providers:
+            differing = [line for line in found.days if line.state == DIFFERS]
+            if differing:
+                findings.append(_finding(each.month.name, found, differing))
+    return ordered(findings)
 
 
 def _signed(amount: int) -> str:

@@ -135,6 +135,9 @@ def _fullness(tokens: Tokens) -> tuple[int, int]:
 def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
     """Add these parts to the counts, unless they are more than the whole."""
     found = tokens._replace(**parts) if parts else tokens
-    cache = (found.cache_read or 0) + (found.cache_write or 0)
-    fits = cache <= (found.input or 0) and (found.reasoning or 0) <= (found.output or 0)
-    return found if fits and (found.cache_write_1h or 0) <= (found.cache_write or 0) else tokens
+    written = found.cache_write or 0
+    if (found.cache_read or 0) + written > (found.input or 0):
+        return tokens
+    if (found.reasoning or 0) > (found.output or 0) or (found.cache_write_1h or 0) > written:
+        return tokens
+    return found
