@@ -231,6 +231,7 @@ def _on_days(
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     sets = sets_of_days(meters)
     others = {day for days, _ in sets for day in days}
+    of_all = _of_every_day(sets) if others == set(every) else ()
     # A price that stays holds on later days with another price, too, and is taken out of theirs first.
     for days, off in sorted(sets, key=lambda each: not _stays(each[0], every, others)):
         if _is_apart(case, entries, set(days)) or all(
@@ -259,7 +260,7 @@ def _on_days(
             advice=_OVERRIDE if stays else _ADVICE["price_on_days"],
             since=since,
             portions=portions,
-            beside=_of_most_days(days, every, off, alike=alike),
+            beside=(*_of_most_days(days, every, off, alike=alike), *of_all),
         )
         if claim is not None:
             yield claim
@@ -322,15 +323,27 @@ def _of_most_days(
     return () if known is None else (known[0],)
 
 
+def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
+    """No day has our price: the known factor of all kinds that holds on most days may be that of all."""
+    found = []
+    for days, off in sets:
+        if len(off) > 1 and (known := known_factor(off, regions_told=True)) is not None:
+            found.append((len(days), known[0]))
+    return (max(found)[1],) if found else ()
+
+
 def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
     """
-    True if tokens differ on all of these few days, and not on others: a price of these days is about those
-    tokens.
+    True if tokens differ on all of these few days, and not on others, or if the ledger has no call on any of
+    them: a price of these days is about those tokens.
     """
-    apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
-    clean = {cell.day for cell, _ in case.split.worth if cell.model == entries[0][1].model} - {
-        cell.day for cell in apart if cell.model == entries[0][1].model
-    }
+    model, coarse = entries[0][1].model, case.split.levels.coarse
+    if days.isdisjoint(
+        cell.day for cell, sums in case.split.counted.items() if sums.calls and coarse(cell).model == model
+    ):
+        return True
+    apart = {cell.day for each, _ in case.split.extra if (cell := coarse(each)).model == model}
+    clean = {cell.day for cell, _ in case.split.worth if cell.model == model} - apart
     return bool(clean) and len(days) <= FEW_DAYS and days.isdisjoint(clean)
 
 

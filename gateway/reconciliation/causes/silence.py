@@ -10,7 +10,7 @@ from statistics import median
 from gateway.reconciliation.causes.days import BY_TOKENS, of_shift, shift_of
 from gateway.reconciliation.cells import RATE, VOLUME, Entry
 from gateway.reconciliation.claims import EXACT, OTHERS, STRONG, Case, Claim, Portion
-from gateway.reconciliation.rate_series import SAME, of_model
+from gateway.reconciliation.rate_series import SAME, of_cells, of_model
 from gateway.reconciliation.repeats import MOST_AGAIN
 from gateway.reconciliation.sides import DAY_S
 from gateway.reconciliation.wording import day_text, named
@@ -225,7 +225,8 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         sure=STRONG,
         evidence=evidence + (BY_TOKENS if case.left.shift else ""),
         advice=_POINT,
-        portions={
+        portions=_beside_price(case, days)
+        | {
             entry: case.left.portion(entry, Fraction(gaps[entry[1].day] / lacking[entry[1].day]))
             for entry in case.left.volume()
             if is_beside and entry[1].day in days
@@ -285,6 +286,27 @@ def _entries(case: Case, days: Collection[int]) -> list[Entry]:
             if of_meter is None or not others or abs(of_meter.ratio(others) - 1) <= SAME:
                 rates.append(entry)
     return list(dict.fromkeys((*volume, *left.with_rates(volume), *rates)))
+
+
+def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
+    """
+    Return the rates on some days without the price that other days show: it holds for what the ledger has of
+    these days as well.
+    """
+    left, split = case.left, case.split
+    entries = [entry for entry in left.of(RATE) if entry[1].day in days]
+    found = {}
+    for model in {entry[1].model for entry in entries}:
+        cells = {cell for cell, _ in split.worth if cell.model == model and cell.day not in days}
+        meters = {meter for _, cell, meter in entries if cell.model == model}
+        for meter, of_meter in of_cells(split, cells, meters, left.paid).items():
+            steps = of_meter.steps() if of_meter.is_steady() else None
+            for entry in (each for each in entries if (each[1].model, each[2]) == (model, meter)):
+                prices = [price for since, price in steps or () if since <= entry[1].day]
+                if prices and abs(prices[-1] - 1) > SAME and (entry[1], meter) in split.worth:
+                    of_price = round((prices[-1] - 1) * split.worth[entry[1], meter])
+                    found[entry] = Portion(left.amounts[entry] - of_price)
+    return found
 
 
 def _named(days: list[int]) -> str:

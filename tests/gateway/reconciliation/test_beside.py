@@ -35,8 +35,9 @@ CASES = [
     (AZURE, 3063450026, "key, double report", UNEXPLAINED),
     # Days of calls that one side has alone show no price, the first of the month neither.
     (ANTHROPIC, 3410724048, "a day, discount", UNEXPLAINED),
+    # The price of other days is that of what the ledger has of half a day.
+    (GOOGLE, 3683996122, "half a day, input price", RIGHT),
     # What nothing tells apart is said: prices that undo each other, tiers on days of another zone, hours.
-    (GOOGLE, 3683996122, "half a day, input price", SAID),
     (BEDROCK, 4103655947, "batch since, pacific", SAID),
     (AZURE, 1190008631, "key, local hours", SAID),
     (GOOGLE, 203784845, "batch share, plain cache", SAID),

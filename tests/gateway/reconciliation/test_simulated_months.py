@@ -30,7 +30,7 @@ from tests.gateway.reconciliation.judging import (
     sums_of,
 )
 from tests.gateway.reconciliation.plants import PLANTS, Plant, Rows, planted
-from tests.gateway.reconciliation.simulator import ALL_PROVIDERS, ANTHROPIC, AZURE, DAYS, GOOGLE
+from tests.gateway.reconciliation.simulator import ALL_PROVIDERS, ANTHROPIC, AZURE, DAYS, GOOGLE, OPENAI
 from tests.rounds import IS_LONG
 
 pytestmark = pytest.mark.asyncio
@@ -44,6 +44,9 @@ ONCE_WRONG = (
     (ANTHROPIC, 12001, ("key", "local hours", "unsized")),  # a key had the rates of others as well
     (GOOGLE, 22001, ("key", "half a day")),  # hours without a call were not named beside what each day lacks
     (AZURE, 23001, ("half a day", "local hours")),  # half a day that the ledger lacks was billed twice
+    (GOOGLE, 23001, ("half a day", "price")),  # the price of a day's calls was of those that it lacks
+    (AZURE, 16001, ("input price", "discount", "dear days")),  # a discount of all days was a price of some
+    (OPENAI, 23001, ("key", "four days", "region")),  # days without a call had a price
 )
 
 
