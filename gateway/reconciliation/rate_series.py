@@ -85,7 +85,8 @@ def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict
     Days at the same ratios, whatever their order, with the ratios that are none of our price; a few sets at
     most.
 
-    Empty if the days are of more kinds, or if a set is one day that one kind of token alone sets apart.
+    Empty if the days are of more kinds, if a set is one day that one kind of token alone sets apart, or if two
+    sets are one day each: calls of another price come and go.
     """
     found: list[tuple[list[int], dict[str, Decimal]]] = []
     for day in sorted({day for each in meters.values() for day in each.worth}):
@@ -102,4 +103,7 @@ def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict
         (days, {m: ratio for m, ratio in ratios.items() if abs(ratio - 1) > SAME}) for days, ratios in found
     ]
     is_chance = any(off and len(days) < 2 and len(off) < 2 for days, off in sets)
-    return [] if len(sets) > MOST_SETS or is_chance else [(days, off) for days, off in sets if off]
+    single = sum(bool(off) and len(days) < 2 for days, off in sets)
+    return (
+        [] if len(sets) > MOST_SETS or is_chance or single > 1 else [(days, off) for days, off in sets if off]
+    )

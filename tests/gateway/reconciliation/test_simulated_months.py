@@ -47,6 +47,7 @@ ONCE_WRONG = (
     (GOOGLE, 23001, ("half a day", "price")),  # the price of a day's calls was of those that it lacks
     (AZURE, 16001, ("input price", "discount", "dear days")),  # a discount of all days was a price of some
     (OPENAI, 23001, ("key", "four days", "region")),  # days without a call had a price
+    (ANTHROPIC, 23002, ("batch share", "region")),  # single days had prices of their own
 )
 
 
