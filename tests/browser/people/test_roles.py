@@ -11,6 +11,7 @@ from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW
 
 ANN = "ann@example.com"
 
@@ -95,3 +96,34 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
     expect(dialog).to_contain_text("Accounts have it by their own role")
     expect(dialog.get_by_role("button")).to_have_count(1)  # to close it
     assert {"role.create", "role.change", "role.delete"} <= console.actions()
+
+
+def test_somebody_is_limited_from_a_row_of_costs(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    Journey h in three clicks: the row, the person, Create. The role shows this row alone, also where the page
+    shows more of its dimension, and what it gives stands there before. A view leads to the same page.
+    """
+    console = open_console(busy)
+    page = console.page
+    console.open("/costs?by=team&team=search&team=payments")
+    page.get_by_role("button", name="Limit somebody to search").click()
+    section = page.get_by_role("region", name="What this person may do and see")
+    expect(section).to_contain_text("sees only calls matching all filters: team=search.")
+    page.get_by_label("E-mail").click()
+    page.get_by_label("E-mail").fill(ANN)
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.get_by_role("status").filter(has_text="Done")).to_contain_text("Only team=search")
+    expect(section).to_contain_text(f"{ANN} has Only team=search and sees only calls")
+    [role] = [each for each in console.ask("/roles")["roles"] if not each["is_builtin"]]
+    assert [{"dimension": "team", "values": ["search"], "mode": "is"}] == role["filters"]
+    assert ([ANN], ["view_costs"]) == (role["members"], role["permission_sets"])
+    page.set_viewport_size(NARROW)
+    assert (0, []) == (max(0, console.overhang()), console.audit())
+
+    headers = {"X-CSRF-Token": console.ask("/session")["session"]["csrf_token"]}
+    view = {"name": "payments", "filter": {"!team": ["search"]}, "principal_dimension": "team"}
+    answer = console.context.request.post(f"{console.url}/console/api/views", data=view, headers=headers)
+    assert 201 == answer.status, answer.text()
+    console.open(f"/views?open={answer.json()['view']['id']}")
+    page.get_by_role("link", name="Limit somebody to this").click()
+    expect(section).to_contain_text("team!=search")

@@ -7,7 +7,7 @@ import {titleOf} from "../lib/dimensions.mjs";
 import {change, exactCount, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
 import {MEASURES, measureOf, needed, unitChoices, unitOf, valueOf} from "../lib/measures.mjs";
-import {Confirm, Cut, Loading, Problem, Table, may} from "../lib/parts.mjs";
+import {Confirm, Cut, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
 import {AgainstPicker, WhatChanged, Why} from "../lib/what_changed.mjs";
@@ -88,6 +88,13 @@ export function Page({query, isDark, session}) {
     const {channel_names: channels} = await get("/channel-names").catch(() => ({channel_names: []})); // then it is every channel
     setLimits({QuickBudget, value, names: channels.map((each) => each.name)});
   };
+  const mayNarrow = isOpen(session, {needs: "organization_administration", isWhole: true}) && at.by.length === 1;
+  const narrow = async (value) => { // to a role that shows a row alone: of its own dimension this value and no other
+    const {asLines, rangeOf} = await import("../lib/view_fields.mjs");
+    const {filter} = await viewOf({...at, filters: [...at.filters.filter(([name]) => name !== at.by[0]), [at.by[0], value]]}, rangeOf);
+    if (Object.values(filter).every((values) => values.length)) go(to("/roles", {tab: "limit", only: asLines(filter).split("\n")}));
+    else found.reload(); // the view was changed: it has no such row any more
+  };
   const {data} = found;
   const pick = (label, name, value, options, set = (chosen) => ({[name]: chosen})) => html`<label>${label} <select value=${value}
     onChange=${(event) => go(here(set(event.target.value)))}>${options.map((each) => {
@@ -125,11 +132,11 @@ export function Page({query, isDark, session}) {
     ${data && at.measure === "cost" && !query.get("against") && data.table.rows.length > 0 && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} />`}
     ${query.get("asif") && html`<${WhatIf} model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
       href=${(row) => deeper(row, at)} />`}
-    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, isDark, query, limit: mayLimit && limit}} />`}<//>
+    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, isDark, query, limit: mayLimit && limit, narrow: mayNarrow && narrow}} />`}<//>
     ${query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 
-function Answer({table, bars, at, isDark, query, limit}) {
+function Answer({table, bars, at, isDark, query, limit, narrow}) {
   const {by, range, measure: name, zone} = at;
   const measure = measureOf(name);
   const {previous} = table.report;
@@ -163,8 +170,9 @@ function Answer({table, bars, at, isDark, query, limit}) {
       values=${course.get(nameOf(row[by[0]]))} title=${`${BIN_COURSES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
     {title: "Dearest", kind: "short", wide: true, value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
       href=${topCalls(row, at, query)} aria-label=${`Top calls${row.of ? "" : ` of ${by.map((field) => nameOf(row[field])).join(", ")}`}`}>Top calls</a>`},
-    limit && {title: "Limit", kind: "short", wide: true, value: (row) => !row.of && ![OTHER, UNKNOWN].includes(nameOf(row[by[0]])) && html`<button type="button"
-      onClick=${() => limit(row[by[0]])} aria-label=${`Budget for ${row[by[0]]}`}>Budget</button>`},
+    (limit || narrow) && {title: "Limit", kind: "short", wide: true, value: (row) => !row.of && ![OTHER, UNKNOWN].includes(nameOf(row[by[0]])) && html`
+      ${limit && html`<button type="button" onClick=${() => limit(row[by[0]])} aria-label=${`Budget for ${row[by[0]]}`}>Budget</button>`}
+      ${narrow && html`<button type="button" onClick=${() => narrow(row[by[0]])} aria-label=${`Limit somebody to ${row[by[0]]}`}>Limit somebody</button>`}`},
     ...ALONGSIDE.filter((each) => each !== name).map((each) => ({...column(each), wide: true})),
   ].filter(Boolean);
   const [key, order] = [query.get("sort") ?? name, query.get("order") ?? "desc"];

@@ -203,6 +203,39 @@ function Person({query, titles}) {
       : !error && html`<p class="faint">Name somebody by e-mail, or by groups of the OpenID provider. You see what the account and the roles give together.</p>`}`;
 }
 
+/** A role that shows one part of the costs alone, for one person; what it would show stands below. The address says which part. */
+function Limit({query, titles}) {
+  const only = query.getAll("only");
+  const [person, setPerson] = useState("");
+  const [{problem, made}, setState] = useState({});
+  const draft = (name, members) => typed(null, {name, members, description: "", access: ACCESS.limited, filters: only.join("\n"), permission_sets: ["view_costs"], groups: ""});
+  const usual = `Only ${only.join(", ")}`;
+  const {data: people} = useQuery(() => get("/operators", {limit: 1000}).then(({operators}) => operators).catch(() => []), []); // without them it is typed
+  const found = useQuery(async () => preview({person: person || null, role: draft(made?.name ?? usual, ""), replaces: made?.id ?? null}),
+    [person, usual, made?.id]);
+  const submit = async (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries(new FormData(event.currentTarget));
+    try {
+      setState({made: (await send("POST", PATH, draft(given.name, given.person))).role});
+    } catch (refused) {
+      setState({problem: refused});
+    }
+  };
+  if (!only.length) return html`<p>Choose a row of <a href=${to("/costs")}>Costs</a>, or a view.</p>`;
+  return html`<section><h2>Limit somebody to ${only.join(", ")}</h2>
+    <form class="bar" onSubmit=${submit}>
+      <label>E-mail <input name="person" type="email" list="people" required autocomplete="off"
+        onChange=${({target}) => target.validity.valid && setPerson(target.value.trim())} /></label>
+      <datalist id="people">${people?.map(({email}) => html`<option key=${email} value=${email} />`)}</datalist>
+      <label>Name of the role <input name="name" required defaultValue=${usual} autocomplete="off" /></label>
+      <button type="submit" class="main">Create</button></form>
+    ${problem && html`<p role="alert" class="wrong">${problem.message}</p>`}
+    ${made && html`<p role="status">Done: <a href=${to(PATH, {tab: "", open: made.id})}>${made.name}</a>.</p><${Wider} role=${made} />`}
+    <${Problem} error=${found.error} at=${found.at} retry=${found.reload} /></section>
+    ${found.data && html`<section aria-label="What this person may do and see"><${Seen} found=${found.data} titles=${titles} /></section>`}`;
+}
+
 const TABS = [["", "Roles"], ["person", "What a person sees"], ["sets", "Permission sets"]];
 const NOTHING = {sets: [], dimensions: NONE};
 
@@ -215,5 +248,6 @@ export function Page(given) {
   return html`<${Tabs} path=${PATH} query=${given.query} tabs=${TABS} />
     <${Problem} error=${known.error} retry=${known.reload} />
     ${tab === "person" ? html`<${Person} query=${given.query} titles=${(known.data ?? NOTHING).dimensions.titles} />`
+      : tab === "limit" ? html`<${Limit} query=${given.query} titles=${(known.data ?? NOTHING).dimensions.titles} />`
       : html`<${ListPage} key=${tab} list=${tab === "sets" ? SETS : list(known.data ?? NOTHING)} ...${given} />`}`;
 }

@@ -4,7 +4,7 @@ import {send} from "../lib/api.mjs";
 import {NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Fields, Problem, State} from "../lib/parts.mjs";
+import {Fields, Problem, State, isOpen} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {asLines, spanOf, typedView, viewFields} from "../lib/view_fields.mjs";
 
@@ -21,9 +21,11 @@ function anomalies({enabled, threshold_type, threshold_value}) {
   return threshold_type === "Percent" ? `${threshold_value} % more than the day before` : "twice the usual";
 }
 
-function Details({row, titles}) {
+function Details({row, titles, session}) {
+  const mayNarrow = isOpen(session, {needs: "organization_administration", isWhole: true}) && !row.broken && Object.keys(row.filter).length > 0;
   return html`<p class="bar"><a href=${costs(row)}>Its costs</a><a href=${to("/calls", {view: row.id})}>Its calls</a>
-    <a href=${to("/", {view: row.id})}>Its overview</a></p>
+    <a href=${to("/", {view: row.id})}>Its overview</a>
+    ${mayNarrow && html`<a href=${to("/roles", {tab: "limit", only: asLines(row.filter).split("\n")})}>Limit somebody to this</a>`}</p>
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
     <${Fields} of=${{filter: filtersOf(row, titles), mainly_about: titleOf(titles, row.principal_dimension), groups: row.group_by.map((each) => titleOf(titles, each)), span: row.range,
       periods: row.granularity, kind_of_money: row.cost_type, days_that_stand_out: anomalies(row.anomalies), channels: row.connections.notify,
@@ -32,7 +34,7 @@ function Details({row, titles}) {
 
 const list = (known) => ({
   path: PATH, root: "views", at: PATH, caption: "views", what: ["views"],
-  Details: ({row}) => html`<${Details} row=${row} titles=${known.titles} />`,
+  Details: ({row, session}) => html`<${Details} ...${{row, session, titles: known.titles}} />`,
   identity: (row) => row.id, heading: (row) => row.name, show: at, one: (answer) => answer.view,
   columns: [
     {title: "Name", value: (row) => row.name, sort: "name"},
