@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from heapq import nsmallest
@@ -13,24 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 from spool.ledger import kept, money
 from spool.ledger.counting import state_of
+from spool.ledger.days.spans import questions, rolled, spans_of
 from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
 from spool.ledger.periods import beginning, next_beginning
 from spool.ledger.queries import BILLED_DIMENSIONS, TOTAL, CostQuery, CostRow, Group, check_dimension
-from spool.ledger.sums import COUNTS, DAY_S, FOUR_WEEKS_S, HOUR_S, LATENCY, MONEY, Measures, begin
+from spool.ledger.sums import COUNTS, DAY_S, FOUR_WEEKS_S, LATENCY, MONEY, Measures
 from spool.record import CURRENCY
 from spool.turns.ordering import ordered
 from spool.turns.ordering import sums as column_sums
 
 if TYPE_CHECKING:
     from spool.currencies.exchange import Converter, Rates
-    from spool.ledger.days.rollups import Division, Span
 
 _NEVER_CUT = (TOTAL, "hourly")  # hours are not divided: `kept.check` refuses it
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _REPORTED, _ESTIMATED = (len(COUNTS) + place for place in range(len(MONEY)))  # of measures
-_Spans = Callable[[int, int], Iterable["Span"]]  # of a period: the sums that cover it
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
 
 
@@ -76,26 +75,26 @@ def _totals(
         from spool.ledger.billed import check_days, whole_days_of
 
         check_days(rows.billed_starts(int(min(instants)) - DAY_S, int(max(instants)) + 1), instants)
-        questions = _questions(asked, whole_days_of)
+        found = questions(asked, whole_days_of)
     else:
         state = state_of(rows)
         kept.check(rows, state["hourly"], instants)
-        spans = partial(_spans, daily=state["daily"], hourly=state["hourly"])
+        spans = partial(spans_of, daily=state["daily"], hourly=state["hourly"])
         low, high = int(min(instants, default=0)), int(max(instants, default=0))
         if low + DAY_S <= min(high, state["daily"]):
             from spool.ledger.days.rollups import Division  # only where days are asked for
 
             longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
             division = Division(rows, query, low, high, longest=longest)
-            spans = partial(_rolled, division=division, spans=spans)
-        questions = _questions(asked, spans)
+            spans = partial(rolled, division=division, spans=spans)
+        found = questions(asked, spans)
         has_charges = bool(state["charged"])
     is_converted = query.currency != CURRENCY
     converter = _converter(rates, query.currency) if has_charges or is_converted else None
     totals: dict[datetime, dict[Group, _Total]] = {start: {} for start, _ in asked}
     texts: dict[str | None, str | None] = {}  # each once: an engine makes new ones for every row
     row_count = 0
-    for question in questions:
+    for question in found:
         by_start = len(question.periods) > 1 or is_converted
         asked_of = (question.width, question.low, question.high, query)
         if query.arranged:
@@ -362,73 +361,6 @@ def _converter(rates: Rates | None, currency: str) -> Converter:
 
 def _texts(amounts: Mapping[str, int]) -> Mapping[str, str]:
     return {name: money.text(units) for name, units in sorted(amounts.items()) if units}
-
-
-@dataclass(slots=True, kw_only=True)
-class _Question:
-    """One question to the rows: for one period, or for neighbouring periods of one sum each."""
-
-    width: int
-    low: int
-    high: int
-    rollup: int  # its number, or 0
-    periods: list[datetime]  # their begins, in order
-
-    def period_of(self, start: int) -> datetime:
-        """Return the begin of the period that a sum's start is in."""
-        return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
-
-
-def _questions(asked: Iterable[tuple[datetime, datetime]], spans: _Spans) -> Iterator[_Question]:
-    """
-    The questions that answer for all periods, in order; `spans` divides a period by the sums that cover it.
-
-    Periods that are one hour or one day of the sums each, and follow each other, are asked for together: one
-    by one, two weeks by hours would be 336 statements.
-    """
-    open_run: _Question | None = None
-    for start, end in asked:
-        for width, low, high, rollup in spans(int(start.timestamp()), int(end.timestamp())):
-            is_one_sum = high - low == width and begin(width, low) == low
-            kind = (width, rollup, low)
-            if is_one_sum and open_run and kind == (open_run.width, open_run.rollup, open_run.high):
-                open_run.high = high
-                open_run.periods.append(start)
-                continue
-            if open_run is not None:
-                yield open_run
-            open_run = _Question(width=width, low=low, high=high, rollup=rollup, periods=[start])
-            if not is_one_sum:
-                yield open_run
-                open_run = None
-    if open_run is not None:
-        yield open_run
-
-
-def _rolled(start: int, end: int, *, division: Division, spans: _Spans) -> Iterator[Span]:
-    """Divide the days of a period further, by the rollups that answer a question."""
-    for span in spans(start, end):
-        if span[0] == DAY_S:
-            yield from division.of_days(span[1], span[2])
-        else:
-            yield span
-
-
-def _spans(start: int, end: int, *, daily: int, hourly: int) -> Iterator[Span]:
-    """
-    Divide a period by the sums that cover it: whole days where they exist, hours for the rest.
-
-    What is cut here has no sums: `kept.check` has seen to that.
-    """
-    first_day = -(-start // DAY_S) * DAY_S
-    last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))
-    if last_day <= first_day:
-        yield HOUR_S, start, end, 0
-        return
-    yield DAY_S, first_day, last_day, 0
-    for low, high in ((start, first_day), (last_day, end)):
-        if low < high:
-            yield HOUR_S, low, high, 0
 
 
 def _order(item: tuple[tuple[str | None, ...], _Total]) -> tuple[str, ...]:

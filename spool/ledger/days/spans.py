@@ -1,0 +1,82 @@
+"""Which sums cover a period, and which questions to the rows bring them: hours, days and rollups of days."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from spool.ledger.sums import DAY_S, HOUR_S, begin
+
+if TYPE_CHECKING:
+    from spool.ledger.days.rollups import Division, Span
+
+Spans = Callable[[int, int], Iterable["Span"]]  # of a period: the sums that cover it
+
+
+@dataclass(slots=True, kw_only=True)
+class SpanQuestion:
+    """One question to the rows: for one period, or for neighbouring periods of one sum each."""
+
+    width: int
+    low: int
+    high: int
+    rollup: int  # its number, or 0
+    periods: list[datetime]  # their begins, in order
+
+    def period_of(self, start: int) -> datetime:
+        """Return the begin of the period that a sum's start is in."""
+        return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
+
+
+def questions(asked: Iterable[tuple[datetime, datetime]], spans: Spans) -> Iterator[SpanQuestion]:
+    """
+    The questions that answer for all periods, in order; `spans` divides a period by the sums that cover it.
+
+    Periods that are one hour or one day of the sums each, and follow each other, are asked for together: one
+    by one, two weeks by hours would be 336 statements.
+    """
+    open_run: SpanQuestion | None = None
+    for start, end in asked:
+        for width, low, high, rollup in spans(int(start.timestamp()), int(end.timestamp())):
+            is_one_sum = high - low == width and begin(width, low) == low
+            kind = (width, rollup, low)
+            if is_one_sum and open_run and kind == (open_run.width, open_run.rollup, open_run.high):
+                open_run.high = high
+                open_run.periods.append(start)
+                continue
+            if open_run is not None:
+                yield open_run
+            open_run = SpanQuestion(width=width, low=low, high=high, rollup=rollup, periods=[start])
+            if not is_one_sum:
+                yield open_run
+                open_run = None
+    if open_run is not None:
+        yield open_run
+
+
+def rolled(start: int, end: int, *, division: Division, spans: Spans) -> Iterator[Span]:
+    """Divide the days of a period further, by the rollups that answer a question."""
+    for span in spans(start, end):
+        if span[0] == DAY_S:
+            yield from division.of_days(span[1], span[2])
+        else:
+            yield span
+
+
+def spans_of(start: int, end: int, *, daily: int, hourly: int) -> Iterator[Span]:
+    """
+    Divide a period by the sums that cover it: whole days where they exist, hours for the rest.
+
+    What is cut here has no sums: `kept.check` has seen to that.
+    """
+    first_day = -(-start // DAY_S) * DAY_S
+    last_day = max(min(end, daily) // DAY_S * DAY_S, min(end, hourly))
+    if last_day <= first_day:
+        yield HOUR_S, start, end, 0
+        return
+    yield DAY_S, first_day, last_day, 0
+    for low, high in ((start, first_day), (last_day, end)):
+        if low < high:
+            yield HOUR_S, low, high, 0
