@@ -91,7 +91,7 @@ def test_what_is_answered_is_written(tmp_path: Path) -> None:
         (("--upstream-key-env", "KEY"), "the key is for --upstream URL, which is missing"),
         (("--listen", "nowhere"), "server.listen must be HOST:PORT"),
         (
-            ("--destination", "kafka:a"),
+            ("--destination", "fax:a"),
             "must be TYPE:WHERE, where TYPE is one of ndjson, focus, otlp, webhook",
         ),
         (("--config", "none/tollhouse.toml"), "cannot be written: No such file or directory"),

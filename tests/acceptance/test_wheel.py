@@ -27,7 +27,8 @@ for package in ("gateway", "exporters", "spool"):
         if not module.name.endswith(".__main__") and is_extra == (is_wanted == "yes"):
             importlib.import_module(module.name)
 """
-POSTGRES, LAKE = "spool.postgres", "exporters.lake"  # what needs the extras of these names
+# what needs the extras of these names
+POSTGRES, LAKE, KAFKA = "spool.postgres", "exporters.lake", "exporters.kafka"
 MINUTE_S = 60
 
 pytestmark = pytest.mark.timeout(10 * MINUTE_S)
@@ -120,7 +121,18 @@ def test_the_wheel_runs_beside_the_locked_dependencies(
     install = ("pip", "install", "--quiet", "--python", bin / "python")
     installers.uv(*install, "--require-hashes", "-r", ROOT / "requirements.lock", directory=tmp_path)
     installers.uv(*install, "--no-deps", "--no-index", wheel, directory=tmp_path)
-    run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, "no", POSTGRES, LAKE, directory=tmp_path)
+    run(
+        bin / "python",
+        "-W",
+        "error",
+        "-c",
+        IMPORT_EVERYTHING,
+        "no",
+        POSTGRES,
+        LAKE,
+        KAFKA,
+        directory=tmp_path,
+    )
     assert run(bin / "tollhouse", "version", directory=tmp_path).startswith("tollhouse ")
     installers.uv(*install, "--require-hashes", "-r", ROOT / "requirements-postgres.lock", directory=tmp_path)
     run(bin / "python", "-W", "error", "-c", IMPORT_EVERYTHING, "yes", POSTGRES, directory=tmp_path)

@@ -64,7 +64,7 @@ def test_defaults_in_the_page_are_read_as_the_defaults(tmp_path: Path) -> None:
         ),
         ('[spol]\nhold = "5s"', 1),
         ('[spool]\nhold = "5 fortnights"\nmax_bytes = 1', 2),
-        ('[[destinations]]\nname = "a"\ntype = "kafka"\n[devices]\npolicy = "open"', 2),
+        ('[[destinations]]\nname = "a"\ntype = "fax"\n[devices]\npolicy = "open"', 2),
         ('[[upstream.keys]]\nuse_cases = ["Send everything"]', 1),
     ],
 )
