@@ -45,15 +45,17 @@ DIMENSIONS = "model,user,source,status,region,sender,tag:service"
 
 
 class Sink(BaseHTTPRequestHandler):
-    """Keeps each span as its bytes."""
+    """Keeps each span as its bytes; a delivery that a killed server had not settled comes under its key again."""
 
     spans: list[bytes]
+    keys: set[str | None]
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers["Content-Encoding"] == "gzip":
             body = gzip.decompress(body)
-        if self.path == "/v1/traces":
+        if self.path == "/v1/traces" and self.headers["Idempotency-Key"] not in self.keys:
+            self.keys.add(self.headers["Idempotency-Key"])
             request = ExportTraceServiceRequest.FromString(body)
             found = [span for one in request.resource_spans for two in one.scope_spans for span in two.spans]
             self.spans += [span.SerializeToString() for span in found]
@@ -68,7 +70,7 @@ class Sink(BaseHTTPRequestHandler):
 @contextmanager
 def sink() -> Iterator[tuple[str, list[bytes]]]:
     spans: list[bytes] = []
-    handler = type("OneSink", (Sink,), {"spans": spans})
+    handler = type("OneSink", (Sink,), {"spans": spans, "keys": set()})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
