@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 import spool.memory
 from spool.ledger.sums import Dimensions, HourlySums
 from spool.log.planning.corrections import MOST
+from spool.memory.log import MemoryLog
+from spool.postgres.log.store import PostgresPlanReader
 from spool.record import AI_TELEMETRY, Correction, Record, as_json, counted_cost
 from spool.settings import SpoolSettings
+from spool.sqlite.log.store import SqlitePlanReader
 from tests.moved_clock import MovedClock
 from tests.rounds import examples
 from tests.spool.contract.conftest import Opener
@@ -81,6 +84,29 @@ async def test_late_usage_counts(open_spool: Opener, clock: MovedClock, observed
         terms.get(name, 0) for name in ("received", "accepted", "duplicates", "amended_late")
     )
     assert 1 == observed.terms["corrected", "kong"]
+    await assert_books_balance(log)
+
+
+@pytest.mark.asyncio
+async def test_none_is_written_that_an_older_gateway_could_not_read(
+    open_spool: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside one, a late report is a duplicate, as it is there. The same report makes the correction afterwards."""
+    for reader in (MemoryLog, SqlitePlanReader, PostgresPlanReader):
+        monkeypatch.setattr(reader, "may_correct", lambda _: False)
+    log = (await open_spool(hold=10)).log
+    await add(log, call(1, **NOTHING))
+    clock.move(11)
+    late = call(1, cost="0.5", cost_source="reported")
+    await add(log, late)
+    assert [] == corrections(await everything(log))
+    assert 1 == (await topic_terms(log))["duplicates"]
+    await assert_books_balance(log)
+    monkeypatch.undo()
+    await add(log, late)
+    clock.move(11)
+    [correction] = corrections(await everything(log))
+    assert "0.5" == as_json(correction)["cost"]
     await assert_books_balance(log)
 
 
