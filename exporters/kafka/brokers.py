@@ -11,7 +11,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,7 +81,7 @@ class Brokers:
                 progress = await self._progress(keys)
                 self._partitions = sorted(await producer.partitions_for(self._topic))
             except BaseException:
-                await producer.stop()
+                await _end(producer)
                 raise
         self._producer = producer
         return progress
@@ -104,9 +104,7 @@ class Brokers:
     async def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            with suppress(TimeoutError):  # brokers that are away keep nobody from stopping
-                async with asyncio.timeout(CLOSE_S):
-                    await producer.stop()
+            await _end(producer)
 
     async def _send(self, producer: Any, message: TopicMessage) -> Any:
         place = self._partition(message.place, self._partitions, self._partitions)
@@ -173,6 +171,17 @@ class Brokers:
                 "sasl_plain_password": password,
             }
         return options
+
+
+async def _end(producer: Any) -> None:
+    """Let go of a producer and its tasks. Messages that are not committed are not wanted: the delivery is repeated."""
+    # Else `stop` waits for brokers to take them, and if it is given up, its sender and connections stay for good.
+    producer._message_accumulator.fail_all(kafka.ProducerClosed())
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await producer.stop()
+    except TimeoutError:  # brokers that are away keep nobody from stopping
+        await producer.client.close()
 
 
 class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types

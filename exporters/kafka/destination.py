@@ -43,13 +43,14 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
         from exporters.kafka.brokers import Brokers
     except ImportError:
         return Probe(status=REFUSED, words="pip install 'tollhouse[kafka]'")
-    brokers = Brokers(settings, secret, topic=settings.topics[0])
-    try:
-        await brokers.open(f"tollhouse.check.{settings.name}", ())
-    except SendError as error:
-        return failed(error)
-    finally:
-        await brokers.close()
+    for topic in settings.topics:
+        brokers = Brokers(settings, secret, topic=topic)
+        try:
+            await brokers.open(f"tollhouse.check.{settings.name}", ())
+        except SendError as error:
+            return failed(error)
+        finally:
+            await brokers.close()
     return Probe(status=OK, words="its topics are there, and transactions are allowed")
 
 

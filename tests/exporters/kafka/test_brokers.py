@@ -1,0 +1,66 @@
+"""The way to the brokers: it ends whatever they do, and every topic is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import ProducerClosed
+
+from exporters.destinations.catalogue import TYPES
+from exporters.errors import Misconfigured
+from exporters.kafka.brokers import Brokers
+from exporters.probe import REFUSED
+from exporters.settings import DestinationSettings
+from spool.clock import SystemClock
+
+pytestmark = pytest.mark.asyncio
+SETTINGS = DestinationSettings(
+    name="stream", type="kafka", url="127.0.0.1:1", tls=False, topics=("ai-telemetry", "usage-events")
+)
+
+
+async def test_close_ends_a_transaction_that_brokers_do_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the library goes on: neither its sender, nor its connections, nor who waits for a message."""
+    producer = AIOKafkaProducer(bootstrap_servers=SETTINGS.url)
+
+    async def send() -> None:
+        with suppress(asyncio.CancelledError):  # as the library's own does
+            await asyncio.Event().wait()
+
+    before = asyncio.all_tasks()
+    sender = producer._sender._sender_task = asyncio.create_task(send())
+    place = TopicPartition("tollhouse.ai-telemetry", 0)
+    message = await producer._message_accumulator.add_message(place, b"key", b"value", timeout=1)
+    closed = asyncio.Event()
+    close = producer.client.close
+
+    async def told() -> None:
+        closed.set()
+        await close()
+
+    monkeypatch.setattr(producer.client, "close", told)
+    monkeypatch.setattr("exporters.kafka.brokers.CLOSE_S", 0.1)
+    brokers = Brokers(SETTINGS, None, topic="ai-telemetry")
+    brokers._producer = producer
+    await brokers.close()
+    assert closed.is_set() and sender.done() and asyncio.all_tasks() <= before
+    with pytest.raises(ProducerClosed):
+        await message
+
+
+async def test_check_asks_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A route has a topic of its own, and the second may be missing alone."""
+
+    async def opened(brokers: Brokers, id: str, keys: Collection[bytes]) -> Any:
+        if brokers._topic == "tollhouse.usage-events":
+            raise Misconfigured("there is no topic tollhouse.usage-events", answered=False)
+        return {}
+
+    monkeypatch.setattr(Brokers, "open", opened)
+    said = await TYPES["kafka"].probe(SETTINGS, None, SystemClock())
+    assert (REFUSED, "there is no topic tollhouse.usage-events") == (said.status, said.words)
