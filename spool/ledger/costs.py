@@ -263,10 +263,13 @@ class _Total:
         self._metered += other._metered
         self._converted += other._converted
         self._is_multiplied |= other._is_multiplied
+        # Not by `+`, which drops what is below 0: credits of a bill are.
         if other._charges:
-            self._charges = (self._charges or Counter()) + other._charges
+            self._charges = self._charges or Counter()
+            self._charges.update(other._charges)
         if other._unconverted:
-            self._unconverted = (self._unconverted or Counter()) + other._unconverted
+            self._unconverted = self._unconverted or Counter()
+            self._unconverted.update(other._unconverted)
 
     def size(self, name: str) -> int:
         """Return a measure by its name in CostRow; money in units."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,25 @@ async def test_an_arrangement_is_a_choice_of_rows(ledgers: Ledgers) -> None:
     assert {("usage",): HUGE + 12} == await sums(
         ledger, asked(1, "charge", exclude={"charge": ("discount",)})
     )
+
+
+@pytest.mark.asyncio
+async def test_credits_of_small_groups_lower_what_is_not_converted(ledgers: Ledgers) -> None:
+    """All others are one group, and their credits count in it as they do without a largest group."""
+    ledger = await ledgers.open()
+    teams = {"ace": HUGE, "bee": -4, "web": 3}  # without rates all are of size 0: the first by name is kept
+    await ledger.put_billed(
+        [
+            (
+                made(),
+                [BilledSum(of_team(team), "usage", "exact", EVERY, units) for team, units in teams.items()],
+            )
+        ]
+    )
+    query = asked(1, "team", currency="EUR")
+    rows = await ledger.costs(replace(query, kept=frozenset({(None,), ("ace",)})))
+    assert [-1, HUGE] == sorted(money.units(row.unconverted["USD"]) for row in rows)
+    assert rows == await ledger.costs(replace(query, top=1))
 
 
 @pytest.mark.asyncio
