@@ -92,14 +92,15 @@ class Brokers:
         """Send the messages and the progress as one transaction: both are there, or neither is."""
         producer = self._producer
         with _translated():
-            await producer.begin_transaction()
-            sent = [await self._send(producer, message) for message in messages]
-            key = progress_key(edition, route)
-            sent.append(
-                await producer.send(self._progress_topic, write_progress(progress), key=key, partition=0)
-            )
-            await asyncio.gather(*sent)
-            await producer.commit_transaction()
+            async with asyncio.timeout(
+                TRANSACTION_S
+            ):  # a commit whose broker goes away has no end of its own
+                await producer.begin_transaction()
+                sent = [await self._send(producer, message) for message in messages]
+                place = {"key": progress_key(edition, route), "partition": 0}
+                sent.append(await producer.send(self._progress_topic, write_progress(progress), **place))
+                await asyncio.gather(*sent)
+                await producer.commit_transaction()
 
     async def close(self) -> None:
         producer, self._producer = self._producer, None
