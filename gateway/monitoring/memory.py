@@ -35,7 +35,7 @@ def settle_after_start() -> None:
         # By itself it keeps blocks of up to 32 MiB once one was freed: 100 MiB after a few large bodies.
         library.mallopt(_MMAP_THRESHOLD, _LARGE)
     gc.freeze()
-    gc.set_threshold(NEW_OBJECTS, NEW_ROUNDS, NEWER_ROUNDS)
+    gc.set_threshold(NEW_OBJECTS, NEW_ROUNDS, max(NEWER_ROUNDS, gc.get_threshold()[2]))
 
 
 async def make_full_rounds(is_idle: Callable[[], bool]) -> None:
@@ -45,17 +45,16 @@ async def make_full_rounds(is_idle: Callable[[], bool]) -> None:
 
     Everybody waits for such a round, and longest while a large answer is made: 0.2 s for two million objects.
     """
-    _, _, due = gc.get_threshold()
     gc.set_threshold(gc.get_threshold()[0], gc.get_threshold()[1], _NEVER)
     waited = 0.0
     try:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            if gc.get_count()[2] <= due:
+            if gc.get_count()[2] <= NEWER_ROUNDS:
                 continue
             waited += LOOK_EVERY_S
             if is_idle() or waited >= MOST_WAITED_S:
                 gc.collect()
                 waited = 0.0
     finally:
-        gc.set_threshold(gc.get_threshold()[0], gc.get_threshold()[1], due)
+        gc.set_threshold(gc.get_threshold()[0], gc.get_threshold()[1], NEWER_ROUNDS)

@@ -35,10 +35,14 @@ class Ring:
 
 async def main():
     gc.set_threshold(10, 2, 2)
-    memory.LOOK_EVERY_S, memory.MOST_WAITED_S = 0.001, {patience}
+    memory.LOOK_EVERY_S, memory.MOST_WAITED_S, memory.NEWER_ROUNDS = 0.001, {patience}, 2
     looks = []
     task = asyncio.create_task(memory.make_full_rounds(lambda: looks.append(1) or {is_idle}))
     await asyncio.sleep(0)
+    never = gc.get_threshold()[2]
+    memory.settle_after_start()
+    assert never == gc.get_threshold()[2]  # whichever comes first
+    gc.set_threshold(10, 2)
     old = Ring()
     gc.collect(1)
     gone = weakref.ref(old)
