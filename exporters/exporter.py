@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from exporters.backoff import Backoff
+from exporters.errors import Misconfigured
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.log.values import Entry
+
+KeepMark = Callable[[str], Awaitable[None]]
+
+_DIGEST: Final = "digest="  # what the mark of a landing delivery ends with
 
 
 class Exporter(Protocol):
@@ -38,15 +43,24 @@ class LandingExporter(Protocol):
     max_records: int
 
     async def land(
-        self,
-        delivery: Delivery,
-        entries: AsyncIterator[Entry],
-        keep_mark: Callable[[str], Awaitable[None]],
+        self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
         """Bring a delivery in, read step by step; `keep_mark` is awaited before the first byte leaves."""
         ...
 
     async def close(self) -> None: ...
+
+
+async def keep_or_compare(delivery: Delivery, mark: str, keep: KeepMark) -> None:
+    """Keep the mark of a landing delivery's first attempt; park where the log gives other records than then."""
+    if delivery.mark is None:
+        await keep(mark)
+    elif delivery.mark.rpartition(_DIGEST)[2] != mark.rpartition(_DIGEST)[2]:
+        raise Misconfigured(
+            f"the log changed under a delivery: {delivery.first} to {delivery.last} had other records when it was "
+            "first sent (tollhouse spool verify says if it is damaged)",
+            answered=False,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,9 +32,8 @@ CLOSE_S: Final = 5.0
 _MOST_WORDS: Final = 300
 _READ_MS: Final = 500
 _MOST_BYTES: Final = 16 * 1024 * 1024  # of one request; the broker's own limit is smaller and counts
-logging.getLogger("aiokafka").setLevel(
-    logging.CRITICAL
-)  # what it tells is raised as well, and told by the route
+# What it tells is raised as well, and told by the route.
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 # The operator has to change something: waiting alone mends none of these.
 _FAULTS: Final = (
     kafka.TopicAuthorizationFailedError, kafka.ClusterAuthorizationFailedError, kafka.GroupAuthorizationFailedError,
@@ -59,10 +58,6 @@ class Brokers:
         self._producer: Any = None
         self._partition = DefaultPartitioner()
         self._partitions: list[int] = []
-
-    @property
-    def is_open(self) -> bool:
-        return self._producer is not None
 
     async def open(self, id: str, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
         """Begin to send under an id; return the newest progress under each key, as it is from then on."""
@@ -92,9 +87,8 @@ class Brokers:
         """Send the messages and the progress as one transaction: both are there, or neither is."""
         producer = self._producer
         with _translated():
-            async with asyncio.timeout(
-                TRANSACTION_S
-            ):  # a commit whose broker goes away has no end of its own
+            # A commit whose broker goes away has no end of its own.
+            async with asyncio.timeout(TRANSACTION_S):
                 await producer.begin_transaction()
                 sent = [await self._send(producer, message) for message in messages]
                 place = {"key": progress_key(edition, route), "partition": 0}
@@ -160,10 +154,7 @@ class Brokers:
         if settings.tls:
             options["ssl_context"] = _context(settings.ca_file)
         if settings.sasl == "oauthbearer":
-            options |= {
-                "sasl_mechanism": "OAUTHBEARER",
-                "sasl_oauth_token_provider": _Token(settings.identity_token_file or Path()),
-            }
+            options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(settings)}
         elif settings.sasl:
             user, _, password = (self._secret.value() if self._secret else "").partition("\n")
             options |= {
@@ -188,14 +179,11 @@ async def _end(producer: Any) -> None:
 class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
     """The token of a file, as it is now: whoever made the file renews it."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, settings: DestinationSettings) -> None:
+        self._source = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
 
     async def token(self) -> str:
-        try:
-            return (await asyncio.to_thread(self._file.read_text, "utf-8")).strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise Misconfigured(f"{self._file} cannot be read", answered=False) from error
+        return self._source.value()
 
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:

@@ -12,6 +12,7 @@ from exporters.settings import DestinationSettings
 from spool.clock import Clock
 
 if TYPE_CHECKING:
+    from exporters.kafka.brokers import Brokers
     from exporters.kafka.exporter import KafkaExporter
     from exporters.lake.exporter import LakeContext
     from exporters.probe import Probe
@@ -24,14 +25,19 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 def build(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> KafkaExporter:
+    brokers = brokers_of(settings, secret, settings.topics[0])
+    from exporters.kafka.exporter import KafkaExporter
+
+    return KafkaExporter(brokers, context.landings, max_records=settings.batch_records or USUAL_RECORDS)
+
+
+def brokers_of(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:
+    """The brokers of a destination, for one topic. ValueError if the extra is missing."""
     try:
         from exporters.kafka.brokers import Brokers
     except ImportError as error:
         raise ValueError("type 'kafka' needs a library: pip install 'tollhouse[kafka]'") from error
-    from exporters.kafka.exporter import KafkaExporter
-
-    brokers = Brokers(settings, secret, topic=settings.topics[0])
-    return KafkaExporter(brokers, context.landings, max_records=settings.batch_records or USUAL_RECORDS)
+    return Brokers(settings, secret, topic=topic)
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
@@ -39,12 +45,11 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
     from exporters.errors import SendError
     from exporters.probe import OK, REFUSED, Probe, failed
 
-    try:
-        from exporters.kafka.brokers import Brokers
-    except ImportError:
-        return Probe(status=REFUSED, words="pip install 'tollhouse[kafka]'")
     for topic in settings.topics:
-        brokers = Brokers(settings, secret, topic=topic)
+        try:
+            brokers = brokers_of(settings, secret, topic)
+        except ValueError as error:
+            return Probe(status=REFUSED, words=str(error))
         try:
             await brokers.open(f"tollhouse.check.{settings.name}", ())
         except SendError as error:

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
 
 from exporters.errors import Misconfigured
+from exporters.exporter import KeepMark, keep_or_compare
 from exporters.kafka.brokers import Brokers
 from exporters.kafka.messages import TopicMessage, TopicProgress, digest_of, messages_of, progress_key
-from exporters.lake.exporter import KeepMark
 from exporters.turns import TURN
 from spool.deliveries.protocols import Landings
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
-
-MARK: Final = f"{LAKE_MARK}kafka=1;digest="
 
 
 class KafkaExporter:
@@ -32,7 +29,7 @@ class KafkaExporter:
         self.max_records = max_records
         self._brokers = brokers
         self._landings = landings
-        self._edition = ""  # under which the transactions are
+        self._edition = ""  # under which the transactions are; empty while the brokers are closed
         self._there: TopicProgress | None = None  # the newest delivery that was brought in
 
     async def land(
@@ -41,18 +38,10 @@ class KafkaExporter:
         """Keep the mark of a delivery, then bring it in, if it is not there."""
         editions = await self._landings.editions(delivery.route, delivery.first)
         messages = await _messages(entries, delivery.route, editions[0])
-        mark = f"{MARK}{digest_of(messages)}"
-        if delivery.mark is None:
-            await keep_mark(mark)
-        elif delivery.mark != mark:
-            raise Misconfigured(
-                f"the log changed under a delivery: {delivery.first} to {delivery.last} had other records when it "
-                "was first sent (tollhouse spool verify says if it is damaged)",
-                answered=False,
-            )
-        progress = TopicProgress(delivery.first, delivery.last, mark.removeprefix(MARK))
+        progress = TopicProgress(delivery.first, delivery.last, digest_of(messages))
+        await keep_or_compare(delivery, f"{LAKE_MARK}kafka=1;digest={progress.digest}", keep_mark)
         try:
-            if not self._brokers.is_open or self._edition != editions[0]:
+            if self._edition != editions[0]:
                 await self._open(delivery.route, editions)
             if self._is_missing(progress):
                 await self._brokers.bring(messages, progress, edition=editions[0], route=delivery.route)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from exporters.errors import Misconfigured, Retryable
+from exporters.exporter import KeepMark, keep_or_compare
 from exporters.lake import manifest, names
 from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.stores import Store
@@ -33,8 +34,6 @@ from spool.log.values import Entry
 from spool.record import moment
 
 FOOTER_BYTES: Final = 1 << 20  # a footer has some 5 KiB for each group of rows
-
-KeepMark = Callable[[str], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +84,8 @@ class LakeExporter:
                 directory, series, route=delivery.route, format=self._format, leave_out=self._leave_out
             )
             made = await _made(files, entries)
-            _check_mark(delivery, made)
-            if delivery.mark is None:
-                await keep_mark(f"{LAKE_MARK}writer={made.writer};schema={made.schema};digest={made.digest}")
+            mark = f"{LAKE_MARK}writer={made.writer};schema={made.schema};digest={made.digest}"
+            await keep_or_compare(delivery, mark, keep_mark)
             landed = [
                 await self._bring(file, files.path_of(file), made.digest, directory) for file in made.files
             ]
@@ -191,16 +189,6 @@ def _begin(directory: Path) -> None:
     """Begin with an empty directory, whatever a process that was killed left in it."""
     shutil.rmtree(directory, ignore_errors=True)
     make_directory(directory, 0o700)
-
-
-def _check_mark(delivery: Delivery, made: manifest.LakeManifest) -> None:
-    """Park where the log gives other rows than when the delivery was first sent."""
-    if delivery.mark is not None and not delivery.mark.endswith(f"digest={made.digest}"):
-        raise Misconfigured(
-            f"the log changed under a delivery: {delivery.first} to {delivery.last} had other rows when it was "
-            "first sent (tollhouse spool verify says if it is damaged)",
-            answered=False,
-        )
 
 
 def _digest_of(format: FileFormat, end: bytes) -> str | None:

@@ -45,7 +45,7 @@ async def make_full_rounds(is_idle: Callable[[], bool]) -> None:
 
     Everybody waits for such a round, and longest while a large answer is made: 0.2 s for two million objects.
     """
-    gc.set_threshold(gc.get_threshold()[0], gc.get_threshold()[1], _NEVER)
+    gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
     waited = 0.0
     try:
         while True:
@@ -57,4 +57,4 @@ async def make_full_rounds(is_idle: Callable[[], bool]) -> None:
                 gc.collect()
                 waited = 0.0
     finally:
-        gc.set_threshold(gc.get_threshold()[0], gc.get_threshold()[1], NEWER_ROUNDS)
+        gc.set_threshold(*gc.get_threshold()[:2], NEWER_ROUNDS)

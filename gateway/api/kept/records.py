@@ -9,6 +9,7 @@ from itertools import islice
 
 from gateway.schemas import COUNT, closed
 from spool.ledger.counting import bounded
+from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
 from spool.ledger.sums import outcome_of
 from spool.log.protocols import Log
@@ -17,7 +18,6 @@ from spool.record import AiRecord, Correction, Inference, Record, UsageMetric, a
 from spool.turns.fair_turns import pause
 
 LOOKED_THROUGH = 10_000  # the newest records: further back, costs are known by sums, and a record by its id
-STEP = 512  # records that are read between two turns of the event loop
 STATES = OPEN, CLOSED = "open", "closed"
 _MOMENT = {"type": ["string", "null"]}
 LOOKED_THROUGH_SCHEMA = {

@@ -18,13 +18,12 @@ from gateway.operator.costs.report import ONE_SPAN, times
 from gateway.operator.log import newest
 from gateway.operator.log.amounts import AMOUNTS
 from gateway.operator.requests import OperatorRequest
-from spool.ledger.own_records import first_after
+from spool.ledger.own_records import STEP, first_after
 from spool.ledger.sums import AHEAD_S, hour_of
 from spool.listing import DESCENDING, ListPage, SortValue
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.turns.fair_turns import pause
 
-STEP = 512  # records that are read between two turns of the event loop
 MOST_RANKED = 1000  # that a list goes on to
 REPORTED_WITHIN_S = 86_400.0  # of a call's day; later ones are looked at where that is not too many
 OWN_SPAN_S = 48 * 3600.0  # for who may see some calls alone: never by how many came of others
