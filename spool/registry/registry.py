@@ -99,6 +99,12 @@ class Registry:
         jobs = Counter(job.submitted_by if job.is_of_key else "" for job in self.allocation.unfinished())
         return {**await self._changes.read(work), makers.JOBS: jobs}
 
+    def name_of(self, kind: str, id: str) -> str | None:
+        """Return the name of a document whose kind is as its audit rows have it; None if it is not there."""
+        table = next((each for each in self._documents if each.action == kind), None)
+        row = None if table is None else table.find(id)
+        return None if row is None else str(row.name)
+
     @cached_property
     def person_names(self) -> PersonNameTable:
         """Names behind hashed people: nothing of it is kept in memory, so no start needs it."""

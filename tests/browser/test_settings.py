@@ -148,3 +148,16 @@ def test_every_change_is_in_the_audit_list(house: Tollhouse, open_console: OpenC
     for text in ("sender", "operator socket", "Enabled", "Disabled"):
         expect(dialog).to_contain_text(text)
     assert [] == console.audit()
+
+
+def test_the_audit_list_leads_to_what_was_changed(house: Tollhouse, open_console: OpenConsole) -> None:
+    """By its name, not by its id; what is gone has its name and no link."""
+    for name in ("Search", "Ads"):
+        house.run("views", "create", "--name", name, "--where", "team=search", "--principal", "model")
+    house.run("views", "delete", "Ads")
+    console = open_console(house)
+    console.open("/settings?tab=audit&action=view.create")
+    gone = console.page.get_by_role("row", name="Ads (gone)")
+    expect(gone.get_by_role("link", name="Ads")).to_have_count(0)
+    console.page.get_by_role("link", name="Search", exact=True).click()
+    expect(console.page.get_by_role("heading", name="Search", exact=True)).to_be_visible()

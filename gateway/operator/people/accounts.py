@@ -8,11 +8,11 @@ from gateway.http.holders.people import PeopleServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort, StoredRows
 from gateway.http.requests import Result
 from gateway.operator.body import RequestBody
+from gateway.operator.people.audited_names import NamedRow, named_rows
 from gateway.operator.requests import OperatorRequest
 from spool.errors import Invalid, NotAllowed
-from spool.listing import SortField
+from spool.listing import ListPage, ListQuery, SortField
 from spool.record import moment
-from spool.registry.audit import AuditRow
 from spool.registry.operators import DISABLED, ENABLED, NO_ROLE, ROLES, VIEWER, Operator, Session, status
 from spool.registry.roles import LIMITED, holder_of
 
@@ -45,7 +45,8 @@ def describe(operator: Operator) -> dict[str, object]:
     }
 
 
-def describe_audit(row: AuditRow) -> dict[str, object]:
+def describe_audit(told: NamedRow) -> dict[str, object]:
+    row = told.row
     return {
         "id": row.id,
         "at": moment(row.at),
@@ -53,6 +54,8 @@ def describe_audit(row: AuditRow) -> dict[str, object]:
         "address": row.address,
         "action": row.action,
         "target": row.target,
+        "target_name": told.name,
+        "target_exists": told.exists,
         "before": row.before,
         "after": row.after,
     }
@@ -75,7 +78,7 @@ OPERATORS: List[Operator] = List(
     },
 )
 
-AUDIT: List[AuditRow] = List(
+AUDIT: List[NamedRow] = List(
     root="audit",
     show=describe_audit,
     identity=Sort(field=SortField("id")),
@@ -193,7 +196,14 @@ async def end_session(request: OperatorRequest[PeopleServices, None]) -> Result:
 
 async def list_audit(request: OperatorRequest[PeopleServices, None]) -> Result:
     registry = request.registry
-    return await request.list(AUDIT, StoredRows(registry.audit_page))
+
+    async def page(query: ListQuery) -> ListPage[NamedRow]:
+        found = await registry.audit_page(query)
+        rows = await named_rows(registry, found.rows)
+        return ListPage(rows=rows, keys=found.keys, before=found.before, after=found.after, total=found.total,
+                        known=found.known)  # fmt: skip
+
+    return await request.list(AUDIT, StoredRows(page))
 
 
 def _check_not_own_account(request: OperatorRequest[PeopleServices, Any]) -> None:

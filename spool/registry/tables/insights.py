@@ -58,6 +58,15 @@ class InsightTable:
     async def get(self, id: str) -> Insight:
         return await self._changes.read(lambda rows: _read(rows, id))
 
+    async def titles(self, ids: Collection[str]) -> dict[str, str]:
+        """Return the titles of those that are there, by id."""
+
+        def work(rows: RegistryRows) -> dict[str, str]:
+            found = {id: rows.insight(id) for id in ids}
+            return {id: insight.title for id, insight in found.items() if insight is not None}
+
+        return await self._changes.read(work)
+
     async def page(self, query: ListQuery) -> ListPage[Insight]:
         return await self._changes.read(lambda rows: rows.insight_page(query))
 

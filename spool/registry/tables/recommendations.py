@@ -60,6 +60,15 @@ class RecommendationTable:
     async def all(self) -> Sequence[Recommendation]:
         return await self._changes.read(lambda rows: list(_all(rows).values()))
 
+    async def titles(self, ids: Collection[str]) -> dict[str, str]:
+        """Return the titles of those that are there, by id."""
+
+        def work(rows: RegistryRows) -> dict[str, str]:
+            found = {id: rows.document(KIND, id) for id in ids}
+            return {id: _restore(body, Recommendation).saving.title for id, body in found.items() if body}
+
+        return await self._changes.read(work)
+
     async def get(self, id: str) -> Recommendation:
         return await self._changes.read(lambda rows: _read(rows, id))
 

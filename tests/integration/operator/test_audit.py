@@ -313,3 +313,42 @@ async def deliveries(operators: Operators) -> None:
     await operators.change("retry_dead", "POST", "/dead/retry", {"ids": [second]})
     await operators.change("discard_dead", "POST", "/dead/discard", {"ids": [third]})
     await operators.change("replay", "POST", "/replay", {"route": ROUTE, "since": "2026-01-01T00:00:00Z"})
+
+
+@pytest.mark.asyncio
+async def test_a_row_names_what_its_id_means(app: App) -> None:
+    """As it is called now; what is gone by the name that the row itself states, and else not at all."""
+    socket = aiohttp.UnixConnector(str(app.config.data_dir / "operator.sock"))
+    async with aiohttp.ClientSession(connector=socket) as client:
+        ask = Operators(app, client).ask
+        view = {"name": "Search", "filter": {"team": ["search"]}, "principal_dimension": "model"}
+        await ask("POST", "/views", view)
+        await ask("PATCH", "/views/search", {"range": "ytd"})
+        await ask("PATCH", "/views/search", {"name": "Finding"})
+        role = {"name": "Readers", "data_access": "full", "permission_sets": ["view_costs"]}
+        await ask("POST", "/roles", role)
+        await ask("POST", "/keys", {"name": "laptop", "scopes": [INGEST]})
+        registry = app.services.operators.installation.require_registry()
+        insight = await registry.insights.create(Draft(title="Spike"), actor=ACTOR)
+        await ask("PATCH", f"/insights/{insight.id}", {"status": "in_progress"})
+        await ask("POST", "/operators", {"email": "eve@example.com", "password": "correct horse battery"})
+
+        async def named() -> dict[str, list[tuple[str | None, bool]]]:
+            found: dict[str, list[tuple[str | None, bool]]] = {}
+            for row in (await ask("GET", "/audit"))["audit"]:
+                found.setdefault(row["action"], []).append((row["target_name"], row["target_exists"]))
+            return found
+
+        there = await named()
+        assert [("Finding", True)] == there["view.create"]
+        assert [("Finding", True)] * 2 == there["view.change"]
+        assert [("Readers", True)] == there["role.create"]
+        assert [("laptop", True)] == there["key.create"]
+        assert [("Spike", True)] == there["insight.change"] == there["insight.create"]
+        assert [("eve@example.com", True)] == there["operator.add"]
+
+        await ask("DELETE", "/views/finding")
+        gone = await named()
+        assert [("Finding", False)] == gone["view.delete"]
+        assert [("Search", False)] == gone["view.create"]
+        assert [("Finding", False), (None, False)] == gone["view.change"]

@@ -7,6 +7,7 @@ import {ListPage} from "../lib/list_page.mjs";
 import {Problem, State} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {WEEKDAYS, reportFields, typedReport} from "../lib/report_fields.mjs";
+import {Thing} from "../lib/things.mjs";
 
 const REPORTS = "/scheduled-reports";
 const changes = "modify_views_and_budgets";
@@ -28,7 +29,7 @@ const reportList = ({views, channels}) => {
     show: (id) => place({id}), one: (answer) => answer.scheduled_report,
     columns: [
       {title: "Name", sort: "name", value: (row) => row.name},
-      {title: "Costs of", wide: true, value: (row) => row.view_name ?? "a view that is gone"},
+      {title: "Costs of", wide: true, value: (row) => (row.view_name ? html`<${Thing} kind="view" id=${row.view} name=${row.view_name} />` : "a view that is gone")},
       {title: "When", value: when},
       {title: "Sent to", wide: true, value: (row) => [...row.channels, ...row.people].join(", ")},
       {title: "Next", sort: "next", value: (row) => html`<span title=${row.next}>${row.next.slice(0, 16).replace("T", " ")} UTC</span>`},

@@ -5,6 +5,7 @@ import {ago} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, State, Tabs, may} from "../lib/parts.mjs";
+import {Thing} from "../lib/things.mjs";
 
 const PATH = "/settings";
 const ROLES = ["viewer", "operator", "admin", "none"];
@@ -59,18 +60,24 @@ const OPERATORS = {
 
 const SESSIONS = {
   path: "/sessions", root: "sessions", at: PATH, caption: "sessions", what: ["keys"],
-  identity: (row) => row.id,
-  columns: [plain("Session", "id"), plain("Who", "actor", true), plain("Role", "role"), plain("Began with", "began_with", false, true),
+  identity: (row) => row.id, heading: (row) => `Session of ${row.actor}`,
+  columns: [plain("Who", "actor", true), plain("Role", "role"), plain("Began with", "began_with", false, true),
     plain("Address", "address", false, true), {...moment("Created", "created", true), wide: true}, moment("Last seen", "last_seen", true)],
   actions: [{title: "End", needs: "organization_administration", danger: true, text: (row) => `${row.actor} is signed out there at once.`,
     run: (row) => send("DELETE", `/sessions/${encodeURIComponent(row.id)}`).then(() => null)}],
 };
 
+/** What a change was about. The setting of a route or of a device is kept elsewhere, so the link finds out whether it is there. */
+const ELSEWHERE = /^(route|device)[.](?!drop|delete|forget)/;
+const target = (row) => html`<${Thing} kind=${row.action.split(".")[0]} id=${row.target} name=${row.target_name}
+  exists=${row.target_exists || ELSEWHERE.test(row.action)} />`;
+
 const AUDIT = {
   path: "/audit", root: "audit", at: PATH, caption: "changes", what: ["keys"],
   identity: (row) => row.id,
   columns: [{...plain("Number", "id", true), kind: "short"}, moment("When", "at", true), plain("Who", "actor", true), plain("Action", "action", true),
-    plain("On", "target", true), plain("From address", "address", false, true)],
+    {title: "On", sort: "target", exact: (row) => row.target, value: target}, plain("From address", "address", false, true)],
+  Details: ({row: {target_name, target_exists, ...row}}) => html`<p>${target({...row, target_name, target_exists})}</p><${Fields} of=${row} />`,
 };
 
 const TOOLS = {

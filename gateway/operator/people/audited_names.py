@@ -1,0 +1,64 @@
+"""Names of what audit rows are about: a target is an id as often as a name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spool.registry.audit import AuditRow
+from spool.registry.registry import Registry
+
+INSIGHT, RECOMMENDATION, KEY, OPERATOR, JOB = "insight", "recommendation", "key", "operator", "publish_job"
+_STATED = ("name", "title", "reference", "namespace")  # fields of a change that name what it is about
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRow:
+    """An audit row with the name of its target; `exists` if it is still there under that name."""
+
+    row: AuditRow
+    name: str | None
+    exists: bool
+
+
+async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[NamedRow]:
+    """
+    Name the target of each row as it is called now, else as the row itself states it, else not at all.
+    """
+    targets: dict[str, set[str]] = {}
+    for row in rows:
+        targets.setdefault(_kind(row), set()).add(row.target)
+    known = {kind: await _names(registry, kind, ids) for kind, ids in targets.items()}
+    return [_named(row, known[_kind(row)].get(row.target)) for row in rows]
+
+
+def _kind(row: AuditRow) -> str:
+    """Return the part of an action before its first dot."""
+    return row.action.partition(".")[0]
+
+
+def _named(row: AuditRow, name: str | None) -> NamedRow:
+    return NamedRow(row, _stated(row) if name is None else name, name is not None)
+
+
+def _stated(row: AuditRow) -> str | None:
+    """Return the name that a row states of its target: a deleted one, or a new one."""
+    stated = {**(row.before or {}), **(row.after or {})}
+    names = (stated.get(field) for field in _STATED)
+    return next((name for name in names if isinstance(name, str) and name), None)
+
+
+async def _names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, str]:
+    """Return by id the names of those of a kind that are there."""
+    if kind == INSIGHT:
+        return await registry.insights.titles(ids)
+    if kind == RECOMMENDATION:
+        return await registry.recommendations.titles(ids)
+    if kind == OPERATOR:
+        return {each.email: each.email for each in await registry.operators.all() if each.email in ids}
+    if kind == KEY:
+        return {each.name: each.name for each in registry.keys.all() if each.name in ids}
+    if kind == JOB:
+        return {each.id: each.namespace for each in registry.allocation.jobs() if each.id in ids}
+    found = {id: registry.name_of(kind, id) for id in ids}
+    return {id: name for id, name in found.items() if name is not None}
