@@ -46,7 +46,7 @@ def test_a_report_is_scheduled_and_sent_now(telling: Tollhouse, open_console: Op
     row = page.locator("main tbody tr")
     expect(row).to_contain_text("every Monday at 08:00")
     console.screenshot("scheduled-reports")
-    row.get_by_role("link").click()
+    row.get_by_role("rowheader").get_by_role("link").click()
     expect(dialog).to_contain_text("AI costs of everything")
     assert [] == console.audit()
     console.screenshot("scheduled-reports-open")
@@ -78,7 +78,7 @@ def test_reports_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> No
     console.expects("503")
     failed = {"status": 503, "json": {"error": {"type": "unavailable", "message": "the disk is full"}}}
     page.route("**/preview", lambda route: route.fulfill(**failed))
-    page.locator("main tbody tr").get_by_role("link").click()
+    page.locator("main tbody th").get_by_role("link").click()
     expect(dialog.get_by_role("alert")).to_contain_text("the disk is full")
     page.unroute("**/preview")
     dialog.get_by_role("button", name="Try again").click()
