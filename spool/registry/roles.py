@@ -240,7 +240,7 @@ _BUILTIN = (
     Role(
         id=MEMBER_ID,
         name="Member",
-        description="Reads everything, changes nothing. Accounts with the role viewer.",
+        description="Reads everything, changes nothing. Accounts with the role Member.",
         data_access=FULL,
         permission_sets=tuple(sorted(OF_MEMBER)),
     ),
@@ -248,14 +248,14 @@ _BUILTIN = (
         id=OPERATOR_ID,
         name="Operator",
         description="Runs Tollhouse day by day: all but people, API keys and the installation. Accounts with the role"
-        " operator.",
+        " Operator.",
         data_access=FULL,
         permission_sets=tuple(sorted(OF_OPERATOR)),
     ),
     Role(
         id=ORGANIZER_ID,
         name="Organizer",
-        description="Everything. Accounts with the role admin, and whoever works at the server itself.",
+        description="Everything. Accounts with the role Organizer, and whoever works at the server itself.",
         data_access=FULL,
         permission_sets=tuple(sorted(ALL)),
     ),

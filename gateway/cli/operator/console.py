@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from gateway.cli.account_roles import AccountRole
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import as_json, show_json
 from gateway.mounts import CONSOLE, console_link
@@ -33,7 +34,9 @@ def console() -> None:
 
 
 @console.command()
-@click.option("--role", default="admin", show_default=True, help="viewer, operator or admin")
+@click.option(
+    "--role", type=AccountRole(), default="Organizer", show_default=True, help="Member, Operator or Organizer"
+)
 @click.option(
     "--public",
     metavar="URL",

@@ -12,6 +12,8 @@ import click
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import as_json, show_json, show_table
 
+Shown = Callable[[Mapping[str, Any]], dict[str, Any]]
+
 
 @dataclass(frozen=True)
 class PageRequest:
@@ -22,16 +24,30 @@ class PageRequest:
 
 
 def list_command(
-    group: click.Group, name: str, *, root: str, columns: Sequence[str], filters: Mapping[str, str], help: str
+    group: click.Group,
+    name: str,
+    *,
+    root: str,
+    columns: Sequence[str],
+    filters: Mapping[str, str],
+    types: Mapping[str, click.ParamType[str]] = {},
+    shown: Shown = dict,
+    help: str,
 ) -> None:
-    """Adds a command that prints the list under /ROOT; `filters` maps each filter to its help text."""
+    """
+    Adds a command that prints the list under /ROOT; `filters` maps each filter to its help text.
+
+    `types` are those of filters that are no plain text; `shown` makes of a row what the table has.
+    """
 
     def show(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
-        show_page(client, page, root, columns, filters)
+        show_page(client, page, root, columns, filters, shown=shown)
 
     command = paged(with_client(show))
     for field, text in reversed(list(filters.items())):
-        command = click.option(f"--{field.replace('_', '-')}", multiple=True, help=text or None)(command)
+        command = click.option(
+            f"--{field.replace('_', '-')}", multiple=True, type=types.get(field), help=text or None
+        )(command)
     group.command(name, help=help)(command)
 
 
@@ -60,6 +76,7 @@ def show_page(
     filters: Mapping[str, Sequence[str]],
     *,
     path: str | None = None,
+    shown: Shown = dict,
 ) -> None:
     """
     Prints a page of the list under /ROOT or another path: as JSON, or as a table with the cursor of the next.
@@ -69,7 +86,7 @@ def show_page(
     if page.as_json:
         show_json(payload)
         return
-    show_table(payload[root], columns)
+    show_table([shown(row) for row in payload[root]], columns)
     show_cursor(payload)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gateway.cli.account_roles import KNOWN, AccountRole, role_named
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.output import as_json, show_json, show_table
@@ -26,7 +27,8 @@ def operators() -> None:
 @click.argument("email")
 @click.option(
     "--role",
-    help="none, viewer, operator or admin; default: viewer, and none as soon as there is a limited role.",
+    type=AccountRole(),
+    help=f"{KNOWN}; default: Member, and none as soon as there is a limited role.",
 )
 @as_json
 @with_client
@@ -43,7 +45,9 @@ list_command(
     "list",
     root="operators",
     columns=COLUMNS,
-    filters={"role": "none, viewer, operator or admin", "status": "Enabled or Disabled"},
+    filters={"role": KNOWN, "status": "Enabled or Disabled"},
+    types={"role": AccountRole()},
+    shown=role_named,
     help="List the accounts.",
 )
 
@@ -70,12 +74,12 @@ def password(client: OperatorClient, email: str, as_json: bool) -> None:
 
 @operators.command()
 @click.argument("email")
-@click.argument("role")
+@click.argument("role", type=AccountRole())
 @as_json
 @with_client
 def role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
     """
-    Give an account another role: none, viewer, operator or admin. Its sessions end.
+    Give an account another role: Member, Operator, Organizer or none. Its sessions end.
 
     With none it may do what `tollhouse roles` give it, and nothing else.
     """
@@ -93,7 +97,7 @@ def _warn_if_wider(client: OperatorClient, account: Mapping[str, Any]) -> None:
 
 
 def warn_of_account(account: Mapping[str, Any]) -> None:
-    email, role = account["email"], account["role"]
+    email, role = account["email"], role_named(account)["role"]
     click.echo(
         f"{email} has the account role {role} and sees everything. "
         f"Set it to none: tollhouse operators role {email} none",
@@ -126,9 +130,11 @@ list_command(
     columns=("id", "actor", "role", "account", "began_with", "address", "created", "last_seen", "ends"),
     filters={
         "actor": "NAME",
-        "role": "none, viewer, operator or admin",
+        "role": KNOWN,
         "began-with": "password, link or provider",
     },
+    types={"role": AccountRole()},
+    shown=role_named,
     help="List who is signed in to the console.",
 )
 
@@ -152,4 +158,4 @@ def _password() -> str:
 
 
 def _show(payload: dict[str, Any], as_json: bool) -> None:
-    show_json(payload) if as_json else show_table([payload["operator"]], COLUMNS)
+    show_json(payload) if as_json else show_table([role_named(payload["operator"])], COLUMNS)

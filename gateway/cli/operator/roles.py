@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from gateway.cli import fail
+from gateway.cli.account_roles import KNOWN, NAMES, AccountRole
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.operators import warn_of_account
@@ -119,7 +120,7 @@ resource_commands(
     help="A group that the person is in, in place of those of the last sign-in; may repeat.",
 )
 @click.option(
-    "--account-role", metavar="ROLE", help="none, viewer, operator or admin; default: that of the account."
+    "--account-role", type=AccountRole(), metavar="ROLE", help=f"{KNOWN}; default: that of the account."
 )
 @click.option(
     "--replaces", metavar="ROLE", help="The role that the draft would change, by its id or its name."
@@ -208,7 +209,7 @@ def _show_preview(seen: Mapping[str, Any]) -> None:
     show_fields(
         {
             "person": seen["person"],
-            "account role": seen["account_role"],
+            "account role": NAMES.get(seen["account_role"], seen["account_role"]),
             "roles": seen["roles"],
             "permission sets": [each["name"] for each in seen["permission_sets"]],
             "data access": seen["data_access"],

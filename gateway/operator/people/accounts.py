@@ -210,5 +210,5 @@ def _check_not_own_account(request: OperatorRequest[PeopleServices, Any]) -> Non
     """NotAllowed for one's own account: the last administrator must not lock everybody out by mistake."""
     has_account = request.session is not None and request.session.operator
     if has_account and request.word("email").strip().lower() == request.actor.name:
-        who_can = "another admin or the command line can"
+        who_can = "another Organizer or the command line can"
         raise NotAllowed(f"you cannot change your own role or status, or remove yourself; {who_can}")

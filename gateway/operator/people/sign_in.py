@@ -108,7 +108,9 @@ async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result
         raise Invalid("a role is one of " + ", ".join(BASES))
     if session is not None and session.operator and session.role != ADMIN:
         # Else a link would outlast the role document that allowed to make it.
-        raise NotAllowed("a link is made by an account with the role admin, or: tollhouse console link")
+        raise NotAllowed(
+            "a link is made by an account with the role Organizer (admin), or: tollhouse console link"
+        )
     if session is not None and not session.operator:
         # Else a chain of links would outlive the account that made the first.
         raise NotAllowed(

@@ -122,9 +122,8 @@ def check_organizer_remains(were: Collection[str], remaining: Collection[str]) -
     """NotAllowed if the last account that may do everything would be gone."""
     if were and not remaining:
         raise NotAllowed(
-            f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Organizer: give the role admin to "
-            "another account"
-            " first"
+            f"{', '.join(sorted(were)[:_SHOWN])} is the last enabled Organizer: make another account one "
+            "first"
         )
 
 

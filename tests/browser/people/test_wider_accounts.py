@@ -28,7 +28,7 @@ def test_a_limited_role_offers_to_limit_the_account(busy: Tollhouse, open_consol
     dialog.get_by_role("textbox", name="Members").fill(LEAD)
     dialog.get_by_role("button", name="Create a role").click()
     told = dialog.get_by_role("status")
-    expect(told).to_contain_text(f"{LEAD} has the account role viewer and sees everything.")
+    expect(told).to_contain_text(f"{LEAD} has the account role Member and sees everything.")
     assert [] == console.audit()
     console.screenshot("roles-wider")
     told.get_by_role("button", name="Set it to none").click()

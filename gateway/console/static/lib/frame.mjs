@@ -1,4 +1,5 @@
 /** What stands around every page: menu, search, whether it is live, theme, help, and who is signed in. */
+import {roleName} from "./account_roles.mjs";
 import {go, here, to, useAddress} from "./address.mjs";
 import {get, isDemo} from "./api.mjs";
 import {html, useEffect, useRef, useState} from "./html.mjs";
@@ -55,7 +56,7 @@ export function Frame({pages: all, session, version, telemetry, leave}) {
         <button type="button" onClick=${pause} aria-pressed=${live === "paused"} title="r"><${State} word=${live} /></button>
         <button type="button" onClick=${() => setHelps(true)} aria-label="Keyboard shortcuts" title="?">?</button>
         <button type="button" onClick=${nextTheme} title="t">Theme: ${theme}</button>
-        <span class="faint">${session.actor} (${session.role === "none" ? session.roles.join(", ") || "no role" : session.role})</span>
+        <span class="faint">${session.actor} (${session.role === "none" ? session.roles.join(", ") || "no role" : roleName(session.role)})</span>
         <button type="button" onClick=${leave}>Sign out</button>
       </div>
     </header>

@@ -1,4 +1,5 @@
 /** Roles of people: what they may do and which calls they see, tried before it is kept. */
+import {ROLES, roleName} from "../lib/account_roles.mjs";
 import {go, to} from "../lib/address.mjs";
 import {get, send} from "../lib/api.mjs";
 import {NONE, knownDimensions, titleOf} from "../lib/dimensions.mjs";
@@ -13,8 +14,6 @@ import {PAGES} from "./list.mjs";
 const PATH = "/roles";
 const needs = "organization_administration";
 const ACCESS = {full: "every call", limited: "only calls matching all filters", none: "no call"};
-const ACCOUNTS = ["viewer", "operator", "admin", "none"];
-const OF_ACCOUNT = "as the account has it";
 const SHOWN = 3; // members in the list
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
@@ -128,7 +127,7 @@ function Wider({role}) {
   };
   return html`<${Problem} error=${error} at=${time} retry=${reload} />
     ${problem && html`<p role="alert" class="wrong">${problem.message}</p>`}
-    <div role="status">${data?.operators.map((each) => html`<p key=${each.email}>${each.email} has the account role ${each.role} and sees everything.${" "}
+    <div role="status">${data?.operators.map((each) => html`<p key=${each.email}>${each.email} has the account role ${roleName(each.role)} and sees everything.${" "}
       <button type="button" onClick=${() => toNone(each)}>Set it to none</button></p>`)}</div>`;
 }
 
@@ -191,12 +190,12 @@ function Person({query, titles}) {
     event.preventDefault();
     const form = new FormData(event.currentTarget);
     const chosen = form.get("account");
-    go(to(PATH, {tab: "person", person: form.get("person").trim(), groups: inLines(form.get("groups")).join(","), account: chosen === OF_ACCOUNT ? "" : chosen}));
+    go(to(PATH, {tab: "person", person: form.get("person").trim(), groups: inLines(form.get("groups")).join(","), account: chosen}));
   };
   return html`<form class="bar" onSubmit=${submit}>
       <label>E-mail <input name="person" type="email" defaultValue=${person} autocomplete="off" /></label>
       <label>Groups <input name="groups" defaultValue=${groups} autocomplete="off" placeholder="with commas" /></label>
-      <label>Account <select name="account">${[OF_ACCOUNT, ...ACCOUNTS].map((each) => html`<option key=${each} selected=${each === account}>${each}</option>`)}</select></label>
+      <label>Account <select name="account">${[["", "as the account has it"], ...ROLES].map(([word, title]) => html`<option key=${word} value=${word} selected=${word === account}>${title}</option>`)}</select></label>
       <button type="submit" class="main">Show</button></form>
     <${Problem} error=${error} at=${time} retry=${reload} />
     ${data ? html`<section aria-label="What this person may do and see"><${Seen} found=${data} titles=${titles} /></section>`

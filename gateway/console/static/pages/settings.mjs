@@ -1,4 +1,5 @@
 /** The configuration as it is, the operators and their sessions, and the list of every change. */
+import {ROLES, roleName} from "../lib/account_roles.mjs";
 import {to} from "../lib/address.mjs";
 import {send} from "../lib/api.mjs";
 import {ago} from "../lib/format.mjs";
@@ -8,10 +9,10 @@ import {Fields, State, Tabs, may} from "../lib/parts.mjs";
 import {Thing} from "../lib/things.mjs";
 
 const PATH = "/settings";
-const ROLES = ["viewer", "operator", "admin", "none"];
-const USUAL = "viewer; none if a role limits anybody";
+const USUAL = "usual";
 const ROLE = {name: "role", label: "Role", type: "select", options: ROLES,
-  note: "viewer: looks (Member); operator: also settles and decides; admin: also keys and accounts (Organizer); none: what the page Roles gives"};
+  note: "Member: looks; Operator: also settles and decides; Organizer: also keys and accounts; none: what the page Roles gives"};
+const role = {title: "Role", sort: "role", value: (row) => roleName(row.role)};
 const PASSWORD = {name: "password", label: "Password", type: "password", required: true};
 const operator = (row) => `/operators/${encodeURIComponent(row.email)}`;
 const moment = (title, name, sort) => ({title, value: (row) => ago(row[name]), exact: (row) => row[name], sort: sort && name});
@@ -34,11 +35,11 @@ const stateOf = (row) => html`<${State} word=${row.status.toLowerCase()} />`;
 const OPERATORS = {
   path: "/operators", root: "operators", at: PATH, caption: "operators", what: ["keys"],
   identity: (row) => row.email,
-  Details: ({row}) => html`<${Fields} of=${row} /><p><a href=${to("/roles", {tab: "person", person: row.email})}>What this person may do and see</a></p>`,
-  columns: [plain("E-mail", "email", true), plain("Role", "role", true), {title: "State", value: stateOf}, plain("Created by", "created_by", false, true),
+  Details: ({row}) => html`<${Fields} of=${{...row, role: roleName(row.role)}} /><p><a href=${to("/roles", {tab: "person", person: row.email})}>What this person may do and see</a></p>`,
+  columns: [plain("E-mail", "email", true), role, {title: "State", value: stateOf}, plain("Created by", "created_by", false, true),
     {...moment("Created", "created", true), wide: true}, {...moment("Last modified", "last_modified", true), wide: true}],
   create: {title: "Add an operator", needs: "organization_administration", fields: () => [{name: "email", label: "E-mail", type: "email", required: true},
-      {...ROLE, options: [USUAL, ...ROLES], value: USUAL}, PASSWORD],
+      {...ROLE, options: [[USUAL, "Member; none if a role limits anybody"], ...ROLES], value: USUAL}, PASSWORD],
     run: (_, {role, ...values}) => send("POST", "/operators", role === USUAL ? values : {...values, role}).then(() => null)},
   actions: [
     {title: "Set role", needs: "organization_administration", fields: (row) => [{...ROLE, value: row.role}],
@@ -61,7 +62,7 @@ const OPERATORS = {
 const SESSIONS = {
   path: "/sessions", root: "sessions", at: PATH, caption: "sessions", what: ["keys"],
   identity: (row) => row.id, heading: (row) => `Session of ${row.actor}`,
-  columns: [plain("Who", "actor", true), plain("Role", "role"), plain("Began with", "began_with", false, true),
+  columns: [plain("Who", "actor", true), {...role, sort: false}, plain("Began with", "began_with", false, true),
     plain("Address", "address", false, true), {...moment("Created", "created", true), wide: true}, moment("Last seen", "last_seen", true)],
   actions: [{title: "End", needs: "organization_administration", danger: true, text: (row) => `${row.actor} is signed out there at once.`,
     run: (row) => send("DELETE", `/sessions/${encodeURIComponent(row.id)}`).then(() => null)}],

@@ -325,13 +325,13 @@ def test_a_limited_role_names_accounts_that_show_more(run: Run, tmp_path: Path) 
     assert "sees everything" not in told("operators", "add", BOB)
     assert "viewer" == role_of(BOB)
     warning = (
-        f"{BOB} has the account role viewer and sees everything. Set it to none: tollhouse operators role"
+        f"{BOB} has the account role Member and sees everything. Set it to none: tollhouse operators role"
     )
     assert warning in told("roles", "create", *SEARCH, "--member", BOB)
     assert warning in told("roles", "update", "Search", "--description", "those of search")
     assert "" == told("operators", "role", BOB, "none")
     assert "" == told("roles", "update", "Search", "--description", "search")
-    assert f"{BOB} has the account role operator" in told("operators", "role", BOB, "operator")
+    assert f"{BOB} has the account role Operator" in told("operators", "role", BOB, "operator")
     assert "" == told("roles", "create", "--name", "All", "--data-access", "full", "--member", BOB)
     assert "" == told("operators", "add", "eve@example.com")
     assert "none" == role_of("eve@example.com")
@@ -412,4 +412,4 @@ def test_an_account_gets_another_role_by_command(run: Run) -> None:
     run("operators", "add", BOB, "--role", "none", input=PASSWORD + "\n")
     for role in ("viewer", "none"):
         assert role == json.loads(run("operators", "role", BOB, role, "--json"))["operator"]["role"]
-    assert "none, viewer, operator, admin" in run("operators", "role", BOB, "king", code=2)
+    assert "Member, Operator, Organizer or none" in run("operators", "role", BOB, "king", code=2)

@@ -440,7 +440,7 @@ async def test_the_last_organizer_is_kept_on_the_socket_too(server: OperatorServ
         answer = await server.ask(method, f"/operators/{ADA}", body, by="root@example.com")
         assert (409, True) == (
             answer.status,
-            "the last enabled Organizer: give the role admin" in answer.error[2],
+            "the last enabled Organizer: make another account one" in answer.error[2],
         )
 
 
@@ -474,7 +474,7 @@ async def test_a_role_document_makes_no_links(server: OperatorServer) -> None:
     )
     await server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=Actor("root", "here"))
     refused = await server.over_http("POST", "/console-links", {}, headers=headers)
-    assert (409, True) == (refused.status, "an account with the role admin" in refused.error[2])
+    assert (409, True) == (refused.status, "an account with the role Organizer" in refused.error[2])
     roots = await signed_in(server, email="root@x.y")
     secret = link_of(await server.over_http("POST", "/console-links", {"role": "viewer"}, headers=roots))
     by_link = headers_of(await server.over_http("POST", "/sessions", {"link": secret}))
