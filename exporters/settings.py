@@ -87,20 +87,20 @@ class DestinationSettings:
     url: str = setting(
         "",
         "the address, of the types otlp and webhook; `s3://BUCKET/PREFIX`, `gs://...` or `az://...` of a lake;"
-        " `HOST:PORT,HOST:PORT` of kafka",
+        " `HOST:PORT,HOST:PORT` of kafka; `https://HOST:PORT/DATABASE` of clickhouse",
     )
     headers: Mapping[str, str] = setting({}, "sent with every request", secret=True)
     secret_file: Path | None = setting(
         None,
         "otlp: the key that is sent; webhook: the secret that signs; s3: key id, secret and session token, a line"
-        " each; gcs: the JSON of a service account; azure: the account key or a SAS token; kafka: user and password, a"
-        " line each",
+        " each; gcs: the JSON of a service account; azure: the account key or a SAS token; kafka and"
+        " clickhouse: user and password, a line each",
     )
     topics: tuple[str, ...] = setting(("ai-telemetry",), "what is sent there")
     linger: Duration | None = setting(
         None,
         "how long a record waits for others to leave with it, as `upstream.linger`; 250ms where it is not set, 15m for"
-        " a lake, whose files are made then",
+        " a lake, whose files are made then, 5s for clickhouse",
         least=0,
     )
     required: bool = setting(
@@ -116,8 +116,8 @@ class DestinationSettings:
     batch_records: int | None = setting(
         None,
         "records that leave together before `linger` is over: of a lake 250,000 where it is not set, and at most"
-        " 1,000,000; of kafka 1,000, and at most 10,000",
-        edge="the next records are another file, or another transaction",
+        " 1,000,000; of kafka 1,000, and at most 10,000; of clickhouse 20,000, and at most 100,000",
+        edge="the next records are another file, transaction or request",
         least=1,
     )
     endpoint: str = setting(
@@ -130,12 +130,17 @@ class DestinationSettings:
         None,
         "s3, gcs, azure: the token of a pod, for an identity without a secret; kafka: that of `oauthbearer`",
     )
-    proxy: str = setting("", "of a lake: an HTTP proxy on the way")
-    ca_file: Path | None = setting(None, "of a lake and kafka: certificates to trust, beside the system's")
+    proxy: str = setting("", "of a lake and clickhouse: an HTTP proxy on the way")
+    ca_file: Path | None = setting(
+        None, "of a lake and kafka: certificates to trust, beside the system's; of clickhouse: in their place"
+    )
     encryption: str = setting(
         "", "s3: how the store encrypts, `AES256` or `aws:kms:KEY`; empty: as the bucket says"
     )
-    leave_out: tuple[str, ...] = setting((), "of a lake: columns that stay empty, such as `user` or `tags`")
+    leave_out: tuple[str, ...] = setting(
+        (), "of a lake and clickhouse: columns that stay empty, such as `user` or `tags`"
+    )
+    table: str = setting("ai_telemetry", "clickhouse: the table that rows are added to")
     topic: str = setting(
         "tollhouse.{topic}",
         "kafka: where records go; progress goes to the topic `progress` of the same pattern",

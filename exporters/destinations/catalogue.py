@@ -26,7 +26,18 @@ _FOLDER = "exporters.destinations"
 TYPES: Declared[DestinationType] = Declared(
     {
         name: f"{_FOLDER}.{name}"
-        for name in ("ndjson", "focus", "otlp", "webhook", "file", "s3", "gcs", "azure", "kafka")
+        for name in (
+            "ndjson",
+            "focus",
+            "otlp",
+            "webhook",
+            "file",
+            "s3",
+            "gcs",
+            "azure",
+            "kafka",
+            "clickhouse",
+        )
     }
 )
 

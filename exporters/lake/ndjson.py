@@ -39,7 +39,7 @@ class NdjsonFile:
 
     def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), FRAME_ROWS):
-            lines = b"".join(map(_line, rows[start : start + FRAME_ROWS]))
+            lines = b"".join(map(line_of, rows[start : start + FRAME_ROWS]))
             self._file.write(zstd.compress(lines, _LEVEL))
 
     def close(self, metadata: Mapping[str, str]) -> None:
@@ -70,7 +70,8 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         raise ValueError(f"it cannot be read: {error}") from error
 
 
-def _line(values: tuple[Any, ...]) -> bytes:
+def line_of(values: tuple[Any, ...]) -> bytes:
+    """Encode the values of COLUMNS that are known."""
     row = {
         name: _shown(type, value)
         for (name, type), value in zip(COLUMNS.items(), values, strict=True)

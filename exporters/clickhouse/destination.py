@@ -1,0 +1,107 @@
+"""The destination type `clickhouse`, and what can be said of its settings beforehand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from exporters.clickhouse.table import WINDOW, differences
+from exporters.destinations.declaration import DestinationType
+from exporters.lake.columns import COLUMNS, KEPT
+from exporters.problems import one_of, url
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings
+from spool.clock import Clock
+from spool.record import AI_TELEMETRY
+
+if TYPE_CHECKING:
+    from exporters.clickhouse.exporter import ClickHouseExporter
+    from exporters.lake.exporter import LakeContext
+    from exporters.probe import Probe
+
+LINGER_S: Final = 5.0
+USUAL_RECORDS: Final = 20_000
+MOST_RECORDS: Final = 100_000  # of a request: it is in memory, compressed, while it is sent
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_SHOWN: Final = 3  # statements that one answer of `check` names
+
+
+def build(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
+) -> ClickHouseExporter:
+    from exporters.clickhouse.exporter import ClickHouseExporter
+    from exporters.clickhouse.server import ClickHouseServer
+
+    return ClickHouseExporter(
+        ClickHouseServer(settings, secret, clock=clock),
+        context.landings,
+        max_records=settings.batch_records or USUAL_RECORDS,
+        leave_out=settings.leave_out,
+    )
+
+
+async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+    """Read which table is there and compare it with ours; add nothing."""
+    from exporters.clickhouse.server import ClickHouseServer
+    from exporters.errors import SendError
+    from exporters.probe import OK, REFUSED, Probe, failed
+
+    server = ClickHouseServer(settings, secret, clock=clock)
+    try:
+        found, definition = await server.columns(), await server.definition()
+        if found:
+            await server.rows({"00000000"}, 1, 1)
+    except SendError as error:
+        return failed(error)
+    finally:
+        await server.close()
+    if not found:
+        words = f"there is no table {settings.table}: make it (docs/clickhouse.md)"
+        return Probe(status=REFUSED, words=words)
+    mends = [*differences(settings.table, found)]
+    if mends:
+        return Probe(status=REFUSED, words="; ".join(mends[:_SHOWN]))
+    engine = definition.partition("(")[0].split(" ")[0].strip()
+    if not engine.endswith("ReplacingMergeTree"):
+        words = f"its engine is {engine}, which keeps rows that come twice: use ReplacingMergeTree"
+        return Probe(status=REFUSED, words=words)
+    if engine == "ReplacingMergeTree" and "non_replicated_deduplication_window" not in definition:
+        words = f"ALTER TABLE {settings.table} MODIFY SETTING non_replicated_deduplication_window = {WINDOW}"
+        return Probe(status=REFUSED, words=f"it remembers no tokens: {words}")
+    return Probe(status=OK, words=f"its table {settings.table} is there, with {engine}")
+
+
+def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+    """Every reason why it cannot work, told before anything is opened."""
+    found = [*url(f"{shown}.url", settings.url)]
+    yield from found
+    if settings.url and not found:
+        parts = urlsplit(settings.url)
+        if parts.query or parts.fragment or "/" in parts.path.strip("/"):
+            yield f"{shown}.url: type 'clickhouse' takes https://HOST:PORT/DATABASE"
+        if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+            yield f"{shown}.url: http:// is taken on loopback alone, because it shows every record: use https://"
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", settings.table):
+        yield f"{shown}.table: letters, digits and '_', and no digit first"
+    if (settings.batch_records or 0) > MOST_RECORDS:
+        yield f"{shown}.batch_records: at most {MOST_RECORDS:,} of type 'clickhouse', because a request is in memory"
+    if not settings.required:
+        yield f"{shown}.required: a table has every record: take `required = false` out"
+    for name in settings.leave_out:
+        yield from one_of(f"{shown}.leave_out", name, tuple(COLUMNS))
+        if name in KEPT:
+            yield f"{shown}.leave_out: {name!r} cannot be left out: sums and proofs rest on it"
+
+
+TYPE = DestinationType(
+    name="clickhouse",
+    needs="url",
+    build_lake=build,
+    probe=probe,
+    problems=problems,
+    topics=(AI_TELEMETRY,),
+    secret_lines=2,
+    linger_s=LINGER_S,
+)

@@ -1,0 +1,109 @@
+"""
+Brings the deliveries of a route into a table of ClickHouse, each once.
+
+Before anything is sent the table is asked which rows of the delivery it has: after a crash, a lost answer or in
+another gateway that is what says whether they are there. What is on its way still has the same token, which the
+server takes once. Rows that came twice all the same are equal, and ReplacingMergeTree makes them one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from exporters.clickhouse.server import ClickHouseServer
+from exporters.errors import Misconfigured
+from exporters.exporter import KeepMark, keep_or_compare
+from exporters.lake.columns import COLUMNS, row_of
+from exporters.lake.digest import RowDigest
+from exporters.lake.ndjson import line_of
+from exporters.turns import TURN
+from spool.deliveries.protocols import Landings
+from spool.deliveries.rules import LAKE_MARK
+from spool.deliveries.values import Delivery, Settlement
+from spool.log.values import Entry
+
+_LEVEL: Final = 3
+_NAMES: Final = list(COLUMNS)
+
+
+class ClickHouseExporter:
+    in_flight = 1  # what the table has is asked for before each
+
+    def __init__(
+        self,
+        server: ClickHouseServer,
+        landings: Landings,
+        *,
+        max_records: int,
+        leave_out: Sequence[str] = (),
+    ) -> None:
+        self.max_records = max_records
+        self._server = server
+        self._landings = landings
+        self._leave_out = leave_out
+
+    async def land(
+        self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
+    ) -> Settlement:
+        """Keep the mark of a delivery, then add its rows, if they are not there."""
+        editions = await self._landings.editions(delivery.route, delivery.first)
+        body = _Body(editions[0], self._leave_out)
+        async for entry in entries:
+            for part in entry.parts(TURN):
+                body.add(part)
+                await asyncio.sleep(0)
+        sent, digest = body.close()
+        await keep_or_compare(delivery, f"{LAKE_MARK}clickhouse=1;digest={digest}", keep_mark)
+        there = await self._server.rows(set(editions), delivery.first, delivery.last)
+        if not there <= body.rows:
+            raise Misconfigured(
+                f"the table has other rows under the numbers {delivery.first} to {delivery.last} already: another "
+                "installation, or a copy of this one, writes there; name another table (docs/clickhouse.md)",
+                answered=False,
+            )
+        if there != body.rows:
+            token = f"{editions[0]}-{delivery.route}-{delivery.first}-{delivery.last}"
+            await self._server.insert(sent, token)
+        return Settlement(delivered=len(body.rows), damaged=delivery.count - len(body.rows))
+
+    async def close(self) -> None:
+        await self._server.close()
+
+
+class _Body:
+    """Compressed lines that grow with each entry; the lines themselves are not held."""
+
+    def __init__(self, edition: str, leave_out: Sequence[str]) -> None:
+        self.rows: set[tuple[int, str]] = set()  # number and id
+        self._edition = edition
+        self._left_out = [_NAMES.index(name) for name in leave_out]
+        self._digest = RowDigest()
+        self._gzip = zlib.compressobj(_LEVEL, wbits=31)
+        self._pieces: list[bytes] = []
+
+    def add(self, entry: Entry) -> None:
+        found = [
+            row_of(record, number=number, committed_at=entry.committed_at, edition=self._edition).values
+            for number, record in enumerate(entry.records, entry.first)
+            if record is not None
+        ]
+        self._digest.add(found)
+        self.rows.update((row[_NAMES.index("number")], row[_NAMES.index("id")]) for row in found)
+        lines = b"".join(line_of(self._cut(row)) for row in found)
+        self._pieces.append(self._gzip.compress(lines))
+
+    def close(self) -> tuple[bytes, str]:
+        """Return the whole body, and the digest of its rows."""
+        self._pieces.append(self._gzip.flush())
+        return b"".join(self._pieces), self._digest.text()
+
+    def _cut(self, row: tuple[object, ...]) -> tuple[object, ...]:
+        if not self._left_out:
+            return row
+        values = list(row)
+        for place in self._left_out:
+            values[place] = None
+        return tuple(values)

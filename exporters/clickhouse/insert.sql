@@ -1,0 +1,1 @@
+INSERT INTO `{table}` ({columns}) FORMAT JSONEachRow

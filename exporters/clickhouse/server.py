@@ -1,0 +1,132 @@
+"""The server of ClickHouse over HTTP: what of a delivery is in the table, and rows that are added to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from importlib.resources import files
+from typing import Final
+from urllib.parse import urlencode, urlsplit
+
+from exporters.clickhouse.table import COLUMN_TYPES
+from exporters.errors import Misconfigured, PutOff, Retryable, SendError
+from exporters.http.client import Client, ClientSettings
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings
+from spool.clock import Clock
+
+TIMEOUT_S: Final = 120.0
+_ROW_BYTES: Final = 256  # at most, of a number and an id in an answer
+_ANSWER_BYTES: Final = 1024 * 1024
+_CODE: Final = re.compile(r"Code: (\d+)")
+# Answered with 500, and no waiting mends them: columns, settings and rights.
+_FAULTS: Final = frozenset({16, 36, 44, 70, 117, 164, 291, 452, 497, 516})
+# Blocks are cut alike each time, because a token is kept for each block.
+_INSERT: Final = {
+    "async_insert": "0",
+    "max_insert_threads": "1",
+    "max_insert_block_size": "1048576",
+    "input_format_parallel_parsing": "0",
+    "input_format_skip_unknown_fields": "0",
+    "date_time_input_format": "best_effort",
+    "insert_deduplicate": "1",
+    "deduplicate_blocks_in_dependent_materialized_views": "1",
+    "insert_quorum": "auto",
+    "insert_quorum_parallel": "0",
+}
+
+
+class ClickHouseServer:
+    """Errors are Misconfigured where the operator has to change something, and Retryable for all else."""
+
+    def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, clock: Clock) -> None:
+        parts = urlsplit(settings.url)
+        self._root = f"{parts.scheme}://{parts.netloc}/"
+        self._database = parts.path.strip("/")
+        self._table = settings.table
+        self._secret = secret
+        self._client = Client(
+            ClientSettings(
+                proxy=settings.proxy, ca_file=settings.ca_file, timeout_s=TIMEOUT_S, compression="none"
+            ),
+            clock=clock,
+        )
+
+    async def rows(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
+        """Return number and id of the rows that the table has in a range; at most one more than it can hold."""
+        most = last - first + 2
+        names = ", ".join(f"'{each}'" for each in sorted(editions))
+        query = self._query("rows", editions=names, first=first, last=last, most=most)
+        settings = {"select_sequential_consistency": "1"}
+        answer = await self._ask(query, settings, most=most * _ROW_BYTES)
+        try:
+            lines = [line.split("\t") for line in answer.splitlines()]
+            return {(int(number), id) for number, id in lines}
+        except ValueError as error:
+            raise Retryable("its answer has no rows of number and id", answered=False) from error
+
+    async def insert(self, body: bytes, token: str) -> None:
+        """Add rows, as lines of JSON that gzip has compressed; the same token is taken once."""
+        columns = ", ".join(f"`{name}`" for name in COLUMN_TYPES)
+        query = self._query("insert", columns=columns)
+        await self._send(query, body, {**_INSERT, "insert_deduplication_token": token}, is_compressed=True)
+
+    async def columns(self) -> dict[str, str]:
+        """Return the types of the table's columns by their names; none if there is no table."""
+        lines = (await self._ask(self._query("columns"), {})).splitlines()
+        return {name: type for name, _, type in (line.partition("\t") for line in lines)}
+
+    async def definition(self) -> str:
+        """Return the engine of the table with its settings."""
+        return await self._ask(self._query("engine"), {})
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _query(self, name: str, **values: object) -> str:
+        text = files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
+        return text.strip().format(table=self._table, **values)
+
+    async def _ask(self, query: str, settings: Mapping[str, str], *, most: int = _ANSWER_BYTES) -> str:
+        return (await self._send(query, b"", settings, most=most)).decode("utf-8", "replace")
+
+    async def _send(
+        self,
+        query: str,
+        body: bytes,
+        settings: Mapping[str, str],
+        *,
+        most: int = _ANSWER_BYTES,
+        is_compressed: bool = False,
+    ) -> bytes:
+        # Without `wait_end_of_query` an error may come behind the answer's status.
+        asked = {**settings, "wait_end_of_query": "1", "query": query}
+        if self._database:
+            asked["database"] = self._database
+        user, _, password = (self._secret.value() if self._secret else "").partition("\n")
+        headers = {"X-ClickHouse-User": user, "X-ClickHouse-Key": password} if user else {}
+        try:
+            answer = await self._client.send(
+                f"{self._root}?{urlencode(asked)}",
+                body,
+                content_type="text/plain",
+                headers=headers,
+                secrets=(password,),
+                max_answer_bytes=most,
+                is_compressed=is_compressed,
+            )
+        except SendError as error:
+            raise _whole(error) from error
+        if "x-clickhouse-exception-code" in answer.headers:
+            raise Retryable("it began to answer, and then failed", answered=False)
+        return answer.body
+
+
+def _whole(error: SendError) -> SendError:
+    """Return an error as one of a delivery that lands whole: it waits or is parked, and is never refused."""
+    words = str(error)
+    code = _CODE.search(words)
+    is_fault = not isinstance(error, Retryable) or (code is not None and int(code[1]) in _FAULTS)
+    kind = Misconfigured if is_fault else Retryable
+    wait_s = error.retry_after_s if isinstance(error, PutOff) else None
+    return kind(words, answered=False, ambiguous=error.ambiguous, retry_after_s=wait_s)

@@ -1,0 +1,66 @@
+"""A server that answers as ClickHouse does over HTTP, keeps rows and tokens, and fails when it is told to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from exporters.clickhouse.table import COLUMN_TYPES
+
+REFUSED: Final = {"answer": None, "password": (403, 516), "column": (500, 16), "busy": (500, 202)}
+ENGINE: Final = "ReplacingMergeTree ORDER BY id SETTINGS non_replicated_deduplication_window = 10000"
+
+
+class Table:
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.inserts: list[tuple[str, bytes]] = []  # token and body
+        self.asked: list[dict[str, str]] = []
+        self.users: set[str | None] = set()
+        self.columns = dict(COLUMN_TYPES)
+        self.engine = ENGINE
+        self.forgets = False  # tokens
+        self.fails = ""  # the next insert; one of REFUSED
+
+    async def answer(self, request: web.Request) -> web.Response:
+        query = request.query["query"]
+        self.asked.append(dict(request.query))
+        self.users.add(request.headers.get("X-ClickHouse-User"))
+        if query.startswith("INSERT"):
+            return self._insert(request, request.query["insert_deduplication_token"], await request.read())
+        if "system.columns" in query:
+            return web.Response(text="".join(f"{name}\t{type}\n" for name, type in self.columns.items()))
+        if "system.tables" in query:
+            return web.Response(text=self.engine + "\n")
+        first, last = map(int, re.findall(r"BETWEEN (\d+) AND (\d+)", query)[0])
+        found = {(row["number"], row["id"]) for row in self.rows if first <= row["number"] <= last}
+        return web.Response(text="".join(f"{number}\t{id}\n" for number, id in found))
+
+    def _insert(self, request: web.Request, token: str, body: bytes) -> web.Response:
+        fails, self.fails = self.fails, ""
+        refusal = REFUSED.get(fails)
+        if refusal is not None:
+            status, code = refusal
+            return web.Response(status=status, text=f"Code: {code}. DB::Exception: no")
+        if self.forgets or token not in [known for known, _ in self.inserts]:
+            self.rows += [orjson.loads(line) for line in body.splitlines()]
+        self.inserts.append((token, body))
+        if fails:  # the rows are there, and nobody is told
+            assert request.transport is not None
+            request.transport.abort()
+        return web.Response()
+
+
+@asynccontextmanager
+async def served(table: Table) -> AsyncIterator[str]:
+    """Yield the address of a database."""
+    app = web.Application()
+    app.router.add_post("/", table.answer)
+    async with TestServer(app, host="127.0.0.1") as server:
+        yield f"http://127.0.0.1:{server.port}/costs"
