@@ -83,26 +83,26 @@ FAULTS := tests/faults
 API := tests/integration/api tests/integration/mcp tests/integration/operator
 INTEGRATION := tests/integration
 test-program: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(PROGRAM)
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(PROGRAM)
 
 test-deploy: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
 	@$(MAKE) --no-print-directory kubernetes-tools || test -s .venv-kubernetes/missing
-	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(DEPLOY)
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(DEPLOY)
 
 test-browser: $(VENV)/test.stamp $(VENV)/chromium.stamp
-	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(BROWSER)
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(BROWSER)
 
 test-faults: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(FAULTS)
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(FAULTS)
 
 test-integration: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(INTEGRATION) $(addprefix --ignore=,$(API))
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(INTEGRATION) $(addprefix --ignore=,$(API))
 
 test-api: $(VENV)/test.stamp $(VENV)/tools.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(SLOWEST) $(API)
+	$(BIN)/python -m pytest -q -rfEs $(SLOWEST) $(API)
 
 test-code: $(VENV)/test.stamp $(VENV)/postgres.stamp
-	$(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(DEPLOY) $(BROWSER) $(FAULTS) $(INTEGRATION))
+	$(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(addprefix --ignore=,$(PROGRAM) $(DEPLOY) $(BROWSER) $(FAULTS) $(INTEGRATION))
 
 # What reads, forwards and adds up once more with the compiled module, where it can be built. The suite itself runs without.
 NATIVE_PARTS := tests/packed tests/exporters/test_telemetry.py tests/integration/exporters/test_forwarding.py \
@@ -115,11 +115,11 @@ test-native: $(VENV)/test.stamp
 WITH_NATIVE := TOLLHOUSE_NATIVE=1 PYTHONPATH=$(CURDIR)/$(NATIVE)/site
 checked-native: $(NATIVE)/site/stamp $(VENV)/postgres.stamp
 	native/check.sh
-	$(WITH_NATIVE) $(BIN)/python -m pytest -q -rs $(WITHOUT) $(SLOWEST) $(NATIVE_PARTS)
+	$(WITH_NATIVE) $(BIN)/python -m pytest -q -rfEs $(WITHOUT) $(SLOWEST) $(NATIVE_PARTS)
 
 # Hostile packed bytes for an hour, and every case in hundreds of varieties.
 soak-native: $(NATIVE)/site/stamp
-	$(WITH_NATIVE) TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q -rs $(WITHOUT) tests/packed --timeout 7200
+	$(WITH_NATIVE) TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q -rfEs $(WITHOUT) tests/packed --timeout 7200
 
 $(NATIVE)/stamp: requirements-native-build.lock
 	@test -x $(NATIVE)/bin/python || $(PYTHON) -m venv $(NATIVE)
@@ -148,10 +148,10 @@ deb: $(VENV)/run.stamp  ## build the Debian package for this machine's release i
 	@deploy/debian/build.sh dist
 
 test-deb: $(VENV)/test.stamp  ## install, upgrade and purge the package in a booted Debian (needs root and debootstrap)
-	$(BIN)/python -m pytest -q -rs -m 'chroot or not chroot' tests/deploy/test_debian.py --timeout 900
+	$(BIN)/python -m pytest -q -rfEs -m 'chroot or not chroot' tests/deploy/test_debian.py --timeout 900
 
 test-container: $(VENV)/test.stamp  ## carry the Containerfile out without a runtime, and start the result (needs root and debootstrap)
-	$(BIN)/python -m pytest -q -rs -m 'chroot or not chroot' tests/deploy/test_container.py --timeout 900
+	$(BIN)/python -m pytest -q -rfEs -m 'chroot or not chroot' tests/deploy/test_container.py --timeout 900
 
 .venv-kubernetes/stamp: deploy/kubernetes/tools.sh $(VENV)/run.stamp
 	deploy/kubernetes/tools.sh .venv-kubernetes $(BIN)/python

@@ -23,6 +23,7 @@ NEED_NONE = {
 }  # fmt: skip
 # What a command wants before it looks for data. PLACE is a folder elsewhere, FILE an empty file in it.
 WORDS = {
+    "operators role": ["mira@example.com", "Member"],
     "restore": ["PLACE"],
     "storage copy": ["--from-config", "FILE", "--to-config", "FILE"],
     "storage set": ["retention=3d"],
