@@ -17,6 +17,8 @@ _DAY_S: Final = 24 * 3600
 DATA: Final = f"{TABLE}/v{VERSION}/"
 MANIFESTS: Final = f"_manifest/{TABLE}/"  # `_` hides it from Hive, Spark and Athena
 _MANIFEST: Final = re.compile(re.escape(MANIFESTS) + r"([0-9a-f]{8})/([0-9]{12})-([0-9]{12})\.json")
+_DATE: Final = re.compile(re.escape(DATA) + r"date=([0-9]{4}-[0-9]{2}-[0-9]{2})/")
+_DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a-z.]+")
 
 
 class Series(NamedTuple):
@@ -43,6 +45,13 @@ def manifest_name(edition: str, first: int, last: int) -> str:
 
 
 def range_of(name: str) -> tuple[str, int, int] | None:
-    """The edition and the numbers of a manifest, by its name; None if it is not one."""
-    found = _MANIFEST.fullmatch(name)
+    """The edition and the numbers of a manifest or a file, by its name; None if it is neither."""
+    pattern = _MANIFEST if name.startswith(MANIFESTS) else _DATA_NUMBERS
+    found = pattern.fullmatch(name)
     return None if found is None else (found[1], int(found[2]), int(found[3]))
+
+
+def date_in(name: str) -> str | None:
+    """The date of a file, by its name; None if it has none."""
+    found = _DATE.match(name)
+    return None if found is None else found[1]

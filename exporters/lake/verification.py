@@ -3,6 +3,7 @@ Looks at a lake and says what differs from its manifests, and those from the boo
 
 Listing: each file is there with its size, nothing else is, and the ranges of numbers leave no hole. Footers: each
 file says by itself that it holds the rows of its manifest. Data: every byte is read, and every sum is made again.
+The files are asked for by one list, whatever their number.
 """
 
 from __future__ import annotations
@@ -10,22 +11,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import file_digest
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from exporters.lake import manifest, names
 from exporters.lake.exporter import FOOTER_BYTES
-from exporters.lake.formats import FORMATS
-from exporters.lake.partitions import FileFormat
+from exporters.lake.file_checks import data_differs, footer_differs, format_of
+from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.stores import Store
 from spool.ledger import money
 
 LISTING, FOOTERS, DATA = "listing", "footers", "data"
 # The names that a difference may have.
 MISSING, SIZE, CONTENT, FOREIGN, HOLE, OVERLAP = "missing", "size", "content", "foreign", "hole", "overlap"
-_COUNTED: Final = ("number", "counted", "calls", "spend", "input_tokens", "output_tokens")
+_TOGETHER: Final = 16  # manifests that are asked for at once
 
 
 class LakeDifference(NamedTuple):
@@ -34,9 +34,25 @@ class LakeDifference(NamedTuple):
     words: str
 
 
+class Dates(NamedTuple):
+    """Dates of files, the first and the last of them; "" is no limit."""
+
+    first: str = ""
+    last: str = ""
+
+    def have(self, date: str | None) -> bool:
+        """True for each date of them, and for a file without a date if there is no limit."""
+        if self == ALL_DATES:
+            return True
+        return date is not None and self.first <= date and (not self.last or date <= self.last)
+
+
+ALL_DATES: Final = Dates()
+
+
 @dataclass(frozen=True, kw_only=True)
 class VerifiedLake:
-    """`spend` is decimal text with all digits; the sums are those of the manifests."""
+    """`spend` is decimal text with all digits. Of some dates: their files, and the deliveries that they are of."""
 
     deliveries: int
     files: int
@@ -51,180 +67,172 @@ class VerifiedLake:
 class ReadManifest(NamedTuple):
     name: str
     hash: str
-    body: manifest.LakeManifest
+    body: LakeManifest
 
 
-async def read_manifests(
-    store: Store, destination: str, scratch: Path
-) -> AsyncIterator[ReadManifest | LakeDifference]:
+Found = ReadManifest | LakeDifference
+
+
+async def read_manifests(store: Store, destination: str, scratch: Path) -> AsyncIterator[Found]:
     """Manifests of a destination in the order of their names, and those that are none."""
-    there = scratch / "manifest"
-    async for found in store.names(names.MANIFESTS):
-        await store.fetch(found.name, there)
-        body = await asyncio.to_thread(there.read_bytes)
-        try:
-            made = manifest.read(body)
-        except ValueError as error:
-            yield LakeDifference(CONTENT, found.name, str(error))
-            continue
-        if names.range_of(found.name) != (made.edition, made.first, made.last):
-            yield LakeDifference(CONTENT, found.name, "its name says other numbers than it does")
-        elif made.route.partition("/")[0] == destination:
-            yield ReadManifest(found.name, manifest.hash_of(body), made)
+    listed = [each.name async for each in store.names(names.MANIFESTS)]
+    for start in range(0, len(listed), _TOGETHER):
+        group = listed[start : start + _TOGETHER]
+        read = [_read_manifest(store, name, scratch / f"manifest-{n}") for n, name in enumerate(group)]
+        for found in await asyncio.gather(*read):
+            if isinstance(found, LakeDifference) or found.body.route.partition("/")[0] == destination:
+                yield found
 
 
-async def verify(store: Store, destination: str, *, level: str, scratch: Path) -> VerifiedLake:
-    """Compare a lake with its manifests. Raises what the store raises."""
-    read: list[ReadManifest] = []
+async def _read_manifest(store: Store, name: str, there: Path) -> Found:
+    await store.fetch(name, there)
+    body = await asyncio.to_thread(there.read_bytes)
+    try:
+        made = manifest.read(body)
+    except ValueError as error:
+        return LakeDifference(CONTENT, name, str(error))
+    if names.range_of(name) != (made.edition, made.first, made.last):
+        return LakeDifference(CONTENT, name, "its name says other numbers than it does")
+    return ReadManifest(name, manifest.hash_of(body), made)
+
+
+async def verify(
+    store: Store, manifests: AsyncIterator[Found], *, level: str, scratch: Path, dates: Dates = ALL_DATES
+) -> VerifiedLake:
+    """
+    Compare the files of a lake with its manifests; of some dates, those alone. The numbers and the chain are
+    those of all manifests. Raises what the store raises.
+    """
+    after = f"{names.DATA}date={dates.first}" if dates.first else ""
+    listed = store.names(names.DATA, after=after)
+    there = {each.name: each.size async for each in listed if dates.have(names.date_in(each.name))}
+    links: list[_Link] = []
     differences: list[LakeDifference] = []
-    async for found in read_manifests(store, destination, scratch):
-        if isinstance(found, ReadManifest):
-            read.append(found)
-        else:
+    sums = _Sums()
+    async for found in manifests:
+        if isinstance(found, LakeDifference):
             differences.append(found)
-    there = {each.name: each.size async for each in store.names(names.DATA)}
-    differences += _chain(read)
-    differences += _ranges(read)
-    known: set[str] = set()
-    for each in read:
-        for file in each.body.files:
-            known.add(file.key)
-            difference = await _file(store, each.body, file, there.get(file.key), level, scratch)
+            continue
+        made = found.body
+        links.append(_Link(made.edition, made.first, made.last, found.name, found.hash, made.before))
+        files = [file for file in made.files if dates.have(file.date)]
+        if files or dates == ALL_DATES:
+            sums.add(made, files)
+        for file in files:
+            size = there.pop(file.key, None)
+            difference = await _file(store, made, file, size, level, scratch)
             if difference is not None:
                 differences.append(difference)
-    foreign = sorted(there.keys() - known)
-    differences += [LakeDifference(FOREIGN, name, "no manifest names it") for name in foreign]
-    bodies = [each.body for each in read]
-    return VerifiedLake(
-        deliveries=len(bodies),
-        files=len(known),
-        bytes=sum(file.bytes for body in bodies for file in body.files),
-        rows=sum(body.numbers.rows for body in bodies),
-        damaged=sum(len(body.numbers.damaged) for body in bodies),
-        calls=sum(body.counted.calls for body in bodies),
-        spend=money.text(sum(money.units(body.counted.spend) for body in bodies)),
-        differences=differences,
-    )
+    foreign = [LakeDifference(FOREIGN, name, "no manifest names it") for name in sorted(there)]
+    return sums.verified([*_chain(links), *_ranges(links), *differences, *foreign])
 
 
-def books_differ(found: VerifiedLake, route: str, terms: Mapping[str, int]) -> LakeDifference | None:
-    """Compare the records and damaged numbers of the manifests with the terms that the books have of the route."""
+def books_differ(
+    found: VerifiedLake, route: str, before: Mapping[str, int], after: Mapping[str, int]
+) -> LakeDifference | None:
+    """
+    Compare the records and damaged numbers of the manifests with the terms that the books had of the route before
+    the manifests were read, and after: what landed meanwhile may be in them or not.
+    """
     landed = found.rows + found.damaged
-    settled = terms.get("delivered", 0) + terms.get("damaged", 0)
-    if landed == settled:
+    if landed < _settled(before):
+        kind, settled = MISSING, _settled(before)
+    elif landed > _settled(after):
+        kind, settled = FOREIGN, _settled(after)
+    else:
         return None
-    kind = MISSING if landed < settled else FOREIGN
     return LakeDifference(
         kind, route, f"its manifests have {landed} records, the books of the route {settled}"
     )
 
 
-def _chain(read: Sequence[ReadManifest]) -> Iterator[LakeDifference]:
-    """Each manifest names one that is there; the first alone names none."""
-    hashes = {each.hash for each in read}
-    first = min((each.body.first for each in read), default=0)
-    for each in read:
-        before = each.body.before
-        if before is None and each.body.first != first:
-            yield LakeDifference(CONTENT, each.name, "it names no manifest before it")
-        elif before is not None and before not in hashes:
-            yield LakeDifference(CONTENT, each.name, "the manifest before it is missing or was changed")
+def _settled(terms: Mapping[str, int]) -> int:
+    return terms.get("delivered", 0) + terms.get("damaged", 0)
 
 
-def _ranges(read: Sequence[ReadManifest]) -> Iterator[LakeDifference]:
-    """Within an edition the numbers leave no hole, and none is there twice."""
-    ordered = sorted(read, key=lambda each: (each.body.edition, each.body.first))
-    for one, other in pairwise(ordered):
-        if one.body.edition != other.body.edition or other.body.first == one.body.last + 1:
-            continue
-        kind = OVERLAP if other.body.first <= one.body.last else HOLE
-        yield LakeDifference(
-            kind, other.name, f"it begins at {other.body.first}, the one before ends at {one.body.last}"
+class _Link(NamedTuple):
+    """A manifest, as far as others are compared with it."""
+
+    edition: str
+    first: int
+    last: int
+    name: str
+    hash: str
+    before: str | None
+
+
+@dataclass(eq=False)
+class _Sums:
+    deliveries: int = 0
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+    damaged: int = 0
+    calls: int = 0
+    spend: int = 0
+
+    def add(self, made: LakeManifest, files: Sequence[LakeFile]) -> None:
+        self.deliveries += 1
+        self.files += len(files)
+        self.damaged += len(made.numbers.damaged)
+        for file in files:
+            self.bytes += file.bytes
+            self.rows += file.rows
+            self.calls += file.calls
+            self.spend += money.units(file.spend)
+
+    def verified(self, differences: Sequence[LakeDifference]) -> VerifiedLake:
+        return VerifiedLake(
+            deliveries=self.deliveries,
+            files=self.files,
+            bytes=self.bytes,
+            rows=self.rows,
+            damaged=self.damaged,
+            calls=self.calls,
+            spend=money.text(self.spend),
+            differences=differences,
         )
 
 
+def _chain(links: Sequence[_Link]) -> Iterator[LakeDifference]:
+    """Each manifest names one that is there; the first alone names none."""
+    hashes = {each.hash for each in links}
+    first = min((each.first for each in links), default=0)
+    for each in links:
+        if each.before is None and each.first != first:
+            yield LakeDifference(CONTENT, each.name, "it names no manifest before it")
+        elif each.before is not None and each.before not in hashes:
+            yield LakeDifference(CONTENT, each.name, "the manifest before it is missing or was changed")
+
+
+def _ranges(links: Sequence[_Link]) -> Iterator[LakeDifference]:
+    """Within an edition the numbers leave no hole, and none is there twice."""
+    for one, other in pairwise(sorted(links)):
+        if one.edition != other.edition or other.first == one.last + 1:
+            continue
+        kind = OVERLAP if other.first <= one.last else HOLE
+        words = f"it begins at {other.first}, the one before ends at {one.last}"
+        yield LakeDifference(kind, other.name, words)
+
+
 async def _file(
-    store: Store,
-    made: manifest.LakeManifest,
-    file: manifest.LakeFile,
-    size: int | None,
-    level: str,
-    scratch: Path,
+    store: Store, made: LakeManifest, file: LakeFile, listed: int | None, level: str, scratch: Path
 ) -> LakeDifference | None:
-    """The first difference of a file, None if there is none."""
+    """The first difference of a file, None if there is none; one that is not listed may have come since."""
+    size = await store.size(file.key) if listed is None else listed
     if size is None:
         return LakeDifference(MISSING, file.key, f"{file.rows} records, ${file.spend}")
     if size != file.bytes:
         return LakeDifference(SIZE, file.key, f"it has {size} bytes in place of {file.bytes}")
-    format = next((each for each in FORMATS.values() if file.key.endswith(f".{each.ending}")), None)
     if level == LISTING:
         return None
+    format = format_of(file.key)
     if format is None:
         return LakeDifference(CONTENT, file.key, "its format is not known")
     end = await store.end(file.key, size, FOOTER_BYTES)
-    words = await asyncio.to_thread(_footer_differs, format, end, made)
+    words = await asyncio.to_thread(footer_differs, format, end, made)
     if words is None and level == DATA:
         there = scratch / "data"
         await store.fetch(file.key, there)
-        words = await asyncio.to_thread(_data_differs, format, there, made, file)
+        words = await asyncio.to_thread(data_differs, format, there, made, file)
     return None if words is None else LakeDifference(CONTENT, file.key, words)
-
-
-def _footer_differs(format: FileFormat, end: bytes, made: manifest.LakeManifest) -> str | None:
-    try:
-        found = format.read_footer(end)
-    except ValueError as error:
-        return str(error)
-    expected = {
-        "route": made.route, "edition": made.edition, "first": str(made.first), "last": str(made.last),
-        "digest": made.digest,
-    }  # fmt: skip
-    for name, value in expected.items():
-        if found.get(f"tollhouse.{name}") != value:
-            return f"its footer has another {name} than its manifest"
-    return None
-
-
-def _data_differs(
-    format: FileFormat, path: Path, made: manifest.LakeManifest, file: manifest.LakeFile
-) -> str | None:
-    with path.open("rb") as opened:
-        if file_digest(opened, "sha256").hexdigest() != file.sha256:
-            return "its SHA-256 is not that of its manifest"
-    try:
-        found = _sums(format.read_rows(path, _COUNTED), made)
-    except ValueError as error:
-        return str(error)
-    for name, value in found.items():
-        if value != getattr(file, name):
-            return f"its {name} are {value}, its manifest says {getattr(file, name)}"
-    return None
-
-
-def _sums(rows: Iterator[tuple[Any, ...]], made: manifest.LakeManifest) -> Mapping[str, object]:
-    """Sums of rows as a manifest has them. ValueError for a number that is there twice, or that is another's."""
-    numbers: set[int] = set()
-    count = calls = spend = given_tokens = made_tokens = 0
-    for number, counted, its_calls, its_spend, given, output in rows:
-        count += 1
-        numbers.add(number)
-        if not made.first <= number <= made.last:
-            raise ValueError(f"the number {number} is not one of its delivery")
-        if counted:
-            calls += its_calls
-            spend += (
-                0
-                if its_spend is None
-                else money.units(f"{its_spend:f}" if not isinstance(its_spend, str) else its_spend)
-            )
-            given_tokens += given or 0
-            made_tokens += output or 0
-    if len(numbers) != count:
-        raise ValueError(f"{count - len(numbers)} numbers are there twice")
-    return {
-        "rows": count,
-        "calls": calls,
-        "spend": money.text(spend),
-        "input_tokens": given_tokens,
-        "output_tokens": made_tokens,
-    }

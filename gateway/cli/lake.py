@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,12 +17,13 @@ from gateway.cli.output import show_fields, show_json
 
 if TYPE_CHECKING:
     from exporters.lake.stores import Store
-    from exporters.lake.verification import VerifiedLake
+    from exporters.lake.verification import Dates, VerifiedLake
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
 
 T = TypeVar("T")
 _SHOWN = 100  # differences, without --json
+_DAY = click.DateTime(["%Y-%m-%d"])
 destination_option = click.option(
     "--destination", "name", help="The destination, if the configuration has several that are a lake."
 )
@@ -35,6 +37,10 @@ def lake() -> None:
 @lake.command()
 @config_option
 @destination_option
+@click.option(
+    "--from", "since", type=_DAY, metavar="DAY", help="First date of the files that are looked at (UTC)."
+)
+@click.option("--to", "until", type=_DAY, metavar="DAY", help="Last date, which is part of it.")
 @click.option("--footers", "level", flag_value="footers", help="Also read the end of every file.")
 @click.option("--data", "level", flag_value="data", help="Also read every byte, and add every sum again.")
 @click.option(
@@ -44,18 +50,30 @@ def lake() -> None:
     help="Do not ask this Tollhouse: for a copy of the store, or a prefix that began later than the route.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def verify(config: Path | None, name: str | None, level: str | None, alone: bool, as_json: bool) -> None:
+def verify(
+    config: Path | None,
+    name: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    level: str | None,
+    alone: bool,
+    as_json: bool,
+) -> None:
     """
     Compare the files of a lake with its manifests, and those with the books of the route; exit code 1 if they
     differ.
 
     A file may be missing, have another size or content, or be one that no manifest names; numbers may be missing
-    or be there twice. The books are asked where the data directory is.
+    or be there twice. The books are asked where the data directory is, for all dates together: not with --from
+    or --to.
     """
+    from exporters.lake.verification import ALL_DATES, Dates
+
     settings = _settings(config, name)
-    client = None if alone else _client(config)
+    dates = Dates(_date(since), _date(until))
+    client = None if alone or dates != ALL_DATES else _client(config)
     before = None if client is None else _terms(client, settings)
-    found = _done(_verify(settings, level or "listing"))
+    found = _done(_verify(settings, level or "listing", dates))
     if client is not None and before is not None:
         found = _with_books(found, settings, client, before)
     differences = [each._asdict() for each in found.differences]
@@ -87,6 +105,10 @@ def sql(config: Path | None, name: str | None) -> None:
     from exporters.lake.views import duckdb_views
 
     click.echo(duckdb_views(_settings(config, name)), nl=False)
+
+
+def _date(day: datetime | None) -> str:
+    return "" if day is None else day.date().isoformat()
 
 
 def _client(config: Path | None) -> OperatorClient | None:
@@ -121,15 +143,10 @@ def _terms(client: OperatorClient, settings: DestinationSettings) -> Mapping[str
 def _with_books(
     found: VerifiedLake, settings: DestinationSettings, client: OperatorClient, before: Mapping[str, int]
 ) -> VerifiedLake:
-    """
-    Add the difference to the books. Those of before may lack what landed meanwhile, so then they are asked again.
-    """
-    from exporters.lake.verification import FOREIGN, books_differ
+    """Add the difference to the books, if there is one."""
+    from exporters.lake.verification import books_differ
 
-    difference = books_differ(found, _route(settings), before)
-    if difference is not None and difference.kind == FOREIGN:
-        later = books_differ(found, _route(settings), _terms(client, settings))
-        difference = later if later is not None and later.kind == FOREIGN else None
+    difference = books_differ(found, _route(settings), before, _terms(client, settings))
     return found if difference is None else replace(found, differences=[*found.differences, difference])
 
 
@@ -152,11 +169,14 @@ def _store(settings: DestinationSettings) -> Store:
     return store_of(settings, secret_of(settings))
 
 
-async def _verify(settings: DestinationSettings, level: str) -> VerifiedLake:
-    from exporters.lake.verification import verify
+async def _verify(settings: DestinationSettings, level: str, dates: Dates) -> VerifiedLake:
+    from exporters.lake.verification import read_manifests, verify
 
-    with tempfile.TemporaryDirectory(prefix="tollhouse-") as scratch:
-        return await verify(_store(settings), settings.name, level=level, scratch=Path(scratch))
+    store = _store(settings)
+    with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
+        scratch = Path(directory)
+        manifests = read_manifests(store, settings.name, scratch)
+        return await verify(store, manifests, level=level, scratch=scratch, dates=dates)
 
 
 async def _manifests(settings: DestinationSettings, month: str) -> list[Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,10 +15,13 @@ import duckdb
 import pytest
 from click.testing import CliRunner
 
-from exporters.lake.verification import VerifiedLake, books_differ
+from exporters.lake.folder import Folder
+from exporters.lake.stores import StoredObject
+from exporters.lake.verification import LISTING, Dates, VerifiedLake, books_differ, read_manifests, verify
 from exporters.lake.views import duckdb_views
 from exporters.settings import DestinationSettings
 from gateway.cli.lake import lake as command
+from spool.record import NS
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import ROUTE, opened
 
@@ -162,8 +167,73 @@ def test_damaged_numbers_are_in_both_sums() -> None:
     found = VerifiedLake(
         deliveries=1, files=1, bytes=1, rows=8, damaged=2, calls=8, spend="0", differences=[]
     )
-    assert books_differ(found, ROUTE, {"delivered": 8, "damaged": 2, "before_start": 5}) is None
-    less = books_differ(found, ROUTE, {"delivered": 8, "damaged": 3})
-    more = books_differ(found, ROUTE, {"delivered": 8})
-    assert less is not None and more is not None
-    assert ("missing", "foreign") == (less.kind, more.kind)
+    same = {"delivered": 8, "damaged": 2, "before_start": 5}
+    assert books_differ(found, ROUTE, same, same) is None
+    fewer, more = {"delivered": 8}, {"delivered": 8, "damaged": 3}
+    assert books_differ(found, ROUTE, fewer, more) is None, "it landed while the manifests were read"
+    missing, foreign = books_differ(found, ROUTE, more, more), books_differ(found, ROUTE, fewer, fewer)
+    assert missing is not None and foreign is not None
+    assert ("missing", "foreign") == (missing.kind, foreign.kind)
+
+
+DAY_NS = 24 * 3600 * NS
+FIRST_DAY = int(datetime(2026, 11, 20, tzinfo=UTC).timestamp()) * NS
+
+
+async def fill_days(directory: Path) -> None:
+    """Three days of ten records each; a delivery has five of each of two days."""
+    async with opened(directory / "data") as house, house.forwarding(path=directory / "lake"):
+        for first in (1, 11, 21):
+            day = FIRST_DAY + (first - 1) // 10 * DAY_NS
+            next_day = calls(first + 5, first + 9, start_time=day + DAY_NS)
+            await house.add([*calls(first, first + 4, start_time=day), *next_day])
+            await house.until(queued=0)
+
+
+@pytest.mark.asyncio
+async def test_dates_limit_what_is_looked_at(tmp_path: Path) -> None:
+    """Of some dates only their files count, and only what differs there; the chain is that of all manifests."""
+    await fill_days(tmp_path)
+    lake = tmp_path / "lake"
+    store = Folder(lake)
+    (lake / "ai_telemetry/v1/date=2026-11-20/strange.parquet").write_bytes(b"strange")
+    (lake / "ai_telemetry/v1/strange.parquet").write_bytes(b"strange")
+    files(lake)[-1].unlink()  # of 2026-11-23
+
+    async def verified(*dates: str) -> tuple[int, int, int, list[str]]:
+        manifests = read_manifests(store, "lake", tmp_path)
+        found = await verify(store, manifests, level=LISTING, scratch=tmp_path, dates=Dates(*dates))
+        return found.deliveries, found.files, found.rows, [each.kind for each in found.differences]
+
+    assert (3, 6, 30, ["missing", "foreign", "foreign"]) == await verified()
+    assert (2, 2, 10, []) == await verified("2026-11-21", "2026-11-21")
+    assert (1, 1, 5, ["foreign"]) == await verified("", "2026-11-20")
+    assert (1, 1, 5, ["missing"]) == await verified("2026-11-23", "")
+
+
+class CountingFolder(Folder):
+    """Counts what is asked."""
+
+    asked: Counter[str]
+
+    async def size(self, name: str) -> int | None:
+        self.asked["size"] += 1
+        return await super().size(name)
+
+    async def fetch(self, name: str, path: Path) -> None:
+        self.asked["fetch"] += 1
+        await super().fetch(name, path)
+
+    def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
+        self.asked["names"] += 1
+        return super().names(prefix, after=after)
+
+
+@pytest.mark.asyncio
+async def test_files_are_asked_for_by_one_list(lake: Path, tmp_path: Path) -> None:
+    """A list of files and one of manifests, and each manifest once: no question for each file."""
+    store = CountingFolder(lake)
+    store.asked = Counter()
+    found = await verify(store, read_manifests(store, "lake", tmp_path), level=LISTING, scratch=tmp_path)
+    assert [] == found.differences
+    assert {"names": 2, "fetch": 3} == store.asked

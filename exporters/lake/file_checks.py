@@ -1,0 +1,83 @@
+"""What one file of a lake holds, compared with its manifest: the end of it, or every byte. Pure, and slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any, Final
+
+from exporters.lake.formats import FORMATS
+from exporters.lake.manifest import LakeFile, LakeManifest
+from exporters.lake.partitions import FileFormat
+from spool.ledger import money
+
+_COUNTED: Final = ("number", "counted", "calls", "spend", "input_tokens", "output_tokens")
+
+
+def format_of(name: str) -> FileFormat | None:
+    """The format of a file, by the end of its name; None if it is not known."""
+    return next((each for each in FORMATS.values() if name.endswith(f".{each.ending}")), None)
+
+
+def footer_differs(format: FileFormat, end: bytes, made: LakeManifest) -> str | None:
+    """Say how the end of a file differs from its manifest; None if it does not."""
+    try:
+        found = format.read_footer(end)
+    except ValueError as error:
+        return str(error)
+    expected = {
+        "route": made.route, "edition": made.edition, "first": str(made.first), "last": str(made.last),
+        "digest": made.digest,
+    }  # fmt: skip
+    for name, value in expected.items():
+        if found.get(f"tollhouse.{name}") != value:
+            return f"its footer has another {name} than its manifest"
+    return None
+
+
+def data_differs(format: FileFormat, path: Path, made: LakeManifest, file: LakeFile) -> str | None:
+    """Say how the rows of a file differ from its manifest, with every sum made again; None if they do not."""
+    with path.open("rb") as opened:
+        if file_digest(opened, "sha256").hexdigest() != file.sha256:
+            return "its SHA-256 is not that of its manifest"
+    try:
+        found = _sums(format.read_rows(path, _COUNTED), made)
+    except ValueError as error:
+        return str(error)
+    for name, value in found.items():
+        if value != getattr(file, name):
+            return f"its {name} are {value}, its manifest says {getattr(file, name)}"
+    return None
+
+
+def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest) -> Mapping[str, object]:
+    """Sums of rows as a manifest has them. ValueError for a number that is there twice, or that is another's."""
+    numbers: set[int] = set()
+    count = calls = spend = given_tokens = made_tokens = 0
+    for number, counted, its_calls, its_spend, given, output in rows:
+        count += 1
+        numbers.add(number)
+        if not made.first <= number <= made.last:
+            raise ValueError(f"the number {number} is not one of its delivery")
+        if counted:
+            calls += its_calls
+            spend += _units(its_spend)
+            given_tokens += given or 0
+            made_tokens += output or 0
+    if len(numbers) != count:
+        raise ValueError(f"{count - len(numbers)} numbers are there twice")
+    return {
+        "rows": count,
+        "calls": calls,
+        "spend": money.text(spend),
+        "input_tokens": given_tokens,
+        "output_tokens": made_tokens,
+    }
+
+
+def _units(spend: Any) -> int:
+    """Units of an amount as a reader gives it: None, decimal text, or a decimal."""
+    if spend is None:
+        return 0
+    return money.units(spend if isinstance(spend, str) else f"{spend:f}")
