@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from exporters.backoff import Backoff
 from exporters.errors import Misconfigured
@@ -78,5 +78,8 @@ class RouteConfig:
     linger_s: float = 0.0  # how long a record waits for others to leave with it
     lands: bool = (
         False  # the exporter is a LandingExporter, and `linger_s` counts from the commit of a record
+    )
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = (
+        None  # runs while the route does; it does not fail
     )
     reads_packed: bool = False  # the exporter takes spool.packed.records.PackedRecords as they are

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,22 @@ from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
 FLUSH_S = 1.0  # at a stop, for what waited to be sent together
+
+
+@asynccontextmanager
+async def running_beside(
+    work: Callable[[], Coroutine[Any, Any, None]] | None, name: str
+) -> AsyncIterator[None]:
+    """Run something beside the body, and cancel it at the end of that."""
+    if work is None:
+        yield
+        return
+    task = asyncio.create_task(work(), name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 class Sync(Protocol):
@@ -182,7 +198,8 @@ class Forwarder:
             await self._leases.run(lease_of(name), send, finish=loop.let_go, wake=loop.poke)
 
         async def send() -> None:
-            await loop.run(await self._state_of(name))
+            async with running_beside(config.beside, f"beside {name}"):
+                await loop.run(await self._state_of(name))
 
         self._start(name, run(), work=loop, stamps=config.stamps, close=config.exporter.close, config=config)
 

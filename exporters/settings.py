@@ -140,6 +140,11 @@ class DestinationSettings:
     leave_out: tuple[str, ...] = setting(
         (), "of a lake and clickhouse: columns that stay empty, such as `user` or `tags`"
     )
+    verify: Duration = setting(
+        86400.0,
+        "of a lake of files: how often its list of files is compared with the manifests and the books; `0s` never",
+        least=0,
+    )
     table: str = setting("ai_telemetry", "clickhouse: the table that rows are added to")
     topic: str = setting(
         "tollhouse.{topic}",

@@ -153,5 +153,6 @@ def _route(
         stamps=lambda: secret and secret.stamp(),
         linger_s=type.linger_s if destination.linger is None else destination.linger,
         lands=type.build is None,
+        beside=type.beside(destination, secret, clock, lake) if type.beside and lake else None,
         reads_packed=type.reads_packed,
     )

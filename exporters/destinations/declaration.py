@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from exporters.exporter import Exporter, LandingExporter
 from exporters.probe import Probe
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
 BuildLake = Callable[[DestinationSettings, SecretSource | None, Clock, "LakeContext"], LandingExporter]
+# None: nothing runs beside the route.
+Beside = Callable[
+    [DestinationSettings, SecretSource | None, Clock, "LakeContext"],
+    Callable[[], Coroutine[Any, Any, None]] | None,
+]
 Problems = Callable[[str, DestinationSettings], Iterator[str]]
 Try = Callable[[DestinationSettings, SecretSource | None, Clock], Awaitable[Probe]]
 
@@ -27,7 +32,7 @@ class DestinationType:
     """
     `needs` is the setting of [[destinations]] that must be given; `topics` are those it can take. `probe`
     finds out what would become of a delivery, and leaves nothing behind. A lake has `build_lake` in place of
-    `build`; `problems` are those of settings that it alone has.
+    `build`, and `beside` what runs beside its routes; `problems` are those of settings that it alone has.
     """
 
     name: str
@@ -37,6 +42,7 @@ class DestinationType:
     topics: tuple[str, ...] = TOPICS
     reads_packed: bool = False  # as in RouteConfig
     build_lake: BuildLake | None = None
+    beside: Beside | None = None
     problems: Problems | None = None
     secret_lines: int = 1  # of its secret file
     linger_s: float = 0.25  # where none is set

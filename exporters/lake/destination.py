@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from exporters.destinations.declaration import DestinationType
@@ -36,6 +36,7 @@ def lake_type(name: str) -> DestinationType:
         name=name,
         needs="url" if name in SCHEMES else "path",
         build_lake=build,
+        beside=watch,
         probe=probe,
         problems=problems,
         topics=(AI_TELEMETRY,),
@@ -59,6 +60,30 @@ def build(
         max_records=settings.batch_records or USUAL_RECORDS,
         leave_out=settings.leave_out,
     )
+
+
+def watch(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
+) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """Return what looks at the lake again and again; None if nobody does."""
+    verdicts = context.verdicts
+    if not settings.verify or verdicts is None:
+        return None
+
+    async def run() -> None:
+        from exporters.lake.watch import LakeWatch  # no start needs it
+
+        look = LakeWatch(
+            store=store_of(settings, secret),
+            context=context,
+            verdicts=verdicts,
+            route=f"{settings.name}/{AI_TELEMETRY}",
+            every_s=settings.verify,
+            clock=clock,
+        )
+        await look.run()
+
+    return run
 
 
 def store_of(settings: DestinationSettings, secret: SecretSource | None) -> Store:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
@@ -30,18 +30,24 @@ from spool.deliveries.protocols import Landings
 from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Landing, Settlement
 from spool.directories import make_directory
-from spool.log.values import Entry
+from spool.log.values import Books, Entry
 from spool.record import moment
+from spool.statements.protocols import Statements
 
 FOOTER_BYTES: Final = 1 << 20  # a footer has some 5 KiB for each group of rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class LakeContext:
-    """What the routes to a lake need beside their deliveries; files are made below `directory`."""
+    """
+    What the routes to a lake need beside their deliveries; files are made below `directory`. Where `verdicts` is
+    None, nobody looks at lakes.
+    """
 
     directory: Path
     landings: Landings
+    books: Callable[[], Awaitable[Books]] | None = None
+    verdicts: Statements | None = None
 
 
 class LakeExporter:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from exporters.forwarder import Forwarder
 from exporters.own_telemetry.sender import OwnTelemetry
+from gateway.assembly.lakes import lake_states
 from gateway.assembly.limits import limits
 from gateway.assembly.parts import Assembler
 from gateway.budgets.evaluator import BudgetEvaluator
@@ -76,6 +77,7 @@ def exposition(
             budgets=_standing(budgets) if budgets and budgets.figures else (),
             reconciled=_reconciled(reconciler.made) if reconciler and reconciler.made else (),
             spend=spend.counts if spend else None,
+            lakes=await lake_states(parts.config, storage),
             limits=[
                 *limits(
                     parts.config,

@@ -398,7 +398,13 @@ class Assembler:
             return None
         from exporters.lake.exporter import LakeContext
 
-        return LakeContext(directory=config.data_dir / "lake", landings=self.storage.small.of(LANDINGS))
+        storage = self.storage
+        return LakeContext(
+            directory=config.data_dir / "lake",
+            landings=storage.small.of(LANDINGS),
+            books=storage.log.books,
+            verdicts=None if storage.registry is None else storage.registry.statements,
+        )
 
     def _upstream_context(self, config: Config) -> UpstreamContext:
         from exporters.destinations.upstream import UpstreamContext

@@ -15,6 +15,7 @@ from gateway.devices.clusters import UnappliedConfig
 from gateway.reconciliation.reconciler import ReconciledMonth
 from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
+from spool.deliveries.lake_verdicts import LakeState
 from spool.deliveries.values import RouteState
 from spool.devices.device import Device
 from spool.leases import NodeSettings
@@ -115,6 +116,7 @@ class Facts:
     silent_clusters: Sequence[Cluster] = ()  # `last_seen`: when the cluster or its device was last heard
     unapplied_configs: Sequence[UnappliedConfig] = ()
     reconciled: Sequence[ReconciledMonth] = ()  # this month and the last, of providers with statements
+    lakes: Sequence[LakeState] = ()
     arrivals: Sequence[Arrival] = ()  # until when statements have come, of each kind
     estimate: Callable[[Inference], str | None] = field(default=lambda _: None)  # what a call should cost
 

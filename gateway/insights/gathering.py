@@ -18,6 +18,7 @@ from gateway.intake.prices import PriceBook
 from gateway.reconciliation.reconciler import ReconciledMonth
 from gateway.statements.arrivals import Arrival
 from spool.clusters import Cluster
+from spool.deliveries.lake_verdicts import LakeState
 from spool.deliveries.protocols import Deliveries
 from spool.devices.device import Device
 from spool.leases import Leases, SoleNode
@@ -48,6 +49,10 @@ async def _no_shares() -> Sequence[KeyShare]:
     return ()
 
 
+async def _no_lakes() -> Sequence[LakeState]:
+    return ()
+
+
 async def _no_arrivals() -> Sequence[Arrival]:
     return ()
 
@@ -69,6 +74,7 @@ class FactSources:
     is_unmapped: Callable[[str], bool] = lambda _: False
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
+    lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     leases: Leases = field(default_factory=SoleNode)
     database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
@@ -117,6 +123,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         shares=await sources.shares(),
         reconciled=await sources.reconciled(),
         arrivals=await sources.arrivals(),
+        lakes=await sources.lakes(),
         estimate=book.estimate,
     )
 

@@ -21,6 +21,7 @@ from spool.storage import DatabaseHealth
 
 if TYPE_CHECKING:
     from gateway.monitoring.spend import SpendCounts
+    from spool.deliveries.lake_verdicts import LakeState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,7 @@ class Snapshot:
     budgets: Sequence[BudgetGauge] = ()
     reconciled: Sequence[ReconciledRatio] = ()
     spend: SpendCounts | None = None
+    lakes: Sequence[LakeState] = ()
 
 
 class SnapshotCollector:
@@ -126,6 +128,7 @@ class SnapshotCollector:
         yield from _notifications(self.snapshot.channels, self.snapshot.now)
         yield from _budgets(self.snapshot.budgets)
         yield from _reconciled(self.snapshot.reconciled)
+        yield from _lakes(self.snapshot.lakes)
         if self.snapshot.spend is not None:
             yield from self.snapshot.spend.families()
 
@@ -215,6 +218,20 @@ def _reconciled(ratios: Sequence[ReconciledRatio]) -> Iterator[Metric]:
     yield family
 
 
+def _lakes(states: Sequence[LakeState]) -> Iterator[Metric]:
+    """Yield what is known of lakes; a series begins when something landed, or somebody looked."""
+    landed = _route_gauge_of("lake_landed_timestamp_seconds", "When a delivery landed in the lake last")
+    verified = _route_gauge_of("lake_verified_timestamp_seconds", "When the lake was looked at last")
+    differs = _route_gauge_of("lake_differs", "Differences that the newest look at the lake found")
+    for state in states:
+        if state.landed_at is not None:
+            landed.add_metric([state.route], state.landed_at)
+        if state.verdict is not None:
+            verified.add_metric([state.route], state.verdict.at)
+            differs.add_metric([state.route], sum(state.verdict.differences.values()))
+    yield from (landed, verified, differs)
+
+
 def _by_state(name: str, help: str, counts: Mapping[str, int]) -> Metric:
     family = GaugeMetricFamily(f"tollhouse_{name}", help, labels=["state"])
     for state, n in counts.items():
@@ -267,6 +284,10 @@ def _route_counter(name: str, help: str) -> CounterMetricFamily:
 
 def _route_gauge(name: str, help: str, *labels: str) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"tollhouse_route_{name}", help, labels=["route", *labels])
+
+
+def _route_gauge_of(name: str, help: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"tollhouse_{name}", help, labels=["route"])
 
 
 def _gauge(name: str, help: str, value: float) -> Metric:

@@ -75,6 +75,7 @@ def inspector(services: OperatorServices) -> Inspector:
         unapplied_configs=services.senders.clusters.unapplied if services.senders.clusters else tuple,
         is_unmapped=services.spool.is_unmapped,
         arrivals=arrived,
+        lakes=services.spool.lakes,
         leases=services.installation.leases,
         database=services.installation.database,
         **optional,

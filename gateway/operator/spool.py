@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, Sort
@@ -18,6 +18,9 @@ from spool.errors import Invalid, NotThere
 from spool.log.values import Books
 from spool.record import moment
 from spool.steady_clock import SteadyClock, doubts
+
+if TYPE_CHECKING:
+    from spool.deliveries.lake_verdicts import LakeState
 
 ALWAYS_SHOWN = dict.fromkeys(("received", "accepted", "duplicates", "pending", "kept"), 0)
 
@@ -91,6 +94,22 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
             "words": services.native.words,
         },
         "nodes": await describe_nodes(request.shared.leases, request.shared.clock.now()),
+        "lakes": [_describe_lake(state) for state in await services.lakes()],
+    }  # fmt: skip
+
+
+def _describe_lake(state: LakeState) -> dict[str, object]:
+    verdict = state.verdict
+    return {
+        "route": state.route,
+        "landed_at": None if state.landed_at is None else moment(state.landed_at),
+        "verified": verdict and {
+            "at": moment(verdict.at),
+            "files": verdict.files,
+            "rows": verdict.rows,
+            "differences": dict(verdict.differences),
+            "words": verdict.words,
+        },
     }  # fmt: skip
 
 

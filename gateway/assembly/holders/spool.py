@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from exporters.forwarder import Forwarder
 from exporters.settings import UpstreamSettings
+from gateway.assembly.lakes import lake_states
 from gateway.assembly.parts import Assembler
 from gateway.http.holders.spool import SpoolServices
 
@@ -24,6 +25,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         max_listed_records=lambda: parts.config.server.max_listed_records,
         hold_s=lambda: parts.config.spool.hold,
         native=parts.native,
+        lakes=lambda: lake_states(parts.config, storage),
     )
 
 

@@ -39,6 +39,7 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
         yield Diagnosis(about="storage", status=PROBLEM, words=trouble)
     if "/status" in state:
         yield from _status(state["/status"])
+        yield from _lakes(state["/status"])
     if "/clock" in state and (step_s := state["/clock"]["clock"]["step_s"]):
         words = f"it was moved by {step_s:+,.0f} s and is not believed (tollhouse spool accept-clock)"
         yield Diagnosis(about="clock of the server", status=PROBLEM, words=words)
@@ -170,6 +171,27 @@ def _status(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
                 f"{route['state']}, {route['queued']} records wait: {route['reason'] or 'no reason is known'}"
             )
             yield Diagnosis(about=f"route {route['route']}", status=PROBLEM, words=words)
+
+
+def _lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
+    """Describe what the server knows of lakes; nothing of an answer of a release without them."""
+    for lake in status.get("lakes", ()):
+        about = f"lake {lake['route']}"
+        landed = (
+            f"the newest delivery landed at {lake['landed_at']}"
+            if lake["landed_at"]
+            else "nothing landed yet"
+        )
+        verified = lake["verified"]
+        if verified is None:
+            yield Diagnosis(about=about, status=NOTE, words=f"{landed}; nobody looked at it yet")
+        elif verified["differences"]:
+            kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(verified["differences"].items()))
+            words = f"{landed}; at {verified['at']} it differed: {kinds} (tollhouse lake verify names each)"
+            yield Diagnosis(about=about, status=PROBLEM, words=words)
+        else:
+            words = f"{landed}; at {verified['at']} its {verified['files']} files were as the manifests say"
+            yield Diagnosis(about=about, status=OK, words=words)
 
 
 def _books(books: Mapping[str, Any]) -> Diagnosis:

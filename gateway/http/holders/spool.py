@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from spool.packed.native import NO_NATIVE, NativeUse
 
 if TYPE_CHECKING:
     from spool.clock import Clock
+    from spool.deliveries.lake_verdicts import LakeState
     from spool.deliveries.protocols import Deliveries
     from spool.deliveries.values import RouteState
     from spool.log.event_types import AmountOf
@@ -24,13 +25,17 @@ def _wake_nothing(route: str) -> None:
     """Do nothing: without a server no route runs, and it finds its work at the next start."""
 
 
+async def _no_lakes() -> Sequence[LakeState]:
+    return ()
+
+
 @dataclass(kw_only=True)
 class SpoolServices:
     """
     `wake` is called with a route's name when its work was changed by hand. `syncs` are the tables brought
     upstream, shown as routes are; without a server none runs. `events_sent_as` says how a type of usage
     events leaves for the upstream, None if it does not; `is_unmapped` whether that is for want of a line in
-    [upstream.events], and `event_amount` what an event amounts to by its type's line.
+    [upstream.events], and `event_amount` what an event amounts to by its type's line. `lakes` are those of files.
     """
 
     log: Log
@@ -46,6 +51,7 @@ class SpoolServices:
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
     native: NativeUse = NO_NATIVE
+    lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     own_records: OwnRecords = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

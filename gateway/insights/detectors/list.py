@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gateway.insights.detectors import (
     cost_gap,
-    dead_letters,
     doubled_source,
     idle_key,
     missed_records,
@@ -15,13 +14,12 @@ from gateway.insights.detectors import (
     repeated_ids,
     retry_storm,
     spend_spike,
-    stuck_route,
-    unknown_arrival,
     unmapped_events,
     unrecognised_shape,
     view_anomaly,
     wide_key,
 )
+from gateway.insights.detectors.delivery import dead_letters, lake_differs, stuck_route, unknown_arrival
 from gateway.insights.detectors.senders import crowding_key, mute_device, silent_cluster, unapplied_config
 from gateway.insights.detectors.shared_storage import different_settings, old_transaction
 from gateway.insights.detectors.statements import coverage_drop, reconciliation_difference, statement_stale
@@ -32,7 +30,7 @@ DETECTORS: tuple[Detector, ...] = (
     no_owner,    doubled_source, retry_storm, unrecognised_shape, stuck_route,
     unknown_arrival, dead_letters, idle_key, wide_key, mute_device, silent_cluster, unapplied_config, crowding_key,
     statement_stale, repeated_ids, moved_clock, unmapped_events, different_settings, old_transaction,
-    missed_records,
+    missed_records, lake_differs,
 )  # fmt: skip
 
 # What these find is a state of the moment: a route, a key, a device. That it ended is seen within a minute.

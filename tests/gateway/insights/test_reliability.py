@@ -7,16 +7,15 @@ from decimal import Decimal
 
 from gateway.devices.clusters import UnappliedConfig
 from gateway.insights.detectors import (
-    dead_letters,
     retry_storm,
-    stuck_route,
-    unknown_arrival,
     unmapped_events,
     unrecognised_shape,
 )
+from gateway.insights.detectors.delivery import dead_letters, lake_differs, stuck_route, unknown_arrival
 from gateway.insights.detectors.senders import mute_device, silent_cluster, unapplied_config
 from gateway.insights.facts import DAY_S, RouteDeadLetters, UnrecognisedShape
 from spool.clusters import Cluster
+from spool.deliveries.lake_verdicts import LakeState, LakeVerdict
 from spool.deliveries.values import RouteState
 from spool.devices.device import Device
 from spool.log.event_types import EventType
@@ -163,3 +162,15 @@ def test_usage_events_without_a_mapping() -> None:
         "2 usage events of the type login are unmapped",
     ] == [finding.draft.title for finding in findings]
     assert "[upstream.events]" in findings[0].draft.description
+
+
+def test_a_lake_that_differs() -> None:
+    """A route whose newest look found differences is a finding that names their kinds; a sound lake is none."""
+    sound = LakeVerdict(route="lake/ai-telemetry", at=NOW - 60, files=3, rows=30, differences={})
+    words = "ai_telemetry/v1/date=2026-11-20/lake.parquet: 10 records, $1"
+    broken = replace(sound, route="other/ai-telemetry", differences={"missing": 2, "foreign": 1}, words=words)
+    states = [LakeState(route=each.route, landed_at=NOW, verdict=each) for each in (sound, broken)]
+    never = LakeState(route="new/ai-telemetry", landed_at=None, verdict=None)
+    [finding] = found(lake_differs, lakes=[*states, never])
+    assert "The lake of other/ai-telemetry differs from its manifests" == finding.draft.title
+    assert f"1 foreign, 2 missing. The first: {words}." in finding.draft.description

@@ -49,11 +49,19 @@ class House:
     async def terms(self) -> dict[str, int]:
         return {term: n for term, n in (await self.storage.log.books()).routes[ROUTE].items() if n}
 
+    def context(self) -> LakeContext:
+        assert self.storage.registry is not None
+        return LakeContext(
+            directory=self.directory / "lake",
+            landings=self.storage.small.of(LANDINGS),
+            books=self.storage.log.books,
+            verdicts=self.storage.registry.statements,
+        )
+
     @asynccontextmanager
     async def forwarding(self, **settings: Any) -> AsyncIterator[Forwarder]:
         destination = DestinationSettings(**{**FOLDER, **settings})
-        context = LakeContext(directory=self.directory / "lake", landings=self.storage.small.of(LANDINGS))
-        routes = build_routes(UpstreamSettings(), [destination], clock=self.clock, lake=context)
+        routes = build_routes(UpstreamSettings(), [destination], clock=self.clock, lake=self.context())
         forwarder = Forwarder(self.storage.deliveries, self.storage.log, self.clock, routes)
         await forwarder.start()
         try:

@@ -358,7 +358,7 @@ def test_as_names_the_actor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_spool_commands_answer_for_an_empty_spool(run: Run) -> None:
     """A missing data directory is created, and an empty spool balances."""
     status = answer(run("spool", "status", "--json"))
-    assert {"topics", "routes", "space", "duplicate_window_s", "nodes", "native"} == set(status)
+    assert {"topics", "routes", "space", "duplicate_window_s", "nodes", "native", "lakes"} == set(status)
     assert answer(run("spool", "verify", "--json"))["balanced"]
     for words, root in (
         (("dead", "list"), "dead"),

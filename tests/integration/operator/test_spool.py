@@ -51,7 +51,7 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
     await add(server.services.spool.log, call(1), call(2))
     await server.services.spool.deliveries.set_state(ROUTE, "parked", "403: the key lacks the scope")
     status = (await server.ask("GET", "/status")).payload
-    assert {"topics", "routes", "space", "duplicate_window_s", "native", "nodes"} == set(status)
+    assert {"topics", "routes", "space", "duplicate_window_s", "native", "nodes", "lakes"} == set(status)
     assert {"on": False, "version": None, "words": "off: no server runs"} == status["native"]
     assert [] == status["nodes"]  # one gateway has the storage for itself
     [topic] = status["topics"]

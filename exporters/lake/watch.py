@@ -1,0 +1,186 @@
+"""
+Looks at a lake again and again, beside its route: the manifests that this storage keeps, against one list of the
+store. No file is read, so the cost is that of the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from exporters.errors import SendError
+from exporters.lake import manifest, names
+from exporters.lake.exporter import LakeContext
+from exporters.lake.stores import Store
+from exporters.lake.verification import (
+    CONTENT,
+    FOREIGN,
+    LISTING,
+    MISSING,
+    SIZE,
+    Found,
+    LakeDifference,
+    ReadManifest,
+    VerifiedLake,
+    books_differ,
+    verify,
+)
+from spool.clock import Clock
+from spool.deliveries.lake_verdicts import LakeVerdict, keep_verdict, kept_verdict
+from spool.deliveries.protocols import Landings
+from spool.deliveries.values import Landing
+from spool.errors import SpoolError
+from spool.statements.protocols import Statements
+
+FIRST_S: Final = 60.0  # after a start, which has enough to do
+RETRY_S: Final = 600.0
+AGAIN_S: Final = 3600.0  # while the lake differs, so that what was mended is seen soon; and the longest sleep
+_PAGE: Final = 500  # manifests that are read at once
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeWatch:
+    """`every_s` is how often it looks, counted from the newest look of any gateway."""
+
+    store: Store
+    context: LakeContext
+    verdicts: Statements
+    route: str
+    every_s: float
+    clock: Clock
+
+    async def run(self) -> None:
+        """Look when it is time, until it is cancelled."""
+        wait_s = FIRST_S
+        while True:
+            await asyncio.sleep(wait_s)
+            wait_s = await self.look_if_due()
+
+    async def look_if_due(self) -> float:
+        """Look at the lake if it is time; return the seconds until the next question whether it is."""
+        try:
+            newest = await kept_verdict(self.verdicts, self.route)
+            wait_s = 0.0 if newest is None else self._wait_s(newest)
+            if wait_s <= 0:
+                newest = await self.look()
+                await keep_verdict(self.verdicts, newest)
+                wait_s = self._wait_s(newest)
+        except Exception as error:  # noqa: BLE001 - the supervised loop
+            extra = {"action": "lake_not_verified", "route": self.route}
+            cause = None if isinstance(error, SendError | SpoolError | OSError) else error
+            _log.warning(
+                "the lake of %s was not verified: %s", self.route, error, exc_info=cause, extra=extra
+            )
+            return RETRY_S
+        return min(wait_s, AGAIN_S)
+
+    def _wait_s(self, newest: LakeVerdict) -> float:
+        every_s = min(self.every_s, AGAIN_S) if newest.differences else self.every_s
+        passed_s = self.clock.now() - newest.at
+        return every_s - passed_s if passed_s >= 0 else 0.0  # the clock was set back
+
+    async def look(self) -> LakeVerdict:
+        """Compare the manifests that are kept with what the store lists, and with the books."""
+        found = await recount(self.store, self.context, self.route)
+        for each in found.differences:
+            extra = {"action": "lake_differs", "route": self.route}
+            _log.error("the lake of %s differs: %s", self.route, " ".join(each), extra=extra)
+            break
+        first = next((f"{each.name}: {each.words}" for each in found.differences), "")
+        return LakeVerdict(
+            route=self.route,
+            at=self.clock.now(),
+            files=found.files,
+            rows=found.rows,
+            differences=dict(Counter(each.kind for each in found.differences)),
+            words=first,
+        )
+
+
+async def recount(store: Store, context: LakeContext, route: str) -> VerifiedLake:
+    """Compare the deliveries that this storage has of a route with the list of a store, and with the books."""
+    listed = {each.name: each.size async for each in store.names(names.MANIFESTS)}
+    before = await _terms(context, route)
+    kept = _Kept(store, context.landings, route, listed)
+    # A listing reads no file, so there is nothing to write into a scratch directory.
+    found = await verify(store, kept.manifests(), level=LISTING, scratch=Path())
+    edition = await kept.open_edition()
+    seen = [*found.differences, *kept.not_known()]
+    differences = [each for each in seen if not kept.may_be_landing(each, edition)]
+    difference = books_differ(found, route, before, await _terms(context, route))
+    if difference is not None:
+        differences.append(difference)
+    return replace(found, differences=differences)
+
+
+async def _terms(context: LakeContext, route: str) -> Mapping[str, int]:
+    assert context.books is not None
+    return (await context.books()).routes.get(route, {})
+
+
+class _Kept:
+    """The manifests that the storage keeps, compared with the list of those in the store."""
+
+    def __init__(self, store: Store, landings: Landings, route: str, listed: dict[str, int]) -> None:
+        self._store = store
+        self._landings = landings
+        self._route = route
+        self._listed = listed
+        self._last = 0
+
+    async def manifests(self) -> AsyncIterator[Found]:
+        """Each manifest that is kept, and how the one in the store differs."""
+        after = 0
+        while page := await self._landings.landed(self._route, after=after, most=_PAGE):
+            for landing in page:
+                difference = await self._compared(landing)
+                if difference is not None:
+                    yield difference
+                yield await asyncio.to_thread(_read, landing)
+            after = page[-1].first
+
+    async def _compared(self, landing: Landing) -> LakeDifference | None:
+        """Say how the manifest in the store differs; one that is not listed may have come since."""
+        name = _name_of(landing)
+        size = self._listed.pop(name, None)
+        if size is None:
+            size = await self._store.size(name)
+        self._last = max(self._last, landing.last)
+        if size is None:
+            return LakeDifference(MISSING, name, "the manifest is not there")
+        if size != len(landing.body):
+            return LakeDifference(SIZE, name, f"it has {size} bytes in place of {len(landing.body)}")
+        return None
+
+    async def open_edition(self) -> str:
+        """The edition of the numbers that are not settled."""
+        return (await self._landings.editions(self._route, self._last + 1))[0]
+
+    def not_known(self) -> list[LakeDifference]:
+        """Manifests in the store that no delivery of the route has."""
+        words = "no delivery of this installation has it"
+        return [LakeDifference(FOREIGN, name, words) for name in sorted(self._listed)]
+
+    def may_be_landing(self, difference: LakeDifference, edition: str) -> bool:
+        """True for an object of numbers that are not settled: its delivery is landing now."""
+        numbers = names.range_of(difference.name) if difference.kind == FOREIGN else None
+        return numbers is not None and numbers[0] == edition and numbers[1] > self._last
+
+
+def _name_of(landing: Landing) -> str:
+    return names.manifest_name(landing.edition, landing.first, landing.last)
+
+
+def _read(landing: Landing) -> Found:
+    name = _name_of(landing)
+    try:
+        return ReadManifest(name, manifest.hash_of(landing.body), manifest.read(landing.body))
+    except ValueError as error:
+        return LakeDifference(CONTENT, name, str(error))

@@ -1,0 +1,1 @@
+"""Records that do not arrive where they are to go, or did not stay there."""

@@ -1,0 +1,45 @@
+"""What the newest look at a lake found. It is kept beside the states of pulls, by the name of its route."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from spool.statements.protocols import Statements
+
+_KEPT_AS: Final = "lake of "  # no pull has a name with a blank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeVerdict:
+    """`differences`: how many of each kind there are, none of a sound lake; `words` are those of the first."""
+
+    route: str
+    at: float
+    files: int
+    rows: int
+    differences: Mapping[str, int]
+    words: str = ""
+
+
+async def kept_verdict(table: Statements, route: str) -> LakeVerdict | None:
+    """None if nobody looked at the lake of the route yet."""
+    kept = await table.pull_state(_KEPT_AS + route)
+    return None if kept is None else LakeVerdict(route=route, **kept)
+
+
+async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
+    """Keep it in place of the one before."""
+    state = asdict(verdict)
+    del state["route"]
+    await table.keep_pull_state(_KEPT_AS + verdict.route, state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeState:
+    """What is known of the lake of a route; None: nothing landed yet, or nobody looked."""
+
+    route: str
+    landed_at: float | None
+    verdict: LakeVerdict | None

@@ -1,0 +1,72 @@
+"""What a server knows of its lakes is in its status, its metrics and its insights, and `doctor` says it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+from click.testing import CliRunner
+
+from exporters.lake import watch
+from exporters.settings import DestinationSettings
+from gateway.app import App
+from gateway.assembly.lakes import lake_states
+from gateway.cli.doctor.command import doctor
+from gateway.configuration.sections import Config, ServerSettings
+from gateway.operator.insights import inspector
+from spool.settings import SpoolSettings
+from tests.exporters.spools import calls
+from tests.integration.lake.lakes import ROUTE, House
+
+
+async def run_server(directory: Path) -> tuple[str, list[str]]:
+    """Return the metrics, and the titles of insights, of a server whose lake has one foreign file."""
+    lake = directory / "lake"
+    (lake / "ai_telemetry/v1").mkdir(parents=True)
+    (lake / "ai_telemetry/v1/strange.parquet").write_bytes(b"strange")
+    config = Config(
+        data_dir=directory / "data",
+        server=ServerSettings(listen="127.0.0.1:0", grpc_listen="", operator_listen="127.0.0.1:0"),
+        spool=SpoolSettings(hold=0, counter_wait=0),
+        destinations=(DestinationSettings(name="lake", type="file", path=lake, linger=0.0),),
+    )
+    app = App(config, version="0")
+    await app.start()
+    try:
+        storage = app.services.storage
+        house = House(storage, app.services.operators.installation.clock, directory)
+        await house.add(calls(1, 10))
+        await house.until(queued=0)
+        async with asyncio.timeout(60):
+            while (await lake_states(config, storage))[0].verdict is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await inspector(app.services.operators).inspect()
+        assert storage.registry is not None
+        titles = [each.title for each in await storage.registry.insights.found()]
+        async with ClientSession() as client, client.get(f"{app.operator_url}/metrics") as answer:
+            return await answer.text(), titles
+    finally:
+        await app.stop()
+
+
+def test_a_difference_is_told_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A foreign file is a metric and an insight of the server, and a problem of `doctor` without one."""
+    monkeypatch.setattr(watch, "FIRST_S", 0.1)
+    metrics, titles = asyncio.run(run_server(tmp_path))
+    assert f'tollhouse_lake_differs{{route="{ROUTE}"}} 1.0' in metrics
+    assert f'tollhouse_lake_landed_timestamp_seconds{{route="{ROUTE}"}}' in metrics
+    assert f"The lake of {ROUTE} differs from its manifests" in titles
+    file = tmp_path / "tollhouse.toml"
+    file.write_text(
+        f'data_dir = "{tmp_path}/data"\n'
+        f'[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
+    )
+    result = CliRunner().invoke(doctor, ["--config", str(file), "--json"])
+    [found] = [
+        each for each in json.loads(result.stdout)["doctor"]["found"] if each["about"] == f"lake {ROUTE}"
+    ]
+    assert "problem" == found["status"]
+    assert "it differed: 1 foreign" in found["words"]

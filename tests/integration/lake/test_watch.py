@@ -1,0 +1,128 @@
+"""A server looks at its lakes by itself, and what it finds is kept for insights, metrics and `doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from exporters.errors import Retryable
+from exporters.lake import watch
+from exporters.lake.folder import Folder
+from exporters.lake.stores import Store, StoredObject
+from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch
+from spool.deliveries.lake_verdicts import kept_verdict
+from tests.exporters.spools import StoppedClock, calls
+from tests.integration.lake.lakes import ROUTE, House, opened
+
+DAY_S = 86400.0
+
+
+class AwayStore(Folder):
+    def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
+        raise Retryable("nobody answers", answered=False)
+
+
+def watch_of(house: House, store: Store) -> LakeWatch:
+    context = house.context()
+    assert context.verdicts is not None
+    return LakeWatch(
+        store=store, context=context, verdicts=context.verdicts, route=ROUTE, every_s=DAY_S, clock=house.clock
+    )
+
+
+async def differences(house: House, lake: Path) -> dict[str, int]:
+    return dict((await watch_of(house, Folder(lake)).look()).differences)
+
+
+@pytest.mark.asyncio
+async def test_what_differs_is_found_without_reading_a_file(tmp_path: Path) -> None:
+    """The kept manifests against one list: deleted, cut, foreign and doubled objects, and a manifest that is gone."""
+    lake = tmp_path / "lake"
+    async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
+        assert {} == await differences(house, lake)
+        await house.add(calls(1, 30))
+        await house.until(queued=0)
+        assert {} == await differences(house, lake)
+        first, second, _ = sorted(lake.glob("ai_telemetry/v1/*/*.parquet"))
+        kept = first.read_bytes()
+        first.unlink()
+        assert {"missing": 1} == await differences(house, lake)
+        first.write_bytes(kept[:-9])
+        assert {"size": 1} == await differences(house, lake)
+        first.write_bytes(kept)
+        shutil.copy(second, second.with_name("copy.parquet"))
+        assert {"foreign": 1} == await differences(house, lake)
+        second.with_name("copy.parquet").unlink()
+        manifest = sorted(lake.glob("_manifest/*/*/*.json"))[1]
+        manifest.rename(manifest.with_name("000000000011-000000000019.json"))
+        assert {"missing": 1, "foreign": 1} == await differences(house, lake)
+
+
+@pytest.mark.asyncio
+async def test_a_delivery_that_lands_is_no_difference(tmp_path: Path) -> None:
+    """Files of the next numbers, which are not settled yet, are not foreign; those of another edition are."""
+    lake = tmp_path / "lake"
+    async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
+        await house.add(calls(1, 10))
+        await house.until(queued=0)
+        [landed] = lake.glob("ai_telemetry/v1/*/*.parquet")
+        following = landed.name.replace("000000000001-000000000010", "000000000011-000000000020")
+        shutil.copy(landed, landed.with_name(following))
+        assert {} == await differences(house, lake)
+        edition = following.split("-")[1]
+        shutil.copy(landed, landed.with_name(following.replace(edition, "0" * 8)))
+        assert {"foreign": 1} == await differences(house, lake)
+
+
+@pytest.mark.asyncio
+async def test_it_looks_when_it_is_time(tmp_path: Path) -> None:
+    """Once a day, and once an hour while the lake differs; a store that is away is asked again."""
+    lake, clock = tmp_path / "lake", StoppedClock()
+    async with opened(tmp_path / "data", clock) as house:
+        async with house.forwarding(path=lake):
+            await house.add(calls(1, 10))
+            await house.until(queued=0)
+        look = watch_of(house, Folder(lake))
+
+        async def seen() -> float:
+            verdict = await kept_verdict(look.verdicts, ROUTE)
+            assert verdict is not None
+            return verdict.at
+
+        assert AGAIN_S == await look.look_if_due()
+        began = await seen()
+        clock.move(DAY_S - 60)
+        assert 60 == await look.look_if_due()
+        assert began == await seen()
+        next(lake.glob("ai_telemetry/v1/*/*.parquet")).unlink()
+        clock.move(60)
+        assert AGAIN_S == await look.look_if_due()
+        assert began + DAY_S == await seen()
+        clock.move(AGAIN_S)
+        await look.look_if_due()
+        assert began + DAY_S + AGAIN_S == await seen()
+        clock.move(AGAIN_S)
+        assert RETRY_S == await watch_of(house, AwayStore(lake)).look_if_due()
+
+
+@pytest.mark.asyncio
+async def test_it_runs_beside_the_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A route that runs looks at its lake, and no longer once it stops; with `verify = "0s"` nobody looks."""
+    monkeypatch.setattr(watch, "FIRST_S", 0.0)
+    async with opened(tmp_path / "data") as house:
+        verdicts = house.context().verdicts
+        assert verdicts is not None
+        async with house.forwarding(path=tmp_path / "lake", verify=0.0):
+            await house.add(calls(1, 10))
+            await house.until(queued=0)
+            assert not [task for task in asyncio.all_tasks() if task.get_name() == f"beside {ROUTE}"]
+        assert await kept_verdict(verdicts, ROUTE) is None
+        async with house.forwarding(path=tmp_path / "lake"), asyncio.timeout(60):
+            while (verdict := await kept_verdict(verdicts, ROUTE)) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (1, 10, {}) == (verdict.files, verdict.rows, verdict.differences)
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == f"beside {ROUTE}"]
