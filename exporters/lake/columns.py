@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from spool.ledger import money
 from spool.ledger.verdicts import time_of, verdict_of
 from spool.meters import millionths
-from spool.record import CURRENCY, Correction, Inference, Record, UsageMetric
+from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 VERSION: Final = 1
 TABLE: Final = "ai_telemetry"
@@ -127,7 +127,7 @@ def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
     row["model"] = metric.model
     row["token_type"] = metric.token_type
     row["unit"] = metric.unit
-    if metric.unit == CURRENCY:
+    if metric.unit != TOKEN_UNIT:
         row["value_money"] = _money(str(metric.value))
     else:
         row["value"] = _count(int(metric.value))

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from spool.ledger import money
 from spool.ledger.sums import HOUR_S, MAX_MONEY, MAX_TOKENS, hour_of, token_places
-from spool.record import CURRENCY, NS, Correction, Inference, Record, UsageMetric
+from spool.record import CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 _MICROSECOND_NS: Final = 1000
 _HOUR_NS: Final = HOUR_S * NS
@@ -82,6 +82,10 @@ def _of_metric(metric: UsageMetric) -> Verdict:
         units = money.units(str(metric.value))
         is_counted = abs(units) <= MAX_MONEY
         return Verdict(is_counted, 0, units if is_counted else None, NOT_COUNTED)
+    if metric.unit != TOKEN_UNIT:  # money of another currency, which is in no sum of dollars
+        from spool.currencies.charges import MAX_CHARGE  # only where amounts come in them
+
+        return Verdict(abs(money.units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
     amount = int(metric.value)
     places = token_places(metric.name, metric.token_type)
     told = tuple(amount if place in places else None for place in _PLACES)

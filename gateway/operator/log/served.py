@@ -22,7 +22,7 @@ from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.names import letters
 from spool.errors import Invalid
 from spool.ledger.sums import AHEAD_S
-from spool.record import AI_TELEMETRY, Inference, UsageMetric
+from spool.record import AI_TELEMETRY, TOKEN_UNIT, Inference, UsageMetric
 
 MOST_MODELS = 5_000  # of a day; the first that came
 MOST_NAMES = 20  # of servers and of who told calls, of one model
@@ -91,7 +91,10 @@ class ServedDay:
     def _add_counter(self, counter: UsageMetric) -> None:
         kind = KINDS.get(counter.token_type or "")
         is_served = counter.source in SERVERS
-        if kind is None or (counter.shadow and not is_served) or not (of := self._of(counter.model)):
+        if kind is None or counter.unit != TOKEN_UNIT or (counter.shadow and not is_served):
+            return
+        of = self._of(counter.model)
+        if of is None:
             return
         if not counter.shadow and counter.model:  # it counts: also a server's that `count = true` names
             of.told[kind] += int(counter.value)

@@ -41,7 +41,8 @@ METRICS = st.builds(
     UsageMetric, id=IDS, source=WORDS, name=WORDS, token_type=st.sampled_from([None, "input", "output", "cache_read"]),
     value=st.integers(-(10**13), 10**13), start_time=TIMES, tags=TAGS,
 ) | st.builds(
-    UsageMetric, id=IDS, source=WORDS, name=WORDS, value=AMOUNTS.filter(bool), unit=st.just(CURRENCY), start_time=TIMES
+    UsageMetric, id=IDS, source=WORDS, name=WORDS, value=AMOUNTS.filter(bool), unit=st.sampled_from([CURRENCY, "EUR"]),
+    start_time=TIMES,
 )  # fmt: skip
 CORRECTIONS = st.builds(
     Correction,

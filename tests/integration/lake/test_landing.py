@@ -33,17 +33,18 @@ async def test_every_record_is_in_the_lake_once(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     records = [
         *calls(1, 20, **PAID), call(21, shadow=True, **PAID), call(22, status="cached", **PAID), counter(23), call(24),
+        counter(25, value="12.5", unit="EUR"),  # in no sum of dollars
     ]  # fmt: skip
     async with opened(tmp_path / "data") as house, house.forwarding(path=lake):
         await house.add(records)
         await house.until(queued=0)
-        assert {"delivered": 24} == {name: n for name, n in (await house.terms()).items() if n > 0}
+        assert {"delivered": 25} == {name: n for name, n in (await house.terms()).items() if n > 0}
         made = await manifests(house)
-    assert [(24, 24, 23, 22, Decimal("2.0"))] == query(
+    assert [(25, 25, 24, 22, Decimal("2.0"))] == query(
         lake,
         "SELECT count(*), count(DISTINCT id), count(*) FILTER (counted), sum(calls), sum(spend) FROM lake",
     )
-    assert [(1, 10), (11, 20), (21, 24)] == [(one.first, one.last) for one in made]
+    assert [(1, 10), (11, 20), (21, 25)] == [(one.first, one.last) for one in made]
     assert Decimal(2) == sum(Decimal(one.counted.spend) for one in made)
 
 

@@ -34,16 +34,17 @@ async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
 def counter(
     number: int,
     kind: str,
-    value: int,
+    value: int | str,
     *,
     at: float,
     source: str = "vllm",
     model: str | None = MODEL,
     shadow: bool = True,
+    unit: str = "{token}",
 ) -> tuple[UsageMetric, Identity]:
     id = number.to_bytes(16)
     metric = UsageMetric(
-        id=id, source=source, name=f"{source}:{kind}", model=model, token_type=kind, value=value, unit="{token}",
+        id=id, source=source, name=f"{source}:{kind}", model=model, token_type=kind, value=value, unit=unit,
         start_time=int(at) * NS, shadow=shadow, tags={"service": "gpu-3"},
     )  # fmt: skip
     return metric, Identity(id)
@@ -74,6 +75,7 @@ async def test_served_less_told(server: OperatorServer) -> None:
         told(14, now, request_model="gpt-5"),
         told(15, now - 2 * DAY_S),
         counter(16, "input", 30, at=now, source="otel", shadow=False, model="qwen3-32b"),
+        counter(17, "input", "12.5", at=now, source="otel", shadow=False, unit="EUR"),  # money
     )
     answer = await server.ask("GET", "/served")
     today = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
