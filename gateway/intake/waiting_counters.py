@@ -30,9 +30,10 @@ from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
 from spool.shares import HeldByKey, fullest_first
+from spool.turns.fair_turns import pause
 
 LOOK_S = 5.0
-MOST_AT_ONCE = 256  # counters of one submission: some milliseconds of work, for which nobody takes turns
+MOST_AT_ONCE = 128  # counters of one submission: a millisecond or two of work, for which nobody takes turns
 TURN = 32  # counters that are read between two turns of the event loop
 LOOKED_AT = 128  # groups that are looked at between two turns: half a millisecond
 
@@ -330,7 +331,7 @@ class WaitingCounters:
                 break
             one = self._waiting[key]
             if place % LOOKED_AT == 0:  # others add to them meanwhile, and nobody removes any
-                await asyncio.sleep(0)
+                await pause()
             has_waited = now >= self._not_before and now - one.at >= self._wait_s
             if everything or has_waited or self._shadows.have_heard(one.reporters, one.at):
                 due[key] = one
@@ -350,14 +351,14 @@ class WaitingCounters:
         for one in due.values():
             if read >= TURN:
                 read = 0
-                await asyncio.sleep(0)
+                await pause()
             read += one.items
             group = _groups.decode(one.body)
             for record in group.members():
                 self._shadows.shade(record, one.at)
             everything.add(group)
             of_key.setdefault(group.key, CounterGroup()).add(group)
-        await asyncio.sleep(0)
+        await pause()
         old, reports = self._take_backs.old(), self._kept_of(of_key)
         receipt = await self._log.append(
             Submission(

@@ -19,8 +19,10 @@ from spool.turns.fair_turns import FAR_LESS, Party, current_work
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
 SHARE_RECORDS = 128  # of them for one party, while others were heard of lately; one submission may have more
-BESIDE_RECORDS = 32  # the same beside one that used less, in every other group
 SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # of processor time that a commit takes for each, about
+SUBMISSION_WEIGHT = 5  # a submission is as much work as five more records
+# The same beside one that used less, in every other group: a submission of 32 records, or six of one.
+BESIDE_WEIGHT = 32 + SUBMISSION_WEIGHT
 GROWS_BY = 8  # the part of itself by which a group may be larger than the one before
 # Behind a group of parties of which each used far more than one that had something lately: so many times its
 # duration until the next such group, so that who comes next seldom waits for a running one; or until that one
@@ -146,8 +148,7 @@ class GroupWriter:
             party.turns.submits(party)
         if (0.0 if party is None else party.used) < self._least / FAR_LESS:
             self._lighter.set()
-        records = len(submission.records) + len(submission.points)
-        self._waiting.append(_WaitingSubmission(submission, receipt, until, party, records))
+        self._waiting.append(_WaitingSubmission(submission, receipt, until, party, _items(submission)))
         if self._timer is None:
             self._timer = self._loop.call_at(until, self._refuse_late)
         self._somebody.set()
@@ -234,20 +235,22 @@ class GroupWriter:
         by_party: Counter[Party | None] = Counter()
         full: set[Party | None] = set()
         records = 0
-        beside = SHARE_RECORDS if self._passed_over else BESIDE_RECORDS
+        is_little = not self._passed_over
         self._passed_over = False
         for one in waiting:
-            share = beside if group and one.party is not group[0].party else SHARE_RECORDS
+            is_beside = is_little and bool(group) and one.party is not group[0].party
+            weight = one.records + is_beside * SUBMISSION_WEIGHT
+            share = BESIDE_WEIGHT if is_beside else SHARE_RECORDS
             is_bounded = one.party is not None and one.party.turns.commits_are_shared
-            is_over = is_bounded and by_party[one.party] + one.records > share
-            self._passed_over |= is_over and share == BESIDE_RECORDS
+            is_over = is_bounded and by_party[one.party] + weight > share
+            self._passed_over |= is_over and is_beside
             if one.party in full or (group and (is_over or records + one.records > self._most)):
                 full.add(one.party)
                 left.append(one)
                 continue
             group.append(one)
             records += one.records
-            by_party[one.party] += one.records
+            by_party[one.party] += weight
         self._waiting = deque(sorted(left, key=_until))
         return group
 
@@ -319,6 +322,11 @@ class GroupWriter:
             _log.critical("the task that commits has ended", extra={"action": "writer_died", "error": name})
         for one in (*self._in_hand, *self._waiting):
             _fail(one.receipt, SpoolUnavailable("what commits has ended"))
+
+
+def _items(submission: Submission) -> int:
+    """Return the number of items that are kept: records, and what waits to become some."""
+    return len(submission.records) + len(submission.points) + max(0, submission.pending)
 
 
 def _used(one: _WaitingSubmission) -> float:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity
@@ -124,15 +125,15 @@ class HeldGroups:
 
 
 def append_as(
-    writer: GroupWriter, turns: FairTurns, name: str, records: int, first: int = 0
+    writer: GroupWriter, turns: FairTurns, name: str, records: int, *, first: int = 0, waiting: int = 0
 ) -> asyncio.Task[Receipt]:
-    """A submission of a party."""
+    """A submission of a party: calls, and counters that wait."""
 
     async def append() -> Receipt:
         with turns.request(name) as work:
             await work.begin()
             calls = [call(first + number, source=name) for number in range(records)]
-            return await writer.append(submission(calls))
+            return await writer.append(replace(submission(calls), pending=waiting))
 
     return asyncio.create_task(append())
 
@@ -155,6 +156,28 @@ async def test_one_party_does_not_fill_a_group_while_others_wait() -> None:
     assert [{"busy": 1}, {"small": 3}] == groups.groups[:2]
     assert all(group["busy"] <= SHARE_RECORDS for group in groups.groups[2:])
     assert 1001 == sum(group.get("busy", 0) for group in groups.groups)
+
+
+@pytest.mark.parametrize("is_waiting", [False, True])
+async def test_little_of_a_busy_party_goes_with_one_that_used_less(*, is_waiting: bool) -> None:
+    """By the work that it is: many submissions are more than one, and counters that wait are kept, too."""
+    turns, groups = FairTurns(), HeldGroups()
+    writer = GroupWriter(groups.commit, groups.between)
+    turns.party("busy").spend(10.0)
+    appended = [append_as(writer, turns, "busy", 1)]
+    await asyncio.wait_for(groups.began.wait(), 60)
+    waiting = 31 if is_waiting else 0
+    appended += [
+        append_as(writer, turns, "busy", 1, first=number, waiting=waiting) for number in range(1, 64)
+    ]
+    await asyncio.sleep(0.05)
+    appended.append(append_as(writer, turns, "small", 1))
+    await asyncio.sleep(0.05)
+    groups.go_on.set()
+    async with asyncio.timeout(60):
+        await asyncio.gather(*appended)
+        await writer.close()
+    assert [{"busy": 1}, {"small": 1, "busy": 1 if is_waiting else 6}] == groups.groups[:2]
 
 
 async def test_a_party_that_is_alone_fills_groups() -> None:
