@@ -22,10 +22,10 @@ def _parquet_footer(end: bytes) -> dict[str, str]:
     return read_metadata(io.BytesIO(end))
 
 
-def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _parquet_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
     from exporters.lake.parquet import read_rows
 
-    return read_rows(path, columns)
+    return read_rows(path, columns, skip=skip)
 
 
 def _open_ndjson(path: Path) -> OpenFile:
@@ -40,10 +40,10 @@ def _ndjson_footer(end: bytes) -> dict[str, str]:
     return read_metadata(end)
 
 
-def _ndjson_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _ndjson_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
     from exporters.lake.ndjson import read_rows
 
-    return read_rows(path, columns)
+    return read_rows(path, columns, skip=skip)
 
 
 PARQUET: Final = FileFormat(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -59,11 +60,11 @@ def read_metadata(end: bytes) -> dict[str, str]:
     return found
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield some columns of the rows of a file, in order, as they stand in JSON. ValueError if it is damaged."""
+def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
+    """See `exporters.lake.partitions.ReadRows`; values are as they stand in JSON."""
     try:
         with zstd.open(path, "rb") as file:
-            for line in file:
+            for line in islice(file, skip, None):
                 row = orjson.loads(line)
                 yield tuple(row.get(name) for name in columns)
     except (zstd.ZstdError, EOFError, OSError) as error:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from exporters.lake.columns import COLUMNS, COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
 GROUP_ROWS: Final = 64 * 1024
+_BATCH_ROWS: Final = 4096  # that are objects of Python at once, when they are read
 _MONEY: Final = pa.decimal128(38, 27)
 _METER: Final = pa.decimal128(38, 6)
 _TYPES: Final[Mapping[str, Any]] = {
@@ -74,11 +75,14 @@ def read_metadata(file: Any) -> dict[str, str]:
     return {**own, "rows": str(found.num_rows)}
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield some columns of the rows of a file, in order. ValueError if it cannot be read."""
+def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
+    """See `exporters.lake.partitions.ReadRows`."""
     try:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(columns=list(columns)):
+            for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
+                skipped = min(skip, batch.num_rows)
+                skip -= skipped
+                batch = batch.slice(skipped)
                 found = [batch.column(name).to_pylist() for name in columns]
                 yield from zip(*found, strict=True)
     except (pa.ArrowException, OSError) as error:

@@ -37,6 +37,12 @@ class OpenFile(Protocol):
     def close(self, metadata: Mapping[str, str]) -> None: ...
 
 
+class ReadRows(Protocol):
+    def __call__(self, path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
+        """Yield some columns of the rows behind the first `skip`, in order. ValueError if they cannot be read."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
     """`writer` is a number that moves with whatever changes the bytes of the same rows."""
@@ -46,7 +52,7 @@ class FileFormat:
     writer: int
     open: Callable[[Path], OpenFile]
     read_footer: Callable[[bytes], dict[str, str]]  # of the end of a file; ValueError if it has none
-    read_rows: Callable[[Path, Sequence[str]], Iterator[tuple[Any, ...]]]
+    read_rows: ReadRows
 
 
 @dataclass(eq=False)

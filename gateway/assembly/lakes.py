@@ -1,4 +1,4 @@
-"""What is known of the lakes of the configuration: when something landed there, and what the newest look found."""
+"""What is known of the lakes of the configuration, and what reads records back from one of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from spool.storage import Storage
 
 if TYPE_CHECKING:
     from spool.deliveries.lake_verdicts import LakeState
+    from spool.deliveries.past_records import PastRecords
     from spool.deliveries.protocols import Landings
 
 _ANY = 2**62  # above every number
@@ -35,6 +36,28 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
         )
         for route in routes
     ]
+
+
+def past_records(config: Config, storage: Storage) -> PastRecords | None:
+    """Return what reads records back from the first lake of files; None if there is none."""
+    if not config.destinations:
+        return None
+    from exporters.lake.destination import WITH_FILES
+
+    settings = next((each for each in config.destinations if each.type in WITH_FILES), None)
+    if settings is None:
+        return None
+    from exporters.destinations.catalogue import secret_of
+    from exporters.lake.destination import store_of
+    from exporters.lake.history import LakeHistory
+
+    return LakeHistory(
+        store=store_of(settings, secret_of(settings)),
+        landings=storage.small.of(LANDINGS),
+        route=f"{settings.name}/{AI_TELEMETRY}",
+        directory=config.data_dir / "lake",
+        leave_out=settings.leave_out,
+    )
 
 
 async def _landed_at(landings: Landings, route: str) -> float | None:

@@ -49,6 +49,11 @@ class SlicedLedger:
         """The dimensions whose values decide what is in the slice."""
         return self._slice.dimensions
 
+    @property
+    def sources(self) -> frozenset[str]:
+        """The ledger's own dimensions that decide what is in the slice."""
+        return frozenset[str]().union(*(part.sources for part in self._parts))
+
     async def catch_up(self, log: ReadableLog) -> int:
         return await self._ledger.catch_up(log)
 

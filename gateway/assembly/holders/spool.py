@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from exporters.forwarder import Forwarder
 from exporters.settings import UpstreamSettings
-from gateway.assembly.lakes import lake_states
+from gateway.assembly.lakes import lake_states, past_records
 from gateway.assembly.parts import Assembler
 from gateway.http.holders.spool import SpoolServices
 
@@ -26,6 +26,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         hold_s=lambda: parts.config.spool.hold,
         native=parts.native,
         lakes=lambda: lake_states(parts.config, storage),
+        past=lambda: past_records(parts.config, storage),
     )
 
 

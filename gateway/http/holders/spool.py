@@ -13,6 +13,7 @@ from spool.packed.native import NO_NATIVE, NativeUse
 if TYPE_CHECKING:
     from spool.clock import Clock
     from spool.deliveries.lake_verdicts import LakeState
+    from spool.deliveries.past_records import PastRecords
     from spool.deliveries.protocols import Deliveries
     from spool.deliveries.values import RouteState
     from spool.log.event_types import AmountOf
@@ -35,7 +36,8 @@ class SpoolServices:
     `wake` is called with a route's name when its work was changed by hand. `syncs` are the tables brought
     upstream, shown as routes are; without a server none runs. `events_sent_as` says how a type of usage
     events leaves for the upstream, None if it does not; `is_unmapped` whether that is for want of a line in
-    [upstream.events], and `event_amount` what an event amounts to by its type's line. `lakes` are those of files.
+    [upstream.events], and `event_amount` what an event amounts to by its type's line. `lakes` are those of files,
+    and `past` reads what the log keeps no more from one of them, None if there is none.
     """
 
     log: Log
@@ -52,6 +54,7 @@ class SpoolServices:
     hold_s: Callable[[], float] = lambda: 0.0
     native: NativeUse = NO_NATIVE
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
+    past: Callable[[], PastRecords | None] = lambda: None
     own_records: OwnRecords = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 
 from gateway.api.kept import records
@@ -15,7 +16,9 @@ from gateway.operator.log import dates, newest, ranked
 from gateway.operator.log.amounts import AMOUNTS
 from gateway.operator.log.filters import DATE
 from gateway.operator.log.newest import RECORDS
+from gateway.operator.log.past import days_of, past_records
 from gateway.operator.requests import OperatorRequest
+from spool.deliveries.past_records import PastDates
 from spool.ledger.own_records import first_after
 from spool.ledger.sums import AHEAD_S
 from spool.listing import ListPage
@@ -69,14 +72,16 @@ class RecordRows:
             start = min(map(dates.start_of, asked)) - AHEAD_S
             topics = wanted.filters.get("topic", TOPICS)
             look = self._own_from if self._request.is_limited else self.look_from
-            found = await look(start, topics, lambda kept: passes(listed, wanted.filters, kept))
+            found = await look(
+                start, topics, lambda kept: passes(listed, wanted.filters, kept), days_of(asked)
+            )
         else:
             found = list(await newest.newest(self._request, self._request.services))
             self.beside = records.looked_through(found)
         return await MemoryRows(found).page(listed, wanted)
 
     async def _own_from(
-        self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool]
+        self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
     ) -> list[KeptRecord]:
         """
         The own closed calls that were committed from a moment on, up to a fixed time or number of own ones.
@@ -87,25 +92,36 @@ class RecordRows:
         until = end if self._request.shared.clock.now() > end else None
         is_own, count = newest.own_to(self._request), 0
         passing: list[KeptRecord] = []
+
+        def take(found: Iterable[KeptRecord]) -> None:
+            nonlocal count, until
+            for stored in found:
+                if count < records.LOOKED_THROUGH and is_own(stored.record):
+                    count += 1
+                    if count == records.LOOKED_THROUGH:
+                        until = stored.committed_at
+                    passing.extend(filter(is_wanted, [replace(stored, is_number_shown=False)]))
+
+        if AI_TELEMETRY in topics:
+            async with aclosing(past_records(self._request, days, oldest_first=True)) as past:
+                async for found in past:
+                    take(each for each in found if start < each.committed_at <= end)
+                    if count >= records.LOOKED_THROUGH:
+                        break
         below = self._log.closed_below(AI_TELEMETRY) if AI_TELEMETRY in topics else 1
         number = await first_after(self._log, AI_TELEMETRY, start, below)
         below = await first_after(self._log, AI_TELEMETRY, end, below)
         while number < below and count < records.LOOKED_THROUGH:
             following = min(number + STEP, below)
             entries = await self._log.read(AI_TELEMETRY, number, following - 1)
-            for stored in records.kept_records(self._log, entries):
-                if count < records.LOOKED_THROUGH and is_own(stored.record):
-                    count += 1
-                    if count == records.LOOKED_THROUGH:
-                        until = stored.committed_at
-                    passing += filter(is_wanted, [replace(stored, is_number_shown=False)])
+            take(records.kept_records(self._log, entries))
             number = following
             await pause()
         self.beside = records.how_far(records=count, most=records.LOOKED_THROUGH, since=start, until=until)
         return passing
 
     async def look_from(
-        self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool]
+        self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
     ) -> list[KeptRecord]:
         """
         Search the records that were committed since a moment: a call may be reported long after its day.
@@ -115,6 +131,17 @@ class RecordRows:
         most = self._request.services.max_listed_records()
         since: float | None = None
         until: float | None = None  # None: up to now
+        if AI_TELEMETRY in topics:
+            async with aclosing(past_records(self._request, days, oldest_first=True)) as past:
+                async for found in past:
+                    read += len(found)
+                    passing += filter(is_wanted, found)
+                    if found and since is None:
+                        since = found[0].committed_at
+                    if found and (read >= most or len(passing) >= records.LOOKED_THROUGH):
+                        until = found[-1].committed_at
+                        break
+            seen = read
         for topic in topics:
             below = self._log.next_number(topic)
             number = await first_after(self._log, topic, start, below)

@@ -17,7 +17,9 @@ from gateway.http.lists import List, MemoryRows, PageQuery, passes
 from gateway.operator.costs.report import ONE_SPAN, times
 from gateway.operator.log import newest
 from gateway.operator.log.amounts import AMOUNTS
+from gateway.operator.log.past import dates_of, past_records
 from gateway.operator.requests import OperatorRequest
+from spool.deliveries.past_records import PastDates
 from spool.ledger.own_records import STEP, first_after
 from spool.ledger.sums import AHEAD_S, hour_of
 from spool.listing import DESCENDING, ListPage, SortValue
@@ -54,16 +56,22 @@ class RankedRows:
             if start <= hour_of(kept.record.start_time, kept.committed_at) < end:
                 best.take(kept)
 
+        days = dates_of(start, end)
         if self._request.is_limited:
-            await self._look_at_own(start, min(now, end + REPORTED_WITHIN_S), now, take)
+            await self._look_at_own(start, min(now, end + REPORTED_WITHIN_S), now, days, take)
         else:
             is_by_amount = wanted.sort_key in AMOUNTS or not wanted.filters.keys().isdisjoint(AMOUNTS)
             topics = (AI_TELEMETRY,) if is_by_amount else wanted.filters.get("topic", TOPICS)
-            await self._look(topics, start - AHEAD_S, end + REPORTED_WITHIN_S, take)
+            await self._look(topics, start - AHEAD_S, end + REPORTED_WITHIN_S, days, take)
         return await MemoryRows(best.rows()).page(listed, wanted)
 
     async def _look(
-        self, topics: Sequence[str], start: float, end: float, take: Callable[[KeptRecord], None]
+        self,
+        topics: Sequence[str],
+        start: float,
+        end: float,
+        days: PastDates,
+        take: Callable[[KeptRecord], None],
     ) -> None:
         """Everybody's, the newest first, topic by topic, up to the setting's number of records."""
         left, since, until = self._most, None, None
@@ -83,10 +91,16 @@ class RankedRows:
                 left -= below - begin
                 below = begin
                 await pause()
+        if AI_TELEMETRY in topics:
+            async for found in past_records(self._request, days, most=left):
+                for stored in found:
+                    since = stored.committed_at if since is None else min(since, stored.committed_at)
+                    take(stored)
+                left -= len(found)
         self.beside = records.how_far(records=self._most - left, most=self._most, since=since, until=until)
 
     async def _look_at_own(
-        self, start: float, end: float, now: float, take: Callable[[KeptRecord], None]
+        self, start: float, end: float, now: float, days: PastDates, take: Callable[[KeptRecord], None]
     ) -> None:
         """The own closed calls of a fixed time, up to a fixed number of own ones, the newest first."""
         is_own, count = newest.own_to(self._request), 0
@@ -104,6 +118,12 @@ class RankedRows:
                     take(replace(stored, is_number_shown=False))
             below = begin
             await pause()
+        if count < records.LOOKED_THROUGH:
+            async for found in past_records(self._request, days):
+                own = [each for each in found if since < each.committed_at <= end and is_own(each.record)]
+                count += len(own)
+                for stored in own:
+                    take(stored)
         self.beside = records.how_far(
             records=count, most=records.LOOKED_THROUGH, since=since, until=end if end < now else None
         )

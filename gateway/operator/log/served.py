@@ -18,6 +18,7 @@ from gateway.normalise.otlp.metrics.token_types import INPUT, OUTPUT
 from gateway.operator.log import dates
 from gateway.operator.log.filters import DATE
 from gateway.operator.log.listing import RecordRows
+from gateway.operator.log.past import days_of
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.names import letters
 from spool.errors import Invalid
@@ -129,5 +130,5 @@ async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
     if len(day) != len("2026-11-20"):
         raise Invalid("date is a day of UTC, such as 2026-11-20")
     rows, found = RecordRows(request), ServedDay(day)
-    await rows.look_from(start - AHEAD_S, (AI_TELEMETRY,), found.add)
+    await rows.look_from(start - AHEAD_S, (AI_TELEMETRY,), found.add, days_of([day]))
     return {"date": day, "models": [each.shown() for each in found.models()], **rows.beside}

@@ -43,7 +43,7 @@ from spool.billing.drops import BILLING_DROPS
 from spool.billing.hours import BILLING_HOURS
 from spool.engines import MEMORY, open_storage
 from spool.settings import SpoolSettings
-from spool.storage import StorageOptions
+from spool.storage import Storage, StorageOptions
 from tests.moved_clock import MovedClock
 
 ADA = "ada@example.com"
@@ -67,7 +67,10 @@ class Answer:
 class OperatorServer:
     """One installation whose operator side is up."""
 
-    def __init__(self, services: OperatorServices, clock: MovedClock, url: str, socket: Path) -> None:
+    def __init__(
+        self, services: OperatorServices, storage: Storage, clock: MovedClock, url: str, socket: Path
+    ) -> None:
+        self.storage = storage
         assert services.installation.registry is not None
         self.services = services
         self.registry = services.installation.registry
@@ -202,7 +205,7 @@ async def operator_server(
     try:
         await access.start()
         path = await socket.start()
-        yield OperatorServer(given, clock, listener.url, path)
+        yield OperatorServer(given, storage, clock, listener.url, path)
     finally:
         await socket.stop()
         await listener.stop()

@@ -1,0 +1,146 @@
+"""
+Reads records back from a lake: those of some days that the log keeps no more.
+
+The manifests that the storage keeps say which files have them. One file at a time is copied into a local directory
+and read in short steps on a thread, so a question holds no more than a part of a file in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from exporters.errors import SendError
+from exporters.lake import manifest
+from exporters.lake.file_checks import format_of
+from exporters.lake.manifest import LakeFile
+from exporters.lake.row_records import READ, past_record
+from exporters.lake.stores import Store
+from spool.deliveries.past_records import PastDates, PastRecord
+from spool.deliveries.protocols import Landings
+from spool.deliveries.values import Landing
+from spool.directories import make_directory
+from spool.errors import SpoolUnavailable
+from spool.ledger.sums import AHEAD_S
+
+READ_S: Final = 30.0  # of one question
+STEP: Final = 512  # rows between two turns of the event loop
+_PAGE: Final = 500  # manifests
+_PREFIX: Final = "read-"
+_NO_COLUMN: Final = frozenset({"sender"})
+_MODEL: Final = frozenset(
+    {"response_model", "request_model", "model"}
+)  # of which the dimension `model` is made
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeHistory:
+    """See `spool.deliveries.past_records.PastRecords`. Files are copied below `directory`."""
+
+    store: Store
+    landings: Landings
+    route: str
+    directory: Path
+    leave_out: Collection[str] = ()
+
+    def lacks(self, dimensions: Collection[str]) -> bool:
+        left_out = {*_NO_COLUMN, *self.leave_out}
+        if _MODEL & left_out:
+            left_out.add("model")
+        columns = {"tags" if name.startswith("tag:") else name for name in dimensions}
+        return bool(columns & left_out)
+
+    async def read(
+        self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
+    ) -> AsyncGenerator[Sequence[PastRecord], None]:
+        until = asyncio.get_running_loop().time() + READ_S
+        files = await self._files(dates, below)
+        left = most
+        for file in files if oldest_first else reversed(files):
+            skip = 0 if left is None else max(0, file.rows - left)
+            async with aclosing(self._rows(file, skip, until)) as rows:
+                async for found in rows:
+                    yield [each for each in found if each.number < below]
+            if left is not None:
+                left -= file.rows - skip
+                if left <= 0:
+                    return
+
+    async def _files(self, dates: PastDates, below: int) -> list[LakeFile]:
+        """The files of some days, in the order of their deliveries."""
+        since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
+        after, found = await self._landed_before(since, below), list[LakeFile]()
+        while page := await self.landings.landed(self.route, after=after, most=_PAGE):
+            found += await asyncio.to_thread(_of_dates, page, dates, below)
+            after = page[-1].first
+            if after >= below:
+                break
+        return found
+
+    async def _landed_before(self, since: float, below: int) -> int:
+        """The first number of a delivery that landed before a moment, or 0: the records of later ones came since."""
+        low, high = 0, below
+        while low < high:
+            middle = (low + high + 1) // 2
+            landing = await self.landings.before(self.route, middle)
+            if landing is None or _landed_at(landing) < since:
+                low = middle
+            else:
+                high = min(landing.first, middle - 1)
+        landing = await self.landings.before(self.route, low)
+        return 0 if landing is None else landing.first
+
+    async def _rows(self, file: LakeFile, skip: int, until: float) -> AsyncGenerator[list[PastRecord], None]:
+        format = format_of(file.key)
+        if format is None:
+            raise SpoolUnavailable(f"the format of {file.key} is not known")
+        directory = await asyncio.to_thread(_new_directory, self.directory)
+        try:
+            path = directory / "file"
+            async with asyncio.timeout_at(until):
+                await self.store.fetch(file.key, path)
+            rows = format.read_rows(path, READ, skip=skip)
+            while values := await asyncio.to_thread(_records, rows):
+                yield [each for each in values if each is not None]
+                if asyncio.get_running_loop().time() > until:
+                    raise TimeoutError
+        except TimeoutError as error:
+            words = f"the lake was read for {READ_S:g} s: ask for fewer days"
+            raise SpoolUnavailable(words) from error
+        except (SendError, ValueError, OSError) as error:
+            raise SpoolUnavailable(f"the lake cannot be read: {error}") from error
+        finally:
+            with suppress(OSError):
+                await asyncio.to_thread(shutil.rmtree, directory)
+
+
+def _landed_at(landing: Landing) -> float:
+    return datetime.fromisoformat(manifest.read(landing.body).landed_at).timestamp()
+
+
+def _new_directory(parent: Path) -> Path:
+    """Make a directory for one file, and remove those that a process left which was killed."""
+    make_directory(parent, 0o700)
+    for old in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if time.time() - old.stat().st_mtime > 2 * READ_S:
+                shutil.rmtree(old)
+    return Path(tempfile.mkdtemp(dir=parent, prefix=_PREFIX))
+
+
+def _records(rows: Iterator[tuple[object, ...]]) -> list[PastRecord | None]:
+    return [past_record(values) for values in islice(rows, STEP)]
+
+
+def _of_dates(page: Sequence[Landing], dates: PastDates, below: int) -> list[LakeFile]:
+    made = [manifest.read(landing.body) for landing in page if landing.first < below]
+    return [file for each in made for file in each.files if dates.first <= file.date <= dates.last]

@@ -1,0 +1,97 @@
+"""
+The record that a row of a lake was made of: the inverse of `exporters.lake.columns`. Pure.
+
+What has no column is empty: the key that brought it, its further names, and amounts of a call in other currencies.
+Times are whole microseconds. A correction is not made again, because a row has the difference alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from spool.deliveries.past_records import PastRecord
+from spool.meters import millionths, quantity_of
+from spool.record import TOKEN_UNIT, Inference, Record, UsageMetric, decimal_text
+
+READ: Final = (
+    "number", "committed_at", "kind", "id", "request_id", "trace_id", "span_id", "start_time", "end_time", "provider",
+    "operation", "request_model", "response_model", "region", "status", "error_type", "cost_source", "price_book",
+    "source", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens",
+    "reasoning_tokens", "cost", "estimated_cost", "user", "team", "session", "api_key", "device", "tags", "shadow",
+    "name", "model", "token_type", "value", "value_money", "unit", "meters",
+)  # fmt: skip
+_BOTH: Final = ("source", "user", "team", "session", "api_key", "device", "shadow")
+_OF_CALL: Final = (
+    *_BOTH, "request_id", "trace_id", "span_id", "provider", "operation", "request_model", "response_model", "region",
+    "error_type", "price_book", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
+    "cache_write_1h_tokens", "reasoning_tokens",
+)  # fmt: skip
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_US: Final = timedelta(microseconds=1)
+
+
+def past_record(values: tuple[Any, ...]) -> PastRecord | None:
+    """The record of a row with the columns READ, as any format reads them; None of what is no call and no counter."""
+    row = dict(zip(READ, values, strict=True))
+    made = _MADE.get(row["kind"])
+    if made is None or row["number"] is None:
+        return None
+    return PastRecord(row["number"], (_time(row["committed_at"]) or 0) / 1e9, made(row))
+
+
+def _call(row: Mapping[str, Any]) -> Inference:
+    return Inference(
+        id=bytes.fromhex(row["id"]),
+        start_time=_time(row["start_time"]),
+        end_time=_time(row["end_time"]),
+        cost=_money(row["cost"]),
+        estimated_cost=_money(row["estimated_cost"]),
+        # Columns that may be left out of a lake.
+        cost_source=row["cost_source"] or "none",
+        status=row["status"] or "ok",
+        tags=dict(row["tags"] or ()),
+        meters={name: _quantity(value) for name, value in dict(row["meters"] or ()).items()},
+        **{name: row[name] for name in _OF_CALL},
+    )
+
+
+def _metric(row: Mapping[str, Any]) -> UsageMetric:
+    money = _money(row["value_money"])
+    return UsageMetric(
+        id=bytes.fromhex(row["id"]),
+        name=row["name"] or "",
+        model=row["model"],
+        token_type=row["token_type"],
+        value=(row["value"] or 0) if money is None else money,
+        unit=row["unit"] or TOKEN_UNIT,
+        start_time=_time(row["start_time"]),
+        end_time=_time(row["end_time"]),
+        tags=dict(row["tags"] or ()),
+        meter=next(iter(dict(row["meters"] or ())), None),
+        **{name: row[name] for name in _BOTH},
+    )
+
+
+_MADE: Final[Mapping[str, Callable[[Mapping[str, Any]], Record]]] = {
+    Inference.kind: _call,
+    UsageMetric.kind: _metric,
+}
+
+
+def _time(value: datetime | str | None) -> int | None:
+    """Nanoseconds of a time, or of its text."""
+    if value is None:
+        return None
+    at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return (at - _EPOCH) // _US * 1000
+
+
+def _money(value: Decimal | str | None) -> str | None:
+    return None if value is None else decimal_text(Decimal(value))
+
+
+def _quantity(value: Decimal | str | int) -> int | str:
+    return quantity_of(int(value * 10**6) if isinstance(value, Decimal) else millionths(value))

@@ -1,0 +1,62 @@
+"""The record that is read back from a row is the one that it was made of, in every format."""
+
+from __future__ import annotations
+
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from exporters.lake.columns import row_of
+from exporters.lake.formats import FORMATS
+from exporters.lake.partitions import FileFormat
+from exporters.lake.row_records import READ, past_record
+from spool.deliveries.past_records import PastRecord
+from spool.meters import millionths, quantity_of
+from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric, decimal_text
+from tests.exporters.lake.records import NOON, RECORDS
+
+AT = NOON + 0.5
+
+
+def _us(time_ns: int | None) -> int | None:
+    return None if time_ns is None else time_ns // 1000 * 1000
+
+
+def _amount(text: str | None) -> str | None:
+    return None if text is None else decimal_text(Decimal(text))
+
+
+def kept_of(record: Record) -> Record:
+    """The record as a row can have it: whole microseconds, amounts and quantities in their shortest form."""
+    assert isinstance(record, Inference | UsageMetric)
+    times = {"start_time": _us(record.start_time), "end_time": _us(record.end_time)}
+    if isinstance(record, Inference):
+        meters = {name: quantity_of(millionths(quantity)) for name, quantity in record.meters.items()}
+        amounts = {"cost": _amount(record.cost), "estimated_cost": _amount(record.estimated_cost)}
+        return replace(record, **times, **amounts, meters=meters)
+    value = record.value if record.unit == TOKEN_UNIT else _amount(str(record.value))
+    return replace(record, **times, value=value)
+
+
+@pytest.mark.parametrize("format", FORMATS.values(), ids=lambda format: format.name)
+@settings(max_examples=20, deadline=None)
+@given(records=st.lists(RECORDS, min_size=1, max_size=20))
+def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> None:
+    """With its number, its commit and every field that has a column; a correction is none of them."""
+    rows = [row_of(each, number=n, committed_at=AT, edition="3f9c1a2b") for n, each in enumerate(records, 1)]
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / f"file.{format.ending}"
+        file = format.open(path)
+        file.write([row.values for row in rows])
+        file.close({})
+        found = list(map(past_record, format.read_rows(path, READ)))
+    expected = [
+        None if isinstance(each, Correction) else PastRecord(n, AT, kept_of(each))
+        for n, each in enumerate(records, 1)
+    ]
+    assert expected == found

@@ -1,0 +1,227 @@
+"""Calls that the log keeps no more are listed from a lake: by day, by amount, and to roles what is theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+
+from exporters.errors import Retryable
+from exporters.lake import history
+from exporters.lake.folder import Folder
+from exporters.lake.history import LakeHistory
+from gateway.cli import main
+from spool.deliveries.past_records import PastDates
+from spool.deliveries.protocols import LANDINGS
+from spool.engines import SQLITE
+from spool.record import NS
+from spool.registry.operators import Actor
+from spool.registry.permission_sets import PERMISSION_SETS
+from spool.registry.roles import EXCEPT, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from tests.exporters.spools import call
+from tests.integration.lake.lakes import ROUTE, opened
+from tests.integration.operator.people.test_sign_in import signed_in
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+
+DAY_S = 86400
+FIRST_DAY = int(datetime(2026, 9, 1, tzinfo=UTC).timestamp())
+EVA = "eva@example.com"
+DATES = PastDates("2026-09-01", "2026-09-03")
+
+
+async def fill(directory: Path, clock: MovedClock) -> None:
+    """Three days of ten calls, a delivery each; those of even numbers are of the team search."""
+    async with opened(directory / "data", clock) as house, house.forwarding(path=directory / "lake"):
+        for day in range(3):
+            numbers = range(day * 10 + 1, day * 10 + 11)
+            at = (FIRST_DAY + day * DAY_S + 3600) * NS
+            await house.add(
+                [
+                    call(n, start_time=at, end_time=at + NS, team="ads" if n % 2 else "search", cost=f"{n}.5",
+                         cost_source="reported", user=f"user-{n}", tags={"service": "s"})
+                    for n in numbers
+                ]
+            )  # fmt: skip
+            await house.until(queued=0)
+            clock.move(DAY_S)
+
+
+async def forget(directory: Path, clock: MovedClock) -> None:
+    """Two weeks later the log has one newer call alone."""
+    clock.move(14 * DAY_S)
+    async with opened(directory / "data", clock) as house:
+        await house.add([call(31, start_time=int(clock.now()) * NS, cost="1000", cost_source="reported")])
+        await house.storage.ledger.catch_up(house.storage.log)
+        await house.storage.log.retain()
+        assert [31] == [entry.first for entry in await house.storage.log.read("ai-telemetry", 1, 31)]
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
+    clock = MovedClock(FIRST_DAY + 7200)
+    await fill(tmp_path, clock)
+    await forget(tmp_path, clock)
+    async with operator_server(tmp_path / "data", engine=SQLITE, clock=clock) as server:
+        lake = history_of(server, tmp_path)
+        server.services.spool.past = lambda: lake
+        yield server
+
+
+def history_of(server: OperatorServer, directory: Path, store: Folder | None = None) -> LakeHistory:
+    return LakeHistory(
+        store=store or Folder(directory / "lake"),
+        landings=server.storage.small.of(LANDINGS),
+        route=ROUTE,
+        directory=directory / "read",
+    )
+
+
+class AwayFolder(Folder):
+    async def fetch(self, name: str, path: Path) -> None:
+        raise Retryable("nobody answers", answered=False)
+
+
+async def listed(server: OperatorServer, *by: dict[str, str], **query: str) -> list[str]:
+    """The costs of a list, for who has these headers, or for a command."""
+    words = "&".join(f"{name}={value}" for name, value in query.items())
+    path = f"/records?{words}"
+    answer = await (server.over_http("GET", path, headers=by[0]) if by else server.ask("GET", path))
+    assert 200 == answer.status, answer.payload
+    return [row["cost"] for row in answer.payload["records"]]
+
+
+@pytest.mark.asyncio
+async def test_calls_older_than_the_log_are_listed(server: OperatorServer, tmp_path: Path) -> None:
+    """Those of a day, the dearest of a span with those that the log has, and what passes a filter."""
+    assert [f"{n}.5" for n in range(20, 10, -1)] == await listed(server, date="2026-09-02")
+    dearest = {"sort_key": "cost", "sort_order": "desc", "limit": "3"}
+    assert ["1000", "30.5", "29.5"] == await listed(server, range="last_30d", **dearest)
+    span = {"from": "2026-09-01", "to": "2026-09-02"}
+    assert ["20.5", "18.5", "16.5"] == await listed(server, team="search", **span, **dearest)
+    assert ["3.5"] == await listed(server, user="user-3", date="2026-09")
+    [row] = (await server.ask("GET", "/records", date="2026-09", user="user-3")).payload["records"]
+    assert (3, "closed", "ads", {"service": "s"}) == (row["number"], row["state"], row["team"], row["tags"])
+    assert [] == list((tmp_path / "read").iterdir())
+
+
+@pytest.mark.asyncio
+async def test_it_says_how_far_it_looked(server: OperatorServer) -> None:
+    """Of a span the newest up to the bound, of days the oldest: the log and the lake together."""
+    server.services.spool.max_listed_records = lambda: 6
+    dearest = {"sort_key": "cost", "sort_order": "desc", "range": "last_30d"}
+    assert ["1000", "30.5", "29.5", "28.5", "27.5", "26.5"] == await listed(server, **dearest)
+    looked = (await server.ask("GET", "/records", **dearest)).payload["looked_through"]
+    assert (6, "2026-09-03") == (looked["records"], looked["since"][:10])
+    looked = (await server.ask("GET", "/records", date="2026-09")).payload["looked_through"]
+    assert ("2026-09-01", "2026-09-01") == (looked["since"][:10], looked["until"][:10])
+
+
+async def limited(server: OperatorServer, *filters: RoleFilter) -> dict[str, str]:
+    draft = RoleDraft(
+        name="Part", data_access=LIMITED, filters=filters, permission_sets=tuple(PERMISSION_SETS), members=(EVA,)
+    )  # fmt: skip
+    known = {*server.services.money.ledger.dimensions(), "sender"}
+    actor = Actor("root", "local")
+    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=actor)
+    return await signed_in(server, "none", EVA)
+
+
+@pytest.mark.asyncio
+async def test_a_role_sees_its_own_of_a_lake(server: OperatorServer, tmp_path: Path) -> None:
+    """The calls of its team, without numbers; a lake that is away is no list that looks whole."""
+    eva = await limited(server, RoleFilter(dimension="team", values=("search",), mode=IS))
+    own = ["20.5", "18.5", "16.5", "14.5", "12.5"]
+    assert set(own) == set(await listed(server, eva, date="2026-09-02"))
+    span = {"from": "2026-09-02", "to": "2026-09-02", "sort_key": "cost", "sort_order": "desc"}
+    assert own == await listed(server, eva, **span)
+    answer = await server.over_http("GET", "/records?date=2026-09-02", headers=eva)
+    assert {None} == {row["number"] for row in answer.payload["records"]}
+    away = history_of(server, tmp_path, AwayFolder(tmp_path / "lake"))
+    server.services.spool.past = lambda: away
+    assert 503 == (await server.over_http("GET", "/records?date=2026-09-02", headers=eva)).status
+    assert ["1000"] == await listed(server, sort_key="cost", sort_order="desc")
+
+
+@pytest.mark.asyncio
+async def test_what_a_lake_cannot_tell_is_shown_to_no_role(server: OperatorServer, tmp_path: Path) -> None:
+    """A slice by the key that brought a call, or by a column that is left out: nothing of the lake."""
+    eva = await limited(server, RoleFilter(dimension="team", values=("ads",), mode=EXCEPT))
+    assert 5 == len(await listed(server, eva, date="2026-09-02"))
+    without = replace(history_of(server, tmp_path), leave_out=("team",))
+    server.services.spool.past = lambda: without
+    assert [] == await listed(server, eva, date="2026-09-02")
+    assert (
+        without.lacks(["sender"])
+        and without.lacks(["team"])
+        and not without.lacks(["user", "model", "tag:a"])
+    )
+    hidden = replace(without, leave_out=("tags", "response_model"))
+    assert hidden.lacks(["model"]) and hidden.lacks(["tag:a"])
+
+
+@pytest.mark.asyncio
+async def test_a_lake_is_read_for_a_bounded_time(
+    server: OperatorServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it the log alone is listed; what a process left that was killed is removed."""
+    monkeypatch.setattr(history, "READ_S", -1.0)
+    left = tmp_path / "read/read-left"
+    left.mkdir(parents=True)
+    assert ["1000"] == await listed(server, sort_key="cost", sort_order="desc")
+    assert not left.exists()
+
+
+@pytest.mark.asyncio
+async def test_deliveries_of_other_days_are_not_read(server: OperatorServer, tmp_path: Path) -> None:
+    """Only files of the days that are asked for, the newest first unless told."""
+    lake = history_of(server, tmp_path)
+
+    async def read(dates: PastDates, *, below: int = 31, oldest_first: bool = False) -> list[int]:
+        parts = lake.read(dates, below=below, oldest_first=oldest_first)
+        return [each.number async for part in parts for each in part]
+
+    first, second, third = list(range(1, 11)), list(range(11, 21)), list(range(21, 31))
+    assert [*third, *second, *first] == await read(DATES)
+    assert [*first, *second, *third] == await read(DATES, oldest_first=True)
+    for path in (tmp_path / "lake").glob("*/v1/date=2026-09-0[13]/*"):
+        path.unlink()
+    assert second == await read(PastDates("2026-09-02", "2026-09-02"))
+    assert list(range(11, 15)) == await read(PastDates("2026-09-02", "2026-09-02"), below=15)
+
+
+def test_the_command_lists_calls_of_a_lake(tmp_path: Path) -> None:
+    """`report --calls` without a server: the dearest of days that the log keeps no more."""
+
+    async def filled() -> None:
+        clock = MovedClock(FIRST_DAY + 7200)
+        await fill(tmp_path, clock)
+        await forget(tmp_path, clock)
+
+    asyncio.run(filled())
+    file = tmp_path / "tollhouse.toml"
+    file.write_text(
+        f'data_dir = "{tmp_path}/data"\n'
+        f'[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
+    )
+    words = [
+        "report",
+        "--calls",
+        "--from",
+        "2026-09-01",
+        "--to",
+        "2026-09-02",
+        "--top",
+        "2",
+        "--config",
+        str(file),
+    ]
+    result = CliRunner().invoke(main, words)
+    assert 0 == result.exit_code, result.output
+    assert "20.5000" in result.output and "19.5000" in result.output and "18.5000" not in result.output
