@@ -11,8 +11,8 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -23,6 +23,7 @@ from exporters.errors import SendError
 from exporters.lake import manifest
 from exporters.lake.file_checks import format_of
 from exporters.lake.manifest import LakeFile
+from exporters.lake.partitions import FileFormat
 from exporters.lake.row_records import READ, past_record
 from exporters.lake.stores import Store
 from spool.deliveries.past_records import PastDates, PastRecord
@@ -75,6 +76,15 @@ class LakeHistory:
                 if left <= 0:
                     return
 
+    async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
+        until = asyncio.get_running_loop().time() + READ_S
+        for file in await self._files(dates, below):
+            async with self._fetched(file, until) as (format, path):
+                found = await asyncio.to_thread(_find, format, path, id.hex())
+            if found is not None and found.number < below:
+                return found
+        return None
+
     async def _files(self, dates: PastDates, below: int) -> list[LakeFile]:
         """The files of some days, in the order of their deliveries."""
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
@@ -100,6 +110,16 @@ class LakeHistory:
         return 0 if landing is None else landing.first
 
     async def _rows(self, file: LakeFile, skip: int, until: float) -> AsyncGenerator[list[PastRecord], None]:
+        async with self._fetched(file, until) as (format, path):
+            rows = format.read_rows(path, READ, skip=skip)
+            while values := await asyncio.to_thread(_records, rows):
+                yield [each for each in values if each is not None]
+                if asyncio.get_running_loop().time() > until:
+                    raise TimeoutError
+
+    @asynccontextmanager
+    async def _fetched(self, file: LakeFile, until: float) -> AsyncIterator[tuple[FileFormat, Path]]:
+        """A local copy of a file. SpoolUnavailable for what goes wrong with it, also where it is used."""
         format = format_of(file.key)
         if format is None:
             raise SpoolUnavailable(f"the format of {file.key} is not known")
@@ -108,11 +128,7 @@ class LakeHistory:
             path = directory / "file"
             async with asyncio.timeout_at(until):
                 await self.store.fetch(file.key, path)
-            rows = format.read_rows(path, READ, skip=skip)
-            while values := await asyncio.to_thread(_records, rows):
-                yield [each for each in values if each is not None]
-                if asyncio.get_running_loop().time() > until:
-                    raise TimeoutError
+            yield format, path
         except TimeoutError as error:
             words = f"the lake was read for {READ_S:g} s: ask for fewer days"
             raise SpoolUnavailable(words) from error
@@ -139,6 +155,12 @@ def _new_directory(parent: Path) -> Path:
 
 def _records(rows: Iterator[tuple[object, ...]]) -> list[PastRecord | None]:
     return [past_record(values) for values in islice(rows, STEP)]
+
+
+def _find(format: FileFormat, path: Path, id: str) -> PastRecord | None:
+    ids = format.read_rows(path, ("id",))
+    place = next((place for place, (each,) in enumerate(ids) if each == id), None)
+    return None if place is None else past_record(next(format.read_rows(path, READ, skip=place)))
 
 
 def _of_dates(page: Sequence[Landing], dates: PastDates, below: int) -> list[LakeFile]:

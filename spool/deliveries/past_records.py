@@ -36,3 +36,7 @@ class PastRecords(Protocol):
         SpoolUnavailable if the lake does not answer, or not within a bounded time.
         """
         ...
+
+    async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
+        """Return the call or counter of some days that has an id; None if there is none. Raises as `read`."""
+        ...

@@ -16,7 +16,7 @@ from typing import Any
 from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
 from gateway.operator.requests import OperatorRequest
-from spool.deliveries.past_records import PastDates
+from spool.deliveries.past_records import PastDates, PastRecord, PastRecords
 from spool.errors import SpoolUnavailable
 from spool.ledger.own_records import first_after
 from spool.record import AI_TELEMETRY
@@ -45,25 +45,50 @@ async def past_records(
     oldest_first: bool = False,
 ) -> AsyncGenerator[list[KeptRecord], None]:
     """Records of days that are older than the log; none if it has all, or if a lake may not show them."""
-    log, past = request.services.log, request.services.past()
+    past, floor = await _older(request, request.services)
     if past is None or (most is not None and most <= 0):
-        return
-    if request.is_limited and past.lacks(request.ledger.sources):
-        return  # whose calls they are is not known there
-    floor = await first_after(log, AI_TELEMETRY, 0.0, log.next_number(AI_TELEMETRY))
-    if floor <= 1:
         return
     try:
         async with aclosing(past.read(dates, below=floor, most=most, oldest_first=oldest_first)) as parts:
             async for found in parts:
-                yield [
-                    KeptRecord(
-                        AI_TELEMETRY, number, at, False, record, is_number_shown=not request.is_limited
-                    )
-                    for number, at, record in found
-                ]
+                yield [_kept(request, each) for each in found]
                 await pause()
     except SpoolUnavailable as error:
-        if request.is_limited:
-            raise
-        _log.warning("past records are not listed: %s", error, extra={"action": "lake_not_read"})
+        _told(request, error)
+
+
+async def past_record(
+    request: OperatorRequest[Any, Any], spool: SpoolServices, id: bytes, dates: PastDates
+) -> KeptRecord | None:
+    """The record of an id, among those of days that are older than the log; None if it is not there."""
+    past, floor = await _older(request, spool)
+    try:
+        found = None if past is None else await past.find(id, dates, below=floor)
+    except SpoolUnavailable as error:
+        _told(request, error)
+        found = None
+    return None if found is None else _kept(request, found)
+
+
+async def _older(request: OperatorRequest[Any, Any], spool: SpoolServices) -> tuple[PastRecords | None, int]:
+    """
+    Return what reads records older than the log, and the first number of that; None if the log has all, or if
+    whose calls they are is not known there.
+    """
+    past = spool.past()
+    if past is None or (request.is_limited and past.lacks(request.ledger.sources)):
+        return None, 0
+    floor = await first_after(spool.log, AI_TELEMETRY, 0.0, spool.log.next_number(AI_TELEMETRY))
+    return (past if floor > 1 else None), floor
+
+
+def _kept(request: OperatorRequest[Any, Any], found: PastRecord) -> KeptRecord:
+    number, at, record = found
+    return KeptRecord(AI_TELEMETRY, number, at, False, record, is_number_shown=not request.is_limited)
+
+
+def _told(request: OperatorRequest[Any, Any], error: SpoolUnavailable) -> None:
+    """Raise it for who may see some calls alone; else it is in the log."""
+    if request.is_limited:
+        raise error
+    _log.warning("past records are not read: %s", error, extra={"action": "lake_not_read"})

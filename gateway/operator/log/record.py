@@ -18,6 +18,7 @@ from gateway.operator.delivery.dead_letters import describe_dead
 from gateway.operator.delivery.deliveries import describe_delivery
 from gateway.operator.log.listing import STEP
 from gateway.operator.log.newest import seen
+from gateway.operator.log.past import dates_of, past_record
 from gateway.operator.requests import OperatorRequest
 from gateway.rate_cards.card import CardUnreadable
 from spool.deliveries.values import DeadLetter, RouteState, UnsettledDelivery
@@ -54,6 +55,9 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         since = parse_moment("since", request.http.query["since"]).timestamp()
     id = bytes.fromhex(word)
     stored = await _known(services.spool.log, id) or await _found(services.spool.log, id, since, inf)
+    if stored is None and "since" in request.http.query:
+        days = dates_of(since, request.shared.clock.now())
+        stored = await past_record(request, services.spool, id, days)
     stored = None if stored is None else next(seen(request, [stored]), None)
     if request.is_limited and stored is not None and stored.committed_at < since:
         stored = None  # whether the duplicate window still knows it depends on how much others send

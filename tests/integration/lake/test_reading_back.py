@@ -24,7 +24,7 @@ from spool.record import NS
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import EXCEPT, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
-from tests.exporters.spools import call
+from tests.exporters.spools import call, record_id
 from tests.integration.lake.lakes import ROUTE, opened
 from tests.integration.operator.people.test_sign_in import signed_in
 from tests.integration.operator.server import OperatorServer, operator_server
@@ -164,6 +164,25 @@ async def test_what_a_lake_cannot_tell_is_shown_to_no_role(server: OperatorServe
     )
     hidden = replace(without, leave_out=("tags", "response_model"))
     assert hidden.lacks(["model"]) and hidden.lacks(["tag:a"])
+
+
+@pytest.mark.asyncio
+async def test_one_record_of_a_lake_is_shown(server: OperatorServer, tmp_path: Path) -> None:
+    """By its id, from a day on, with the reasons of its figures; a role sees its own alone."""
+    own, other = record_id(12).hex(), record_id(13).hex()
+    assert 404 == (await server.ask("GET", f"/records/{own}")).status
+    shown = (await server.ask("GET", f"/records/{own}", since="2026-09-02")).payload
+    assert (12, "12.5", "search") == (shown["number"], shown["record"]["cost"], shown["record"]["team"])
+    assert 404 == (await server.ask("GET", f"/records/{own}", since="2026-09-03")).status
+    eva = await limited(server, RoleFilter(dimension="team", values=("search",), mode=IS))
+    answers = [
+        await server.over_http("GET", f"/records/{id}?since=2026-09-01", headers=eva) for id in (own, other)
+    ]
+    assert [200, 404] == [each.status for each in answers]
+    assert answers[0].payload["number"] is None
+    away = history_of(server, tmp_path, AwayFolder(tmp_path / "lake"))
+    server.services.spool.past = lambda: away
+    assert 404 == (await server.ask("GET", f"/records/{own}", since="2026-09-02")).status
 
 
 @pytest.mark.asyncio
