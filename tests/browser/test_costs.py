@@ -465,3 +465,24 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
     page.get_by_label("As if all ran on").fill("no-such-model")
     page.get_by_role("button", name="Work out").click()
     expect(section.get_by_role("alert")).to_contain_text("no list price is known")
+
+
+def test_amounts_without_a_rate_are_named_beside_the_sums(
+    house: Tollhouse, open_console: OpenConsole
+) -> None:
+    """In their own currency, with the way to what can be done."""
+    cost = {"gen_ai.usage.cost": "3.5", "gen_ai.usage.cost.currency": "CHF"}
+    call = span(
+        "chatcmpl-" + secrets.token_hex(12), **{key.replace(".", "__"): each for key, each in cost.items()}
+    )
+    assert 200 == post(house.url, request([call]), house.key("sender")).status
+    house.wait_until_drained()
+    console = open_console(house)
+    console.open("/costs?by=model")
+    note = console.page.get_by_role("note").filter(
+        has_text="3.5 CHF are not in these sums: no rate to USD is known."
+    )
+    expect(note).to_be_visible()
+    assert [] == console.audit(("minor", "moderate", "serious", "critical"))
+    note.get_by_role("link", name="Insights").click()
+    expect(console.page.get_by_role("heading", level=1)).to_have_text("Insights")

@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.api.costs import check_span
 from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
+from gateway.currencies.wording import unconverted_words
 from gateway.first_use import imported
 from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
@@ -26,7 +27,7 @@ from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined, cut, own_start
 from spool.ledger.queries import BILLED_TYPES, TOTAL, CostRow
-from spool.record import moment
+from spool.record import CURRENCY, moment
 from spool.turns.ordering import ordered
 
 NAME = "get_cost_data"
@@ -232,6 +233,8 @@ class _Page:
             notes.append("no call matches; get_org_context says for which days there is data")
         if total.unpriced:
             notes.append(f"{total.unpriced} calls have no known cost and count as 0")
+        if total.unconverted:
+            notes.append(unconverted_words(total.unconverted, CURRENCY))
         if self.posed.query.since.timestamp() < self.whole:
             border = moment(self.whole)
             notes.append(f"sums of before {border} may lack records that were gone before they were counted")

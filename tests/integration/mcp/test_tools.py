@@ -22,6 +22,7 @@ from gateway.mcp.tools.reference_info import ReferenceType
 from gateway.recommendations.list import TYPES
 from spool.settings import SpoolSettings
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
+from tests.integration.payloads import attributes
 from tests.integration.receivers.test_topics import SUM, body, usage, writer
 
 pytestmark = pytest.mark.asyncio
@@ -271,3 +272,13 @@ async def test_every_answer_about_costs_says_how_much_is_estimated(assistant: As
         assert "100.0 % of" in result["content"][0]["text"], tool
     compared = await assistant.content("compare_costs")
     assert ("100.0", None) == (compared["estimated_percent"], compared["baseline_estimated_percent"])
+
+
+async def test_amounts_without_a_rate_are_named_beside_the_sums(assistant: Assistant) -> None:
+    """In their own currency; no sum of dollars has them."""
+    told = {**attributes("gpt-4o", 120), "gen_ai.usage.cost": "3.5", "gen_ai.usage.cost.currency": "CHF"}
+    given = [{"key": key, "value": {"stringValue": str(value)}} for key, value in told.items()]
+    await assistant.calls("gpt-4o", attributes=given)
+    found = await assistant.content("get_cost_data")
+    assert "0" == found["total"]["cost"]
+    assert "3.5 CHF are not in these sums: no rate to USD is known (docs/currencies.md)" in found["notes"]

@@ -33,6 +33,7 @@ from gateway.cli.operator.money.what_if import show_what_if
 from gateway.cli.output import printable, show_json, show_table
 from gateway.cli.parameters import Choice, conditions
 from gateway.comparison.split import PARTS
+from gateway.currencies.wording import unconverted_words
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, DIMENSIONS, GRANULARITIES
 from spool.ledger.ranges import RANGES
@@ -307,10 +308,7 @@ def warn_of_lacking(since: str | None) -> None:
 
 def warn_of_unconverted(amounts: Mapping[str, str], currency: str) -> None:
     if amounts:
-        told = ", ".join(f"{amount} {code}" for code, amount in amounts.items())
-        click.echo(
-            f"{told} are not in these sums: no rate to {currency} is known (docs/currencies.md)", err=True
-        )
+        click.echo(unconverted_words(amounts, currency), err=True)
 
 
 def warn_of_open_days(billed: Mapping[str, Any] | None) -> None:

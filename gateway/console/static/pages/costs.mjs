@@ -139,7 +139,8 @@ export function Page({query, isDark, session}) {
 function Answer({table, bars, at, isDark, query, limit, narrow}) {
   const {by, range, measure: name, zone} = at;
   const measure = measureOf(name);
-  const {previous} = table.report;
+  const {previous, unconverted, currency} = table.report;
+  const lacking = Object.entries(unconverted).map(([code, amount]) => `${amount} ${code}`).join(", ");
   if (!table.rows.length) {
     return html`<section><p>Nothing was counted: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
       ${at.filters.length > 0 && html` <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by})}>Remove the filters</a>`}</p></section>`;
@@ -186,6 +187,7 @@ function Answer({table, bars, at, isDark, query, limit, narrow}) {
       shown=${found.filter((row) => !report.by.some((field) => row[field] === OTHER)).length} />`)}
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
       href=${(row) => deeper(row, at)} />
+    ${lacking && html`<p role="note">${lacking} are not in these sums: no rate to ${currency} is known. <a href=${to("/insights", {})}>Insights</a> say what to do.</p>`}
     <p class="faint">${range.name} (${zone}), before: ${previous.from.slice(0, 10)} to ${until}. Estimates are from list prices. ${" "}
       <a href=${calls(at.filters)}>The calls</a></p>
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
