@@ -79,7 +79,11 @@ class NewView(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Option("--by", "DIMENSION"),
     ] = []
     cost_type: Annotated[
-        str, words("The money that its reports show."), Option(choices=(*COST_TYPES, *BILLED_TYPES))
+        str,
+        words(
+            "The money that its reports show. Its budgets, scheduled reports and anomalies count real_cost."
+        ),
+        Option(choices=(*COST_TYPES, *BILLED_TYPES)),
     ] = "real_cost"
     range: Annotated[str, words("The time that its reports cover."), Option(choices=tuple(RANGES))] = "mtd"
 
