@@ -471,9 +471,8 @@ def test_amounts_without_a_rate_are_named_beside_the_sums(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:
     """In their own currency, with the way to what can be done."""
-    cost = {"gen_ai.usage.cost": "3.5", "gen_ai.usage.cost.currency": "CHF"}
     call = span(
-        "chatcmpl-" + secrets.token_hex(12), **{key.replace(".", "__"): each for key, each in cost.items()}
+        "chatcmpl-" + secrets.token_hex(12), gen_ai__usage__cost="3.5", gen_ai__usage__cost__currency="CHF"
     )
     assert 200 == post(house.url, request([call]), house.key("sender")).status
     house.wait_until_drained()
