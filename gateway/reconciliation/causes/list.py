@@ -84,8 +84,13 @@ def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     """
     Name the causes among prices of the same models; if there are none, what else is claimed of calls that have
     their own price, or any price if no call has one.
+
+    None of models without a counted call: all that was billed for them is of calls that nobody told, whatever
+    the price.
     """
-    models = {cell.model for cell in claim.by_cell}
+    models = {cell.model for cell in claim.by_cell} & {cell.model for cell in case.split.counted}
+    if not models:
+        return []
     names = [
         other.cause
         for other in found

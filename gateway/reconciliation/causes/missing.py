@@ -149,6 +149,8 @@ def missing_share(case: Case) -> Iterator[Claim]:
         whole = sum(billed.values())
         if theirs or not ours.calls or not whole or len(billed) < 2 or model in case.left.counted_again:
             continue
+        if ours.unsized and may_be_shifted:
+            continue  # calls without their tokens, at other times, lack a share on many days as well
         share = sum(lacking.values()) / whole
         shares = [lacking[meter] / tokens for meter, tokens in billed.items() if tokens >= LEAST_KIND * whole]
         is_even = all(share / UNEVEN <= each <= share * UNEVEN for each in shares)
@@ -190,23 +192,40 @@ def _missing(case: Case, model: str) -> list[Entry]:
 
 def _unusual_days(case: Case) -> set[int]:
     """
-    The few days that lack at least half of every kind of token of every key and model, and of every tier unless
-    the others lack little, where the others lack some: rows of them may stand in the report twice, or calls of
-    half a day be missing.
+    The few days that lack half of everything where the others lack some: rows of them may stand in the report
+    twice, or calls of half a day be missing.
     """
-    found: dict[tuple[Cell, str], tuple[int, int]] = {}
-    usual: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    halves, lacking = days_lacking_half(case), _lacking(case)
+    others = [each for day, each in lacking.items() if day not in halves]
+    extra, tokens = (sum(each[place] for each in others) for place in (0, 1))
+    return halves if extra > LEAST_SHARE * tokens and len(halves) * FEW <= len(lacking) else set()
+
+
+def _lacking(case: Case) -> dict[int, tuple[int, int]]:
+    """Return the tokens that days lack, and those that were billed."""
+    found: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for cell, _, extra, tokens in _said(case):
+        found[cell.day] = found[cell.day][0] + extra, found[cell.day][1] + tokens
+    return found
+
+
+def _said(case: Case) -> Iterator[tuple[Cell, str, int, int]]:
+    """Yield the places of billed tokens, with the tokens that the ledger lacks and those that were billed."""
     counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
     for cell, meter in counted | case.left.extra.keys():
-        tokens, extra = case.left.said((VOLUME, cell, meter)).tokens, case.left.extra.get((cell, meter), 0)
+        tokens = case.left.said((VOLUME, cell, meter)).tokens
         if tokens > 0:
-            found[cell, meter] = extra, tokens
-            usual[cell.day][0] += extra
-            usual[cell.day][1] += tokens
-    share = median([extra / tokens for extra, tokens in usual.values()] or [0])
-    are_few = share <= MOST_USUAL
+            yield cell, meter, case.left.extra.get((cell, meter), 0), tokens
+
+
+def days_lacking_half(case: Case) -> set[int]:
+    """
+    Return the days that lack at least half of every kind of token of every key and model, and of every tier
+    unless the others lack little.
+    """
+    are_few = median([extra / tokens for extra, tokens in _lacking(case).values()] or [0]) <= MOST_USUAL
     kinds: dict[tuple[Cell, str], list[int]] = defaultdict(lambda: [0, 0])
-    for (cell, meter), (extra, tokens) in found.items():
+    for cell, meter, extra, tokens in _said(case):
         sums = kinds[cell._replace(tier="", region="") if are_few else cell, meter]
         sums[0] += extra
         sums[1] += tokens
@@ -216,13 +235,11 @@ def _unusual_days(case: Case) -> set[int]:
     calls = Counter[int]()
     for cell, of in case.split.counted.items():
         calls[cell.day] += of.calls
-    enough = {
+    return {
         day
         for day, halves in said.items()
-        if len(halves) >= LEAST_KINDS or (are_few and calls[day] >= LEAST_CALLS)
+        if all(halves) and (len(halves) >= LEAST_KINDS or (are_few and calls[day] >= LEAST_CALLS))
     }
-    far = {day for day in enough if all(said[day])}
-    return far if share > LEAST_SHARE and len(far) * FEW <= len(said) else set()
 
 
 def _unsized(ours: CountedSums) -> Doubts:

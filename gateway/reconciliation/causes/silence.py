@@ -8,6 +8,7 @@ from fractions import Fraction
 from statistics import median
 
 from gateway.reconciliation.causes.days import BY_TOKENS, of_shift, shift_of
+from gateway.reconciliation.causes.missing import days_lacking_half
 from gateway.reconciliation.cells import RATE, VOLUME, Entry
 from gateway.reconciliation.claims import EXACT, OTHERS, STRONG, Case, Claim, Portion
 from gateway.reconciliation.rate_series import SAME, of_cells, of_model
@@ -171,8 +172,10 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     what those lack themselves.
     """
     lacking: dict[int, int] = defaultdict(int)
+    lacks: dict[tuple[int, str], int] = defaultdict(int)  # the same by model
     for (cell, _), extra in case.left.extra.items():
         lacking[cell.day] += extra
+        lacks[cell.day, cell.model] += extra
     billed: dict[int, int] = defaultdict(int)
     for cell, sums in case.split.billed.items():
         if cell not in case.left.told:
@@ -186,7 +189,8 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     whole = [day for day in told if abs(gaps[day]) <= max(LEAST_SHARE * billed[day], chance)]
     is_beside = usual > LEAST_GAP
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
-    days, words, at_edge = [], [], False
+    days, words = [], []
+    halves, may_be_twice = days_lacking_half(case), False
     for day in sorted(gaps):
         if gaps[day] <= LEAST_SHARE * billed[day] or len(whole) * 2 < len(case.days):
             continue
@@ -205,12 +209,13 @@ def silent_hours(case: Case) -> Iterator[Claim]:
         if is_as_usual and sum(map(bool, then)) >= least * len(whole):
             date, hour = day_text(day + begin // 24 * DAY_S), begin % 24
             if is_edge and hours < FARTHEST:
-                continue  # a clock that differs does the same
+                continue  # a clock that differs does the same; with more hours it is not that alone
             if gaps[day] <= chance:
                 case.left.may_be_silent.append(day)
                 continue
             days.append(day)
-            at_edge = at_edge or is_edge
+            once = gaps[day] - billed[day] / 2  # what the day would lack if all of it was billed twice
+            may_be_twice |= day in halves and gaps[day] > 2 * mean and once > mean / 2
             words.append(f"{date} {hour:02d}:00 to {hour + hours:02d}:00")
     if not days:
         return
@@ -219,21 +224,22 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     )
     if is_beside:
         evidence += "; other days lack tokens as well"
+    entries = [entry for entry in _entries(case, days) if lacks[entry[1].day, entry[1].model] > 0]
+    portions = _beside_price(case, days)
+    if is_beside:
+        shares = {day: Fraction(gaps[day] / lacking[day]) for day in days}
+        portions = {entry: case.left.portion(entry, shares[entry[1].day]) for entry in entries} | portions
     claim = case.left.take(
         "no_telemetry",
-        _entries(case, days),
+        entries,
         sure=STRONG,
         evidence=evidence + (BY_TOKENS if case.left.shift else ""),
         advice=_POINT,
-        portions=_beside_price(case, days)
-        | {
-            entry: case.left.portion(entry, Fraction(gaps[entry[1].day] / lacking[entry[1].day]))
-            for entry in case.left.volume()
-            if is_beside and entry[1].day in days
-        },
+        portions=portions,
         tells_calls=True,
         beside=[
-            *(["time_edge"] if at_edge or case.left.shift else []),
+            *(["time_edge"] if case.left.shift else []),
+            *(["billed_twice"] if may_be_twice else []),
             *([OTHERS] if is_beside else []),
         ],
     )

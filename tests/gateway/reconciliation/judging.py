@@ -50,21 +50,24 @@ def holds(found: Reconciliation) -> None:
     assert found.total.difference == sum(claim.amount for claim in found.claims) + found.total.unexplained
 
 
-def sums_of(found: Reconciliation) -> dict[str, Decimal]:
-    """What each cause claims; nothing of less than a cent."""
+def sums_of(found: Reconciliation, planted: Sequence[Plant] = ()) -> dict[str, Decimal]:
+    """What each cause claims; of less than a cent what was planted alone."""
+    known = {cause for plant in planted for cause in plant.causes}
     sums: dict[str, Decimal] = defaultdict(Decimal)
     for claim in found.claims:
         sums[claim.cause] += dollars(claim.amount)
     moved: Counter[str] = Counter()
     for claim in found.claims:
         moved[claim.cause] += claim.moved
-    return {cause: amount for cause, amount in sums.items() if dollars(moved[cause]) >= PENNY}
+    return {
+        cause: amount for cause, amount in sums.items() if cause in known or dollars(moved[cause]) >= PENNY
+    }
 
 
 def judged_alone(found: Reconciliation, plant: Plant) -> Verdict:
     """One cause: it is claimed, all of it, and no other."""
     holds(found)
-    sums, difference = sums_of(found), dollars(found.total.difference)
+    sums, difference = sums_of(found, [plant]), dollars(found.total.difference)
     claimed = sum((amount for cause, amount in sums.items() if cause in plant.causes), Decimal(0))
     others = {cause: amount for cause, amount in sums.items() if cause not in plant.causes}
     words = f"planted {difference:.4f}, found {_words(sums)}"
@@ -90,7 +93,7 @@ async def judged_together(
     nobody tells.
     """
     holds(found)
-    sums, months = sums_of(found), Months(provider, seed, plants)
+    sums, months = sums_of(found, plants), Months(provider, seed, plants)
     claimed = [sum((sums.get(cause, Decimal(0)) for cause in plant.causes), Decimal(0)) for plant in plants]
     shares = [await months.shares(frozenset({place})) for place in range(len(plants))]
     planted = [f"{min(share):.3f} to {max(share):.3f}" for share in shares]

@@ -30,7 +30,15 @@ from tests.gateway.reconciliation.judging import (
     sums_of,
 )
 from tests.gateway.reconciliation.plants import PLANTS, Plant, Rows, planted
-from tests.gateway.reconciliation.simulator import ALL_PROVIDERS, ANTHROPIC, AZURE, DAYS, GOOGLE, OPENAI
+from tests.gateway.reconciliation.simulator import (
+    ALL_PROVIDERS,
+    ANTHROPIC,
+    AZURE,
+    BEDROCK,
+    DAYS,
+    GOOGLE,
+    OPENAI,
+)
 from tests.rounds import IS_LONG
 
 pytestmark = pytest.mark.asyncio
@@ -48,6 +56,20 @@ ONCE_WRONG = (
     (AZURE, 16001, ("input price", "discount", "dear days")),  # a discount of all days was a price of some
     (OPENAI, 23001, ("key", "four days", "region")),  # days without a call had a price
     (ANTHROPIC, 23002, ("batch share", "region")),  # single days had prices of their own
+    (GOOGLE, 23001, ("half a day", "pacific", "unsized")),  # a model that lacks nothing was silent
+    (GOOGLE, 23001, ("key", "half a day", "twice")),  # hours without a call had all the rates of their day
+    (GOOGLE, 23002, ("half a day", "twice", "searches")),  # a day without calls for hours was billed twice
+    (
+        GOOGLE,
+        23002,
+        ("share", "four days", "twice"),
+    ),  # a day twice, where less than half of the others lack calls
+    (
+        BEDROCK,
+        23003,
+        ("twice", "local hours", "unsized"),
+    ),  # calls without tokens at other times were unreported
+    (ANTHROPIC, 23001, ("model", "batch key", "pacific")),  # a model without a counted call had another price
 )
 
 
