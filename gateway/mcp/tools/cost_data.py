@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.api.costs import check_span
 from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
-from gateway.currencies.wording import unconverted_words
+from gateway.api.report_words import unconverted_words
 from gateway.first_use import imported
 from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices

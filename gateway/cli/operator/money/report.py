@@ -25,6 +25,7 @@ from gateway.api.report_words import (
     SUMS,
     UNITS,
     columns,
+    unconverted_words,
 )
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import show_cursor
@@ -33,7 +34,6 @@ from gateway.cli.operator.money.what_if import show_what_if
 from gateway.cli.output import printable, show_json, show_table
 from gateway.cli.parameters import Choice, conditions
 from gateway.comparison.split import PARTS
-from gateway.currencies.wording import unconverted_words
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, DIMENSIONS, GRANULARITIES
 from spool.ledger.ranges import RANGES
