@@ -89,7 +89,7 @@ class LakeExporter:
             files = DeliveryFiles(
                 directory, series, route=delivery.route, format=self._format, leave_out=self._leave_out
             )
-            made = await _made(files, entries)
+            made = await made_of(files, entries)
             mark = f"{LAKE_MARK}writer={made.writer};schema={made.schema};digest={made.digest}"
             await keep_or_compare(delivery, mark, keep_mark)
             landed = [
@@ -180,7 +180,7 @@ class LakeExporter:
                 )
 
 
-async def _made(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
+async def made_of(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
     """Take the entries in short turns; what a library does of it runs on a thread."""
     async for entry in entries:
         for part in entry.parts(TURN):

@@ -16,7 +16,9 @@ from exporters.lake.columns import TABLE, VERSION
 _DAY_S: Final = 24 * 3600
 DATA: Final = f"{TABLE}/v{VERSION}/"
 MANIFESTS: Final = f"_manifest/{TABLE}/"  # `_` hides it from Hive, Spark and Athena
-_MANIFEST: Final = re.compile(re.escape(MANIFESTS) + r"([0-9a-f]{8})/([0-9]{12})-([0-9]{12})\.json")
+_MANIFEST: Final = re.compile(
+    re.escape(MANIFESTS) + r"([0-9a-f]{8})/([0-9]{12})-([0-9]{12})(?:-r([0-9]+))?\.json"
+)
 _DATE: Final = re.compile(re.escape(DATA) + r"date=([0-9]{4}-[0-9]{2}-[0-9]{2})/")
 _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a-z.]+")
 
@@ -40,8 +42,16 @@ def data_name(series: Series, date: str, ending: str) -> str:
     return f"{DATA}date={date}/{series.destination}-{series.edition}-{numbers}.{ending}"
 
 
-def manifest_name(edition: str, first: int, last: int) -> str:
-    return f"{MANIFESTS}{edition}/{first:012d}-{last:012d}.json"
+def manifest_name(edition: str, first: int, last: int, *, repair: int = 0) -> str:
+    """`repair` counts the manifests of files that were put again, beside the first one of a delivery."""
+    again = f"-r{repair}" if repair else ""
+    return f"{MANIFESTS}{edition}/{first:012d}-{last:012d}{again}.json"
+
+
+def repair_in(name: str) -> int:
+    """Which of the manifests of files that were put again it is, by its name; 0 of the delivery's own."""
+    found = _MANIFEST.fullmatch(name)
+    return int(found[4] or 0) if found else 0
 
 
 def range_of(name: str) -> tuple[str, int, int] | None:

@@ -74,17 +74,20 @@ Found = ReadManifest | LakeDifference
 
 
 async def read_manifests(store: Store, destination: str, scratch: Path) -> AsyncIterator[Found]:
-    """Manifests of a destination in the order of their names, and those that are none."""
+    """
+    Manifests of a destination in the order of their names, and those that are none; those of repairs are before
+    the one of their delivery.
+    """
     listed = [each.name async for each in store.names(names.MANIFESTS)]
     for start in range(0, len(listed), _TOGETHER):
         group = listed[start : start + _TOGETHER]
-        read = [_read_manifest(store, name, scratch / f"manifest-{n}") for n, name in enumerate(group)]
+        read = [read_manifest(store, name, scratch / f"manifest-{n}") for n, name in enumerate(group)]
         for found in await asyncio.gather(*read):
             if isinstance(found, LakeDifference) or found.body.route.partition("/")[0] == destination:
                 yield found
 
 
-async def _read_manifest(store: Store, name: str, there: Path) -> Found:
+async def read_manifest(store: Store, name: str, there: Path) -> Found:
     await store.fetch(name, there)
     body = await asyncio.to_thread(there.read_bytes)
     try:
@@ -101,7 +104,8 @@ async def verify(
 ) -> VerifiedLake:
     """
     Compare the files of a lake with its manifests; of some dates, those alone. The numbers and the chain are
-    those of all manifests. Raises what the store raises.
+    those of all manifests. A manifest of a repair comes before the one of its delivery. Raises what the store
+    raises.
     """
     after = f"{names.DATA}date={dates.first}" if dates.first else ""
     listed = store.names(names.DATA, after=after)
@@ -109,12 +113,21 @@ async def verify(
     links: list[_Link] = []
     differences: list[LakeDifference] = []
     sums = _Sums()
+    repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own
     async for found in manifests:
         if isinstance(found, LakeDifference):
             differences.append(found)
             continue
+        if names.repair_in(found.name):
+            _add_repair(repairs, found)
+            continue
         made = found.body
-        links.append(_Link(made.edition, made.first, made.last, found.name, found.hash, made.before))
+        repair = repairs.pop(found.name, None)
+        if repair is not None and repair.body.before != found.hash:
+            differences.append(LakeDifference(CONTENT, repair.name, "it repairs another manifest"))
+        elif repair is not None:
+            made = repair.body
+        links.append(_Link(made.edition, made.first, made.last, found.name, found.hash, found.body.before))
         files = [file for file in made.files if dates.have(file.date)]
         if files or dates == ALL_DATES:
             sums.add(made, files)
@@ -123,8 +136,18 @@ async def verify(
             difference = await _file(store, made, file, size, level, scratch)
             if difference is not None:
                 differences.append(difference)
+    alone = [LakeDifference(CONTENT, each.name, "it repairs none that is there") for each in repairs.values()]
     foreign = [LakeDifference(FOREIGN, name, "no manifest names it") for name in sorted(there)]
-    return sums.verified([*_chain(links), *_ranges(links), *differences, *foreign])
+    return sums.verified([*_chain(links), *_ranges(links), *differences, *alone, *foreign])
+
+
+def _add_repair(repairs: dict[str, ReadManifest], found: ReadManifest) -> None:
+    """Keep the newest repair of a delivery."""
+    made = found.body
+    own = names.manifest_name(made.edition, made.first, made.last)
+    known = repairs.get(own)
+    if known is None or names.repair_in(known.name) < names.repair_in(found.name):
+        repairs[own] = found
 
 
 def books_differ(

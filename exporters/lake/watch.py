@@ -1,12 +1,13 @@
 """
 Looks at a lake again and again, beside its route: the manifests that this storage keeps, against one list of the
-store. No file is read, so the cost is that of the list.
+store. No file of records is read, so the cost is that of the list.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,12 +29,14 @@ from exporters.lake.verification import (
     ReadManifest,
     VerifiedLake,
     books_differ,
+    read_manifest,
     verify,
 )
 from spool.clock import Clock
 from spool.deliveries.lake_verdicts import LakeVerdict, keep_verdict, kept_verdict
 from spool.deliveries.protocols import Landings
 from spool.deliveries.values import Landing
+from spool.directories import make_directory
 from spool.errors import SpoolError
 from spool.statements.protocols import Statements
 
@@ -109,8 +112,10 @@ async def recount(store: Store, context: LakeContext, route: str) -> VerifiedLak
     listed = {each.name: each.size async for each in store.names(names.MANIFESTS)}
     before = await _terms(context, route)
     kept = _Kept(store, context.landings, route, listed)
-    # A listing reads no file, so there is nothing to write into a scratch directory.
-    found = await verify(store, kept.manifests(), level=LISTING, scratch=Path())
+    await asyncio.to_thread(make_directory, context.directory, 0o700)
+    with tempfile.TemporaryDirectory(dir=context.directory) as directory:
+        scratch = Path(directory)
+        found = await verify(store, kept.manifests(scratch), level=LISTING, scratch=scratch)
     edition = await kept.open_edition()
     seen = [*found.differences, *kept.not_known()]
     differences = [each for each in seen if not kept.may_be_landing(each, edition)]
@@ -135,8 +140,11 @@ class _Kept:
         self._listed = listed
         self._last = 0
 
-    async def manifests(self) -> AsyncIterator[Found]:
-        """Each manifest that is kept, and how the one in the store differs."""
+    async def manifests(self, scratch: Path) -> AsyncIterator[Found]:
+        """Yield those of repairs, then each that is kept, and how the one in the store differs."""
+        for name in sorted(filter(names.repair_in, self._listed)):
+            del self._listed[name]
+            yield await read_manifest(self._store, name, scratch / "manifest")
         after = 0
         while page := await self._landings.landed(self._route, after=after, most=_PAGE):
             for landing in page:

@@ -7,12 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gateway.configuration.sections import Config
+from spool.clock import Clock
 from spool.deliveries.protocols import LANDINGS
+from spool.errors import NotThere, SpoolUnavailable
 from spool.record import AI_TELEMETRY
 from spool.storage import Storage
 
 if TYPE_CHECKING:
-    from spool.deliveries.lake_verdicts import LakeState
+    from spool.deliveries.lake_verdicts import LakeRepairs, LakeState
     from spool.deliveries.past_records import PastRecords
     from spool.deliveries.protocols import Landings
 
@@ -58,6 +60,36 @@ def past_records(config: Config, storage: Storage) -> PastRecords | None:
         directory=config.data_dir / "lake",
         leave_out=settings.leave_out,
     )
+
+
+async def repair_lake(
+    config: Config, storage: Storage, clock: Clock, destination: str, *, dry_run: bool
+) -> LakeRepairs:
+    """Put missing files of a lake again. NotThere if no lake of files has the name, SpoolUnavailable if it is away."""
+    from exporters.lake.destination import WITH_FILES
+
+    lakes = [each for each in config.destinations if each.type in WITH_FILES]
+    settings = next((each for each in lakes if each.name == destination), None)
+    if settings is None:
+        raise NotThere(f"no destination that is a lake of files is named {destination!r}")
+    from exporters.destinations.catalogue import secret_of
+    from exporters.errors import SendError
+    from exporters.lake.destination import store_of
+    from exporters.lake.repair import LakeRepair
+
+    repair = LakeRepair(
+        store=store_of(settings, secret_of(settings)),
+        landings=storage.small.of(LANDINGS),
+        log=storage.log,
+        clock=clock,
+        destination=settings.name,
+        directory=config.data_dir / "lake",
+        leave_out=settings.leave_out,
+    )
+    try:
+        return await repair.run(dry_run=dry_run)
+    except (SendError, ValueError) as error:
+        raise SpoolUnavailable(f"the lake {destination}: {error}") from error
 
 
 async def _landed_at(landings: Landings, route: str) -> float | None:

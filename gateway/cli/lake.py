@@ -88,6 +88,38 @@ def verify(
         fail("the lake differs from its manifests")
 
 
+@lake.command()
+@config_option
+@destination_option
+@click.option("--dry-run", is_flag=True, help="Say what would be put again, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) -> None:
+    """
+    Put files that are missing again, under their names, from what the log still has; exit code 1 if it has the
+    records of one no more.
+
+    Nothing is overwritten: take a damaged file away first. The same bytes need no other manifest; other bytes get
+    one beside the first.
+    """
+    settings = _settings(config, name)
+    client = _client(config)
+    if client is None:
+        fail("a repair needs the data directory: it has the records", 2)
+    body = {"destination": settings.name, "dry_run": dry_run}
+    payload = client.request("POST", "/lake-repairs", body=body)
+    done = payload["repair"]
+    if as_json:
+        show_json(payload)
+    else:
+        for key in done["put"]:
+            click.echo(f"{'would be put' if dry_run else 'put'}: {key}")
+        for key, words in done["lost"].items():
+            click.echo(f"lost: {key}: {words}")
+        click.echo(f"{len(done['put'])} files put again, {len(done['lost'])} lost", err=True)
+    if done["lost"]:
+        fail("the log has the records of some files no more")
+
+
 @lake.command("manifest")
 @config_option
 @destination_option

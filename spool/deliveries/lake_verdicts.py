@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -34,6 +34,14 @@ async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
     state = asdict(verdict)
     del state["route"]
     await table.keep_pull_state(_KEPT_AS + verdict.route, state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeRepairs:
+    """Names of files that were put again, and of those that could not be, with the reason."""
+
+    put: Sequence[str]
+    lost: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

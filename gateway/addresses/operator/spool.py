@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.addresses.operator_call import call
 from gateway.operator import findings, spool
-from gateway.operator.delivery import dead_letters, deliveries
+from gateway.operator.delivery import dead_letters, deliveries, lakes
 from spool.registry.permission_sets import OPERATE_SPOOL, VIEW_OPERATION, VIEW_RECORDS
 
 ROWS = (
@@ -14,6 +14,8 @@ ROWS = (
     call("GET", "/deliveries", VIEW_OPERATION, deliveries.list_deliveries, "List deliveries that are not settled",
          lists=deliveries.DELIVERIES),
     call("POST", "/replay", OPERATE_SPOOL, spool.replay, "Send settled records again", takes=spool.Replay),
+    call("POST", "/lake-repairs", OPERATE_SPOOL, lakes.repair_lake, "Put missing files of a lake again",
+         takes=lakes.Repair),
     call("GET", "/clock", VIEW_OPERATION, spool.show_clock, "The time that is used, and a step of the clock"),
     call("POST", "/clock/accept", OPERATE_SPOOL, spool.accept_clock, "Believe the clock after a step of it",
          takes=spool.AcceptClock),

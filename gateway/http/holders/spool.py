@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.configuration.sections import ServerSettings
+from spool.errors import NotThere
 from spool.ledger.own_records import OwnRecords
 from spool.packed.native import NO_NATIVE, NativeUse
 
 if TYPE_CHECKING:
     from spool.clock import Clock
-    from spool.deliveries.lake_verdicts import LakeState
+    from spool.deliveries.lake_verdicts import LakeRepairs, LakeState
     from spool.deliveries.past_records import PastRecords
     from spool.deliveries.protocols import Deliveries
     from spool.deliveries.values import RouteState
@@ -28,6 +29,16 @@ def _wake_nothing(route: str) -> None:
 
 async def _no_lakes() -> Sequence[LakeState]:
     return ()
+
+
+class RepairLake(Protocol):
+    async def __call__(self, destination: str, *, dry_run: bool) -> LakeRepairs:
+        """Put missing files of a lake again. NotThere if there is no such lake."""
+        ...
+
+
+async def _no_lake(destination: str, *, dry_run: bool) -> LakeRepairs:
+    raise NotThere(f"no destination that is a lake of files is named {destination!r}")
 
 
 @dataclass(kw_only=True)
@@ -55,6 +66,7 @@ class SpoolServices:
     native: NativeUse = NO_NATIVE
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     past: Callable[[], PastRecords | None] = lambda: None
+    repair_lake: RepairLake = _no_lake
     own_records: OwnRecords = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

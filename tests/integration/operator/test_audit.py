@@ -24,6 +24,7 @@ from gateway.http.services import OperatorServices
 from gateway.mounts import OPERATOR_API
 from spool.clusters import ReportedCluster
 from spool.container_files.values import STATUS, ClusterIdentity, ContainerSender
+from spool.deliveries.lake_verdicts import LakeRepairs
 from spool.deliveries.values import RouteSpec
 from spool.record import AI_TELEMETRY
 from spool.registry.insights import Draft
@@ -313,6 +314,12 @@ async def deliveries(operators: Operators) -> None:
     await operators.change("retry_dead", "POST", "/dead/retry", {"ids": [second]})
     await operators.change("discard_dead", "POST", "/dead/discard", {"ids": [third]})
     await operators.change("replay", "POST", "/replay", {"route": ROUTE, "since": "2026-01-01T00:00:00Z"})
+    services.spool.repair_lake = _repaired
+    await operators.change("repair_lake", "POST", "/lake-repairs", {"destination": "lake"})
+
+
+async def _repaired(destination: str, *, dry_run: bool) -> LakeRepairs:
+    return LakeRepairs(put=(), lost={})
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,139 @@
+"""
+Puts files again that are missing in a lake, under their names, from what the log still has.
+
+Nothing is overwritten: a file that is there with other bytes stays, and is for the operator to take away. Where the
+bytes of a file are not those of before, because a library changed, another manifest beside the first names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from exporters.lake import manifest, names
+from exporters.lake.exporter import made_of
+from exporters.lake.file_checks import format_of
+from exporters.lake.manifest import LakeFile, LakeManifest
+from exporters.lake.partitions import DeliveryFiles
+from exporters.lake.stores import Store
+from spool.clock import Clock
+from spool.deliveries.lake_verdicts import LakeRepairs
+from spool.deliveries.protocols import Landings
+from spool.directories import make_directory
+from spool.log.protocols import ReadableLog
+from spool.log.values import Entry
+from spool.record import AI_TELEMETRY, moment
+
+_PAGE: Final = 500
+_READ_AT_ONCE: Final = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeRepair:
+    """Files are made below `directory`."""
+
+    store: Store
+    landings: Landings
+    log: ReadableLog
+    clock: Clock
+    destination: str
+    directory: Path
+    leave_out: Collection[str] = ()
+
+    async def run(self, *, dry_run: bool) -> LakeRepairs:
+        """Look at every delivery that landed. With `dry_run` say what would be put, and write nothing."""
+        put, lost = list[str](), dict[str, str]()
+        listed = {each.name async for each in self.store.names(names.DATA)}
+        after, route = 0, f"{self.destination}/{AI_TELEMETRY}"
+        while page := await self.landings.landed(route, after=after, most=_PAGE):
+            for landing in page:
+                made = await asyncio.to_thread(manifest.read, landing.body)
+                missing = [
+                    file for file in made.files if file.key not in listed and not await self._has(file)
+                ]
+                if missing:
+                    await self._repair(made, landing.body, missing, put, lost, dry_run=dry_run)
+            after = page[-1].first
+        return LakeRepairs(put=put, lost=lost)
+
+    async def _has(self, file: LakeFile) -> bool:
+        """True for one that has landed since the list was made."""
+        return await self.store.size(file.key) is not None
+
+    async def _repair(
+        self,
+        made: LakeManifest,
+        body: bytes,
+        missing: list[LakeFile],
+        put: list[str],
+        lost: dict[str, str],
+        *,
+        dry_run: bool,
+    ) -> None:
+        """Make the files of a delivery again, and put those that are missing."""
+        await asyncio.to_thread(make_directory, self.directory, 0o700)
+        directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self.directory, prefix="repair-"))
+        try:
+            again, files = await self._made_again(made, directory)
+            if again.digest != made.digest:
+                words = "the log does not have its records any more"
+                lost.update({file.key: f"{words}: {file.rows} records, ${file.spend}" for file in missing})
+                return
+            put += [file.key for file in missing]
+            if dry_run:
+                return
+            new = {file.key: file for file in again.files}
+            for file in missing:
+                await self.store.create(file.key, files.path_of(file))
+            if any(new[file.key] != file for file in missing):
+                await self._put_manifest(made, body, {file.key: new[file.key] for file in missing}, directory)
+        finally:
+            with suppress(OSError):
+                await asyncio.to_thread(shutil.rmtree, directory)
+
+    async def _made_again(self, made: LakeManifest, directory: Path) -> tuple[LakeManifest, DeliveryFiles]:
+        format = format_of(made.files[0].key)
+        if format is None:
+            raise ValueError(f"the format of {made.files[0].key} is not known")
+        series = names.Series(self.destination, made.edition, made.first, made.last)
+        files = DeliveryFiles(
+            directory, series, route=made.route, format=format, leave_out=tuple(self.leave_out)
+        )
+        return await made_of(files, self._entries(made.first, made.last)), files
+
+    async def _entries(self, first: int, last: int) -> AsyncIterator[Entry]:
+        for start in range(first, last + 1, _READ_AT_ONCE):
+            for entry in await self.log.read(AI_TELEMETRY, start, min(last, start + _READ_AT_ONCE - 1)):
+                yield entry
+
+    async def _put_manifest(
+        self, made: LakeManifest, body: bytes, new: Mapping[str, LakeFile], directory: Path
+    ) -> None:
+        """Name the bytes of the files that were put again, beside the manifest of the delivery."""
+        created, repair = False, 0
+        while not created:
+            repair += 1
+            name = names.manifest_name(made.edition, made.first, made.last, repair=repair)
+            if await self.store.size(name) is not None:
+                made = await self._read(name, directory)
+                continue
+            repaired = replace(
+                made,
+                files=[new.get(file.key, file) for file in made.files],
+                landed_at=moment(self.clock.now()),
+                before=manifest.hash_of(body),
+            )
+            created = await self.store.create(name, manifest.written(repaired))
+
+    async def _read(self, name: str, directory: Path) -> LakeManifest:
+        there = directory / "manifest"
+        await self.store.fetch(name, there)
+        return await asyncio.to_thread(lambda: manifest.read(there.read_bytes()))

@@ -1,0 +1,176 @@
+"""Files that somebody removed from a lake are put again, with the rows that they had, or named as lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+from obstore.store import S3Store
+
+from exporters.destinations.catalogue import secret_of
+from exporters.lake import names
+from exporters.lake.destination import store_of
+from exporters.lake.repair import LakeRepair
+from exporters.lake.stores import Store
+from exporters.lake.verification import DATA, read_manifests, verify
+from exporters.lake.watch import recount
+from exporters.settings import DestinationSettings
+from gateway.cli.lake import lake as command
+from spool.deliveries.protocols import LANDINGS
+from tests.exporters.spools import calls
+from tests.integration.lake.lakes import ROUTE, House, opened
+from tests.integration.lake.s3 import BUCKET, s3_server
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as address:
+        yield address
+
+
+@dataclass
+class Lake:
+    """Three deliveries of ten records in a store, and the storage that they came from."""
+
+    house: House
+    store: Store
+    remove: Callable[[str], object]
+    scratch: Path
+
+    async def files(self, prefix: str = names.DATA) -> list[str]:
+        return [each.name async for each in self.store.names(prefix)]
+
+    async def repaired(self, *, dry_run: bool = False, **options: Any) -> tuple[list[str], list[str]]:
+        """The files that were put, and those that are lost."""
+        given: dict[str, Any] = {
+            "landings": self.house.storage.small.of(LANDINGS),
+            "log": self.house.storage.log,
+            "clock": self.house.clock,
+            "directory": self.scratch,
+        }
+        repair = LakeRepair(store=self.store, destination="lake", **{**given, **options})
+        done = await repair.run(dry_run=dry_run)
+        return list(done.put), list(done.lost)
+
+    async def differences(self) -> list[str]:
+        """What the command finds with every byte read, and what the server finds."""
+        manifests = read_manifests(self.store, "lake", self.scratch)
+        found = await verify(self.store, manifests, level=DATA, scratch=self.scratch)
+        seen = await recount(self.store, self.house.context(), ROUTE)
+        return [each.kind for each in (*found.differences, *seen.differences)]
+
+
+@pytest_asyncio.fixture(params=["folder", "s3"])
+async def lake(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Lake]:
+    root, scratch, secret = tmp_path / "lake", tmp_path / "scratch", tmp_path / "secret"
+    scratch.mkdir()
+    secret.write_text("testing\ntesting-secret\n")
+    fields: dict[str, Any] = {"type": "file", "path": root}
+
+    def remove(name: str) -> None:
+        (root / name).unlink()
+
+    if request.param == "s3":
+        address, prefix = request.getfixturevalue("s3"), tmp_path.name
+        fields = {"type": "s3", "url": f"s3://{BUCKET}/{prefix}", "endpoint": address, "secret_file": secret}
+
+        def remove_object(name: str) -> None:
+            there = S3Store(
+                BUCKET,
+                prefix=prefix,
+                config={
+                    "endpoint": address,
+                    "access_key_id": "testing",
+                    "secret_access_key": "testing-secret",
+                },
+                client_options={"allow_http": True},
+            )
+            obstore.delete(there, name)
+
+    remover = remove_object if request.param == "s3" else remove
+    settings = DestinationSettings(name="lake", **fields)
+    async with opened(tmp_path / "data") as house:
+        async with house.forwarding(**fields):
+            await house.add(calls(1, 30, cost="0.1", cost_source="reported", user="ada", team="search"))
+            await house.until(queued=0)
+        yield Lake(house, store_of(settings, secret_of(settings)), remover, scratch)
+
+
+@pytest.mark.asyncio
+async def test_missing_files_are_put_again(lake: Lake) -> None:
+    """The same bytes under the same names, which need no other manifest; a dry run writes nothing."""
+    first, _, third = before = await lake.files()
+    assert ([], []) == await lake.repaired()
+    for name in (first, third):
+        await asyncio.to_thread(lake.remove, name)
+    assert ["missing"] * 4 == await lake.differences()
+    assert ([first, third], []) == await lake.repaired(dry_run=True)
+    assert ["missing"] * 4 == await lake.differences()
+    assert ([first, third], []) == await lake.repaired()
+    assert [] == await lake.differences()
+    assert before == await lake.files()
+    assert 3 == len(await lake.files(names.MANIFESTS))
+
+
+@pytest.mark.asyncio
+async def test_other_bytes_of_the_same_rows_have_a_manifest_of_their_own(lake: Lake) -> None:
+    """As after a change of the library: the newest manifest of a delivery says which bytes are there."""
+    first, second, _ = await lake.files()
+    for columns in (("user",), ("user", "team")):
+        await asyncio.to_thread(lake.remove, first)
+        assert ([first], []) == await lake.repaired(leave_out=columns)
+        assert [] == await lake.differences()
+    await asyncio.to_thread(lake.remove, second)
+    assert ([second], []) == await lake.repaired(leave_out=("user",))
+    assert [] == await lake.differences()
+    manifests = await lake.files(names.MANIFESTS)
+    assert [1, 2, 0, 1, 0, 0] == list(map(names.repair_in, manifests))
+    await asyncio.to_thread(lake.remove, manifests[2])
+    assert "content" in await lake.differences()
+
+
+@pytest.mark.asyncio
+async def test_what_the_log_has_no_more_is_lost(lake: Lake) -> None:
+    """A file of records that are gone is named with what is lost; nothing is written."""
+    first, second, _ = await lake.files()
+    await asyncio.to_thread(lake.remove, first)
+    await asyncio.to_thread(lake.remove, second)
+
+    class ShortLog:
+        async def read(self, topic: str, first: int, last: int, **_: object) -> Any:
+            return await lake.house.storage.log.read(topic, max(11, first), last)
+
+    assert ([second], [first]) == await lake.repaired(log=ShortLog())
+    assert ["missing"] * 2 == await lake.differences()
+
+
+def test_the_command_repairs(tmp_path: Path) -> None:
+    """With the data directory, and with no server on it; exit code 2 without one."""
+
+    async def fill() -> None:
+        async with opened(tmp_path / "data") as house, house.forwarding(path=tmp_path / "lake"):
+            await house.add(calls(1, 20))
+            await house.until(queued=0)
+
+    asyncio.run(fill())
+    config = tmp_path / "tollhouse.toml"
+    destination = f'[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
+    config.write_text(f'data_dir = "{tmp_path}/data"\n{destination}')
+    removed = sorted((tmp_path / "lake").glob("ai_telemetry/v1/*/*.parquet"))[1]
+    kept = removed.read_bytes()
+    removed.unlink()
+    result = CliRunner().invoke(command, ["repair", "--config", str(config), "--json"])
+    assert 0 == result.exit_code, result.output
+    assert [str(removed.relative_to(tmp_path / "lake"))] == json.loads(result.stdout)["repair"]["put"]
+    assert kept == removed.read_bytes()
+    shutil.rmtree(tmp_path / "data")
+    assert 2 == CliRunner().invoke(command, ["repair", "--config", str(config)]).exit_code
