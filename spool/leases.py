@@ -75,8 +75,8 @@ class Leases(Protocol):
         name.
 
         It is cancelled when the lease is lost. When another gateway is to have it, `finish` asks it to end by
-        itself, without which it is cancelled. `wake` is called when an operator gave it something to do at
-        another gateway. Returns when `work` ends unasked, and raises what it raises.
+        itself, without which it is cancelled. `wake` is called when an operator gave it something to do.
+        Returns when `work` ends unasked, and raises what it raises.
         """
         ...
 
@@ -94,9 +94,16 @@ class Leases(Protocol):
         """Return the settings of the live gateways, by their names, if they are not all the same; else none."""
         ...
 
+    async def wake(self, name: str) -> None:
+        """Have whoever runs under a lease, at this gateway or another, look within a second for something to do."""
+        ...
+
 
 class SoleNode:
     """The leases of a storage that one process has for itself: all of them are held at once."""
+
+    def __init__(self) -> None:
+        self._wakes: dict[str, list[Callable[[], None]]] = {}
 
     async def run(
         self,
@@ -106,7 +113,14 @@ class SoleNode:
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        await work()
+        wakes = self._wakes.setdefault(name, [])
+        if wake is not None:
+            wakes.append(wake)
+        try:
+            await work()
+        finally:
+            if wake is not None:
+                wakes.remove(wake)
 
     async def nodes(self) -> Sequence[NodeState]:
         return ()
@@ -116,6 +130,10 @@ class SoleNode:
 
     async def settings(self) -> Sequence[NodeSettings]:
         return ()
+
+    async def wake(self, name: str) -> None:
+        for wake in self._wakes.get(name, ()):
+            wake()
 
 
 @dataclass(eq=False)
@@ -189,7 +207,7 @@ class HeldTasks:
         gained, self._gained = self._gained, asyncio.Event()
         gained.set()
 
-    def wake(self, name: str) -> None:
+    def wake_held(self, name: str) -> None:
         """Have what runs under the lease look at once for something to do."""
         for run in self._running(name):
             if run.wake is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from exporters.destinations.declaration import DestinationType
 from exporters.errors import SendError
@@ -30,6 +31,10 @@ class OtlpEndpoint:
 
     def authorization(self, stream: str) -> str | None:
         return None if self._secret is None else self._secret.value()
+
+    def naming_key(self, stream: str) -> AbstractContextManager[None]:
+        """Add nothing: the destination has one key."""
+        return nullcontext()
 
     def headers(self) -> Mapping[str, str]:
         return self._headers

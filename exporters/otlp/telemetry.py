@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from exporters import batch as batches
@@ -42,6 +43,10 @@ class Target(Protocol):
 
     def authorization(self, stream: str) -> str | None:
         """The value of the header; Misconfigured if its secret cannot be read."""
+        ...
+
+    def naming_key(self, stream: str) -> AbstractContextManager[None]:
+        """Say which key was refused, if it is one of several."""
         ...
 
     def headers(self) -> Mapping[str, str]: ...
@@ -113,15 +118,16 @@ class TelemetryExporter:
         assert url is not None
         if encoded.size > self._max_bytes and delivery.count > 1:
             raise DeliveryTooLarge(f"{encoded.size} bytes, over batch_bytes", answered=False)
-        answer = await self._client.send(
-            url,
-            encoded.body,
-            content_type=CONTENT_TYPE,
-            is_compressed=encoded.is_compressed,
-            authorization=self._target.authorization(stream),
-            idempotency_key=delivery.idempotency_key,
-            headers=self._target.headers(),
-        )
+        with self._target.naming_key(stream):
+            answer = await self._client.send(
+                url,
+                encoded.body,
+                content_type=CONTENT_TYPE,
+                is_compressed=encoded.is_compressed,
+                authorization=self._target.authorization(stream),
+                idempotency_key=delivery.idempotency_key,
+                headers=self._target.headers(),
+            )
         refused, words = rejected(answer, stream)
         return tally.settlement(refused=refused, words=words)
 

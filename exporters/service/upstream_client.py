@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import urlencode
 
+from exporters.errors import Misconfigured
 from exporters.http.answers import HttpAnswer
 from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
 from exporters.keyring import Keyring
@@ -40,14 +42,15 @@ class UpstreamClient:
 
         Misconfigured before a byte is sent when its path is empty or no key covers it; else as `Client.send`.
         """
-        return await self.client.send(
-            self._paths.needed(name, **parts),
-            body,
-            method=method,
-            content_type=content_type,
-            authorization=self.authorization(name),
-            idempotency_key=idempotency_key,
-        )
+        with self.naming_key(name):
+            return await self.client.send(
+                self._paths.needed(name, **parts),
+                body,
+                method=method,
+                content_type=content_type,
+                authorization=self.authorization(name),
+                idempotency_key=idempotency_key,
+            )
 
     async def post(
         self,
@@ -61,20 +64,32 @@ class UpstreamClient:
     ) -> HttpAnswer:
         """Send a body as `send` does, with a query and headers."""
         words = urlencode(query)
-        return await self.client.send(
-            self._paths.needed(name) + (f"?{words}" if words else ""),
-            body,
-            content_type=content_type,
-            authorization=self.authorization(name),
-            headers=headers,
-            max_answer_bytes=max_answer_bytes,
-        )
+        with self.naming_key(name):
+            return await self.client.send(
+                self._paths.needed(name) + (f"?{words}" if words else ""),
+                body,
+                content_type=content_type,
+                authorization=self.authorization(name),
+                headers=headers,
+                max_answer_bytes=max_answer_bytes,
+            )
 
     def url(self, stream: str) -> str | None:
         return self._paths.url(stream)
 
     def authorization(self, stream: str) -> str:
         return self._keyring.secret_for(STREAMS[stream].scope)
+
+    @contextmanager
+    def naming_key(self, stream: str) -> Iterator[None]:
+        """Say in the words of a 401 or 403 which key was refused."""
+        try:
+            yield
+        except Misconfigured as error:
+            key = self._keyring.covering(STREAMS[stream].scope)
+            if key is not None and error.status in (401, 403):
+                error.args = (f"{error} (key {key.settings.name})",)
+            raise
 
     def headers(self) -> Mapping[str, str]:
         return {}

@@ -20,6 +20,7 @@ from spool.leases import Leases, SoleNode
 from spool.ledger.ledger import Soundness
 from spool.log.protocols import Log
 from spool.log.values import LogStats
+from spool.record import moment
 from spool.steady_clock import doubts
 
 ANSWER_S = 10.0  # a writer without an answer for this long is dead
@@ -188,6 +189,7 @@ def describe_route(route: RouteState) -> dict[str, object]:
         "route": route.name,
         "state": route.state,
         "reason": route.reason,
+        "since": None if route.since is None else moment(route.since),
         "queued": route.queued,
         "oldest_age_s": route.oldest_age_s,
         "unknown": route.unknown,

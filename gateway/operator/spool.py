@@ -13,8 +13,8 @@ from gateway.monitoring.health import describe_route
 from gateway.monitoring.nodes import describe_nodes
 from gateway.operator.body import RequestBody
 from gateway.operator.requests import OperatorRequest
-from spool.deliveries.values import ROUTE_STATES, RouteState
-from spool.errors import Invalid, NotThere
+from spool.deliveries.values import ORPHANED, ROUTE_STATES, RouteState
+from spool.errors import Invalid, NotAllowed, NotThere
 from spool.log.values import Books
 from spool.record import moment
 from spool.steady_clock import SteadyClock, doubts
@@ -32,6 +32,10 @@ class Replay(RequestBody):
     since: str
     until: str | None = None
     dry_run: bool = False
+
+
+class TryRoute(RequestBody):
+    """An empty object."""
 
 
 class AcceptClock(RequestBody):
@@ -127,6 +131,19 @@ async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     return {"route": name, "discarded": discarded}
 
 
+async def try_route(request: OperatorRequest[SpoolServices, TryRoute]) -> Result:
+    """Send to it at once, whatever it waits for: a key or a destination was mended."""
+    name = f"{request.word('destination')}/{request.word('topic')}"
+    route = next((each for each in await _routes(request) if each.name == name), None)
+    if route is None:
+        raise NotThere(f"there is no route named {name!r}")
+    if route.state == ORPHANED:
+        raise NotAllowed(f"{name} is not in the configuration: put its destination there first")
+    async with request.audited("route.try", name, {"state": route.state}):
+        await request.services.wake(name)
+    return {"route": name}
+
+
 async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
     services = request.services
     body = request.body
@@ -142,7 +159,7 @@ async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
         span = {"since": moment(since), "until": moment(until)}
         async with request.audited("route.replay", body.route, span):
             records = await services.deliveries.replay(body.route, since=since, until=until, dry_run=False)
-        services.wake(body.route)
+        await services.wake(body.route)
     return {
         "replay": {
             "route": body.route, "since": moment(since), "until": moment(until),

@@ -79,5 +79,5 @@ async def resolve(request: OperatorRequest[SpoolServices, Resolution]) -> Result
     given = request.body
     async with request.audited("streams.resolve", str(number), {"sent": given.sent}):
         done = await services.deliveries.resolve(number, sent=given.sent)
-    services.wake(done.route)
+    await services.wake(done.route)
     return {"resolved": {"id": done.id, "route": done.route, "first": done.first, "last": done.last}}

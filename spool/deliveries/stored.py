@@ -78,6 +78,7 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
     orphaned: bool = False
     state: str = RUNNING
     reason: str | None = None
+    state_since: float | None = None
     counts: Mapping[str, int]
 
     @property

@@ -106,6 +106,7 @@ class RouteState:
     unknown: int = 0  # records whose arrival is not known, those of replays among them
     # records that were sent without a clear answer so far, and then again under the same key
     ambiguous: int = 0
+    since: float | None = None  # when it began to stand so; None while it runs, and where that is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,7 @@ class MemoryDeliveries(SentDeliveries):
     # -- routes ----------------------------------------------------------------------------------------------
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        self._routes[route] = replace(self._known(route), state=state, reason=reason)
+        self._routes[route] = routes.in_state(self._known(route), state, reason, now=self._clock.now())
         self.version += 1
 
     async def routes(self) -> Sequence[RouteState]:

@@ -200,7 +200,8 @@ class PostgresLeases:
         await self.look()
 
     async def wake(self, name: str) -> None:
-        """Have whoever runs under a lease look for something to do, within a second."""
+        """See `spool.leases`."""
+        self._tasks.wake_held(name)
         with suppress(SpoolError):  # then it looks later, by itself
             await self._database.run(lambda connection: self._execute(connection, WAKE, name=name))
 
@@ -332,7 +333,7 @@ class PostgresLeases:
             self._tasks.lose(name)
         for name in sorted(self._tasks.held):
             if found.leases[name] != self._woken.get(name):
-                self._tasks.wake(name)
+                self._tasks.wake_held(name)
         for name in sorted(found.leases.keys() - self._tasks.held - self._going.keys()):
             self._tasks.gain(name)
         self._woken = found.leases

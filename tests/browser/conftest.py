@@ -87,13 +87,18 @@ def busy(tmp_path: Path) -> Iterator[Tollhouse]:
 
 
 @pytest.fixture
-def troubled(tmp_path: Path) -> Iterator[Tollhouse]:
-    """A running Tollhouse on whose pages there is something to do; its upstream has refused its key."""
+def refusing() -> Iterator[RefusingUpstream]:
     upstream = RefusingUpstream()
-    tollhouse = in_trouble(tmp_path / "troubled", upstream.url)
+    yield upstream
+    upstream.close()
+
+
+@pytest.fixture
+def troubled(refusing: RefusingUpstream, tmp_path: Path) -> Iterator[Tollhouse]:
+    """A running Tollhouse on whose pages there is something to do; its upstream has refused its key."""
+    tollhouse = in_trouble(tmp_path / "troubled", refusing.url)
     tollhouse.start(env={"UPSTREAM_SECRET": "s" * 40})
     wait_for(lambda: tollhouse.route(REFUSED)["state"] == "parked", 120, "the upstream refuses")
     tollhouse.wait_until_drained(ARCHIVE)
     yield tollhouse
     tollhouse.stop()
-    upstream.close()

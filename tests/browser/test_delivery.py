@@ -13,7 +13,7 @@ from gateway.configuration.sections import Config
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console
-from tests.browser.trouble import ARCHIVE, CALLS, DEAD, LAKE, UPSTREAM
+from tests.browser.trouble import ARCHIVE, CALLS, DEAD, LAKE, REFUSED, UPSTREAM, RefusingUpstream
 
 
 def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_console: OpenConsole) -> None:
@@ -28,7 +28,7 @@ def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_con
     expect(row).to_contain_text("403")
     row.get_by_role("link").click()
     dialog = console.page.get_by_role("dialog")
-    expect(dialog).to_contain_text("the cost service refuses our key (403). Nothing is lost")
+    expect(dialog).to_contain_text("the cost service refuses our key costs (403). Nothing is lost")
     expect(dialog).to_contain_text("tollhouse check")
     expect(dialog.locator(".fields > div", has_text="oldest waits")).to_contain_text(
         re.compile(r"\d (ms|s|min|h)$")
@@ -36,6 +36,34 @@ def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_con
     console.page.get_by_role("link", name="What is in progress").click()
     expect(console.page.get_by_role("row", name="upstream/ai-telemetry")).to_contain_text("403")
     assert [] == console.audit()
+
+
+def test_a_parked_route_is_mended(
+    troubled: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole
+) -> None:
+    """
+    Journey e in two clicks from the overview: since when, which key and that nothing is lost, then *Try now*. A
+    replay is no part of it, and one click further away.
+    """
+    console = open_console(troubled)
+    page = console.page
+    page.get_by_role("link", name="the cost service refuses our key costs").first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("the cost service refuses our key costs (403). Nothing is lost")
+    expect(dialog.locator(".fields > div", has_text="Since")).to_contain_text("ago")
+    expect(dialog.get_by_role("button", name="Replay")).to_be_hidden()
+    assert [] == console.audit()
+    said = dialog.get_by_role("status")
+    dialog.get_by_role("button", name="Try now").click()
+    expect(said).to_contain_text(
+        "refuses our key costs (403). Nothing is lost, after another try", timeout=60_000
+    )
+    refusing.mended.set()
+    dialog.get_by_role("button", name="Try now").click()
+    expect(said).to_contain_text(f"{REFUSED} runs again", timeout=60_000)
+    expect(dialog).not_to_contain_text("refuses our key")
+    troubled.wait_until_drained(REFUSED)
+    assert "route.try" in console.actions()
 
 
 def test_an_orphaned_route_is_dropped_by_its_exact_name(
@@ -107,6 +135,7 @@ def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_co
     assert CALLS - DEAD == len(troubled.records())
     console.open(f"/delivery?open={ARCHIVE}")
     dialog = console.page.get_by_role("dialog")
+    dialog.get_by_text("More", exact=True).click()
     dialog.get_by_role("button", name="Replay").click()
     dialog.get_by_label("Committed since").fill("2026-01-01T00:00:00Z")
     dialog.get_by_role("button", name="Replay").click()

@@ -9,6 +9,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from threading import Event
 
 from gateway.assembly.storage import open_storage
 from gateway.configuration.sections import Config
@@ -49,16 +50,23 @@ path = "records.ndjson"
 
 
 class RefusingUpstream(Loopback):
-    """Answers everything with 403, as a service whose key was taken away."""
+    """Answers everything with 403, as a service whose key was taken away, until it is `mended`."""
 
     def __init__(self) -> None:
-        super().__init__(_Refusing)
+        self.mended = Event()
+
+        class Handler(_Refusing):
+            mended = self.mended
+
+        super().__init__(Handler)
 
 
 class _Refusing(BaseHTTPRequestHandler):
+    mended: Event
+
     def do_POST(self) -> None:
         body_of(self)
-        self.send_response(403)
+        self.send_response(200 if self.mended.is_set() else 403)
         self.send_header("Content-Length", "0")
         self.end_headers()
 

@@ -11,6 +11,8 @@ ROWS = (
     call("GET", "/status", VIEW_OPERATION, spool.status, "Topics, routes and space"),
     call("GET", "/routes", VIEW_OPERATION, spool.list_routes, "List routes", lists=spool.ROUTES),
     call("DELETE", "/routes/{destination}/{topic}", OPERATE_SPOOL, spool.drop_route, "Forget an orphaned route"),
+    call("POST", "/routes/{destination}/{topic}/try", OPERATE_SPOOL, spool.try_route, "Have a route send at once",
+         takes=spool.TryRoute),
     call("GET", "/deliveries", VIEW_OPERATION, deliveries.list_deliveries, "List deliveries that are not settled",
          lists=deliveries.DELIVERIES),
     call("POST", "/replay", OPERATE_SPOOL, spool.replay, "Send settled records again", takes=spool.Replay),

@@ -7,6 +7,7 @@ from exporters.settings import UpstreamSettings
 from gateway.assembly.lakes import lake_states, past_records, repair_lake
 from gateway.assembly.parts import Assembler
 from gateway.http.holders.spool import SpoolServices
+from spool.leases import lease_of
 
 
 def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
@@ -16,7 +17,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         deliveries=storage.deliveries,
         streams=storage.streams,
         clock=parts.clock,
-        wake=lambda _: routes.poke(),
+        wake=lambda route: storage.leases.wake(lease_of(route)),
         syncs=routes.syncs,
         events_sent_as=lambda type: _sent_as(parts.config.upstream, type),
         is_unmapped=lambda type: _is_unmapped(parts.config.upstream, type),

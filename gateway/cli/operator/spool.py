@@ -18,7 +18,7 @@ from gateway.cli.transfer.bundles import export_bundle, import_bundle
 from spool.log.books import LEFT_OUT
 from spool.record import USAGE_EVENTS
 
-ROUTE_COLUMNS = ("route", "state", "queued", "oldest_age_s", "unknown", "reason")
+ROUTE_COLUMNS = ("route", "state", "since", "queued", "oldest_age_s", "unknown", "reason")
 DELIVERY_COLUMNS = ("id", "route", "first", "last", "state", "attempts", "not_before", "last_error")
 NODE_COLUMNS = ("name", "version", "live", "this", "seen_s", "leases")
 DEAD_COLUMNS = ("id", "route", "number", "status", "at", "error")
@@ -239,11 +239,25 @@ def accept_clock(client: OperatorClient, as_json: bool) -> None:
 @with_client
 def drop_route(client: OperatorClient, name: str, as_json: bool) -> None:
     """Forget a route whose destination left the configuration. Its queue is counted as discarded."""
+    payload = client.request("DELETE", _path_of(name))
+    show_json(payload) if as_json else click.echo(f"{name} dropped, {payload['discarded']} records discarded")
+
+
+@routes.command("try")
+@click.argument("name")
+@as_json
+@with_client
+def try_route(client: OperatorClient, name: str, as_json: bool) -> None:
+    """Have a route send at once that is parked or waits: its key or its destination was mended."""
+    payload = client.request("POST", f"{_path_of(name)}/try", body={})
+    show_json(payload) if as_json else click.echo(f"{name} tries now: see `tollhouse spool route list`")
+
+
+def _path_of(name: str) -> str:
     destination, slash, topic = name.rpartition("/")
     if not slash or not destination or not topic:
         fail("a route is named DESTINATION/TOPIC, such as archive/ai-telemetry", 2)
-    payload = client.request("DELETE", f"/routes/{part(destination)}/{part(topic)}")
-    show_json(payload) if as_json else click.echo(f"{name} dropped, {payload['discarded']} records discarded")
+    return f"/routes/{part(destination)}/{part(topic)}"
 
 
 list_command(

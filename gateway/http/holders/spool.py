@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spool.streams import StreamReader
 
 
-def _wake_nothing(route: str) -> None:
+async def _wake_nothing(route: str) -> None:
     """Do nothing: without a server no route runs, and it finds its work at the next start."""
 
 
@@ -44,8 +44,8 @@ async def _no_lake(destination: str, *, dry_run: bool) -> LakeRepairs:
 @dataclass(kw_only=True)
 class SpoolServices:
     """
-    `wake` is called with a route's name when its work was changed by hand. `syncs` are the tables brought
-    upstream, shown as routes are; without a server none runs. `events_sent_as` says how a type of usage
+    `wake` has a route try at once, at whichever gateway it runs: its work was changed by hand. `syncs` are the
+    tables brought upstream, shown as routes are; without a server none runs. `events_sent_as` says how a type of usage
     events leaves for the upstream, None if it does not; `is_unmapped` whether that is for want of a line in
     [upstream.events], and `event_amount` what an event amounts to by its type's line. `lakes` are those of files,
     and `past` reads what the log keeps no more from one of them, None if there is none.
@@ -55,7 +55,7 @@ class SpoolServices:
     deliveries: Deliveries
     streams: StreamReader
     clock: Clock
-    wake: Callable[[str], None] = _wake_nothing
+    wake: Callable[[str], Awaitable[None]] = _wake_nothing
     syncs: Callable[[], Sequence[RouteState]] = tuple
     events_sent_as: Callable[[str], str | None] = lambda _: None
     is_unmapped: Callable[[str], bool] = lambda _: False

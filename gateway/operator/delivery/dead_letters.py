@@ -106,7 +106,7 @@ async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result
     async with request.audited("dead.retry", _target(letters), _describe_ids(ids)):
         retried = await services.deliveries.dead_retry(ids)
     for route in {letter.route for letter in letters}:
-        services.wake(route)
+        await services.wake(route)
     return {"retried": retried}
 
 
@@ -120,7 +120,7 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     noted = {"id": id, "fields": list(names), "before": _hash(letter.record), "after": _hash(record)}
     async with request.audited("dead.edit", letter.route, noted):
         await services.deliveries.dead_edit(id, record)
-    services.wake(letter.route)
+    await services.wake(letter.route)
     return {"edited": {"id": id, "route": letter.route, "fields": list(names), "record": as_json(record)}}
 
 
@@ -142,7 +142,7 @@ async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Resu
     async with request.audited("dead.discard", _target(letters), _describe_ids(ids)):
         discarded = await services.deliveries.dead_discard(ids)
     for route in {letter.route for letter in letters}:
-        services.wake(route)  # it may have parked with all the dead letters that it may have
+        await services.wake(route)  # it may have parked with all the dead letters that it may have
     return {"discarded": discarded}
 
 

@@ -235,10 +235,8 @@ class PostgresDeliveries(SentDeliveries):
     # -- routes ----------------------------------------------------------------------------------------------
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        session, values = (
-            self._session(),
-            {"route": route, "state": state, "reason": reason},
-        )  # shown, and no more
+        session = self._session()
+        values = {"route": route, "state": state, "reason": reason, "now": self._clock.now()}
         await self._database.run(lambda connection: session.execute(connection, queries.SET_STATE, values))
         self.version += 1
 

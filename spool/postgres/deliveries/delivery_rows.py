@@ -178,7 +178,7 @@ def _delivery(row: tuple[Any, ...]) -> ReadDelivery:
 
 def route(row: Sequence[Any]) -> StoredRoute:
     """Make a route from the columns that `queries.ROUTE` selects."""
-    name, topic, required, orphaned, state, reason, *counts = row
+    name, topic, required, orphaned, state, reason, since, *counts = row
     return StoredRoute(
         name=name,
         topic=topic,
@@ -186,6 +186,7 @@ def route(row: Sequence[Any]) -> StoredRoute:
         orphaned=orphaned,
         state=state,
         reason=reason,
+        state_since=since,
         counts=dict(zip(COUNTS, counts, strict=True)),
     )
 

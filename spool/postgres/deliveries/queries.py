@@ -7,6 +7,7 @@ from functools import cache
 
 from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.stored import COUNTS
+from spool.deliveries.values import RUNNING
 from spool.postgres.leases import NAMED_S
 from spool.postgres.sessions import LIVE
 
@@ -41,7 +42,7 @@ INSERTED: Mapping[str, str] = {
     "kept": "bytea",
 }
 DELIVERY_COLUMNS = ("id", *INSERTED)
-ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", *COUNTS)
+ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", "state_since", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
 REFUSAL_COLUMNS = ("route", "first", "last", "count", "words", "at")
 LANDING_COLUMNS = ("route", "first", "last", "edition", "body")
@@ -216,9 +217,11 @@ ORPHAN = f"""
 # Every route, locked: whoever changes several has all of them before, and before those the deliveries that it
 # changes.
 LOCK_ROUTES = "SELECT name FROM {schema}.routes WHERE shard = 0 ORDER BY name FOR UPDATE"
-SET_STATE = (
-    "UPDATE {schema}.routes SET state = %(state)s, reason = %(reason)s WHERE shard = 0 AND name = %(route)s"
-)
+SET_STATE = f"""
+    UPDATE {{schema}}.routes
+       SET state = %(state)s, reason = %(reason)s,
+           state_since = CASE %(state)s WHEN '{RUNNING}' THEN NULL WHEN state THEN state_since ELSE %(now)s END
+     WHERE shard = 0 AND name = %(route)s"""
 
 # A route that was dropped leaves its dead letters. Its deliveries go in the order in which they are locked
 # elsewhere.

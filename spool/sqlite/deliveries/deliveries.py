@@ -204,7 +204,8 @@ class SqliteDeliveries(SentDeliveries):
     # -- routes ----------------------------------------------------------------------------------------------
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        await self._execute(queries.SET_STATE, state, reason, route)
+        values = {"route": route, "state": state, "reason": reason, "now": self._clock.now()}
+        await self._write(lambda connection: connection.execute(queries.SET_STATE, values))
 
     async def routes(self) -> Sequence[RouteState]:
         now = self._clock.now()
@@ -300,9 +301,6 @@ class SqliteDeliveries(SentDeliveries):
             return await self._database.read(work)
         except sqlite3.Error as error:
             raise SpoolUnavailable(f"the deliveries cannot be read: {error}") from error
-
-    async def _execute(self, statement: str, *values: object) -> None:
-        await self._write(lambda connection: connection.execute(statement, values))
 
     def _closed_below(self, route: str) -> int:
         return self._log.closed_below(topic_of(route))

@@ -105,7 +105,7 @@ def find_route(connection: sqlite3.Connection, name: str) -> StoredRoute | None:
 
 def route(row: tuple[Any, ...]) -> StoredRoute:
     """Make a route from the columns that `queries.ROUTE` selects."""
-    name, topic, required, orphaned, state, reason, *counts = row
+    name, topic, required, orphaned, state, reason, since, *counts = row
     return StoredRoute(
         name=name,
         topic=topic,
@@ -113,6 +113,7 @@ def route(row: tuple[Any, ...]) -> StoredRoute:
         orphaned=bool(orphaned),
         state=state,
         reason=reason,
+        state_since=since,
         counts=dict(zip(COUNTS, counts, strict=True)),
     )
 

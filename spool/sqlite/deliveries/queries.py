@@ -7,6 +7,7 @@ from functools import cache
 
 from spool.deliveries.rules import STUCK_AFTER
 from spool.deliveries.stored import COUNTS
+from spool.deliveries.values import RUNNING
 
 # What a transition may change of a delivery.
 CHANGED = (
@@ -22,7 +23,7 @@ INSERTED = (
     *CHANGED,
 )  # and the two of the record that it brings along
 DELIVERY_COLUMNS = ("id", *INSERTED, "kept_at", "kept")
-ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", *COUNTS)
+ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", "state_since", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
 REFUSAL_COLUMNS = ("route", "first", "last", "count", "words", "at")
 LANDING_COLUMNS = ("route", "first", "last", "edition", "body")
@@ -165,7 +166,11 @@ CUT_BELOW = "SELECT coalesce(max(next), 1) FROM routes WHERE topic = ?"
 DECLARE = _insert("routes", ROUTE_COLUMNS)
 REDECLARE = "UPDATE routes SET required = ?, orphaned = 0 WHERE name = ?"
 ORPHAN = "UPDATE routes SET orphaned = 1 WHERE name = ?"
-SET_STATE = "UPDATE routes SET state = ?, reason = ? WHERE name = ?"
+SET_STATE = f"""
+    UPDATE routes
+       SET state = :state, reason = :reason,
+           state_since = CASE :state WHEN '{RUNNING}' THEN NULL WHEN state THEN state_since ELSE :now END
+     WHERE name = :route"""
 
 # A route that was dropped leaves its dead letters.
 FORGET = (

@@ -399,7 +399,7 @@ async def test_drops_that_wait_outlive_their_connection(serve: Serve, tmp_path: 
     assert 200 == (await manager.ask("DELETE", f"{ALL}/gone"))[0]
     for there in ("there-1", "there-2"):
         await site.make_connection(there)
-    serving.app.services.operators.spool.wake("upstream/billing-data")
+    await serving.app.services.operators.spool.wake("upstream/billing-data")
     async with asyncio.timeout(60):
         while set(await site.app.services.storage.small.of(BILLING_DROPS).newest()) != {"there-1", "there-2"}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from exporters.otlp.encoding import EncodeElsewhere, encode
 from exporters.settings import UpstreamKey, UpstreamSettings
 from spool.clock import SystemClock
 from spool.deliveries.values import PARKED, RouteState
+from spool.leases import SoleNode
 from spool.record import Record
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from tests.exporters.spools import ROUTE, Spooled, call, calls, counter, record_id, spooled
@@ -39,6 +40,7 @@ class Site:
     settings: UpstreamSettings
     backoff: Backoff = QUICK
     elsewhere: EncodeElsewhere | None = None
+    leases: SoleNode = field(default_factory=SoleNode)
 
     def configs(self, **changes: object) -> list[RouteConfig]:
         routes = build_routes(
@@ -52,7 +54,11 @@ class Site:
     @asynccontextmanager
     async def forwarding(self, **changes: object) -> AsyncIterator[Forwarder]:
         routes = Forwarder(
-            self.server.deliveries, self.server.log, self.server.clock, self.configs(**changes)
+            self.server.deliveries,
+            self.server.log,
+            self.server.clock,
+            self.configs(**changes),
+            leases=self.leases,
         )
         await routes.start()
         try:
@@ -220,7 +226,7 @@ async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None
     site.upstream.judge = judge
     async with site.forwarding():
         state = await site.until(lambda state: state.state == "parked")
-        assert ("403 User is not authorized", 100) == (state.reason, state.queued)
+        assert ("403 User is not authorized (key telemetry)", 100) == (state.reason, state.queued)
         asked = len(site.upstream.requests)
         site.secret_file.write_text("upstream-secret-2\n")
         state = await site.until(lambda state: state.state == "running")
@@ -233,18 +239,19 @@ async def test_a_disabled_key_parks_and_a_new_secret_resumes(site: Site) -> None
 @pytest.mark.parametrize("status", [301, 307, 401, 404, 405, 415, 501])
 async def test_answers_that_blame_key_or_address_park(site: Site, status: int) -> None:
     """
-    The data is innocent: it waits, the answer is named, a redirect is never followed, a poke tries again.
+    The data is innocent: it waits, the answer is named, a redirect is never followed, and it tries again when woken.
     """
     await site.server.add(calls(1, 10))
     site.upstream.answers.append(
         Reply(status, b"moved", "text/plain", {"Location": f"{site.upstream.url}/elsewhere"})
     )
-    async with site.forwarding() as routes:
+    async with site.forwarding():
         state = await site.until(lambda state: state.state == "parked")
         assert state.reason is not None
         assert state.reason.startswith(f"{status} moved")
+        assert (status == 401) == state.reason.endswith("(key telemetry)")
         assert 1 == len(site.upstream.requests)
-        routes.poke()
+        await site.leases.wake(ROUTE)
         await site.until_settled()
     assert {"/v1/traces"} == {request.path for request in site.upstream.requests}
 

@@ -300,6 +300,7 @@ async def deliveries(operators: Operators) -> None:
     await table.declare(specs)
     await table.declare(specs[:1])
     await operators.change("drop_route", "DELETE", f"/routes/{GONE}")
+    await operators.change("try_route", "POST", f"/routes/{ROUTE}/try", {})
     await add(services.spool.log, *[call(number) for number in range(4)])
     for number in range(4):
         delivery = await table.due(ROUTE, now=services.installation.clock.now(), max_records=1)

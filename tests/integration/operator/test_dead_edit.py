@@ -36,7 +36,11 @@ ROUTE = "archive/ai-telemetry"
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     woken: list[str] = []
-    async with operator_server(tmp_path, engine=SQLITE, wake=woken.append) as server:
+
+    async def wake(route: str) -> None:
+        woken.append(route)
+
+    async with operator_server(tmp_path, engine=SQLITE, wake=wake) as server:
         server.woken = woken
         deliveries = server.services.spool.deliveries
         await deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])

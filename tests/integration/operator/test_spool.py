@@ -14,7 +14,7 @@ import pytest_asyncio
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.identity import Identity
 from spool.log.values import Books, Entry, Submission
-from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
+from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent, moment
 from tests.integration.operator.server import ADA, OperatorServer, operator_server
 from tests.spool.contract.examples import add, call, submission
 
@@ -24,7 +24,11 @@ ROUTE = "archive/ai-telemetry"
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     woken: list[str] = []
-    async with operator_server(tmp_path, wake=woken.append) as server:
+
+    async def wake(route: str) -> None:
+        woken.append(route)
+
+    async with operator_server(tmp_path, wake=wake) as server:
         server.woken = woken
         await server.services.spool.deliveries.declare([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
         yield server
@@ -58,7 +62,10 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
     assert (AI_TELEMETRY, 2, 2) == (topic["topic"], topic["received"], topic["accepted"])
     assert (0, 0) == (topic["duplicates"], topic["pending"])  # a script finds them when there are none, too
     [route] = status["routes"]
-    assert {"route", "state", "reason", "queued", "oldest_age_s", "unknown", "ambiguous"} == set(route)
+    assert {"route", "state", "reason", "since", "queued", "oldest_age_s", "unknown", "ambiguous"} == set(
+        route
+    )
+    assert moment(server.clock.now()) == route["since"]
     assert (ROUTE, "parked", "403: the key lacks the scope", 2) == (
         route["route"],
         route["state"],
@@ -108,6 +115,20 @@ async def test_a_configured_route_is_not_dropped(server: OperatorServer) -> None
     assert 404 == (await server.ask("DELETE", f"/routes/{ROUTE}")).status
     actions = [row["action"] for row in (await server.ask("GET", "/audit", target=ROUTE)).payload["audit"]]
     assert ["route.drop", "route.drop.failed", "route.drop"] == actions
+
+
+@pytest.mark.asyncio
+async def test_a_route_tries_now(server: OperatorServer) -> None:
+    """The one that is named, and the audit says who asked; one without a destination has nobody to try."""
+    await server.services.spool.deliveries.set_state(ROUTE, "parked", "401: unknown key")
+    assert {"route": ROUTE} == (await server.ask("POST", f"/routes/{ROUTE}/try", {})).payload
+    assert [ROUTE] == server.woken
+    assert 404 == (await server.ask("POST", "/routes/nowhere/ai-telemetry/try", {})).status
+    await server.services.spool.deliveries.declare([])
+    assert (409, "not_allowed") == (await server.ask("POST", f"/routes/{ROUTE}/try", {})).error[:2]
+    [row] = (await server.ask("GET", "/audit", target=ROUTE)).payload["audit"]
+    assert ("route.try", {"state": "parked"}) == (row["action"], row["after"])
+    assert [ROUTE] == server.woken
 
 
 @pytest.mark.asyncio

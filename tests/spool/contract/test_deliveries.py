@@ -760,6 +760,24 @@ async def test_the_state_of_a_route_is_kept(spooled: Spooled, clock: MovedClock)
 
 
 @pytest.mark.asyncio
+async def test_a_route_says_since_when_it_stands(spooled: Spooled, clock: MovedClock) -> None:
+    """From the first time of a state on, whatever else is said of it; a route that runs does not stand."""
+    await spooled.deliveries.declare([SPEC])
+    assert (await spooled.state()).since is None
+    parked = clock.now()
+    for state, reason, since in (
+        ("parked", "401", parked), ("parked", "403", parked), ("refusing", "422", parked + 180),
+        ("running", None, None), ("running", "503", None), ("parked", "401", parked + 450),
+    ):  # fmt: skip
+        await spooled.deliveries.set_state(ROUTE, state, reason)
+        found = await spooled.state()
+        assert (state, reason, since) == (found.state, found.reason, found.since)
+        clock.move(90)
+    await spooled.deliveries.declare([])
+    assert (await spooled.state()).since is None
+
+
+@pytest.mark.asyncio
 async def test_an_unknown_route_is_named(spooled: Spooled) -> None:
     """Asking for a route that was never declared is the caller's mistake."""
     with pytest.raises(NotThere, match="nowhere/usage-events"):

@@ -20,7 +20,8 @@ const OURS = ["tab", "open", "from", "to", "range", "tz", "view", "expand", "sor
  *   identity(row), and show (id => path of one row) with one(answer), the row in it; else the row is shown itself
  *   Details({row, reload, session, query}): the open row; without it all its fields. heading(row): instead of its identity
  *   actions: {title, needs, isWhole, when(row), text(row), exact(row), fields(row, answer), danger, run(row, values)}; `run` may
- *     return what is shown when it is done; isDirect: it is run by the click, as run(row, {}, session), and leads elsewhere
+ *     return what is shown when it is done; isDirect: it is run by the click, as run(row, {}, session), and
+ *     leads elsewhere or returns the words that are shown; isRare: it is one more click away
  *   create: one such action without a row; Above({query}), Before({answer, session, query, reload}): above the table; empty: what to do first
  */
 export function ListPage({list, session, query}) {
@@ -97,9 +98,16 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
     return list.one ? list.one(answer) : answer;
   }, [id], list.what);
   const [problem, setProblem] = useState(null);
-  const direct = (action) => action.run(row, {}, session).catch((error) => setProblem(error));
+  const [said, setSaid] = useState(null);
+  const direct = (action) => action.run(row, {}, session).then((words) => {
+    setSaid(words);
+    if (words) reload();
+  }, setProblem);
   const row = one.data ?? (list.show ? null : inList);
   const offered = (list.actions ?? []).filter((each) => row && isOpen(session, each) && (each.when?.(row) ?? true));
+  const rare = offered.filter((each) => each.isRare);
+  const button = (each) => html`<button key=${each.title} type="button" class=${each.danger && "danger"}
+    onClick=${() => (each.isDirect ? direct(each) : act({...each, row}))}>${each.title}</button>`;
   return html`<${Dialog} title=${(row && list.heading?.(row)) || id} close=${close}>
     <${Problem} error=${one.error} at=${one.at} retry=${one.reload} />
     ${row && (list.Details ? html`<${list.Details} row=${row} session=${session} query=${query} reload=${() => {
@@ -108,8 +116,9 @@ function Opened({id, list, rows, session, query, act, close, reload}) {
     }} />` : html`<${Fields} of=${row} />`)}
     ${!row && !one.error && html`<p role="status">${list.show ? "Loading ..." : "It is not among the rows of this page."}</p>`}
     <${Problem} error=${problem} />
-    ${offered.length > 0 && html`<div class="bar">${offered.map((each) => html`<button key=${each.title} type="button"
-      class=${each.danger && "danger"} onClick=${() => (each.isDirect ? direct(each) : act({...each, row}))}>${each.title}</button>`)}</div>`}
+    ${said && html`<p role="status">${said}</p>`}
+    ${offered.length > 0 && html`<div class="bar">${offered.filter((each) => !each.isRare).map(button)}
+      ${rare.length > 0 && html`<details><summary>More</summary>${rare.map(button)}</details>`}</div>`}
   <//>`;
 }
 

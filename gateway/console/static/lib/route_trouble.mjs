@@ -9,7 +9,8 @@ export function troubleOf({route, state, reason}) {
   const status = reason?.match(/^\d{3}\b/)?.[0];
   if (state === "orphaned") return `The configuration has no destination ${destination} any more, and ${topic} for it waits. Nothing is lost`;
   if (state === "refusing") return `${who} refuses every record of ${topic}${reason ? `: ${reason}` : ""}. Nothing is lost`;
-  const why = WRONG_KEY.includes(status) ? `${who} refuses our key (${status})`
+  const key = reason?.match(/\(key ([^()]+)\)$/)?.[1];
+  const why = WRONG_KEY.includes(status) ? `${who} refuses our key${key ? ` ${key}` : ""} (${status})`
     : status ? `${who} does not take them at this address (${status})` : reason ?? `${who} does not take them`;
   return `Forwarding of ${topic} is paused: ${why}. Nothing is lost`;
 }

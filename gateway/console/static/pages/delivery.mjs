@@ -10,12 +10,25 @@ import {troubleOf} from "../lib/route_trouble.mjs";
 const PATH = "/delivery";
 const byRoute = (tab, route) => to(PATH, {tab, route});
 const toUnknown = (route) => to("/streams", {tab: "unknown", route});
+const pathOf = (row) => `/routes/${row.route.split("/").map(encodeURIComponent).join("/")}`;
+const [TRIES, LOOK_MS] = [20, 250];
 const records = (row) => exactCount(row.last - row.first + 1);
 const span = (row) => `${row.first} to ${row.last}`;
 
+/** Returns how the route stands after it tried. A refused try changes nothing that can be seen, so it is looked at for a while. */
+async function tryNow({route}) {
+  await send("POST", `${pathOf({route})}/try`, {});
+  let now = null;
+  for (let asked = 0; asked < TRIES && now?.state !== "running"; asked++) {
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    now = (await get("/routes", {route})).routes.find((each) => each.route === route);
+  }
+  return now?.state === "running" ? `${route} runs again.` : now && `${troubleOf(now)}, after another try.`;
+}
+
 const FIXES = {
   parked: html`Mend the key's secret or the address in the configuration; <code>tollhouse check --config FILE</code> tries it. Tollhouse tries again
-    every minute, and at once when a secret changes.`,
+    every minute, at once when a secret changes, and with <b>Try now</b>. What was delivered needs no replay.`,
   refusing: html`Tollhouse tries one record at a time and sets none aside. Check the destination's address, its version and its schema.`,
   orphaned: html`Put the destination back into the configuration, or drop the route.`,
 };
@@ -29,17 +42,20 @@ const ROUTES = {
     {title: "Records waiting", kind: "number", value: (row) => exactCount(row.queued), sort: "queued"},
     {title: "Waiting for", wide: true, kind: "number", value: (row) => (row.queued ? duration(row.oldest_age_s * 1000) : "–"), sort: "oldest_age_s"},
     {title: "Unconfirmed", wide: true, kind: "number", value: (row) => exactCount(row.unknown), sort: "unknown"},
+    {title: "Since", wide: true, value: (row) => (row.since ? ago(row.since) : "–"), exact: (row) => row.since},
     {title: "Reason", wide: true, value: (row) => row.reason ?? ""},
   ],
   Details: ({row}) => html`<p><${State} word=${row.state} /> ${FIXES[row.state] ? `${troubleOf(row)}.` : row.reason}</p>
     ${FIXES[row.state] && html`<p>${FIXES[row.state]}</p>`}<${Fields} of=${{
-      records_waiting: row.queued, the_oldest_waits_for: row.queued ? duration(row.oldest_age_s * 1000) : null, last_answer: row.reason,
+      since: row.since && `${row.since} (${ago(row.since)})`, records_waiting: row.queued, the_oldest_waits_for: row.queued ? duration(row.oldest_age_s * 1000) : null, last_answer: row.reason,
       sent_again_without_a_clear_answer: row.ambiguous, unconfirmed: row.unknown}} />
     <p class="bar"><a href=${byRoute("sending", row.route)}>What is in progress</a>
       <a href=${byRoute("dead", row.route)}>Dead letters</a> <a href=${byRoute("refusals", row.route)}>What was partly refused</a>
       ${row.unknown > 0 && html`<a href=${toUnknown(row.route)}>Settle what is unconfirmed</a>`}</p>`,
   actions: [
-    {title: "Replay", needs: "operate_spool", when: (row) => row.route.includes("/") && row.state !== "orphaned",
+    {title: "Try now", needs: "operate_spool", when: (row) => row.route.includes("/") && row.state !== "orphaned" && row.queued > 0,
+      isDirect: true, run: tryNow},
+    {title: "Replay", needs: "operate_spool", isRare: true, when: (row) => row.route.includes("/") && row.state !== "orphaned",
       text: () => "Sends records again that were delivered before. You see their number first.",
       fields: () => [{name: "since", label: "Committed since", note: "such as 2026-01-31T12:00:00Z", required: true},
         {name: "until", label: "until", note: "empty: now"}],
@@ -50,7 +66,7 @@ const ROUTES = {
       }},
     {title: "Drop the route", needs: "operate_spool", danger: true, when: (row) => row.state === "orphaned", exact: (row) => row.route,
       text: (row) => `Tollhouse never sends the ${exactCount(row.queued)} records that wait for ${row.route}. They stay in reports.`,
-      run: (row) => send("DELETE", `/routes/${row.route.split("/").map(encodeURIComponent).join("/")}`).then(() => null)},
+      run: (row) => send("DELETE", pathOf(row)).then(() => null)},
   ],
   empty: html`<h2>Nothing leaves this Tollhouse</h2><p>That is fine: records are kept, counted and shown here.${" "}
     <a href=${to(PATH, {tab: "forward"})}>Forward</a> has the settings that send them on.</p>`,
