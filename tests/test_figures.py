@@ -21,7 +21,6 @@ LONG_FILES = {
     "gateway/normalise/otlp/decoding/json_decoder.py",
     "gateway/normalise/otlp/semconv.py",
     "gateway/normalise/otlp/spans/reader.py",
-    "gateway/operator/costs/report.py",
     "gateway/workers/pool.py",
     "spool/ledger/ledger.py",
     "spool/log/duplicates.py",

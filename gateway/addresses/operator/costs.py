@@ -6,7 +6,7 @@ from gateway.addresses.operator_call import call
 from gateway.http.answers import JSON
 from gateway.operator import overview
 from gateway.operator.address import SLICED
-from gateway.operator.costs import comparison, forecast, ledger, report, what_if
+from gateway.operator.costs import comparison, forecast, ledger, questions, report, what_if
 from gateway.schemas import OBJECT, TEXT
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 
@@ -14,8 +14,8 @@ ROWS = (
     call("GET", "/ledger", VIEW_COSTS, ledger.state, "How far the ledger reaches", shows=SLICED),
     call("GET", "/overview", VIEW_COSTS, overview.overview, "All figures of the console's first page",
          optional=overview.ONCE, shows=SLICED, in_turn=True),
-    call("GET", "/report", VIEW_COSTS, report.report, "Costs by dimensions", optional=report.ONCE,
-         repeated=report.REPEATED, gives={JSON: OBJECT, "text/csv": TEXT}, shows=SLICED, in_turn=True),
+    call("GET", "/report", VIEW_COSTS, report.report, "Costs by dimensions", optional=questions.ONCE,
+         repeated=questions.REPEATED, gives={JSON: OBJECT, "text/csv": TEXT}, shows=SLICED, in_turn=True),
     call("GET", "/comparison", VIEW_COSTS, comparison.comparison, "What changed the costs", optional=comparison.ONCE,
          repeated=comparison.REPEATED, shows=SLICED, in_turn=True),
     call("GET", "/forecast", VIEW_COSTS, forecast.forecast, "What a running period will cost", optional=forecast.ONCE,

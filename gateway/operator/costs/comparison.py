@@ -12,7 +12,7 @@ from gateway.comparison.sentence import sentence
 from gateway.comparison.split import PARTS, Driver, Spending
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
-from gateway.operator.costs.report import query_of, top_of
+from gateway.operator.costs.questions import query_of, top_of
 from gateway.operator.costs.row_pages import PAGING, enveloped
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import known_dimensions, named_dimensions

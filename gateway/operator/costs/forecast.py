@@ -7,7 +7,7 @@ from gateway.budgets.forecast import TooEarly
 from gateway.budgets.outlook import outlook
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
-from gateway.operator.costs.report import query_of
+from gateway.operator.costs.questions import query_of
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import known_dimensions
 from spool.registry.budgets import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from gateway.api.report_words import MAX_TOP
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
-from gateway.operator.costs.report import query_of
+from gateway.operator.costs.questions import query_of
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import known_dimensions
 from gateway.rate_cards.card import CardUnreadable

@@ -11,7 +11,7 @@ from gateway.api.kept.records import KeptRecord
 from gateway.http.holders.spool import SpoolServices
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes
 from gateway.http.requests import Result
-from gateway.operator.costs.report import ONE_SPAN, times
+from gateway.operator.costs.questions import ONE_SPAN, times
 from gateway.operator.log import dates, newest, ranked
 from gateway.operator.log.amounts import AMOUNTS
 from gateway.operator.log.filters import DATE
