@@ -9,14 +9,15 @@ What Tollhouse does not know (invoices, unit prices, commitments) is left out or
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, localcontext
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from exporters import batch as batches
 from exporters.destinations.declaration import DestinationType
@@ -29,10 +30,10 @@ from spool.clock import Clock
 from spool.csv_cells import csv_lines
 from spool.deliveries.values import Delivery, Settlement
 from spool.ledger import money
-from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures
+from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, hour_of
 from spool.log.values import Entry
 from spool.providers import display_name
-from spool.record import AI_TELEMETRY, CURRENCY
+from spool.record import AI_TELEMETRY, CURRENCY, Correction, Record, UsageMetric
 
 # The first column is text: what a crash left of a line must not look like a whole value to the file's repair.
 COLUMNS = (
@@ -43,7 +44,7 @@ COLUMNS = (
     "PricingUnit", "ProviderName", "PublisherName", "RegionId", "RegionName", "ResourceId", "ResourceName",
     "ResourceType", "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId", "SkuMeter",
     "SubAccountId", "SubAccountName", "Tags", "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens",
-    "x_Calls", "x_CostSource", "x_InputTokens", "x_OutputTokens", "x_Records",
+    "x_Calls", "x_Corrects", "x_CostSource", "x_InputTokens", "x_OutputTokens", "x_Records",
 )  # fmt: skip
 ACCOUNT = "tollhouse"  # no report names who is billed: one name stands for the organization
 UNKNOWN = "Unknown"
@@ -73,6 +74,10 @@ class Charge:
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
     numbers: str = ""  # of the records in it, where it was made from records
+    corrects: str = ""  # the id of the record that a correction changes
+    billed_in: datetime | None = (
+        None  # the month in which a change of usage became known, if that of the usage had ended
+    )
 
     @property
     def usage(self) -> tuple[int, str]:
@@ -93,14 +98,14 @@ def lines(charges: Iterable[Charge], *, account: str = ACCOUNT) -> bytes:
 
 def row_of(charge: Charge, *, account: str) -> dict[str, str]:
     """
-    A charge by column; "" is null. Money that came back for a call is a credit, which has no usage. What
-    takes back usage that was billed before is a correction of it: only such a row may be less than nothing.
+    A charge by column; "" is null. Money that came back for a call is a credit, which has no usage. What changes
+    usage of a month that had ended is a correction of what was invoiced, billed in the month in which it became
+    known; what changes usage of a month that runs is usage, and may be less than nothing.
     """
-    month = charge.start.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    month = charge.billed_in or _month_of(charge.start)
     quantity, unit = charge.usage
-    is_negative = Decimal(charge.cost) < 0
-    is_correction = quantity < 0 or (is_negative and not charge.calls)
-    is_credit = is_negative and not is_correction
+    is_change = bool(charge.corrects) or quantity < 0 or not charge.calls
+    is_credit = Decimal(charge.cost) < 0 and not is_change
     provider = display_name(charge.provider) if charge.provider else UNKNOWN
     model = charge.model or ""
     return {
@@ -111,7 +116,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "BillingPeriodEnd": _time((month + timedelta(days=32)).replace(day=1)),
         "BillingPeriodStart": _time(month),
         "ChargeCategory": "Credit" if is_credit else "Usage",
-        "ChargeClass": "Correction" if is_correction else "",
+        "ChargeClass": "Correction" if charge.billed_in else "",
         "ChargeDescription": f"AI usage of {model or 'an unknown model'}",
         "ChargeFrequency": "One-Time" if is_credit else "Usage-Based",
         "ChargePeriodEnd": _time(charge.start + timedelta(hours=1)),
@@ -145,6 +150,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "x_CacheWriteTokens": str(charge.cache_write_tokens),
         "x_CacheWriteOneHourTokens": str(charge.cache_write_1h_tokens),
         "x_Calls": str(charge.calls),
+        "x_Corrects": charge.corrects,
         "x_CostSource": charge.cost_source or "",
         "x_InputTokens": str(charge.input_tokens),
         "x_OutputTokens": str(charge.output_tokens),
@@ -202,22 +208,52 @@ DIMENSIONS = ("provider", "model", "team", "cost_source", "region", *TAGS)
 
 
 async def of_entries(entries: Sequence[Entry]) -> list[Charge]:
-    """Sum records to charges by the hour and the dimensions shown; shadows are never summed."""
-    sums = HourlySums()
+    """
+    Sum records to charges by the hour and the dimensions shown; shadows are never summed. A correction stands
+    apart, with the record that it changes.
+    """
+    sums: dict[_Apart, HourlySums] = defaultdict(HourlySums)
     charges: dict[tuple[object, ...], Charge] = {}
 
-    def add(rows: Sequence[tuple[int, Dimensions, Measures]]) -> None:
+    def add(apart: _Apart, rows: Sequence[tuple[int, Dimensions, Measures]]) -> None:
         for hour, key, row in rows:
-            found = sums.meters.get(hour, {}).get(key)
+            found = sums[apart].meters.get(hour, {}).get(key)
             for charge in _by_currency(_of_sum(hour, key, row), _charged(found) if found else {}):
                 shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
-                place = (hour, charge.currency, *shown, *sorted(charge.tags.items()))
-                charges[place] = _add(charges[place], charge) if place in charges else charge
+                place = (*apart, hour, charge.currency, *shown, *sorted(charge.tags.items()))
+                mine = replace(charge, corrects=apart.corrects, billed_in=apart.billed_in)
+                charges[place] = _add(charges[place], mine) if place in charges else mine
+                if apart.corrects and _is_nothing(charges[place]):
+                    del charges[place]
 
     for entry in entries:
         await in_turns(range(len(entry.records)), partial(_sum, sums, entry))
-    await in_turns(list(sums.rows()), add)
+    for apart in list(sums):
+        await in_turns(list(sums[apart].rows()), partial(add, apart))
     return sorted(charges.values(), key=_order)
+
+
+class _Apart(NamedTuple):
+    """What a charge has besides its dimensions; all calls that change nothing are together."""
+
+    corrects: str = ""
+    billed_in: datetime | None = None
+
+
+def _apart(record: Record | None, committed_at: float) -> _Apart:
+    """
+    Set what changes earlier usage apart: by the record that it corrects, and by the month in which it became
+    known if that of the usage had ended by then.
+    """
+    if isinstance(record, Correction):
+        corrects = record.corrects.hex()
+    elif isinstance(record, UsageMetric) and Decimal(record.value) < 0:
+        corrects = ""
+    else:
+        return _Apart()
+    used_in = _month_of(datetime.fromtimestamp(hour_of(record.start_time, committed_at), UTC))
+    known_in = _month_of(datetime.fromtimestamp(committed_at, UTC))
+    return _Apart(corrects, known_in if used_in < known_in else None)
 
 
 def _charged(meters: Mapping[str, int]) -> Mapping[str, str]:
@@ -226,13 +262,15 @@ def _charged(meters: Mapping[str, int]) -> Mapping[str, str]:
     return {currency: money.text(units) for currency, units in charges_of(meters.items()).items()}
 
 
-def _sum(sums: HourlySums, entry: Entry, places: Sequence[int]) -> None:
-    records = [entry.records[place] for place in places]
-    sums.add([replace(entry, first=entry.first + places[0], records=records)])
+def _sum(sums: dict[_Apart, HourlySums], entry: Entry, places: Sequence[int]) -> None:
+    for apart, some in groupby(places, lambda place: _apart(entry.records[place], entry.committed_at)):
+        chosen = list(some)
+        records = [entry.records[place] for place in chosen]
+        sums[apart].add([replace(entry, first=entry.first + chosen[0], records=records)])
 
 
-def _order(charge: Charge) -> tuple[datetime, str, str, str]:
-    return charge.start, charge.provider or "", charge.model or "", charge.currency
+def _order(charge: Charge) -> tuple[datetime, str, str, str, str]:
+    return charge.start, charge.provider or "", charge.model or "", charge.currency, charge.corrects
 
 
 async def lines_of(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
@@ -267,6 +305,10 @@ def _add(one: Charge, other: Charge) -> Charge:
         list_cost=_added(*lists) if known else None,
         **{name: getattr(one, name) + getattr(other, name) for name in _COUNTS},
     )
+
+
+def _is_nothing(charge: Charge) -> bool:
+    return not Decimal(charge.cost) and not any(getattr(charge, name) for name in _COUNTS)
 
 
 def _added(one: str, other: str) -> str:
@@ -310,6 +352,10 @@ def _text(row: Mapping[str, object], name: str) -> str | None:
 
 def _count(row: Mapping[str, object], name: str) -> int:
     return int(str(row[name]))
+
+
+def _month_of(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
 def _time(moment: datetime) -> str:

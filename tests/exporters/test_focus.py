@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from exporters.destinations import focus
 from exporters.record_file import FileExporter
 from exporters.turns import TURN
 from spool.deliveries.values import Delivery
 from spool.log.values import Entry
-from spool.record import NS, Record
+from spool.record import NS, Correction, Inference, Record
 from tests.csv_reading import HOSTILE, assert_harmless
 from tests.exporters.spools import call, counter
 
@@ -65,8 +66,8 @@ RECORDS: list[Record] = [
 ]
 
 
-def rows(records: list[Record] = RECORDS) -> list[dict[str, str]]:
-    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=records)
+def rows(records: list[Record] = RECORDS, *, later_s: int = 60) -> list[dict[str, str]]:
+    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + later_s, records=records)
     text = focus.header() + focus.lines(asyncio.run(focus.of_entries([entry])))
     return list(csv.DictReader(io.StringIO(text.decode())))
 
@@ -103,22 +104,81 @@ def test_usage_and_credits(row: dict[str, str]) -> None:
         assert (row[quantity] == "") == (row[unit] == "")
 
 
-def test_what_is_taken_back_is_a_correction() -> None:
-    """A counter's tokens and money with a minus: usage that may be less than nothing, and no credit."""
+NEXT_MONTH_S = 3600  # after AT it is November
+
+
+@pytest.mark.parametrize(
+    ("later_s", "of_class", "billed_in"), [(60, "", "2026-10"), (NEXT_MONTH_S, "Correction", "2026-11")]
+)
+def test_what_is_taken_back_is_usage(later_s: int, of_class: str, billed_in: str) -> None:
+    """
+    A counter's tokens and money with a minus: usage that may be less than nothing, and no credit. It is a
+    correction in the sense of FOCUS only where the month of the usage had ended.
+    """
     back: list[Record] = [
         counter(9, start_time=AT * NS, value=-10, token_type="input"),
         counter(10, start_time=AT * NS, unit="USD", value="-0.75"),
     ]
-    tokens, money = sorted(rows(back), key=lambda row: row["BilledCost"], reverse=True)
+    tokens, money = sorted(rows(back, later_s=later_s), key=lambda row: row["BilledCost"], reverse=True)
     for row in (tokens, money):
-        assert ("Usage", "Correction", "Usage-Based") == (
-            row["ChargeCategory"], row["ChargeClass"], row["ChargeFrequency"],
+        assert ("Usage", of_class, "Usage-Based", "") == (
+            row["ChargeCategory"], row["ChargeClass"], row["ChargeFrequency"], row["x_Corrects"],
         )  # fmt: skip
+        assert billed_in == row["BillingPeriodStart"][:7]
+        assert "2026-10-31T23:00:00Z" == row["ChargePeriodStart"]
     assert ("-10", "-10", "Tokens", "0") == (
         tokens["ConsumedQuantity"], tokens["PricingQuantity"], tokens["PricingUnit"], tokens["BilledCost"],
     )  # fmt: skip
     assert "-0.75" == money["BilledCost"] == money["ListCost"] == money["EffectiveCost"]
     assert "Credit" in {row["ChargeCategory"] for row in rows()}
+
+
+def corrected(n: int, before: Record, **changes: Any) -> Correction:
+    assert isinstance(before, Inference)
+    return Correction(
+        id=bytes([n]) * 16, source="final", corrects=before.id, reason="final_cost", known_at=AT * NS,
+        start_time=AT * NS, before=before, after=replace(before, **changes),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("later_s", "of_class", "billed_in"), [(60, "", "2026-10"), (NEXT_MONTH_S, "Correction", "2026-11")]
+)
+def test_a_correction_stands_with_the_record_that_it_changes(
+    later_s: int, of_class: str, billed_in: str
+) -> None:
+    """
+    Less and more, another team's and another currency's: each is a row of its own beside the call, with the
+    difference. The class and the period of billing are those of the time at which it became known; a call of an
+    ended month that comes late corrects nothing.
+    """
+    calls = [paid(1), paid(2), paid(3)]
+    cheaper = corrected(11, calls[0], cost="0.1")
+    dearer = corrected(12, calls[1], cost="0.5", output_tokens=9)
+    moved = corrected(13, calls[2], team="search")
+    made = rows([*calls, cheaper, dearer, moved], later_s=later_s)
+    of = {n: [row for row in made if row["x_Corrects"] == calls[n].id.hex()] for n in range(3)}
+    [plain] = [row for row in made if not row["x_Corrects"]]
+    assert ("0.75", "3", "", "2026-10") == (
+        plain["BilledCost"], plain["x_Calls"], plain["ChargeClass"], plain["BillingPeriodStart"][:7],
+    )  # fmt: skip
+    assert [["-0.15"], ["0.25"], ["-0.25", "0.25"]] == [
+        sorted(row["BilledCost"] for row in of[n]) for n in range(3)
+    ]
+    assert [("", "-1"), ("search", "1")] == sorted((row["SubAccountId"], row["x_Calls"]) for row in of[2])
+    assert "4" == of[1][0]["x_OutputTokens"]
+    for row in [*of[0], *of[1], *of[2]]:
+        assert ("Usage", of_class, billed_in) == (
+            row["ChargeCategory"], row["ChargeClass"], row["BillingPeriodStart"][:7],
+        )  # fmt: skip
+    assert Decimal("0.1") + Decimal("0.5") + Decimal("0.25") == sum(
+        Decimal(row["BilledCost"]) for row in made
+    )
+
+
+def test_a_correction_that_moves_nothing_is_no_row() -> None:
+    """What it says was counted so already."""
+    assert [] == rows([corrected(11, paid(1), trace_id="another")])
 
 
 def test_currencies_have_rows_of_their_own() -> None:
