@@ -26,9 +26,3 @@ DEFAULT_TOP = 10
 def columns(asked: Mapping[str, Any]) -> list[str]:
     """Name the columns that distinguish the rows of a report."""
     return [*(["period"] if asked["per"] != TOTAL else []), *asked["by"]]
-
-
-def unconverted_words(amounts: Mapping[str, str], currency: str) -> str:
-    """Say which amounts, by their currencies, are in no sum; `currency` is that of the sums."""
-    told = ", ".join(f"{amount} {code}" for code, amount in amounts.items())
-    return f"{told} are not in these sums: no rate to {currency} is known (docs/currencies.md)"

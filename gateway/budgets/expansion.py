@@ -70,6 +70,7 @@ def current(figures: BudgetFigures) -> dict[str, object]:
         "end": _time(running.period.end),
         "calls": total.calls,
         "unpriced_calls": total.unpriced,
+        "unconverted": total.unconverted,
         "is_whole": running.is_whole,
     }
     if budget.per:

@@ -32,11 +32,15 @@ _MEASURES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What an owner spent in a period. `unpriced`: calls of unknown cost, so that the truth is higher."""
+    """
+    What an owner spent in a period. The truth is higher by `unpriced` calls of unknown cost, and by
+    `unconverted` amounts by their currencies, which no rate is known for.
+    """
 
     actual: int
     calls: int
     unpriced: int
+    unconverted: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,7 @@ class PeriodFigures:
             actual=sum(each.actual for each in self.spent.values()),
             calls=sum(each.calls for each in self.spent.values()),
             unpriced=sum(each.unpriced for each in self.spent.values()),
+            unconverted=money.added(each.unconverted for each in self.spent.values()),
         )
 
 
@@ -229,4 +234,5 @@ def _spent(measure: str, row: CostRow) -> Spent:
     else:
         tokens = row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
         actual = tokens * money.UNIT
-    return Spent(actual=actual, calls=row.calls - row.cached, unpriced=row.unpriced)
+    unconverted = row.unconverted if measure == COST else {}
+    return Spent(actual=actual, calls=row.calls - row.cached, unpriced=row.unpriced, unconverted=unconverted)

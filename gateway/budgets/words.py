@@ -13,6 +13,8 @@ from gateway.budgets.figures import BudgetFigures, PeriodFigures, Spent
 from gateway.budgets.forecast import Forecast
 from gateway.insights.findings import finding, money, named
 from spool.ledger import money as units
+from spool.ledger.money import unconverted_words
+from spool.record import CURRENCY
 from spool.registry.budget_alerts import ACTUAL, CORRECTED, FORECAST, Alert
 from spool.registry.budgets import COST, SpendBudget
 from spool.registry.insights import LOW, Concerned, Finding
@@ -72,13 +74,12 @@ def notice_of(
         text = f"Since {period.period.first_day} the calls of the view came to {value}."
     if is_late:
         text += " The period is over; calls that came late crossed the threshold."
-    unpriced = _unpriced(budget, spent)
     return Notice(
         id=id,
         kind=kind,
         title=title,
         at=now,
-        text=" ".join(part for part in (text, unpriced) if part),
+        text=" ".join([text, *_missing(budget, spent)]),
         fields={
             "budget": budget.name,
             "view": figures.view.name if figures.view else "",
@@ -152,14 +153,19 @@ def _lines(budget: SpendBudget, period: PeriodFigures, standing: Sequence[Standi
             lines.append(f"expected {amount(budget.measure, expected.total)};")
     if len(standing) > _NAMED_OWNERS:
         lines.append(f"and {len(standing) - _NAMED_OWNERS} more;")
-    unpriced = _unpriced(budget, period.total)
-    return [*lines[:-1], lines[-1].rstrip(";") + ".", *([unpriced] if unpriced else [])]
+    return [*lines[:-1], lines[-1].rstrip(";") + ".", *_missing(budget, period.total)]
 
 
-def _unpriced(budget: SpendBudget, spent: Spent | None) -> str:
-    if budget.measure != COST or spent is None or not spent.unpriced:
-        return ""
-    return f"{spent.unpriced:,} of {spent.calls:,} calls have no price, so the truth is higher."
+def _missing(budget: SpendBudget, spent: Spent | None) -> list[str]:
+    """Say what the sum lacks, in a sentence each."""
+    if budget.measure != COST or spent is None:
+        return []
+    found = []
+    if spent.unpriced:
+        found.append(f"{spent.unpriced:,} of {spent.calls:,} calls have no price, so the truth is higher.")
+    if spent.unconverted:
+        found.append(f"{unconverted_words(spent.unconverted, CURRENCY)}.")
+    return found
 
 
 def _whose(budget: SpendBudget, owner: str) -> str:

@@ -146,6 +146,7 @@ class OwnerItem(msgspec.Struct, kw_only=True):
     forecast: str | None
     calls: int
     unpriced_calls: int
+    unconverted: dict[str, str]
     fired: list[int]
 
 

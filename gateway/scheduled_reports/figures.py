@@ -80,6 +80,7 @@ async def figures_of(
         budgets=list(_budgets(services, reader, view)),
         insights=[_insight(each) for each in insights[:CHANGES]],
         insight_count=len(insights),
+        unconverted=money.added(row.unconverted for row in rows),
     )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from gateway.comparison.comparing import Comparison
 from gateway.comparison.sentence import dollars, driver_words, sentence
 from gateway.insights.findings import named
 from spool.ledger import money
+from spool.ledger.money import unconverted_words
 from spool.ledger.sums import OTHER
+from spool.record import CURRENCY
 
 BAR = "\N{FULL BLOCK}"
 WIDTH = 20  # of the longest bar
@@ -36,6 +38,7 @@ class ReportFigures:
     budgets: Sequence[str]
     insights: Sequence[str]
     insight_count: int
+    unconverted: Mapping[str, str] = field(default_factory=dict)  # amounts without a rate, by currency
 
 
 def title(figures: ReportFigures) -> str:
@@ -65,6 +68,8 @@ def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
     yield [f"Compared with the period before: {sentence(figures.found)}"]
     if total.now.unpriced:
         yield [f"{total.now.unpriced:,} calls have no price and are missing from the sum."]
+    if figures.unconverted:
+        yield [f"{unconverted_words(figures.unconverted, CURRENCY)}."]
     yield list(_bars(figures.bars))
     if figures.top:
         yield [

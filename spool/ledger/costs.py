@@ -201,10 +201,7 @@ def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | Non
         if each.name in _MONEY:
             sums[each.name] = money.text(sum(map(money.units, values)))
         elif each.name in ("charges", "unconverted"):
-            together: Counter[str] = Counter()
-            for value in values:
-                together.update({name: money.units(text) for name, text in value.items()})
-            sums[each.name] = _texts(together)
+            sums[each.name] = money.added(values)
         elif each.name == "latency":
             sums[each.name] = column_sums(values, len(LATENCY) - 1)
         elif each.name not in ("start", "group"):

@@ -8,6 +8,9 @@ float.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
 DECIMALS = 27
 UNIT = 10**DECIMALS
 _LIMB = 10**9
@@ -26,6 +29,20 @@ def text(units: int) -> str:
     if not fraction:
         return f"{sign}{whole}"
     return f"{sign}{whole}.{fraction:0{DECIMALS}d}".rstrip("0")
+
+
+def added(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Add amounts up by their currencies, exactly; those that come to nothing are left out."""
+    together: Counter[str] = Counter()
+    for row in rows:
+        together.update({currency: units(amount) for currency, amount in row.items()})
+    return {currency: text(found) for currency, found in sorted(together.items()) if found}
+
+
+def unconverted_words(amounts: Mapping[str, str], currency: str) -> str:
+    """Say which amounts, by their currencies, are in no sum; `currency` is that of the sums."""
+    told = ", ".join(f"{amount} {code}" for code, amount in amounts.items())
+    return f"{told} are not in these sums: no rate to {currency} is known (docs/currencies.md)"
 
 
 def limbs(units: int) -> tuple[int, int, int]:

@@ -98,6 +98,7 @@ def describe_owner(row: OwnerRow) -> dict[str, object]:
         forecast=forecast_text(row.budget, row.forecast),
         calls=row.spent.calls,
         unpriced_calls=row.spent.unpriced,
+        unconverted=row.spent.unconverted,
     )
 
 

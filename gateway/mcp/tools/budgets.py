@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -17,7 +18,8 @@ from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fi
 from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, suggestion, table
 from gateway.resources.budgets import CURRENT, FORECAST
 from spool.errors import Invalid
-from spool.record import moment
+from spool.ledger.money import unconverted_words
+from spool.record import CURRENCY, moment
 from spool.registry.budgets import COST, SpendBudget
 
 MOST = 50
@@ -55,6 +57,7 @@ class BudgetLine(ToolOutput):
     owner_count: int | None
     owners_past: int | None
     unpriced_calls: int | None
+    unconverted: dict[str, str] | None
     problem: str | None
     link: str
 
@@ -121,6 +124,7 @@ def _line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) 
         owner_count=owners.get("count"),
         owners_past=owners.get("past"),
         unpriced_calls=current.get("unpriced_calls"),
+        unconverted=current.get("unconverted"),
         problem=figures.problem,
         link=link,
     )
@@ -136,7 +140,7 @@ def _text(content: BudgetStates, left_out: int) -> str:
             amount_text(each.forecast, each.unit),
             cell(each.unit),
             "-" if each.days_left is None else str(each.days_left),
-            cell(each.problem or each.no_forecast_because or ""),
+            cell("; ".join(_notes(each))),
         ]
         for each in content.budgets[:MAX_TABLE_ROWS]
     ]
@@ -147,6 +151,13 @@ def _text(content: BudgetStates, left_out: int) -> str:
     if left_out:
         parts.append(f"{left_out} budgets are left out: name one, or raise limit.")
     return "\n\n".join(parts)
+
+
+def _notes(line: BudgetLine) -> Iterator[str]:
+    if said := line.problem or line.no_forecast_because:
+        yield said
+    if line.unconverted:
+        yield unconverted_words(line.unconverted, CURRENCY)
 
 
 TOOL = Tool(

@@ -13,7 +13,6 @@ import msgspec
 
 from gateway.api.costs import check_span
 from gateway.api.measures import CURRENCY_UNIT, amount, billed_tokens, estimated, per
-from gateway.api.report_words import unconverted_words
 from gateway.first_use import imported
 from gateway.http.address import SLICED
 from gateway.http.holders.money import MoneyServices
@@ -26,6 +25,7 @@ from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, money_text, p
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import combined, cut, own_start
+from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, TOTAL, CostRow
 from spool.record import CURRENCY, moment
 from spool.turns.ordering import ordered

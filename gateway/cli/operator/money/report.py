@@ -25,7 +25,6 @@ from gateway.api.report_words import (
     SUMS,
     UNITS,
     columns,
-    unconverted_words,
 )
 from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import show_cursor
@@ -35,6 +34,7 @@ from gateway.cli.output import printable, show_json, show_table
 from gateway.cli.parameters import Choice, conditions
 from gateway.comparison.split import PARTS
 from gateway.mounts import CUT_PERIODS, WHOLE_SINCE
+from spool.ledger.money import unconverted_words
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, DIMENSIONS, GRANULARITIES
 from spool.ledger.ranges import RANGES
 from spool.ledger.sums import LATENCY_EDGES_MS, OTHER

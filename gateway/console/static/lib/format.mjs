@@ -20,6 +20,8 @@ export function sum(texts) {
   return written(total, places);
 }
 
+/** Writes amounts by their currencies. */
+export const amounts = (found) => Object.entries(found).map(([currency, amount]) => `${amount} ${currency}`).join(", ");
 export const minus = (one, other) => sum([one, String(other).startsWith("-") ? other.slice(1) : `-${other}`]);
 
 /** What `of` of `count` calls come to when all come to `amount`, with ten decimal places; null for none. */

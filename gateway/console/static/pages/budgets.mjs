@@ -4,7 +4,7 @@ import {get, send} from "../lib/api.mjs";
 import {budgetFields, told, typedBudget} from "../lib/budget_fields.mjs";
 import {Lines} from "../lib/chart.mjs";
 import {NONE, choices, knownDimensions, titleOf} from "../lib/dimensions.mjs";
-import {ago, count, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
+import {ago, amounts, count, minus, money, per, shortMoney, sum} from "../lib/format.mjs";
 import {html, useState} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
 import {Fields, Problem, State, Table, may} from "../lib/parts.mjs";
@@ -99,7 +99,8 @@ function Running({row, format, titles}) {
   const {current, forecast, percent} = row;
   return html`<dl class="numbers">
     <div><dt>Spent since ${firstDay(row)}</dt><dd title=${current.actual}>${format(current.actual)}</dd>
-      <dd class="faint">${whole(current.calls)} calls${current.unpriced_calls > 0 && `, ${whole(current.unpriced_calls)} without a price`}</dd></div>
+      <dd class="faint">${whole(current.calls)} calls${current.unpriced_calls > 0 && `, ${whole(current.unpriced_calls)} without a price`}</dd>
+      ${Object.keys(current.unconverted).length > 0 && html`<dd class="faint">not in the sum, for want of a rate: ${amounts(current.unconverted)}</dd>`}</div>
     <div><dt>Planned</dt><dd title=${current.planned}>${dash(current.planned ?? row.default_amount, format)}</dd>
       <dd class="faint">${current.owners ? `for each ${titleOf(titles, row.per)}; ${current.owners.past} of ${current.owners.count} past it` : dash(percent, (each) => `${each} % of it is spent`)}</dd></div>
     ${forecast?.total && html`<div><dt>Forecast</dt><dd title=${forecast.total}>${format(forecast.total)}</dd>

@@ -4,7 +4,7 @@ import {go, grouped, here, to} from "../lib/address.mjs";
 import {addressOf, get, send} from "../lib/api.mjs";
 import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf} from "../lib/chart.mjs";
 import {titleOf} from "../lib/dimensions.mjs";
-import {change, exactCount, percent} from "../lib/format.mjs";
+import {amounts, change, exactCount, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
 import {MEASURES, measureOf, needed, unitChoices, unitOf, valueOf} from "../lib/measures.mjs";
 import {Confirm, Cut, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
@@ -140,7 +140,7 @@ function Answer({table, bars, at, isDark, query, limit, narrow}) {
   const {by, range, measure: name, zone} = at;
   const measure = measureOf(name);
   const {previous, unconverted, currency} = table.report;
-  const lacking = Object.entries(unconverted).map(([code, amount]) => `${amount} ${code}`).join(", ");
+  const lacking = amounts(unconverted);
   if (!table.rows.length) {
     return html`<section><p>Nothing was counted: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
       ${at.filters.length > 0 && html` <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by})}>Remove the filters</a>`}</p></section>`;

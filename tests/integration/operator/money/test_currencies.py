@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -60,6 +61,50 @@ async def test_costs_are_asked_in_a_currency(server: OperatorServer) -> None:
         assert {"CHF": "3", "EUR": "2"} == found["report"]["charges"]
     refused = await report(server, ("currency", "ACU"), status=400)
     assert "currency" in refused["error"]["message"]
+
+
+async def test_a_budget_names_what_its_sum_lacks(server: OperatorServer) -> None:
+    """
+    In the running period, for each owner and in the notice; nothing once a rate is known, or where calls are
+    counted.
+    """
+    server.registry.notices.channels = ("ops",)
+    view = (
+        await server.ask("POST", "/views", {"name": "all", "filter": {}, "principal_dimension": "model"})
+    ).payload
+    of_view = {
+        "view": {"id": view["view"]["id"]},
+        "default_amount": "2",
+        "alerts": {"100": "Y"},
+        "channels": ["ops"],
+    }
+    ids = {}
+    for name, more in (("all", {}), ("each", {"per": "model"}), ("calls", {"measure": "calls"})):
+        made = await server.ask("POST", "/budgets", {**of_view, "name": name, **more})
+        ids[name] = made.payload["budget"]["id"]
+    services = server.services.money.require_budgets()
+    await services.evaluate()
+
+    async def lacks(name: str) -> Any:
+        shown = await server.ask("GET", f"/budgets/{ids[name]}", expand="current")
+        return shown.payload["budget"]["current"]["unconverted"]
+
+    assert [{"CHF": "3", "EUR": "2"}, {"CHF": "3", "EUR": "2"}, {}] == [await lacks(name) for name in ids]
+    owners = (await server.ask("GET", f"/budgets/{ids['each']}/owners")).payload["owners"]
+    assert {"a": {"EUR": "2"}, "b": {"CHF": "3"}} == {each["owner"]: each["unconverted"] for each in owners}
+    await add(server.services.spool.log, call(4, at=AT, request_model="a", cost="5", cost_source="reported"))
+    await services.evaluate()
+    words = "3 CHF, 2 EUR are not in these sums: no rate to USD is known (docs/currencies.md)."
+    [notice] = [
+        each.notice
+        for each in await server.registry.notices.waiting()
+        if "all" == each.notice.fields.get("budget")
+    ]
+    assert words in notice.text
+    server.services.money.ledger.rates = ledger_rates(
+        CurrencySettings(rate=(*RATES.rate, CurrencyRate(currency="CHF", usd=Decimal(1))))
+    )
+    assert [{}] == [await lacks("all")]
 
 
 async def test_an_insight_names_what_has_no_rate() -> None:

@@ -130,6 +130,22 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     assert {SENT} == {each.state for each in await server.registry.notices.over()}
 
 
+async def test_amounts_without_a_rate_are_named(reporting: Reporting) -> None:
+    """The sum does not have them, of all groups together."""
+    at = datetime(2026, 9, 16, 12, tzinfo=UTC).timestamp()
+    charged = [
+        call(10 + n, at=at, team=team, charges={"CHF": "1.5"}, cost_source="reported")
+        for n, team in enumerate(("search", "checkout"))
+    ]
+    await add(reporting.server.services.spool.log, *charged)
+    await reporting.create()
+    reporting.server.clock.move(MONDAY - FRIDAY)
+    await reporting.sender.send_due()
+    [mail] = (await reporting.mails()).values()
+    assert "20 September 2026: $42.00 (+320 %)" in mail
+    assert "3 CHF are not in these sums: no rate to USD is known (docs/currencies.md)." in mail
+
+
 async def test_each_person_gets_the_calls_that_he_may_see(reporting: Reporting) -> None:
     """Also after the role was changed; who lost the account gets nothing, and the report says so."""
     server = reporting.server
