@@ -195,7 +195,7 @@ class Forwarder:
         async def run() -> None:
             if before:  # two that send at once would mix the lines of a file
                 await asyncio.wait(before)
-            await self._leases.run(lease_of(name), send, finish=loop.let_go, wake=loop.poke)
+            await self._leases.run(lease_of(name), send, finish=loop.let_go, wake=loop.wake)
 
         async def send() -> None:
             async with running_beside(config.beside, f"beside {name}"):

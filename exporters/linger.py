@@ -87,6 +87,7 @@ class CommitLinger:
         self._seconds = seconds
         self._max_records = max_records
         self._uncut = uncut
+        self._asked_at = 0.0
         self.below = 0
 
     async def changes(self) -> AsyncIterator[int]:
@@ -94,27 +95,34 @@ class CommitLinger:
         async for _ in self._log.changes(self._topic):
             self.below = max(self.below, await self._uncut())
             while self._waiting() > 0:
-                due_at = await self._due_at()
-                await self._rest(due_at)
+                await self._rest(await self._committed_at())
                 waiting = self._waiting()
                 self.below += waiting // self._max_records * self._max_records or waiting
                 yield self.below
 
-    async def _rest(self, due_at: float) -> None:
-        """Wait for a time, or for a whole delivery."""
-        while self._waiting() < self._max_records and self._clock.now() < due_at:  # noqa: ASYNC110
+    def hurry(self) -> None:
+        """Let what has been committed by now leave as soon as it is closed."""
+        self._asked_at = self._clock.now()
+
+    async def _rest(self, committed_at: float) -> None:
+        """Wait until a record is due, or for a whole delivery."""
+        while self._waiting() < self._max_records and self._clock.now() < self._due_at(committed_at):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
 
     def _waiting(self) -> int:
         return self._log.closed_below(self._topic) - self.below
 
-    async def _due_at(self) -> float:
-        """The time until which the record at `below` waits, and those behind it; 0 if it is damaged."""
+    async def _committed_at(self) -> float:
+        """The commit of the record at `below`; 0 if it is damaged."""
         entries = await self._log.read(self._topic, self.below, self.below)
-        if not entries:
-            return 0.0
-        at = entries[0].committed_at
-        return min(at + self._seconds, at // DAY_S * DAY_S + DAY_S + DAY_ENDS_S)
+        return entries[0].committed_at if entries else 0.0
+
+    def _due_at(self, committed_at: float) -> float:
+        """The time until which a record waits, and those behind it."""
+        if committed_at <= self._asked_at:
+            return committed_at
+        day_ends_at = committed_at // DAY_S * DAY_S + DAY_S
+        return min(committed_at + self._seconds, day_ends_at + DAY_ENDS_S)
 
     def end(self) -> bool:
         """Let nothing leave early: what waits is on disk."""

@@ -130,6 +130,12 @@ class RouteLoop:
         self._throttle.open()
         self._resting.wake_all()
 
+    def wake(self) -> None:
+        """Try again now, and let a lake have what waits for its file: an operator asked for it."""
+        if isinstance(self._linger, CommitLinger):
+            self._linger.hurry()
+        self.poke()
+
     def retire(self) -> None:
         """Begin no further delivery, ever."""
         self._is_retired = True

@@ -1,9 +1,10 @@
-"""`tollhouse lake`: looks at what destinations have written into your own store."""
+"""`tollhouse lake`: looks at what destinations have written into your own store, and has it mended or brought in."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SHOWN = 100  # differences, without --json
+_LOOK_S = 0.5
 _DAY = click.DateTime(["%Y-%m-%d"])
 destination_option = click.option(
     "--destination", "name", help="The destination, if the configuration has several that are a lake."
@@ -120,6 +122,53 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
         fail("the log has the records of some files no more")
 
 
+@lake.command()
+@config_option
+@destination_option
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the command waits for the files and their manifest; 0 asks alone.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def land(config: Path | None, name: str | None, wait_s: float, as_json: bool) -> None:
+    """
+    Have a running server bring in now what waits for a file, such as at the end of a month; exit code 1 if it
+    has not landed in time.
+
+    All that was committed before lands, each record when `spool.hold` has passed for it.
+    """
+    route = _route(_settings(config, name))
+    client = _operator(config)
+    client.require_server()
+    asked_at = time.monotonic()
+    client.request("POST", f"/routes/{route}/try", body={})
+    state = _landed(client, route, asked_at, wait_s)
+    if as_json:
+        show_json({"landed": state is None, "route": state})
+    elif state is None:
+        click.echo(f"{route}: everything that was committed before has landed")
+    if state is not None and wait_s:
+        fail(f"{route} has not landed everything yet: {state['reason'] or state['state']}")
+
+
+def _landed(client: OperatorClient, route: str, asked_at: float, wait_s: float) -> Mapping[str, Any] | None:
+    """Wait until nothing waits that was committed before `asked_at`; the state of the route if that is not so."""
+    while True:
+        now = time.monotonic()
+        [state] = client.request("GET", "/routes", query=[("route", route)])["routes"]
+        age_s = state["oldest_age_s"]
+        if not state["queued"] or (age_s is not None and age_s < now - asked_at):
+            return None
+        if now - asked_at >= wait_s:
+            return dict(state)
+        time.sleep(_LOOK_S)
+
+
 @lake.command("manifest")
 @config_option
 @destination_option
@@ -145,8 +194,6 @@ def _date(day: datetime | None) -> str:
 
 def _client(config: Path | None) -> OperatorClient | None:
     """The operator API of this installation; None where it has no data."""
-    from gateway.cli.operator.client import OperatorClient
-    from gateway.configuration.local_operator import local_address
     from spool.settings import LOCK_FILE, SQLITE
 
     settings = configured(config)
@@ -157,6 +204,14 @@ def _client(config: Path | None) -> OperatorClient | None:
     if not is_there:
         click.echo(f"the books are not compared: {settings.data_dir} has no data of Tollhouse", err=True)
         return None
+    return _operator(config)
+
+
+def _operator(config: Path | None) -> OperatorClient:
+    from gateway.cli.operator.client import OperatorClient
+    from gateway.configuration.local_operator import local_address
+
+    settings = configured(config)
     return OperatorClient(settings, local_address(settings), has_file=config is not None)
 
 

@@ -111,6 +111,19 @@ class OperatorClient:
         ):
             yield response
 
+    def require_server(self) -> None:
+        """The command ends if no server runs over the data directory."""
+        asyncio.run(self._server())
+
+    async def _server(self) -> Path:
+        socket = await _running(self.config.data_dir)
+        if socket is None:
+            fail(
+                f"no server runs over {self.config.data_dir}: start one with tollhouse serve, or name "
+                "another --data"
+            )
+        return socket
+
     async def events(
         self, path: str, *, query: Sequence[tuple[str, str]] = ()
     ) -> AsyncIterator[tuple[str, Any]]:
@@ -120,12 +133,7 @@ class OperatorClient:
 
         The command ends when the stream is refused.
         """
-        socket = await _running(self.config.data_dir)
-        if socket is None:
-            fail(
-                f"no server runs over {self.config.data_dir}: start one with tollhouse serve, or name "
-                "another --data"
-            )
+        socket = await self._server()
         url = URL(f"http://tollhouse{OPERATOR_API}{path}?{urlencode(query)}", encoded=True)
         timeout = aiohttp.ClientTimeout(sock_connect=PATIENCE_S, sock_read=SILENCE_S)
         async with (

@@ -62,7 +62,8 @@ class House:
     async def forwarding(self, **settings: Any) -> AsyncIterator[Forwarder]:
         destination = DestinationSettings(**{**FOLDER, **settings})
         routes = build_routes(UpstreamSettings(), [destination], clock=self.clock, lake=self.context())
-        forwarder = Forwarder(self.storage.deliveries, self.storage.log, self.clock, routes)
+        leases = self.storage.leases
+        forwarder = Forwarder(self.storage.deliveries, self.storage.log, self.clock, routes, leases=leases)
         await forwarder.start()
         try:
             yield forwarder

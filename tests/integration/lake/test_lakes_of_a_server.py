@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from exporters.lake import watch
 from exporters.settings import DestinationSettings
 from gateway.app import App
 from gateway.assembly.lakes import lake_states
 from gateway.cli.doctor.command import doctor
+from gateway.cli.lake import lake as command
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.operator.insights import inspector
 from spool.settings import SpoolSettings
 from tests.exporters.spools import calls
-from tests.integration.lake.lakes import ROUTE, House
+from tests.integration.lake.lakes import ROUTE, House, query
 
 
 async def run_server(directory: Path) -> tuple[str, list[str]]:
@@ -70,3 +71,44 @@ def test_a_difference_is_told_everywhere(tmp_path: Path, monkeypatch: pytest.Mon
     ]
     assert "problem" == found["status"]
     assert "it differed: 1 foreign" in found["words"]
+
+
+def test_a_command_lands_what_waits(tmp_path: Path) -> None:
+    """At a month's end nobody waits for the age of a file. A lake that is away, and no server, are said."""
+    lake, file = tmp_path / "lake", tmp_path / "tollhouse.toml"
+    file.write_text(
+        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\npath = "{lake}"\n'
+    )
+    config = Config(
+        data_dir=tmp_path / "data",
+        server=ServerSettings(listen="127.0.0.1:0", grpc_listen="", operator_listen="127.0.0.1:0"),
+        spool=SpoolSettings(hold=0, counter_wait=0),
+        destinations=(DestinationSettings(name="lake", type="file", path=lake, verify=0.0),),
+    )
+
+    def land(*words: str) -> Result:
+        return CliRunner().invoke(command, ["land", "--config", str(file), *words])
+
+    async def served() -> tuple[Result, Result]:
+        app = App(config, version="0")
+        await app.start()
+        try:
+            storage = app.services.storage
+            house = House(storage, app.services.operators.installation.clock, tmp_path)
+            await house.add(calls(1, 10))
+            done = await asyncio.to_thread(land)
+            lake.rename(tmp_path / "away")
+            lake.write_bytes(b"no folder")
+            await house.add(calls(11, 12))
+            return done, await asyncio.to_thread(land, "--wait", "1", "--json")
+        finally:
+            await app.stop()
+
+    done, away = asyncio.run(served())
+    assert (0, f"{ROUTE}: everything that was committed before has landed\n") == (done.exit_code, done.output)
+    assert [(10,)] == query(tmp_path / "away", "SELECT count(*) FROM lake")
+    found = json.loads(away.stdout)
+    assert (1, False, 2) == (away.exit_code, found["landed"], found["route"]["queued"])
+    without = land()
+    assert 1 == without.exit_code
+    assert "no server runs" in without.output

@@ -13,6 +13,7 @@ from exporters.lake import manifest, ndjson
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import PARKED
+from spool.leases import lease_of
 from spool.record import NS
 from tests.exporters.spools import StoppedClock, call, calls, counter
 from tests.integration.lake import victim
@@ -154,6 +155,23 @@ async def test_files_wait_from_the_commit_of_a_record(tmp_path: Path) -> None:
             clock.move(2)
             await house.until(queued=0)
         assert [(1, 10), (11, 13)] == [(one.first, one.last) for one in await manifests(house)]
+
+
+@pytest.mark.asyncio
+async def test_what_waits_lands_when_it_is_asked_for(tmp_path: Path) -> None:
+    """An operator need not wait for the age of a file; what is committed afterwards waits as before."""
+    clock = StoppedClock(1_793_000_000.0)
+    async with opened(tmp_path / "data", clock) as house:
+        async with house.forwarding(path=tmp_path / "lake", linger=900.0) as forwarder:
+            await house.add(calls(1, 3))
+            forwarder.poke()  # as after a change of a secret: no file is made early
+            await house.until(queued=3)
+            await house.storage.leases.wake(lease_of(ROUTE))
+            await house.until(queued=0)
+            clock.move(1)
+            await house.add(calls(4, 5))
+            await house.until(queued=2)
+        assert [(1, 3)] == [(one.first, one.last) for one in await manifests(house)]
 
 
 @pytest.mark.asyncio
