@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from playwright.sync_api import Locator, Route, expect
 
-from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console
@@ -31,6 +31,12 @@ def since(console: Console) -> str:
     """The first day of the table that is shown."""
     asked = [query for query in console.asked("/report?") if "compare=previous" in query]
     return asked[-1].partition("from=")[2][:10]
+
+
+def until(console: Console) -> str:
+    """The last day of the table that is shown."""
+    asked = [query for query in console.asked("/report?") if "compare=previous" in query]
+    return asked[-1].partition("&to=")[2][:10]
 
 
 def cells(row: Locator) -> list[str]:
@@ -485,3 +491,37 @@ def test_amounts_without_a_rate_are_named_beside_the_sums(
     assert [] == console.audit(("minor", "moderate", "serious", "critical"))
     note.get_by_role("link", name="Insights").click()
     expect(console.page.get_by_role("heading", level=1)).to_have_text("Insights")
+
+
+def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
+    """
+    Of a bill there is money alone, by what its rows tell; the address keeps the choice, and the way back leaves out what
+    counted money cannot be asked for.
+    """
+    page = console.page
+    console.open("/costs?from=last-month&by=team&measure=tokens&bin=hourly")
+    picker, total = page.get_by_label("money"), page.locator("tfoot td").first
+    query = f"from={since(console)}&to={until(console)}&cost_type=billed_cost"
+    last = until(console)  # bills are divided in the background, day by day
+    wait_for(lambda: report(console, query)["billed"]["through"] == last, 120, "the bill of last month")
+    picker.select_option("billed_cost")
+    expect(page.get_by_label("show", exact=True)).to_have_count(0)
+    billed = report(console, query)
+    expect(total).to_have_attribute("title", f"${billed['total']['cost']}")
+    days = billed["billed"]["days"]
+    expect(page.locator("main")).to_contain_text(f"{days['closed']} days closed")
+    assert "from=last-month" in page.url and "cost_type=billed_cost" in page.url and not re.search("measure=|bin=", page.url)
+    assert [] == console.audit()
+    page.get_by_label("Group by").select_option("charge")
+    expect(page.locator("tbody").get_by_role("link", name="usage", exact=True)).to_be_visible()
+    page.reload()
+    expect(picker).to_have_value("billed_cost")
+    page.locator("tbody").get_by_role("link", name="usage", exact=True).click()
+    expect(page.get_by_role("link", name="charge: usage")).to_be_visible()
+    usage = report(console, f"{query}&where=charge=usage")["total"]["cost"]
+    expect(total).to_have_attribute("title", f"${usage}")
+    picker.select_option("real_cost")
+    expect(page.get_by_role("link", name="charge: usage")).to_have_count(0)
+    counted = report(console, query.partition("&cost_type")[0])["total"]["cost"]
+    expect(total).to_have_attribute("title", f"${counted}")
+    assert "cost_type" not in page.url

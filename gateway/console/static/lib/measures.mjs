@@ -52,6 +52,11 @@ export const MEASURES = {
   ...latency("latency_p99_ms", "Latency (p99)"),
 };
 
+/** The money that costs can be: what was counted, or what providers billed. Of a bill there is money alone, by whole days of UTC. */
+export const COUNTED = "real_cost";
+export const KINDS = {[COUNTED]: "as counted", billed_cost: "as billed", discounted_cost: "as billed, discounts on usage"};
+export const BILLED_DIMENSIONS = ["charge", "basis"];
+
 /** The value of a measure as text; null where there is none. */
 export function valueOf(name, row) {
   const value = row && (measureOf(name).of?.(row) ?? row[name]);

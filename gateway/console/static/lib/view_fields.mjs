@@ -1,5 +1,6 @@
 /** What is stated of a view: the fields of a dialog, and what was typed as the API takes it. */
 import {titleOf} from "./dimensions.mjs";
+import {COUNTED, KINDS} from "./measures.mjs";
 import {day} from "./range.mjs";
 
 const RANGES = {mtd: "mtd", last_month: "last-month", last_7d: "now-7d", last_30d: "now-30d", last_90d: "now-90d",
@@ -34,6 +35,9 @@ export const rangeOf = (from) => Object.keys(RANGES).find((each) => RANGES[each]
 const titled = (each) => each[0] !== each[1];
 const words = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
 
+/** The kinds of money of a view, its own too where Costs does not show it. */
+const moneyOptions = (own) => [...Object.entries(KINDS), ...(!own || KINDS[own] ? [] : [[own, own]])];
+
 /** The fields of a view, or of what is known of a new one; `dimensions` are choices. */
 export const viewFields = (row, dimensions) => [
   {name: "name", label: "Name", value: row.name, required: true},
@@ -43,6 +47,7 @@ export const viewFields = (row, dimensions) => [
   {name: "group_by", label: "Groups", value: (row.group_by ?? []).join(", "), note: `dimensions of its report, with commas${dimensions.some(titled) ? `: ${dimensions.filter(titled).map((each) => each.join(" is ")).join(", ")}` : ""}`},
   {name: "range", label: "Span", type: "select", value: row.range ?? "mtd", options: [...Object.keys(RANGES), YEAR]},
   {name: "granularity", label: "Periods", type: "select", value: row.granularity ?? "total", options: PERIODS},
+  {name: "cost_type", label: "Money", type: "select", value: row.cost_type ?? COUNTED, options: moneyOptions(row.cost_type), note: "of its reports; its budgets count what was counted"},
   {name: "growth", label: "Days that stand out", type: "select", options: Object.values(GROWTH),
     value: GROWTH[row.anomalies?.enabled === false ? "off" : row.anomalies?.threshold_type ?? "Automatic"]},
   {name: "percent", label: "Percentage", type: "number", value: row.anomalies?.threshold_value, note: "more than the day before"},
@@ -50,10 +55,10 @@ export const viewFields = (row, dimensions) => [
 ];
 
 /** What was typed, as the API takes it; `row` is what it changes. */
-export function typedView(row, {name, filter, principal_dimension, group_by, range, granularity, growth, percent, notify}) {
+export function typedView(row, {name, filter, principal_dimension, group_by, range, granularity, cost_type, growth, percent, notify}) {
   const type = Object.keys(GROWTH).find((each) => GROWTH[each] === growth);
   return {
-    name, principal_dimension, range, granularity, filter: filterIn(filter), group_by: words(group_by),
+    name, principal_dimension, range, granularity, cost_type, filter: filterIn(filter), group_by: words(group_by),
     anomalies: type === "off" ? {enabled: false} : {threshold_type: type, threshold_value: type === "Percent" && percent ? Number(percent) : null},
     connections: {...row.connections, notify: words(notify)},
   };

@@ -6,7 +6,7 @@ import {BEFORE, Lines, OTHER, Spark, StackedBars, UNKNOWN, folded, nameOf} from 
 import {titleOf} from "../lib/dimensions.mjs";
 import {amounts, change, exactCount, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
-import {MEASURES, measureOf, needed, unitChoices, unitOf, valueOf} from "../lib/measures.mjs";
+import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, measureOf, needed, unitChoices, unitOf, valueOf} from "../lib/measures.mjs";
 import {Confirm, Cut, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
@@ -19,24 +19,27 @@ const [IN_CHART, WITH_COURSE, IN_TABLE] = [5, 12, 200]; // the largest groups; t
 const BINS = {hourly: 31, daily: 731, weekly: 3660, monthly: Infinity}; // and the days for which one can be drawn
 const BIN_COURSES = {hourly: "By hour", daily: "By day", weekly: "By week", monthly: "By month"};
 const BIN_TITLES = {hourly: "hour", daily: "day", weekly: "week", monthly: "month"};
-const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "hide", "asif"];
+const OURS = ["from", "to", "tz", "view", "by", "bin", "measure", "sort", "order", "against", "hide", "asif", "cost_type"];
 const DRILL = ["model", "team", "user", "api_key", "source", "sender"]; // what a row is divided by next
 const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
 
 /** The address as a question: what is asked, and how it is shown. */
 function asked(query) {
   const range = span(query);
+  const kind = KINDS[query.get("cost_type")] ? query.get("cost_type") : COUNTED;
+  const isBilled = kind !== COUNTED;
   const filters = [...query].filter(([name]) => !OURS.includes(name));
   const where = filters.flatMap(([name, value]) => (value === UNKNOWN ? [`${name}=`, `${name}=${UNKNOWN}`] : [`${name}=${value}`]));
   const days = (Date.parse(range.to ?? new Date().toISOString()) - Date.parse(range.from)) / 86400000;
-  const bins = Object.keys(BINS).filter((each) => days <= BINS[each]);
+  const bins = Object.keys(BINS).filter((each) => days <= BINS[each] && !(isBilled && each === "hourly"));
   const byDefault = bins.find((each) => days < 2 || (each !== "hourly" && days < BINS[each] / 7)) ?? "monthly";
   const by = query.getAll("by").slice(0, 2);
   return {
-    range, filters, zone: zoneOf(query), by: by.length ? by : ["model"],
+    range, filters, kind, isBilled, zone: zoneOf(query), by: by.length ? by : ["model"],
     bins, bin: bins.includes(query.get("bin")) ? query.get("bin") : byDefault,
-    measure: measureOf(query.get("measure")) ? query.get("measure") : "cost",
-    span: {from: range.from, to: range.to, tz: query.get("tz") ? zoneOf(query) : undefined, view: query.get("view")},
+    measure: !isBilled && measureOf(query.get("measure")) ? query.get("measure") : "cost",
+    // of a bill the running day is asked whole, so that the span before it divides no day
+    span: {from: range.from, to: range.to ?? (isBilled ? day(new Date()) : undefined), cost_type: isBilled ? kind : undefined, tz: query.get("tz") ? zoneOf(query) : undefined, view: query.get("view")},
     where, hidden: query.getAll("hide"),
   };
 }
@@ -47,7 +50,7 @@ async function draft(at) {
   return {of: await viewOf(at, rangeOf), typedView, viewFields};
 }
 
-async function viewOf({by, bin, filters, range, span: {view}}, rangeOf) {
+async function viewOf({by, bin, filters, kind, range, span: {view}}, rangeOf) {
   const outer = view ? (await get(`/views/${encodeURIComponent(view)}`)).view.filter : {};
   const filter = {...outer};
   for (const [name, values] of Object.entries(grouped(filters))) {
@@ -56,13 +59,13 @@ async function viewOf({by, bin, filters, range, span: {view}}, rangeOf) {
     const [own, held] = [values.flatMap((value) => (value === UNKNOWN ? [null, UNKNOWN] : [value])), outer[place]];
     filter[place] = !held ? own : excludes ? [...new Set([...held, ...own])] : own.filter((value) => held.includes(value));
   }
-  return {filter, principal_dimension: by[0], group_by: by, granularity: bin, range: rangeOf(range.asked)};
+  return {filter, principal_dimension: by[0], group_by: by, granularity: bin, cost_type: kind, range: rangeOf(range.asked)};
 }
 
 /** The questions of the table and of the picture. */
-function questions({by, bin, measure, span: when, where}) {
+function questions({by, bin, isBilled, measure, span: when, where}) {
   const largest = measureOf(measure).adds && !measureOf(measure).parts ? {top_by: measure} : {};
-  const table = {...when, where, by, unit: unitOf(measure), show: needed([measure, ...ALONGSIDE]), compare: "previous"};
+  const table = {...when, where, by, unit: unitOf(measure), show: needed([measure, ...(isBilled ? [] : ALONGSIDE)]), compare: "previous"};
   const bars = {...when, where, by: by[0], per: bin, unit: unitOf(measure), show: needed([measure, "cost"]), ...(measureOf(measure).adds && {compare: "previous"}), ...largest,
     top: hasCourses(measure) ? WITH_COURSE : IN_CHART};
   return [{...table, ...largest, top: IN_TABLE}, bars, table];
@@ -82,13 +85,13 @@ export function Page({query, isDark, session}) {
   const [choices, setChoices] = useState({});
   const [saves, setSaves] = useState(null);
   const [limits, setLimits] = useState(null); // the row that gets a budget
-  const mayLimit = may(session, "modify_views_and_budgets") && at.by.length === 1 && !at.filters.length && !at.span.view;
+  const mayLimit = !at.isBilled && may(session, "modify_views_and_budgets") && at.by.length === 1 && !at.filters.length && !at.span.view;
   const limit = async (value) => {
     const {QuickBudget} = await import("../lib/budget_fields.mjs");
     const {channel_names: channels} = await get("/channel-names").catch(() => ({channel_names: []})); // then it is every channel
     setLimits({QuickBudget, value, names: channels.map((each) => each.name)});
   };
-  const mayNarrow = isOpen(session, {needs: "organization_administration", isWhole: true}) && at.by.length === 1;
+  const mayNarrow = isOpen(session, {needs: "organization_administration", isWhole: true}) && !at.isBilled && at.by.length === 1;
   const narrow = async (value) => { // to a role that shows a row alone: of its own dimension this value and no other
     const {asLines, rangeOf} = await import("../lib/view_fields.mjs");
     const {filter} = await viewOf({...at, filters: [...at.filters.filter(([name]) => name !== at.by[0]), [at.by[0], value]]}, rangeOf);
@@ -96,6 +99,11 @@ export function Page({query, isDark, session}) {
     else found.reload(); // the view was changed: it has no such row any more
   };
   const {data} = found;
+  const ofBill = at.filters.map(([name]) => name).filter((name) => BILLED_DIMENSIONS.includes(name.replace(/!$/, "")));
+  const unset = Object.fromEntries(["measure", "sort", "order", "hide", "against", "asif", ...ofBill].map((name) => [name, ""]));
+  /** To another kind of money: without what it cannot be asked for. */
+  const inMoney = (chosen) => ({...unset, cost_type: chosen === COUNTED ? "" : chosen,
+    by: at.by.filter((each) => chosen !== COUNTED || !BILLED_DIMENSIONS.includes(each)), ...(chosen !== COUNTED && {tz: "", bin: "", ...(/^now-\d+h$/.test(query.get("from")) && {from: ""})})});
   const pick = (label, name, value, options, set = (chosen) => ({[name]: chosen})) => html`<label>${label} <select value=${value}
     onChange=${(event) => go(here(set(event.target.value)))}>${options.map((each) => {
       const [word, title] = [each].flat();
@@ -117,10 +125,11 @@ export function Page({query, isDark, session}) {
       <${RangePicker} query=${query} />
       ${pick("Group by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean), hide: ""}))}
       ${pick("then by", "by", second ?? "", [["", "(none)"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
-      ${pick("show", "measure", at.measure, [...Object.entries(MEASURES).map(([name, {title}]) => [name, title]), ...unitChoices(fields, streams)], (chosen) => ({measure: chosen, hide: ""}))}
+      ${pick("money", "cost_type", at.kind, Object.entries(KINDS), inMoney)}
+      ${!at.isBilled && pick("show", "measure", at.measure, [...Object.entries(MEASURES).map(([name, {title}]) => [name, title]), ...unitChoices(fields, streams)], (chosen) => ({measure: chosen, hide: ""}))}
       ${pick("per", "bin", at.bin, at.bins.map((each) => [each, BIN_TITLES[each]]))}
-      <${AgainstPicker} query=${query} />
-      <${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />
+      ${!at.isBilled && html`<${AgainstPicker} query=${query} />
+      <${WhatIfPicker} query=${query} models=${choices.model ?? []} load=${() => choices.model || chose("model")} />`}
     </div>
     <div class="bar"><${Filters} ...${{available, chose, filters: at.filters, at: here}} />
       ${may(session, "modify_views_and_budgets") && html`<button type="button" disabled=${!data?.table.rows.length} onClick=${async () => setSaves(await draft(at))}>Save as view</button>`}</div>
@@ -129,21 +138,21 @@ export function Page({query, isDark, session}) {
         view: (await send("POST", "/views", saves.typedView({}, given))).view.id}))} />`}
     ${limits && html`<${limits.QuickBudget} ...${limits} field=${first} title=${titled(first)[1]} close=${() => setLimits(null)} />`}
     <${Problem} error=${found.error} at=${found.at} retry=${found.reload} />
-    ${data && at.measure === "cost" && !query.get("against") && data.table.rows.length > 0 && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} />`}
-    ${query.get("asif") && html`<${WhatIf} model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
+    ${data && at.measure === "cost" && !at.isBilled && !query.get("against") && data.table.rows.length > 0 && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} />`}
+    ${!at.isBilled && query.get("asif") && html`<${WhatIf} model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
       href=${(row) => deeper(row, at)} />`}
     <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, isDark, query, limit: mayLimit && limit, narrow: mayNarrow && narrow}} />`}<//>
-    ${query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
+    ${!at.isBilled && query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 
 function Answer({table, bars, at, isDark, query, limit, narrow}) {
-  const {by, range, measure: name, zone} = at;
+  const {by, isBilled, range, measure: name, zone} = at;
   const measure = measureOf(name);
   const {previous, unconverted, currency} = table.report;
   const lacking = amounts(unconverted);
   if (!table.rows.length) {
-    return html`<section><p>Nothing was counted: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
-      ${at.filters.length > 0 && html` <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by})}>Remove the filters</a>`}</p></section>`;
+    return html`<section><p>Nothing was ${isBilled ? "billed" : "counted"}: ${range.name}${at.span.view && ", in this view"}${at.filters.length > 0 && ", with these filters"}.
+      ${at.filters.length > 0 && html` <a href=${to(PATH, {from: query.get("from"), to: query.get("to"), by, cost_type: query.get("cost_type")})}>Remove the filters</a>`}</p></section>`;
   }
   const whole = {...table.total, of: table.rows.length};
   const [now, before] = [(row) => valueOf(name, row), (row) => valueOf(name, row.previous)];
@@ -169,12 +178,12 @@ function Answer({table, bars, at, isDark, query, limit, narrow}) {
     !isBound && {title: "Change in %", kind: "number", wide: true, value: (row) => change(now(row), before(row), measure.format).percent},
     course && {title: BIN_COURSES[at.bin], kind: "text", wide: true, value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
       values=${course.get(nameOf(row[by[0]]))} title=${`${BIN_COURSES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
-    {title: "Dearest", kind: "short", wide: true, value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
+    !isBilled && {title: "Dearest", kind: "short", wide: true, value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
       href=${topCalls(row, at, query)} aria-label=${`Top calls${row.of ? "" : ` of ${by.map((field) => nameOf(row[field])).join(", ")}`}`}>Top calls</a>`},
     (limit || narrow) && {title: "Limit", kind: "short", wide: true, value: (row) => !row.of && ![OTHER, UNKNOWN].includes(nameOf(row[by[0]])) && html`
       ${limit && html`<button type="button" onClick=${() => limit(row[by[0]])} aria-label=${`Budget for ${row[by[0]]}`}>Budget</button>`}
       ${narrow && html`<button type="button" onClick=${() => narrow(row[by[0]])} aria-label=${`Limit somebody to ${row[by[0]]}`}>Limit somebody</button>`}`},
-    ...ALONGSIDE.filter((each) => each !== name).map((each) => ({...column(each), wide: true})),
+    ...ALONGSIDE.filter((each) => !isBilled && each !== name).map((each) => ({...column(each), wide: true})),
   ].filter(Boolean);
   const [key, order] = [query.get("sort") ?? name, query.get("order") ?? "desc"];
   const sort = {key, order, by: (next) => go(here({sort: next, order: next === key && order === "desc" ? "asc" : "desc"}))};
@@ -188,10 +197,14 @@ function Answer({table, bars, at, isDark, query, limit, narrow}) {
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
       href=${(row) => deeper(row, at)} />
     ${lacking && html`<p role="note">${lacking} are not in these sums: no rate to ${currency} is known. <a href=${to("/insights", {})}>Insights</a> say what to do.</p>`}
-    <p class="faint">${range.name} (${zone}), before: ${previous.from.slice(0, 10)} to ${until}. Estimates are from list prices. ${" "}
-      <a href=${calls(at.filters)}>The calls</a></p>
+    <p class="faint">${range.name} (${zone}), before: ${previous.from.slice(0, 10)} to ${until}. ${isBilled ? html`<${OfBills} ...${table.billed} />`
+      : html`Estimates are from list prices. <a href=${calls(at.filters)}>The calls</a>`}</p>
     <${Elsewhere} path="/report" parameters=${everything} csv=${addressOf("/report", {...everything, format: "csv"})} />`;
 }
+
+/** How final billed money is, and what of it is of nobody's calls; who may see some calls alone is not told that. */
+const OfBills = ({through, days: {closed, provisional, open}, unallocated}) => html`Billed ${through ? `through ${through}` : "on no day"}: ${closed} days closed,
+  ${" "}${provisional} provisional, ${open} without a bill.${unallocated !== undefined && html` <span title=${`$${unallocated}`}>${measureOf("cost").format(unallocated)}</span> are of no counted calls.`}`;
 
 /** The values of each group by bin, as numbers. */
 function courses({rows}, field, measure) {
@@ -220,6 +233,7 @@ function deeper(row, at, when = {}) {
   if (filters.some(([, value]) => value === OTHER)) return null;
   const set = [...at.filters, ...filters].map(([name]) => name);
   const next = DRILL.find((field) => !set.includes(field));
+  if (!next && at.isBilled) return null;
   return next ? here({...Object.fromEntries(filters), ...when, by: next, sort: "", order: "", hide: ""}) : calls([...at.filters, ...filters]);
 }
 
@@ -267,8 +281,8 @@ const MONTH = {month: "long", timeZone: "UTC"};
 const WITH_FORECAST = {"now-30d": "monthly", mtd: "monthly", "this-quarter": "quarterly"};
 
 /** The days to come of the running month or quarter, today first: {bin, amount, low, high}, the last with what they come to. None where days are not drawn. */
-function useForecast({range, bin, measure, span: {view, tz}, where, hidden}) {
-  const per = measure === "cost" && bin === "daily" && hidden.every((group) => group === BEFORE) ? WITH_FORECAST[range.asked] : undefined;
+function useForecast({range, bin, isBilled, measure, span: {view, tz}, where, hidden}) {
+  const per = measure === "cost" && !isBilled && bin === "daily" && hidden.every((group) => group === BEFORE) ? WITH_FORECAST[range.asked] : undefined;
   const asked = {view, tz, where, per};
   const {data} = useQuery(() => (per ? get("/forecast", asked) : Promise.resolve(null)), [JSON.stringify(asked)], ["ledger"]);
   if (!per || !data?.forecast.total || data.forecast.per !== per) return [];
