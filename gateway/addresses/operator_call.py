@@ -32,6 +32,7 @@ def call(
     gives: Mapping[str, Schema] | None = None,
     checks_query: bool = True,
     shows: str = WHOLE,
+    asks_cost_type: bool = False,
     in_turn: bool = False,
     asks_much: Callable[[Any], bool] | None = None,
     name: str = "",
@@ -53,6 +54,7 @@ def call(
         repeated=repeated,
         checks_query=checks_query,
         shows=shows,
+        asks_cost_type=asks_cost_type,
         in_turn=in_turn,
         asks_much=asks_much,
     )

@@ -16,6 +16,11 @@ MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
 # Only for who asks for them: the first two of the unit that the question names.
 UNITS, COST_PER_UNIT, SAVED_BY_CACHING = ASKED = ("units", "cost_per_unit", "saved_by_caching")
 REAL_COST = "real_cost"
+# The cost types of which measures are made, beside that of `cost`; calls and tokens are of none.
+MEASURED_IN = {
+    "reported": "reported_cost", "estimated": "estimated_cost", "saved": "saved_cost",
+    SAVED_BY_CACHING: "estimated_cost",
+}  # fmt: skip
 MONEY_KINDS = (REAL_COST, *BILLED_TYPES)  # that `cost` of a report can be
 MAX_TOP = 1000
 PREVIOUS = "previous"

@@ -5,7 +5,7 @@ seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.errors import Refusal
@@ -16,6 +16,7 @@ from spool.registry.budgets import SpendBudget
 from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
 from spool.registry.registry import Registry
+from spool.registry.roles import LedgerSlice, Rights
 from spool.registry.views import EXCLUDES, View, dimensions
 
 
@@ -75,6 +76,26 @@ class Visible:
                 "the filter passes calls that you may not see; let it name values of these that you see: "
                 f"{limits}",
             )
+
+
+def slice_of(rights: Rights, cost_types: Collection[str]) -> LedgerSlice:
+    """
+    Return what somebody may see in the money of cost types. Refusal 403 where there are calls to see, in other money
+    alone.
+    """
+    found = rights.slice_of(cost_types)
+    if rights.shown and not found.parts:
+        raise hides(rights, cost_types)
+    return found
+
+
+def hides(rights: Rights, cost_types: Collection[str]) -> Refusal:
+    """The refusal of somebody whose roles do not show these cost types together."""
+    asked, shown = " and ".join(cost_types), ", ".join(rights.cost_types)
+    words = (
+        f"this shows {asked}, and your roles show {shown}; an Organizer can give you a role that shows more"
+    )
+    return Refusal(403, "cost_type", words)
 
 
 EVERYTHING = Visible(True, lambda include, exclude: True, lambda id: None)

@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.api.visible import hides
 from gateway.errors import Refusal
+from gateway.http.address import WHOLE
 from gateway.http.confirming import confirmed
 from gateway.http.services import OperatorServices
 from gateway.mcp.messages import (
@@ -38,6 +40,7 @@ from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolAnswer
 from gateway.mcp.tools.list import TOOLS, is_enabled, listed, offered
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 from spool.registry.permission_sets import PERMISSION_SETS
+from spool.registry.shared.cost_types import COUNTED_TYPES
 
 T = TypeVar("T")
 
@@ -169,6 +172,8 @@ def _closed(tool: Tool[Any], asking: Asking[OperatorServices]) -> str:
     if tool.needs not in asking.rights.permission_sets:
         title = PERMISSION_SETS[tool.needs].title
         return f"{tool.name} needs the permission set {title}; an Organizer can give it to you in a role"
+    if asking.rights.hides_calls and tool.shows != WHOLE:
+        return f"{tool.name}: {hides(asking.rights, COUNTED_TYPES).message}"
     return (
         f"{tool.name} is about all calls, and you may see some of them alone; an Organizer can give you a role "
         "with full data access"

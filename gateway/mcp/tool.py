@@ -9,17 +9,19 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from gateway.api.visible import EVERYTHING, Visible, named_dimensions, visible_in
+from gateway.api.visible import EVERYTHING, Visible, named_dimensions, slice_of, visible_in
 from gateway.http.address import WHOLE
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.requests import named_holder
 from gateway.http.services import OperatorServices
 from spool.ledger.derived import Derived
 from spool.ledger.ledger import Ledger
+from spool.ledger.queries import BILLED_TYPES
 from spool.ledger.slices import SlicedLedger
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import USE_ASSISTANTS
 from spool.registry.roles import Rights
+from spool.registry.shared.cost_types import COUNTED_TYPES
 
 MAX_BYTES = 40_000  # of an answer, text and structured content together
 ANSWERED, MISTAKEN = "answered", "mistaken"
@@ -68,6 +70,14 @@ class Asking(Generic[Held]):
     def ledger(self) -> SlicedLedger:
         return SlicedLedger(self.whole_ledger, self.rights.slice)
 
+    def ledger_of(self, cost_type: str) -> SlicedLedger:
+        """
+        The ledger cut to what `rights` show in the money of a cost type. Refusal 403 for one that no role shows.
+        What is told of counted money has all counted types in it.
+        """
+        asked = (cost_type,) if cost_type in BILLED_TYPES else COUNTED_TYPES
+        return SlicedLedger(self.whole_ledger, slice_of(self.rights, asked))
+
     async def sees(self) -> Visible:
         """Return the test of views, budgets, insights and recommendations that the caller may see."""
         if self.ledger.is_whole:
@@ -112,7 +122,8 @@ class Tool(Generic[Input]):
     `run` raises Invalid, NotThere or a Refusal with words that say how to mend the question. A tool that
     `writes` leaves the same behind when it is called again with the same arguments; one that `replaces`
     writes over what was there. `needs` is the permission set that it takes, and `shows` says whether it is
-    cut to the calls that a person may see (SLICED), or is offered only to who may see all of them (WHOLE).
+    cut to the calls that a person may see (SLICED), or is offered only to who may see all of them (WHOLE). With
+    `asks_cost_type` it sees to it that the roles show the money that the question is about, or it tells of none.
     """
 
     name: str
@@ -125,6 +136,7 @@ class Tool(Generic[Input]):
     replaces: bool = False
     needs: str = USE_ASSISTANTS
     shows: str = WHOLE
+    asks_cost_type: bool = False
 
     def answer(self, given: Input, asking: Asking[OperatorServices]) -> Awaitable[ToolAnswer]:
         """Run the tool with the holder that it names."""
@@ -133,7 +145,9 @@ class Tool(Generic[Input]):
 
     def is_for(self, rights: Rights) -> bool:
         """True if these rights open the tool."""
-        return self.needs in rights.permission_sets and (self.shows != WHOLE or rights.slice.is_everything)
+        if self.needs not in rights.permission_sets or (rights.hides_calls and not self.asks_cost_type):
+            return False
+        return self.shows != WHOLE or rights.slice.is_everything
 
     def shown(self, dimensions: Sequence[str]) -> Mapping[str, object]:
         """The tool as it is listed; names of dimensions are a closed set."""

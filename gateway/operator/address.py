@@ -45,12 +45,15 @@ class OperatorAddress(Address):
     """
     `needs` is the id of a permission set, or SIGNED_IN; None: the call is how one signs in. `shows` WHOLE is
     refused to people who may see a part of the calls alone; with SLICED the handler leaves the rest out.
+    SLICED is all counted money; with `asks_cost_type` the handler sees to it that the roles show the money that the
+    question is about.
 
     A call that is not GET changes something and needs the CSRF token.
     """
 
     needs: str | None
     shows: str = WHOLE
+    asks_cost_type: bool = False
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
     @property

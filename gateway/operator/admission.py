@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gateway.api.visible import hides
 from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.hosts import authority, host_name, is_own_name
 from gateway.configuration.addresses import is_loopback
@@ -29,13 +30,14 @@ from gateway.http.listening.forwarded import may_be_shared
 from gateway.http.requests import Result, check_parameters, named_holder
 from gateway.http.services import OperatorServices
 from gateway.mounts import AS
-from gateway.operator.address import SIGNED_IN, WHOLE, OperatorAddress
+from gateway.operator.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
 from gateway.operator.body import read_body
 from gateway.operator.requests import OperatorRequest, holder
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, Actor, check_email
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import EVERYTHING, Rights
+from spool.registry.shared.cost_types import COUNTED_TYPES
 
 MAX_ACTOR = 200
 NO_ADDRESS = (
@@ -193,7 +195,8 @@ async def _admit_over_http(
 
 def is_open(row: OperatorAddress, rights: Rights) -> bool:
     """True if these rights permit the call."""
-    return _is_permitted(row, rights) and (row.shows != WHOLE or rights.slice.is_everything)
+    is_whole = row.shows != WHOLE or rights.slice.is_everything
+    return _is_permitted(row, rights) and is_whole and not _hides_calls(row, rights)
 
 
 def _is_permitted(row: OperatorAddress, rights: Rights) -> bool:
@@ -222,6 +225,13 @@ def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) ->
             " with full data access"
         )
         raise Refusal(403, "limited_data", message)
+    if _hides_calls(row, admitted.rights):
+        raise hides(admitted.rights, COUNTED_TYPES)
+
+
+def _hides_calls(row: OperatorAddress, rights: Rights) -> bool:
+    """True if a row is about calls in all counted money, and the roles show no call in it."""
+    return row.shows == SLICED and not row.asks_cost_type and rights.hides_calls
 
 
 def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from gateway.api.visible import slice_of
 from gateway.errors import Refusal
 from gateway.http.holders.installation import InstallationServices
 from gateway.http.holders.people import PeopleServices
@@ -60,6 +61,10 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
     def ledger(self) -> SlicedLedger:
         """The ledger as the person may see it."""
         return SlicedLedger(self.whole_ledger, self.rights.slice)
+
+    def ledger_of(self, cost_types: Collection[str]) -> SlicedLedger:
+        """The ledger as the person may see it in the money of cost types. Refusal 403 if no role shows all of these."""
+        return SlicedLedger(self.whole_ledger, slice_of(self.rights, cost_types))
 
     @property
     def registry(self) -> Registry:

@@ -9,6 +9,7 @@ import msgspec
 from gateway.resources.declaration import Option, changes_of, item_of, one_of, words
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import DATA_ACCESS, IS, MAX_DESCRIPTION, MAX_NAME
+from spool.registry.shared.cost_types import ROLE_COST_TYPES
 
 
 class FilterOfRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +43,9 @@ class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         words("What a call must have, all of them; `roles.max_filters` and `roles.max_values` bound them."),
     ] = []
     cost_types: Annotated[
-        list[str], words("Empty: a role shows every cost type."), Option(is_by_hand=True)
+        list[str],
+        words("In which money calls are shown, by cost types; empty: in every one."),
+        Option("--cost-type", choices=ROLE_COST_TYPES, help="The money that it shows; not given: all."),
     ] = []
     permission_sets: Annotated[
         list[str],

@@ -67,7 +67,7 @@ class SlicedLedger:
         return await self._ledger.costs_of(list(map(self._cut, queries)))
 
     def _cut(self, query: CostQuery) -> CostQuery:
-        if self.is_whole:
+        if self._slice.has_every_call:
             return query
         if _NAME in query.named:
             check_dimension(_NAME)
@@ -80,7 +80,7 @@ class SlicedLedger:
 
     async def values(self, dimension: str) -> Sequence[str]:
         """Return values as `Ledger.values` does, of the calls in the slice alone."""
-        if self.is_whole:
+        if self._slice.has_every_call:
             return await self._ledger.values(dimension)
         asked, inside = self._derived.get(dimension), self._membership()
         if asked is None:
@@ -124,8 +124,8 @@ class SlicedLedger:
         Return a test of a filter, given by what it includes and excludes: True if the slice has all sums that
         pass it, False if unsure.
         """
-        if self.is_whole or not self._slice.parts:
-            return lambda *_: self.is_whole
+        if self._slice.has_every_call or not self._slice.parts:
+            return lambda *_: self._slice.has_every_call
         has_joint = await self._ledger.has_joint_sums()
 
         def is_contained(include: Wanted, exclude: Wanted) -> bool:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from spool.errors import Invalid
 from spool.ledger.queries import Wanted
 from spool.registry.operators import (
     ADMIN,
@@ -24,19 +23,17 @@ from spool.registry.operators import (
     Operator,
     Person,
     Session,
-    check_email,
 )
 from spool.registry.permission_sets import (
     ALL,
     OF_MEMBER,
     OF_OPERATOR,
     ORGANIZATION_ADMINISTRATION,
-    PERMISSION_SETS,
     with_included,
 )
+from spool.registry.shared.cost_types import COUNTED_TYPES, ROLE_COST_TYPES, shown_types
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
-from spool.registry.shared.texts import check_one_of, check_text, optional_text, storable
 
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000
@@ -83,14 +80,20 @@ class LedgerSlice:
     """
     What a person may see of the ledger: calls that pass every filter of one of the parts.
 
-    Without parts nothing is seen; a part without filters shows everything.
+    Without parts nothing is seen; a part without filters has every call. With `hides_money` it is still not
+    everything: not every cost type is shown.
     """
 
     parts: tuple[tuple[RoleFilter, ...], ...] = ()
+    hides_money: bool = False
+
+    @property
+    def has_every_call(self) -> bool:
+        return () in self.parts
 
     @property
     def is_everything(self) -> bool:
-        return () in self.parts
+        return self.has_every_call and not self.hides_money
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -124,9 +127,8 @@ class LedgerSlice:
         """
         The slice without its parts that name a dimension which is not `known` any more: they show nothing.
         """
-        return LedgerSlice(
-            parts=tuple(part for part in self.parts if all(each.dimension in known for each in part))
-        )
+        parts = (part for part in self.parts if all(each.dimension in known for each in part))
+        return replace(self, parts=tuple(parts))
 
     def _part_contains(self, include: Wanted, exclude: Wanted) -> bool:
         return any(
@@ -179,6 +181,11 @@ class Role(RoleDraft):
     def is_builtin(self) -> bool:
         return self.id in BUILTIN
 
+    @property
+    def is_limiting(self) -> bool:
+        """True if it shows less than accounts of their own role see: some of the calls, or some of the money."""
+        return self.data_access == LIMITED or bool(self.cost_types)
+
     def broken(self, known: Collection[str]) -> str | None:
         """
         Why its filters show nothing: dimensions that are not among the `known` ones any more; None if they
@@ -199,11 +206,34 @@ ROLES = DocumentKind("role", Role, "role")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """What a person may do and see at one moment. `roles` are the names of the roles that say so."""
+    """
+    What a person may do and see at one moment. `roles` are the names of the roles that say so.
+
+    `slice` is of calls and all that is made of them: of the roles that show every counted cost type. `shown` has the
+    parts of all roles, each with the cost types in which it is shown.
+    """
 
     permission_sets: frozenset[str] = frozenset()
     slice: LedgerSlice = LedgerSlice()
     roles: tuple[str, ...] = ()
+    shown: tuple[tuple[frozenset[str], tuple[RoleFilter, ...]], ...] = ()
+
+    def slice_of(self, cost_types: Collection[str]) -> LedgerSlice:
+        """Return what may be seen in the money of these cost types, by the roles that show all of them."""
+        parts = dict.fromkeys(part for types, part in self.shown if types.issuperset(cost_types))
+        if () not in parts:
+            return LedgerSlice(parts=tuple(parts))
+        return LedgerSlice(parts=((),), hides_money=(frozenset(ROLE_COST_TYPES), ()) not in self.shown)
+
+    @property
+    def hides_calls(self) -> bool:
+        """True if there are calls to see, but none of them in every counted cost type."""
+        return bool(self.shown) and not self.slice.parts
+
+    @property
+    def cost_types(self) -> tuple[str, ...]:
+        """The cost types in which anything is shown."""
+        return tuple(name for name in ROLE_COST_TYPES if self.slice_of((name,)).parts)
 
     @property
     def is_everything(self) -> bool:
@@ -288,12 +318,13 @@ class Roles:
         """
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.given(person, groups))
-        parts = dict.fromkeys(part for role in roles for part in _parts(role))
-        return Rights(
+        shown = dict.fromkeys((shown_types(role.cost_types), part) for role in roles for part in _parts(role))
+        rights = Rights(
             permission_sets=with_included(id for role in roles for id in role.permission_sets),
-            slice=EVERY_CALL if () in parts else LedgerSlice(parts=tuple(parts)),
             roles=tuple(role.name for role in roles),
+            shown=tuple(shown),
         )
+        return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
 
     def of_holder(self, holder: Holder) -> Rights:
         """
@@ -338,55 +369,9 @@ def new_role_id() -> str:
     return secrets.token_hex(16)
 
 
-def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
-    """
-    The draft in its stored form; Invalid names the field and the rule. Which dimensions exist is asked
-    elsewhere.
-    """
-    check_one_of("data_access", draft.data_access, DATA_ACCESS)
-    if draft.data_access == LIMITED and not draft.filters:
-        raise Invalid("data_access limited needs at least one filter; full shows all data, none shows none")
-    if draft.data_access != LIMITED and draft.filters:
-        raise Invalid("filters go with data_access limited: leave them out, or give an empty list")
-    if draft.cost_types:
-        raise Invalid("cost_types: a role shows every cost type; leave it out")
-    if len(draft.filters) > limits.filters:
-        raise Invalid(f"a role has at most {limits.filters} filters (roles.max_filters)")
-    if sum(len(each.values) for each in draft.filters) > limits.values:
-        raise Invalid(f"the filters of a role have at most {limits.values} values (roles.max_values)")
-    if len(draft.members) + len(draft.groups) > limits.members:
-        raise Invalid(f"a role has at most {limits.members} members and groups (roles.max_members)")
-    return replace(
-        draft,
-        name=check_text("name", draft.name, MAX_NAME),
-        description=optional_text("description", draft.description, MAX_DESCRIPTION),
-        filters=tuple(map(_check_filter, draft.filters)),
-        permission_sets=_check_sets(draft.permission_sets),
-        members=tuple(sorted(set(map(check_email, draft.members)))),
-        groups=tuple(sorted({storable(check_text("groups", each, MAX_GROUP)) for each in draft.groups})),
-    )
-
-
 def dimensions(draft: RoleDraft) -> Iterator[str]:
     """Every dimension that a role names."""
     return (each.dimension for each in draft.filters)
-
-
-def _check_filter(given: RoleFilter) -> RoleFilter:
-    check_one_of("filters.mode", given.mode, MODES)
-    if not given.values:
-        raise Invalid(f"filters: {given.dimension[:MAX_NAME]} needs at least one value")
-    if any(len(value) > MAX_VALUE for value in given.values):
-        raise Invalid(f"filters: a value of {given.dimension[:MAX_NAME]} has at most {MAX_VALUE} characters")
-    values = tuple(dict.fromkeys(map(storable, given.values)))
-    return RoleFilter(dimension=given.dimension, values=values, mode=given.mode)
-
-
-def _check_sets(ids: Iterable[str]) -> tuple[str, ...]:
-    chosen = set(ids)
-    for id in sorted(chosen):
-        check_one_of("permission_sets", id, PERMISSION_SETS)
-    return tuple(id for id in PERMISSION_SETS if id in chosen)
 
 
 def _parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
@@ -396,5 +381,4 @@ def _parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
         yield role.filters
 
 
-EVERY_CALL = LedgerSlice(parts=((),))
 EVERYTHING = Roles(()).of("", base=ADMIN)  # the rights of an Organizer

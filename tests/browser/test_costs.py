@@ -495,8 +495,8 @@ def test_amounts_without_a_rate_are_named_beside_the_sums(
 
 def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     """
-    Of a bill there is money alone, by what its rows tell; the address keeps the choice, and the way back leaves out what
-    counted money cannot be asked for.
+    Of a bill there is money alone, by what its rows tell; the address keeps the choice, and the way back leaves out
+    what counted money cannot be asked for.
     """
     page = console.page
     console.open("/costs?from=last-month&by=team&measure=tokens&bin=hourly")
@@ -510,7 +510,11 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     expect(total).to_have_attribute("title", f"${billed['total']['cost']}")
     days = billed["billed"]["days"]
     expect(page.locator("main")).to_contain_text(f"{days['closed']} days closed")
-    assert "from=last-month" in page.url and "cost_type=billed_cost" in page.url and not re.search("measure=|bin=", page.url)
+    assert (
+        "from=last-month" in page.url
+        and "cost_type=billed_cost" in page.url
+        and not re.search("measure=|bin=", page.url)
+    )
     assert [] == console.audit()
     page.get_by_label("Group by").select_option("charge")
     expect(page.locator("tbody").get_by_role("link", name="usage", exact=True)).to_be_visible()

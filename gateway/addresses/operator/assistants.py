@@ -9,7 +9,7 @@ from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, USE_ASSI
 
 ROWS = (
     call("POST", "/mcp", USE_ASSISTANTS, assistants.relay_mcp, "Answer a message of an assistant on stdio",
-         takes=assistants.McpLine, in_turn=True, shows=SLICED,
+         takes=assistants.McpLine, in_turn=True, shows=SLICED, asks_cost_type=True,
          asks_much=assistants.asks_tool_on_stdio),
     call("GET", "/assistant-tools", USE_ASSISTANTS, assistant_tools.list_assistant_tools,
          "List the tools of assistants", lists=assistant_tools.ASSISTANT_TOOLS, shows=NOTHING),

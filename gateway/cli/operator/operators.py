@@ -91,8 +91,8 @@ def role(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
 def _warn_if_wider(client: OperatorClient, account: Mapping[str, Any]) -> None:
     """Says so if a role is to limit what an account sees, and its own role shows everything."""
     if account["role"] != NO_ROLE:
-        query = [("member", account["email"]), ("data_access", LIMITED)]
-        if client.request("GET", "/roles", query=query)["roles"]:
+        given = client.request("GET", "/roles", query=[("member", account["email"])])["roles"]
+        if any(role["data_access"] == LIMITED or role["cost_types"] for role in given):
             warn_of_account(account)
 
 

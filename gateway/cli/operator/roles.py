@@ -192,7 +192,7 @@ def _filter_words(filters: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _warn_of_wider(client: OperatorClient, role: Mapping[str, Any]) -> None:
     """Says whose account shows more than a limited role, and what takes that away."""
-    if role["data_access"] == LIMITED:
+    if role["data_access"] == LIMITED or role["cost_types"]:
         wider = client.request("GET", f"/roles/{part(role['id'])}/wider-operators", query=[("limit", "1000")])
         for account in wider["operators"]:
             warn_of_account(account)
@@ -213,6 +213,7 @@ def _show_preview(seen: Mapping[str, Any]) -> None:
             "roles": seen["roles"],
             "permission sets": [each["name"] for each in seen["permission_sets"]],
             "data access": seen["data_access"],
+            "cost types": seen["cost_types"],
             "shows": [" and ".join(_filter_words(part)) for part in seen["filters"]],
             "open calls": len(seen["calls"]),
             "last 30 days": f"{total['cost']} {total['currency']}, {total['calls']} calls",

@@ -127,7 +127,7 @@ async def run(asked: CostQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
             notes=(*posed.notes, await _billed_note(asking, posed)),
         )
     first = opened(asking, NAME, asked, asked.cursor)
-    rows = await asking.ledger.costs(posed.query)
+    rows = await asking.ledger_of(asked.cost_type).costs(posed.query)
     whole = await asking.ledger.whole_since()
     shows = {"measure": asked.measure, "bin": "" if asked.granularity == TOTAL else asked.granularity}
     page = _Page(
@@ -302,4 +302,5 @@ TOOL = Tool(
     gives=CostData,
     run=run,
     shows=SLICED,
+    asks_cost_type=True,
 )

@@ -102,4 +102,5 @@ TOOL = Tool(
     gives=Reference,
     run=run,
     shows=SLICED,
+    asks_cost_type=True,
 )

@@ -10,7 +10,17 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from gateway.api import costs
-from gateway.api.report_words import ASKED, LATENCY, MAX_TOP, MEASURES, MONEY_KINDS, PREVIOUS, REAL_COST, SUMS
+from gateway.api.report_words import (
+    ASKED,
+    LATENCY,
+    MAX_TOP,
+    MEASURED_IN,
+    MEASURES,
+    MONEY_KINDS,
+    PREVIOUS,
+    REAL_COST,
+    SUMS,
+)
 from gateway.api.times import parse_moment
 from gateway.http.holders.money import MoneyServices
 from gateway.operator.costs import billed_money
@@ -56,6 +66,12 @@ class ReportQuestion:
     unit: str  # what is counted, "" for nothing
     cost_type: str
     as_csv: bool
+
+    @property
+    def cost_types(self) -> Sequence[str]:
+        """The cost types of all that is shown."""
+        measures = (name for name in (*self.show, self.top_by) if name in MEASURED_IN)
+        return tuple(dict.fromkeys((self.cost_type, *(MEASURED_IN[name] for name in measures))))
 
     @cached_property
     def starts(self) -> Sequence[datetime]:

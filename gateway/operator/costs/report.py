@@ -26,6 +26,7 @@ from gateway.operator.visible import named_dimensions
 from spool.csv_cells import csv_pieces
 from spool.ledger.costs import cut
 from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, CostQuery
+from spool.ledger.slices import SlicedLedger
 from spool.record import moment
 from spool.streams import METRIC
 
@@ -47,6 +48,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     if request.http.query.get("cost_type") in BILLED_TYPES:
         known = (*known, *BILLED_DIMENSIONS)
     question = await report_question(request, known)
+    ledger = request.ledger_of(question.cost_types)
     query, previous = question.query, question.previous
     now = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))
     if question.top is not None:
@@ -54,7 +56,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         query, previous = replace(query, kept=groups), previous and replace(previous, kept=groups)
         question = replace(question, query=query, previous=previous)
     before = [] if previous is None else await ledger.costs(previous)
-    asked = [await _asked(request, question, each) for each in (query, previous)]
+    asked = [await _asked(request, ledger, question, each) for each in (query, previous)]
     billed = await billed_money.told(request, query) if query.arranged else None
     whole = await ledger.whole_since()
     since = (previous or query).since
@@ -116,14 +118,17 @@ def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
 
 
 async def _asked(
-    request: OperatorRequest[MoneyServices, Any], question: ReportQuestion, query: CostQuery | None
+    request: OperatorRequest[MoneyServices, Any],
+    ledger: SlicedLedger,
+    question: ReportQuestion,
+    query: CostQuery | None,
 ) -> AskedMeasures | None:
     """Return the measures shown beside the sums; None if none of them is asked for."""
     if query is None or set(ASKED).isdisjoint(question.show):
         return None
     saves = SAVED_BY_CACHING in question.show
     return await asked_measures(
-        request.ledger,
+        ledger,
         query,
         unit=question.unit,
         saves=saves,

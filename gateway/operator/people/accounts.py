@@ -14,7 +14,7 @@ from spool.errors import Invalid, NotAllowed
 from spool.listing import ListPage, ListQuery, SortField
 from spool.record import moment
 from spool.registry.operators import DISABLED, ENABLED, NO_ROLE, ROLES, VIEWER, Operator, Session, status
-from spool.registry.roles import LIMITED, holder_of
+from spool.registry.roles import holder_of
 
 
 class NewOperator(RequestBody):
@@ -95,7 +95,7 @@ async def list_operators(request: OperatorRequest[PeopleServices, None]) -> Resu
 
 async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) -> Result:
     given = request.body
-    is_limiting = any(role.data_access == LIMITED for role in request.registry.roles.all())
+    is_limiting = any(role.is_limiting for role in request.registry.roles.all())
     usual = NO_ROLE if is_limiting else VIEWER
     operator = await request.registry.operators.add(
         given.email, role=given.role or usual, password=given.password, actor=request.actor
@@ -110,7 +110,7 @@ async def list_wider_operators(request: OperatorRequest[PeopleServices, None]) -
     Given by name, or by a group that the OpenID provider told at the newest sign-in that goes on.
     """
     role = request.registry.roles.find_any(request.word("role"))
-    operators = await request.registry.operators.all() if role.data_access == LIMITED else ()
+    operators = await request.registry.operators.all() if role.is_limiting else ()
     newest = {session.account: session for session in sorted(
         await request.registry.operators.sessions(), key=lambda each: each.created_at) if session.operator}  # fmt: skip
     groups = {account: holder_of(session).groups for account, session in newest.items()}

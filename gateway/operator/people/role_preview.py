@@ -31,9 +31,9 @@ from spool.registry.roles import (
     LedgerSlice,
     Rights,
     RoleDraft,
-    check_role_draft,
     dimensions,
 )
+from spool.registry.shared.role_checks import check_role_draft
 from spool.registry.shared.texts import check_dimensions
 
 RANGE = "last_30d"
@@ -78,6 +78,7 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
                 if id in rights.permission_sets
             ],
             "data_access": _access(rights.slice),
+            "cost_types": list(rights.cost_types),
             "filters": [list(map(describe_filter, part)) for part in rights.slice.parts if part],
             "calls": _calls(request, rights),
             **await _seen(request, sliced, rights.slice),

@@ -86,6 +86,7 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
         "permission_sets": sorted(request.rights.permission_sets),
         "roles": list(request.rights.roles),
         "is_limited": request.is_limited,
+        "cost_types": list(request.rights.cost_types),
     }
     return {
         "session": shown, "rights": rights, "version": request.shared.version,

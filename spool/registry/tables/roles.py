@@ -16,6 +16,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.roles import BUILTIN, ROLES, Holder, Rights, Role, RoleDraft, RoleLimits, Roles
 from spool.registry.shared import makers
+from spool.registry.shared.role_checks import check_role_draft
 from spool.registry.shared.texts import check_dimensions
 from spool.registry.tables.documents import Check, NamedTable, check_name, stated
 
@@ -65,7 +66,7 @@ class RoleTable(NamedTable[Role]):
     ) -> Role:
         """NotAllowed when there are as many as may be, or a key made as many as it leaves free."""
         now = self._changes.clock.now()
-        drafted = roles.check_role_draft(draft, limits)
+        drafted = check_role_draft(draft, limits)
         check_dimensions(roles.dimensions(drafted), known)
         id = roles.new_role_id()
         role = Role(id=id, created=now, last_updated=now, last_updated_by=actor.name, **stated(drafted))
@@ -89,7 +90,7 @@ class RoleTable(NamedTable[Role]):
         """
 
         def edit(before: Role) -> Role:
-            drafted = roles.check_role_draft(self._redrafted(before, changes), limits)
+            drafted = check_role_draft(self._redrafted(before, changes), limits)
             if "filters" in changes:
                 check_dimensions(roles.dimensions(drafted), known)
             return replace(before, **stated(drafted))

@@ -12,7 +12,8 @@ import pytest
 from spool.registry.allocation import NamespaceDraft, check_namespace
 from spool.registry.budgets import BudgetDraft, check_budget
 from spool.registry.connections import ConnectionDraft, check_connection
-from spool.registry.roles import FULL, RoleDraft, RoleLimits, check_role_draft
+from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.shared.role_checks import check_role_draft
 from spool.registry.views import ViewDraft, check_view
 
 AMOUNTS = {"planned": {}, "default_amount": "5", "alerts": {}, "forecast_alerts": {}}

@@ -39,8 +39,9 @@ from spool.registry.roles import (
     RoleFilter,
     RoleLimits,
     Roles,
-    check_role_draft,
 )
+from spool.registry.shared.cost_types import ROLE_COST_TYPES
+from spool.registry.shared.role_checks import check_role_draft
 
 ADA, BOB = "ada@example.com", "bob@example.com"
 VALUES = {"team": ("", "ads", "search"), "model": ("", "haiku", "opus"), "tag:env": ("prod", "test")}
@@ -290,7 +291,7 @@ DRAFT = RoleDraft(name="Search", data_access=LIMITED, filters=(team("search"),))
         ({"members": ("ada",)}, "e-mail address"),
         ({"groups": ("",)}, "groups has 1 to"),
         ({"permission_sets": ("root",)}, "view_costs"),
-        ({"cost_types": ("real_cost",)}, "every cost type"),
+        ({"cost_types": ("amortized_cost",)}, "billed_cost"),
     ],
 )
 def test_a_draft_breaks_a_rule(changes: dict[str, Any], message: str) -> None:
@@ -318,3 +319,27 @@ def test_a_draft_is_kept_in_one_form() -> None:
         )
         == kept
     )
+
+
+def test_cost_types_unite_by_what_each_role_shows() -> None:
+    """A money has the parts of the roles that show it; calls those of the roles that show all counted money."""
+    part = role("Search", data_access=LIMITED, filters=(team("search"),))
+    rights = Roles([part, in_full("Bill", "billed_cost"), in_full("Real", "real_cost")]).of(ADA)
+    assert (part.filters,) == rights.slice.parts == rights.slice_of(("discounted_cost",)).parts
+    assert ((),) == rights.slice_of(("billed_cost",)).parts == rights.slice_of(("real_cost",)).parts
+    assert (part.filters,) == rights.slice_of(("real_cost", "billed_cost")).parts
+    assert not rights.slice_of(("billed_cost",)).is_everything
+    assert ROLE_COST_TYPES == rights.cost_types
+
+
+def test_a_role_shows_the_cost_types_that_it_names() -> None:
+    """One sum has every name that it has, and who is shown all types is shown everything."""
+    alone = Roles([in_full("Bill", "billed_cost")]).of(ADA)
+    assert (("billed_cost",), True, ()) == (alone.cost_types, alone.hides_calls, alone.slice.parts)
+    listed = Roles([in_full("List", "estimated_cost")]).of(ADA)
+    assert ("estimated_cost", "on_demand_cost") == listed.cost_types
+    assert Roles([in_full("All", *ROLE_COST_TYPES)]).of(ADA).slice.is_everything
+
+
+def in_full(name: str, *cost_types: str) -> Role:
+    return role(name, data_access=FULL, cost_types=cost_types)

@@ -125,7 +125,7 @@ export function Page({query, isDark, session}) {
       <${RangePicker} query=${query} />
       ${pick("Group by", "by", first, fields.map(titled), (chosen) => ({by: [chosen, second !== chosen && second].filter(Boolean), hide: ""}))}
       ${pick("then by", "by", second ?? "", [["", "(none)"], ...fields.filter((each) => each !== first).map(titled)], (chosen) => ({by: [first, chosen]}))}
-      ${pick("money", "cost_type", at.kind, Object.entries(KINDS), inMoney)}
+      ${pick("money", "cost_type", at.kind, Object.entries(KINDS).filter(([kind]) => kind === at.kind || session.cost_types.includes(kind)), inMoney)}
       ${!at.isBilled && pick("show", "measure", at.measure, [...Object.entries(MEASURES).map(([name, {title}]) => [name, title]), ...unitChoices(fields, streams)], (chosen) => ({measure: chosen, hide: ""}))}
       ${pick("per", "bin", at.bin, at.bins.map((each) => [each, BIN_TITLES[each]]))}
       ${!at.isBilled && html`<${AgainstPicker} query=${query} />

@@ -34,14 +34,19 @@ function typedFilters(row, text) {
 }
 
 /** What was typed, as the API takes it. */
-const typed = (row, {name, description, access, filters, permission_sets, members, groups}) => ({
+const typed = (row, {name, description, access, filters, cost_types, permission_sets, members, groups}) => ({
   name: name.trim(), description, permission_sets, data_access: Object.keys(ACCESS).find((each) => ACCESS[each] === access),
-  filters: typedFilters(row, filters), members: inLines(members), groups: inLines(groups),
+  filters: typedFilters(row, filters), cost_types, members: inLines(members), groups: inLines(groups),
 });
 
 const preview = async (asked) => (await send("POST", `${PATH}/preview`, asked)).preview;
 
-/** Boxes to check, one a permission set. */
+/** The cost types that a role can be limited to. */
+const MONEY = Object.entries({real_cost: "What counts: reported, else estimated.", reported_cost: "What sources report.", estimated_cost: "At list prices.",
+  on_demand_cost: "The same.", saved_cost: "What a gateway's cache saved.", billed_cost: "What providers billed.", discounted_cost: "The same, discounts on usage."})
+  .map(([id, description]) => ({id, name: id, description, includes: []}));
+
+/** Boxes to check, one a choice. */
 function Sets({name, label, value, options}) {
   const titles = Object.fromEntries(options.map(({id, name: title}) => [id, title]));
   return html`<fieldset><legend>${label}</legend>${options.map(({id, description, includes}) => html`<label key=${id} class="check">
@@ -61,7 +66,7 @@ function Tried({name, label, value: row, options: titles}) {
   }, []);
   const look = async () => {
     const form = new FormData(box.current.form);
-    const given = {...Object.fromEntries(form), permission_sets: form.getAll("permission_sets")};
+    const given = {...Object.fromEntries(form), permission_sets: form.getAll("permission_sets"), cost_types: form.getAll("cost_types")};
     try {
       setTried({found: await preview({person: given[name].trim() || null, role: typed(row, given), replaces: row?.id ?? null})});
     } catch (problem) {
@@ -84,7 +89,7 @@ function Seen({found, titles}) {
   const {total, filters} = found;
   const part = (each) => asLines(each, titles).join(", ");
   return html`<p>${found.person ?? "A member"} ${found.roles.length ? `has ${found.roles.join(", ")}` : "has no role"}${" "}
-      and sees ${ACCESS[found.data_access]}${filters.length > 0 && `: ${filters.map(part).join("; or ")}`}.</p>
+      and sees ${ACCESS[found.data_access === "limited" && !filters.length ? "full" : found.data_access]}${found.cost_types.length < MONEY.length && found.cost_types.length > 0 && ` in ${found.cost_types.join(", ")}`}${filters.length > 0 && `: ${filters.map(part).join("; or ")}`}.</p>
     <dl class="numbers"><div><dt>Cost that is seen</dt><dd title=${`$${total.cost}`}>${money(total.cost)}</dd><dd class="faint">of the last 30 days</dd></div>
       <div><dt>Calls that are seen</dt><dd title=${exactCount(total.calls)}>${count(total.calls)}</dd></div></dl>
     <${Fields} of=${{permission_sets: found.permission_sets.map((each) => each.name), pages: pagesOf(found).join(", ")}} />
@@ -106,11 +111,14 @@ const fields = (row, {sets, dimensions}) => [
   {name: "access", label: "Shows", type: "select", options: Object.values(ACCESS), value: ACCESS[row?.data_access ?? "limited"]},
   {name: "filters", label: "Filters", type: "area", rows: 4, value: asLines(row?.filters ?? []).join("\n"),
     note: `team=search or team!=search, one a line; team= (empty): calls without a team. By ${dimensions.names.join(", ")}`},
+  {name: "cost_types", label: "Money that it shows (none checked: all)", type: Sets, value: row?.cost_types ?? [], options: MONEY},
   {name: "permission_sets", label: "What it allows", type: Sets, value: row?.permission_sets ?? [], options: sets},
   {name: "members", label: "Members", type: "area", rows: 3, value: (row?.members ?? []).join("\n"), note: "e-mail addresses, one a line"},
   {name: "groups", label: "Groups", type: "area", rows: 2, value: (row?.groups ?? []).join("\n"), note: "of the OpenID provider, one a line"},
   {name: "as", label: "Try it before you save", type: Tried, value: row, options: dimensions.titles},
 ];
+
+const isNarrow = (role) => role.data_access === "limited" || role.cost_types.length > 0;
 
 /** Who has a limited role and an account that shows more, each with what takes that away. */
 function Wider({role}) {
@@ -133,7 +141,7 @@ function Wider({role}) {
 
 /** What stays open after a role was kept: nothing, unless an account shows more than it. */
 const kept = async ({role}) => {
-  const {operators} = role.data_access === "limited" ? await get(wider(role), {limit: 1000}) : {operators: []};
+  const {operators} = isNarrow(role) ? await get(wider(role), {limit: 1000}) : {operators: []};
   return operators.length ? html`<${Wider} role=${role} />` : null;
 };
 
@@ -141,9 +149,9 @@ function Details({row, known: {sets, dimensions}}) {
   const title = (id) => sets.find((each) => each.id === id)?.name ?? id;
   return html`<p>${row.description}</p>
     ${row.broken && html`<p class="wrong">${row.broken}</p>`}
-    <${Fields} of=${{shows: ACCESS[row.data_access], filters: asLines(row.filters, dimensions.titles),
+    <${Fields} of=${{shows: ACCESS[row.data_access], filters: asLines(row.filters, dimensions.titles), money: row.cost_types,
       allows: row.permission_sets.map(title), groups: row.groups, last_updated: seen(row.last_updated), by: row.last_updated_by, id: row.id}} />
-    ${row.data_access === "limited" && html`<${Wider} role=${row} />`}
+    ${isNarrow(row) && html`<${Wider} role=${row} />`}
     <h3>Members</h3>${row.members.length ? html`<ul>${row.members.map((each) => html`<li key=${each}>
       <a href=${to(PATH, {tab: "person", person: each})}>${each}</a></li>`)}</ul>` : html`<p class="faint">${row.is_builtin ? "Accounts have it by their own role." : "None."}</p>`}`;
 }
@@ -207,7 +215,7 @@ function Limit({query, titles}) {
   const only = query.getAll("only");
   const [person, setPerson] = useState("");
   const [{problem, made}, setState] = useState({});
-  const draft = (name, members) => typed(null, {name, members, description: "", access: ACCESS.limited, filters: only.join("\n"), permission_sets: ["view_costs"], groups: ""});
+  const draft = (name, members) => typed(null, {name, members, description: "", access: ACCESS.limited, filters: only.join("\n"), cost_types: [], permission_sets: ["view_costs"], groups: ""});
   const usual = `Only ${only.join(", ")}`;
   const {data: people} = useQuery(() => get("/operators", {limit: 1000}).then(({operators}) => operators).catch(() => []), []); // without them it is typed
   const found = useQuery(async () => preview({person: person || null, role: draft(made?.name ?? usual, ""), replaces: made?.id ?? null}),

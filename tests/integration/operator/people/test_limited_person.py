@@ -39,6 +39,7 @@ from spool.registry.registry import Registry
 from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
 from spool.registry.scheduled_reports import ScheduledReportDraft
 from spool.registry.scopes import ENROLL
+from spool.registry.shared.cost_types import ROLE_COST_TYPES
 from tests.integration.operator.people.test_sign_in import PASSWORD, headers_of, signed_in
 from tests.integration.operator.server import INGEST, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -512,6 +513,7 @@ async def test_the_session_says_what_one_may_see(tmp_path: Path) -> None:
             "permission_sets": sorted(PERMISSION_SETS),
             "roles": ["Part"],
             "is_limited": True,
+            "cost_types": list(ROLE_COST_TYPES),
         } == answer.payload["rights"]
         root = await there.server.ask("GET", "/session")
         assert (["Organizer"], False) == (
