@@ -52,6 +52,8 @@ def billed_tokens(row: CostRow) -> int:
 
 def estimated(row: CostRow) -> int:
     """Return the estimated part of the counted cost, which no source reported; in units of money."""
+    if row.cost == row.reported:
+        return 0
     return max(0, money.units(row.cost) - money.units(row.reported))
 
 

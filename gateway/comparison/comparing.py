@@ -13,9 +13,8 @@ from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
 from gateway.api.report_words import DEFAULT_TOP, PREVIOUS, SAME_WEEKDAYS
 from gateway.api.times import parse_moment
 from gateway.comparison.old_prices import KINDS, MEASURES, Estimate, Row, at_old_prices, by_group
-from gateway.comparison.split import Driver, Group, Spending, added, split, together
+from gateway.comparison.split import Driver, Group, Spending, split, together
 from spool.errors import Invalid
-from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.ledger.ranges import RANGES, preceding, same_weekdays, span
 from spool.ledger.sums import OTHER
@@ -111,14 +110,15 @@ def _comparison(
 
 
 def _spent(groups: Mapping[Group, Sequence[Row]]) -> dict[Group, Spending]:
-    return {group: added([_spending(row) for _, _, row in rows]) for group, rows in groups.items()}
+    return {group: _spending(rows) for group, rows in groups.items()}
 
 
-def _spending(row: CostRow) -> Spending:
+def _spending(rows: Sequence[Row]) -> Spending:
+    found = [row for _, _, row, _ in rows]
     return Spending(
-        cost=money.units(row.cost),
-        tokens=billed_tokens(row),
-        calls=row.calls,
-        unpriced=row.unpriced,
-        estimated=estimated(row),
+        cost=sum([cost for _, _, _, cost in rows]),
+        tokens=sum(map(billed_tokens, found)),
+        calls=sum([row.calls for row in found]),
+        unpriced=sum([row.unpriced for row in found]),
+        estimated=sum(map(estimated, found)),
     )

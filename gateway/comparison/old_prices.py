@@ -18,7 +18,7 @@ MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_t
 _OUT = 1_000_000
 
 Estimate = Callable[[Inference], str | None]  # what a call costs at list prices; None if unknown
-Row = tuple[str | None, str | None, CostRow]  # provider, model, and what came to them
+Row = tuple[str | None, str | None, CostRow, int]  # provider, model, what came to them, and its cost in units
 
 
 async def list_prices(load: Callable[[], PriceBook]) -> Estimate | None:
@@ -37,17 +37,17 @@ def at_old_prices(before: Sequence[Row], now: Sequence[Row], estimate: Estimate,
     price. So a change of kinds is none of prices, whether these are those of the list or not. A model that was
     not there before has no old price: it counts as it is.
     """
-    old = {(provider, model): row for provider, model, row in before}
+    old = {(provider, model): (row, cost) for provider, model, row, cost in before}
     found = 0
-    for provider, model, row in now:
-        was = old.get((provider, model))
-        cost = money.units(row.cost)
-        if was is not None:
+    for provider, model, row, cost in now:
+        if (provider, model) in old:
+            was, was_cost = old[provider, model]
             one, other = (_weight(provider, model, each, estimate, at) for each in (was, row))
             if one is None or other is None or one <= 0:
                 one, other = _tokens(was), _tokens(row)
-            cost = money.units(was.cost) * other // one if one > 0 else cost
-        found += cost
+            found += was_cost * other // one if one > 0 else cost
+        else:
+            found += cost
     return found
 
 
@@ -122,9 +122,10 @@ def _weight(
 def by_group(
     rows: Sequence[CostRow], places: Mapping[str, int], width: int
 ) -> dict[tuple[str | None, ...], list[Row]]:
-    """Rows by the first `width` places of their group, each with its provider and model."""
+    """Rows by the first `width` places of their group, each as a Row."""
     found: dict[tuple[str | None, ...], list[Row]] = {}
+    provider, model = places["provider"], places["model"]
     for row in rows:
-        kind = (row.group[places["provider"]], row.group[places["model"]], row)
+        kind = (row.group[provider], row.group[model], row, money.units(row.cost))
         found.setdefault(row.group[:width], []).append(kind)
     return found

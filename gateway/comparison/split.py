@@ -93,11 +93,6 @@ def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
     )
 
 
-def added(values: Sequence[Spending]) -> Spending:
-    """Add up spendings."""
-    return _sum(Spending, values)
-
-
 def _sum(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
     return kind(**{each.name: sum(getattr(value, each.name) for value in values) for each in fields(kind)})
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from heapq import nsmallest
 from operator import add
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from spool.ledger import kept, money
 from spool.ledger.counting import state_of
@@ -106,7 +108,7 @@ def _totals(
             group = query.shown(each.group)
             total = groups.get(group)
             if total is None:
-                total = groups[tuple([texts.setdefault(value, value) for value in group])] = _Total()
+                total = groups[tuple(map(texts.setdefault, group, group))] = _Total()
                 row_count += 1
             measures = each.measures
             if converter is not None:
@@ -194,35 +196,35 @@ def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | Non
     """The sums of rows, as one row; of none, one without a call."""
     rows = list(rows)
     if len(rows) == 1:
-        return replace(rows[0], start=start, group=group)
+        return msgspec.structs.replace(rows[0], start=start, group=group)
     sums: dict[str, Any] = {}
-    for each in fields(CostRow):
-        values = [getattr(row, each.name) for row in rows]
-        if each.name in _MONEY:
-            sums[each.name] = money.text(sum(map(money.units, values)))
-        elif each.name in ("charges", "unconverted"):
-            sums[each.name] = money.added(values)
-        elif each.name == "latency":
-            sums[each.name] = column_sums(values, len(LATENCY) - 1)
-        elif each.name not in ("start", "group"):
-            sums[each.name] = sum(values)
+    for field in CostRow.__struct_fields__:
+        values = [getattr(row, field) for row in rows]
+        if field in _MONEY:
+            sums[field] = money.text(sum(map(money.units, values)))
+        elif field in ("charges", "unconverted"):
+            sums[field] = money.added(values)
+        elif field == "latency":
+            sums[field] = column_sums(values, len(LATENCY) - 1)
+        elif field not in ("start", "group"):
+            sums[field] = sum(values)
     return CostRow(start=start, group=group, **sums)
 
 
 class _Total:
     """Rows of one group, whose status and cost source decide what their money means."""
 
-    def __init__(self) -> None:
-        self._sums: Measures = []
-        self._cost = self._reported = self._estimated = self._saved = 0
-        self._errors = self._cached = self._unpriced = 0
-        self._cached_input = self._cached_output = self._metered = 0
-        self._is_multiplied = False
-        self._converted = 0
-        # Most groups have no amounts in other currencies. By start, until they are converted:
-        self._limbs: dict[int, Counter[str]] | None = None
-        self._charges: Counter[str] | None = None
-        self._unconverted: Counter[str] | None = None
+    # Of the class until they change: there may be as many groups as sums, and most set few of these.
+    _sums: Sequence[int] = ()
+    _cost = _reported = _estimated = _saved = 0
+    _errors = _cached = _unpriced = 0
+    _cached_input = _cached_output = _metered = 0
+    _is_multiplied = False
+    _converted = 0
+    # By start, until they are converted:
+    _limbs: dict[int, Counter[str]] | None = None
+    _charges: Counter[str] | None = None
+    _unconverted: Counter[str] | None = None
 
     def add(self, status: str, cost_source: str, measures: Measures) -> None:
         sums = self._sums
@@ -325,12 +327,15 @@ class _Total:
     def row(self, start: datetime, group: tuple[str | None, ...]) -> CostRow:
         calls, input_tokens, made, read, written, thought, written_1h = self._sums[: len(COUNTS)]
         latency = self._sums[len(COUNTS) + len(MONEY) :]
+        cost = self._amount(self._cost)
+        reported = cost if self._reported == self._cost else self._amount(self._reported)
+        estimated = cost if self._estimated == self._cost else self._amount(self._estimated)
         return CostRow(
             start=start,
             group=group,
-            cost=self._amount(self._cost),
-            reported=self._amount(self._reported),
-            estimated=self._amount(self._estimated),
+            cost=cost,
+            reported=reported,
+            estimated=estimated,
             saved=self._amount(self._saved),
             calls=calls,
             errors=self._errors,
@@ -363,8 +368,9 @@ def _texts(amounts: Mapping[str, int]) -> Mapping[str, str]:
     return {name: money.text(units) for name, units in sorted(amounts.items()) if units}
 
 
-def _order(item: tuple[tuple[str | None, ...], _Total]) -> tuple[str, ...]:
-    return tuple(value or "" for value in item[0])
+def _order(item: tuple[Group, _Total]) -> Group:
+    group = item[0]
+    return tuple([value or "" for value in group]) if None in group else group
 
 
 def _instant(when: datetime) -> float:

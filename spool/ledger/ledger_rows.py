@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from spool.ledger.derived import Derived
 from spool.ledger.queries import CostQuery
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSum:
+class GroupSum(NamedTuple):
     """
     Measures of one group of a query that have one status and one cost source; `start` of the sum, if asked
     for.

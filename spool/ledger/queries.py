@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 
+import msgspec
+
 from spool.ledger.derived import DerivedDimensions
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, OTHER
 from spool.record import CURRENCY
@@ -81,8 +83,7 @@ class CostQuery:
         return tuple(dict.fromkeys((*self.group_by, *self.include, *self.exclude)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostRow:
+class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     """
     One period and one set of dimensions. Money is decimal text: `cost` is what counts (reported, else
     estimated), `reported` and `estimated` are both sums of the same calls, `saved` is the estimate of cached
@@ -115,9 +116,9 @@ class CostRow:
     )
     # Amounts in other currencies than dollars, as they were charged, and those among all amounts that could not be
     # converted: they are not in `cost` and `reported`. Decimal text by currency.
-    charges: Mapping[str, str] = field(default_factory=dict)
+    charges: Mapping[str, str] = msgspec.field(default_factory=dict)
     converted: str = "0"  # the part of `cost` that was converted from these
-    unconverted: Mapping[str, str] = field(default_factory=dict)
+    unconverted: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def within(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+import msgspec
+
 from gateway.api.measures import billed_tokens, per
 from gateway.api.report_words import PERCENTILES, PREVIOUS, SUMS
 from gateway.operator.costs.asked_measures import AskedMeasures, Place, Placed
@@ -53,7 +55,8 @@ def report_answer(
     if groups is not None:
         folded = replace(question.query, kept=groups)
         now, before = (
-            [replace(row, group=folded.shown(row.group)) for row in rows] for rows in (now, before)
+            [msgspec.structs.replace(row, group=folded.shown(row.group)) for row in rows]
+            for rows in (now, before)
         )
         places, shown = _placed_rows(question, now, before), folded.shown
     extra, extra_before = (None if each is None else each.folded(shown) for each in asked)

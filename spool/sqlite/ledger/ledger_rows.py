@@ -20,6 +20,7 @@ from spool.sqlite.transactions import SqliteConnection
 
 COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
 
+_LIMBS_END = len(COUNTS) + 3 * len(MONEY)
 # Measures that came after the first version of the file: columns at the end of its tables.
 _ADDED_LATER = ("cache_write_1h_tokens",)
 
@@ -159,11 +160,12 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         self._derive(query.derived)
-        names = [_expression(query.derived.get(name, name)) for name in query.group_by]
+        names = [_shown(query.derived.get(name, name)) for name in query.group_by]
         needed = needed_sums(query.measures)
         wanted = [name for name in COLUMNS if name in needed or name.rpartition("_")[0] in MONEY]
-        sums = [f"SUM(h.{name})" if name in wanted else "0" for name in COLUMNS]
-        columns = ", ".join(["h.start" if by_start else "0", *names, "k.status", "k.cost_source", *sums])
+        read = COLUMNS if LATENCY[0] in needed else COLUMNS[: -len(LATENCY)]
+        sums = [f"SUM(h.{name})" if name in wanted else "0" for name in read]
+        columns = ", ".join(["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *sums])
         grouped = ", ".join(str(place) for place in range(1 if by_start else 2, len(names) + 4))
         of = self._of_rollup(width, rollup).replace("{schema}.", "")
         within, values = self._within(of, width, since, until, query)
@@ -177,10 +179,10 @@ class SqliteLedgerRows(SqlLedgerRows):
             f"SELECT {columns} FROM {summed} h JOIN keys k ON k.id = h.key GROUP BY {grouped}",
             values,
         )
-        for start, *row in rows:
-            group = tuple([value or None for value in row[: len(names)]])
-            status, cost_source, *sums = row[len(names) :]
-            yield GroupSum(group, status, cost_source, self._measures(sums), start)
+        end, rest = 3 + len(names), (0,) * (len(COLUMNS) - len(read))
+        measures = self._measures
+        for row in rows:
+            yield GroupSum(row[3:end], row[1], row[2], measures(row[end:] + rest), row[0])
 
     def _within(
         self, of: str, width: int, since: int, until: int, query: CostQuery
@@ -264,9 +266,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         return [value for (value,) in self._connection.execute(statement, (limit,))]
 
     def _measures(self, values: Sequence[Any]) -> Measures:
-        counts, end = len(COUNTS), len(COUNTS) + 3 * len(MONEY)
-        joined = [money.joined(*values[place : place + 3]) for place in range(counts, end, 3)]
-        return [*values[:counts], *joined, *values[end:]]
+        limbs = [values[first:_LIMBS_END:3] for first in range(len(COUNTS), len(COUNTS) + 3)]
+        return [*values[: len(COUNTS)], *map(money.joined, *limbs), *values[_LIMBS_END:]]
 
     def _derive(self, derived: DerivedDimensions) -> None:
         """Let statements of this transaction call the dimensions' functions, by their names."""
@@ -295,6 +296,11 @@ def _where(query: CostQuery) -> tuple[str, list[str]]:
             )
             values += wanted
     return terms, values
+
+
+def _shown(dimension: str | Derived) -> str:
+    """Return SQL for a dimension in an answer, where the unknown is NULL."""
+    return f"NULLIF({_expression(dimension)}, '')"
 
 
 def _expression(dimension: str | Derived) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.recommendations.facts import DAY_S
@@ -21,12 +21,12 @@ from tests.gateway.recommendations.examples import NOW, call
 from tests.spool.ledger_log import FakeClock, FakeLog
 from tests.spool.savings import SAVING
 
-NOTHING = replace(combined([], start=datetime(2026, 1, 1, tzinfo=UTC), group=()))
+NOTHING = combined([], start=datetime(2026, 1, 1, tzinfo=UTC), group=())
 ADDRESSED = NOW - 20 * DAY_S
 
 
 def row(cost: str, calls: int, errors: int = 0) -> CostRow:
-    return replace(NOTHING, cost=cost, calls=calls, errors=errors)
+    return msgspec.structs.replace(NOTHING, cost=cost, calls=calls, errors=errors)
 
 
 @pytest.mark.parametrize(
