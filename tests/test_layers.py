@@ -218,7 +218,7 @@ HOMES: dict[str, str | tuple[str, ...]] = {
     "tollhouse_native": "spool/packed/native.py",
     "aiosqlite": "spool/sqlite/database.py",
     "obstore": "exporters/lake/object_store.py",
-    "pyarrow": "exporters/lake/parquet.py",
+    "pyarrow": ("exporters/lake/parquet.py", "gateway/statements/parquet.py"),
     "jwt": "gateway/authentication/oidc/signatures.py",
     "grpc": "gateway/receivers/otlp_grpc.py",
     "psycopg": "spool/postgres/connections/",

@@ -1,5 +1,5 @@
 """
-AI cost as FOCUS 1.2 cost and usage rows (CSV). Pure.
+AI cost as FOCUS cost and usage rows (CSV), in the columns of a version. Pure.
 
 One row for an hour and a set of dimensions. Every mandatory column of the specification is there, nulls are
 empty fields, times are UTC, numbers plain decimals; what FOCUS has no column for stands under `x_` names.
@@ -36,16 +36,25 @@ from spool.providers import display_name
 from spool.record import AI_TELEMETRY, CURRENCY, Correction, Record, UsageMetric
 
 # The first column is text: what a crash left of a line must not look like a whole value to the file's repair.
-COLUMNS = (
+_ALL = (
     "BillingAccountId", "BilledCost", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
     "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency",
     "ChargePeriodEnd", "ChargePeriodStart", "ConsumedQuantity", "ConsumedUnit", "ContractedCost",
-    "EffectiveCost", "InvoiceIssuerName", "ListCost", "PricingCategory", "PricingCurrency", "PricingQuantity",
-    "PricingUnit", "ProviderName", "PublisherName", "RegionId", "RegionName", "ResourceId", "ResourceName",
-    "ResourceType", "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId", "SkuMeter",
-    "SubAccountId", "SubAccountName", "Tags", "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens",
-    "x_Calls", "x_Corrects", "x_CostSource", "x_InputTokens", "x_OutputTokens", "x_Records",
+    "EffectiveCost", "HostProviderName", "InvoiceIssuerName", "ListCost", "PricingCategory",
+    "PricingCurrency", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "RegionId",
+    "RegionName", "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName",
+    "ServiceProviderName", "ServiceSubcategory", "SkuId", "SkuMeter", "SubAccountId", "SubAccountName",
+    "Tags", "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens", "x_Calls",
+    "x_Corrects", "x_CostSource", "x_InputTokens", "x_OutputTokens", "x_Records",
 )  # fmt: skip
+_SINCE_1_3 = ("HostProviderName", "ServiceProviderName")
+_UNTIL_1_3 = ("ProviderName", "PublisherName")
+COLUMNS = tuple(name for name in _ALL if name not in _SINCE_1_3)
+_NOW = tuple(name for name in _ALL if name not in _UNTIL_1_3)
+# Of 1.5 there is a draft, which renames none of these. What versions add of invoices, contracts, shared costs and
+# prices of SKUs is not known here.
+VERSIONS: Mapping[str, Sequence[str]] = {"1.2": COLUMNS, "1.3": _ALL, "1.4": _NOW, "1.5": _NOW}
+VERSION = "1.2"
 ACCOUNT = "tollhouse"  # no report names who is billed: one name stands for the organization
 UNKNOWN = "Unknown"
 _COUNTS = tuple(name for name in COUNTS if name != "reasoning_tokens")
@@ -86,14 +95,14 @@ class Charge:
         return (tokens, "Tokens") if tokens else (self.calls, "Requests")
 
 
-def header() -> bytes:
-    return csv_lines([COLUMNS]).encode()
+def header(version: str = VERSION) -> bytes:
+    return csv_lines([VERSIONS[version]]).encode()
 
 
-def lines(charges: Iterable[Charge], *, account: str = ACCOUNT) -> bytes:
-    """A line for each charge, in the order of COLUMNS."""
+def lines(charges: Iterable[Charge], *, account: str = ACCOUNT, version: str = VERSION) -> bytes:
+    """A line for each charge, with the columns of a version."""
     rows = (row_of(charge, account=account) for charge in charges)
-    return csv_lines([row[name] for name in COLUMNS] for row in rows).encode()
+    return csv_lines([row[name] for name in VERSIONS[version]] for row in rows).encode()
 
 
 def row_of(charge: Charge, *, account: str) -> dict[str, str]:
@@ -125,6 +134,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "ConsumedUnit": "" if is_credit or not quantity else unit,
         "ContractedCost": charge.cost,
         "EffectiveCost": charge.cost,
+        "HostProviderName": provider,  # no report tells on whose machines a provider runs
         "InvoiceIssuerName": provider,
         "ListCost": charge.cost if charge.list_cost is None or is_credit else charge.list_cost,
         "PricingCategory": "" if is_credit else "Standard",
@@ -140,6 +150,7 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "ResourceType": "Model" if model else "",
         "ServiceCategory": "AI and Machine Learning",
         "ServiceName": f"{provider} API",
+        "ServiceProviderName": provider,
         "ServiceSubcategory": "Generative AI",
         "SkuId": f"{charge.provider}/{model}" if charge.provider and model else "",
         "SkuMeter": "" if is_credit or not (charge.provider and model) else unit,

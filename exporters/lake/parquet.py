@@ -1,5 +1,5 @@
 """
-Rows as a Parquet file: the only module that knows pyarrow, which the extra `lake` brings.
+Rows as a Parquet file: the only module that writes one, with pyarrow, which the extra `lake` brings.
 
 Times are microseconds in UTC, because Spark reads no nanoseconds; money is DECIMAL(38, 27), the unit of the
 ledger; texts of few values have a dictionary. The same rows are the same bytes while the writer number and pyarrow

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.reading.values import exact
+from gateway.statements import parquet
 from gateway.statements.cells import Cells
 from gateway.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.statements.sources.list import SOURCES
@@ -26,17 +27,22 @@ from gateway.statements.values import Damaged
 from spool.errors import Invalid
 from spool.statements.values import Statement
 
+MAX_UNPACKED = 1024**3  # bytes of a file that nobody bounded
 _DELIMITERS = (",", "\t", ";")
 _json = msgspec.json.Decoder(float_hook=exact)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFile:
-    """`content` as it was read, inflated. `read_at`: when the provider said it, at the latest."""
+    """
+    `content` as it was read, inflated. `read_at`: when the provider said it, at the latest. `most_bytes` bounds what a
+    file comes to that is packed in itself.
+    """
 
     name: str
     content: bytes
     read_at: float
+    most_bytes: int = MAX_UNPACKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +143,7 @@ def open_report(path: Path, *, most: int, now: float) -> ReportFile:
         raise Invalid(
             f"{path} has more than {most} bytes (reconciliation.max_file_bytes): import a shorter span"
         )
-    return ReportFile(name=path.name, content=content, read_at=min(changed, now))
+    return ReportFile(name=path.name, content=content, read_at=min(changed, now), most_bytes=most)
 
 
 def read_reports(
@@ -186,7 +192,7 @@ def _opened(file: ReportFile) -> Document | Table:
     start = file.content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if start in (b"{", b"["):
         return open_document(file)
-    return _table(file)
+    return _parquet(file) if file.content.startswith(parquet.MAGIC) else _table(file)
 
 
 def open_document(file: ReportFile) -> Document:
@@ -206,6 +212,20 @@ def open_document(file: ReportFile) -> Document:
         raise Invalid(f"{file.name} is neither JSON nor JSON lines: {error}") from error
 
 
+def _parquet(file: ReportFile) -> Table:
+    names = parquet.columns_of(file.name, file.content, most=file.most_bytes)
+    named = {name: _column(name) for name in names}
+    rows = parquet.rows_of(file.name, file.content)
+    return Table(
+        columns=tuple(named.values()),
+        rows=((number, {named[name]: cell for name, cell in row.items()}) for number, row in rows),
+    )
+
+
+def _column(name: str) -> str:
+    return name.strip().lower().replace("/", "_")
+
+
 def _table(file: ReportFile) -> Table:
     try:
         text = file.content.decode(
@@ -217,7 +237,7 @@ def _table(file: ReportFile) -> Table:
     delimiter = max(_DELIMITERS, key=head.count)
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
-        columns = tuple(name.strip().lower().replace("/", "_") for name in next(lines, []))
+        columns = tuple(map(_column, next(lines, [])))
     except csv.Error as error:
         raise Invalid(f"{file.name} is not CSV file: {error}") from error
     if len(columns) < 2:

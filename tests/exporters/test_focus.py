@@ -88,6 +88,33 @@ def test_each_row_follows_the_columns_rules(row: dict[str, str]) -> None:
     assert isinstance(json.loads(row["Tags"] or "{}"), dict)
 
 
+NAMES_OF_BEFORE, NAMES_OF_NOW = {"ProviderName", "PublisherName"}, {"ServiceProviderName", "HostProviderName"}
+
+
+@pytest.mark.parametrize(
+    ("version", "names"),
+    [
+        ("1.2", NAMES_OF_BEFORE),
+        ("1.3", NAMES_OF_BEFORE | NAMES_OF_NOW),
+        ("1.4", NAMES_OF_NOW),
+        ("1.5", NAMES_OF_NOW),
+    ],
+)
+def test_a_version_has_its_names_of_providers(version: str, names: set[str]) -> None:
+    """Never null; the host is the seller where nobody tells; all other columns are those of 1.2, in their order."""
+    entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
+    charges = asyncio.run(focus.of_entries([entry]))
+    text = (focus.header(version) + focus.lines(charges, version=version)).decode()
+    made = list(csv.DictReader(io.StringIO(text)))
+    assert set() == (MANDATORY - NAMES_OF_BEFORE | names) - set(made[0])
+    assert names == set(made[0]) & (NAMES_OF_BEFORE | NAMES_OF_NOW)
+    for row, before in zip(made, rows(), strict=True):
+        assert {before["ProviderName"]} == {row[name] for name in names}
+        assert [(name, value) for name, value in before.items() if name not in NAMES_OF_BEFORE] == [
+            (name, value) for name, value in row.items() if name not in names
+        ]
+
+
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["ChargeDescription"] + row["BilledCost"])
 def test_usage_and_credits(row: dict[str, str]) -> None:
     """

@@ -32,6 +32,14 @@ def export() -> None:
     "--account", default=focus_rows.ACCOUNT, show_default=True, help="The BillingAccountId of every row."
 )
 @click.option(
+    "--focus-version",
+    "version",
+    type=click.Choice(tuple(focus_rows.VERSIONS)),
+    default=focus_rows.VERSION,
+    show_default=True,
+    help="Whose columns the rows have; 1.5 is a draft and has those of 1.4.",
+)
+@click.option(
     "--tag",
     "tags",
     multiple=True,
@@ -40,17 +48,23 @@ def export() -> None:
 )
 @with_client
 def focus(
-    client: OperatorClient, since: str, until: str, output: Path | None, account: str, tags: tuple[str, ...]
+    client: OperatorClient,
+    since: str,
+    until: str,
+    output: Path | None,
+    account: str,
+    version: str,
+    tags: tuple[str, ...],
 ) -> None:
-    """Hourly cost and usage as FOCUS 1.2 rows (CSV)."""
+    """Hourly cost and usage as FOCUS rows (CSV)."""
     first, last = _day("from", since), _day("to", until)
     if last < first:
         fail("--to is before --from", 2)
-    parts = [focus_rows.header()]
+    parts = [focus_rows.header(version)]
     by = [("by", name) for name in dict.fromkeys((*focus_rows.DIMENSIONS, *tags))]
     for day in _days(client, first, last):  # one at a time: a month of hours is too much for one answer
         for rows in _rows(client, day, by):
-            parts.append(focus_rows.lines(focus_rows.of_report(rows, tags), account=account))
+            parts.append(focus_rows.lines(focus_rows.of_report(rows, tags), account=account, version=version))
     try:
         if output is None:
             sys.stdout.buffer.write(b"".join(parts))

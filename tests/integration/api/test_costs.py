@@ -359,6 +359,10 @@ def test_focus_rows_with_further_tags(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(run(tmp_path / "store", *span, "--tag", "request_model"))))
     assert {"gpt-4o", "=cmd"} == {json.loads(row["Tags"].removeprefix("'"))["request_model"] for row in rows}
     assert Decimal("1.75") == sum(Decimal(row["BilledCost"]) for row in rows)
+    newer = list(csv.DictReader(io.StringIO(run(tmp_path / "store", *span, "--focus-version", "1.4"))))
+    assert [row["BilledCost"] for row in rows] == [row["BilledCost"] for row in newer]
+    assert {"ServiceProviderName", "HostProviderName"} == set(newer[0]) - set(rows[0])
+    assert {"ProviderName", "PublisherName"} == set(rows[0]) - set(newer[0])
     done = CliRunner().invoke(
         main, [*span, "--tag", "User:Defined:Nobody", "--data", str(tmp_path / "store")]
     )
