@@ -72,10 +72,13 @@ class ObjectStore:
         return bytes(found)
 
     async def fetch(self, name: str, path: Path) -> None:
-        found = await self._ask(lambda store: obstore.get_async(store, name))
-        with path.open("wb") as file:
-            async for piece in found.stream():
-                file.write(piece)
+        async def copied(store: Any) -> None:
+            found = await obstore.get_async(store, name)
+            with path.open("wb") as file:
+                async for piece in found.stream():
+                    file.write(piece)
+
+        await self._ask(copied)
 
     async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
         async def listed(store: Any) -> list[StoredObject]:

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from exporters.destinations.catalogue import TYPES, secret_of
+from exporters.destinations.catalogue import secret_of
 from exporters.errors import Misconfigured, Retryable
 from exporters.lake.destination import store_of
-from exporters.lake.stores import Store, StoredObject
+from exporters.lake.stores import Store
 from exporters.settings import DestinationSettings
-from spool.clock import SystemClock
 from spool.deliveries.values import PARKED
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import opened, query
 from tests.integration.lake.s3 import BUCKET, s3_server
+from tests.integration.lake.store_contract import StoreContract, names
 
 
 @pytest.fixture(scope="module")
@@ -55,51 +55,8 @@ def store(settings: DestinationSettings) -> Store:
     return store_of(settings, secret_of(settings))
 
 
-async def names(store: Store, prefix: str, after: str = "") -> list[StoredObject]:
-    return [each async for each in store.names(prefix, after=after)]
-
-
-@pytest.mark.asyncio
-async def test_a_name_is_written_once(store: Store, tmp_path: Path) -> None:
-    """The second who creates an object changes nothing; its size, its end and all of it are read."""
-    local = tmp_path / "local"
-    local.write_bytes(b"one and more")
-    assert await store.create("a/v1/one", local)
-    assert not await store.create("a/v1/one", b"two")
-    assert 12 == await store.size("a/v1/one")
-    assert b"more" == await store.end("a/v1/one", 12, 4)
-    assert b"one and more" == await store.end("a/v1/one", 12, 100)
-    await store.fetch("a/v1/one", tmp_path / "back")
-    assert b"one and more" == (tmp_path / "back").read_bytes()
-
-
-@pytest.mark.asyncio
-async def test_of_many_who_create_a_name_one_does(store: Store) -> None:
-    """Eight that create one object at once: one of them made it, and it is whole."""
-    bodies = [bytes([65 + n]) * 100_000 for n in range(8)]
-    made = await asyncio.gather(*(store.create("race", body) for body in bodies))
-    assert 1 == sum(made)
-    assert bodies[made.index(True)] == await store.end("race", 100_000, 100_000)
-
-
-@pytest.mark.asyncio
-async def test_what_is_not_there_is_none(store: Store, tmp_path: Path) -> None:
-    """An object that is not there has no size, and an empty store has no names."""
-    assert await store.size("nothing") is None
-    assert [] == await names(store, "a/")
-    with pytest.raises(FileNotFoundError):
-        await store.fetch("nothing", tmp_path / "back")
-
-
-@pytest.mark.asyncio
-async def test_names_come_in_order(store: Store) -> None:
-    """A list has the names below a prefix with their sizes, and may begin behind one."""
-    for name in ("m/2", "m/1", "m/3", "n/1"):
-        await store.create(name, name.encode())
-    assert [StoredObject("m/1", 3), StoredObject("m/2", 3), StoredObject("m/3", 3)] == await names(
-        store, "m/"
-    )
-    assert [StoredObject("m/3", 3)] == await names(store, "m/", after="m/2")
+class TestStores(StoreContract):
+    pass
 
 
 @pytest.mark.asyncio
@@ -108,6 +65,26 @@ async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -
     away = replace(in_s3, endpoint="http://127.0.0.1:9")
     with pytest.raises(Retryable):
         await store_of(away, secret_of(away)).create("one", b"1")
+
+
+@pytest.mark.asyncio
+async def test_an_object_that_is_cut_off_is_asked_for_again(
+    in_s3: DestinationSettings, tmp_path: Path
+) -> None:
+    """A connection that ends within an object is no fault of ours: it is an error that passes."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\nLast-Modified: Wed, 21 Oct 2026 07:28:00 GMT\r\n\r\n"
+        writer.write(head.encode() + b"part")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        cut = replace(in_s3, endpoint=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(Retryable):
+            await store_of(cut, secret_of(cut)).fetch("one", tmp_path / "back")
 
 
 @pytest.mark.asyncio
@@ -127,14 +104,6 @@ async def test_the_environment_sends_nothing_elsewhere(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_BUCKET", "elsewhere")
     assert await store_of(in_s3, secret_of(in_s3)).create("one", b"1")
-
-
-@pytest.mark.asyncio
-async def test_check_writes_one_object(settings: DestinationSettings) -> None:
-    """`tollhouse check` writes one small object, as often as it is asked."""
-    probe = TYPES[settings.type].probe
-    for _ in range(2):
-        assert "ok" == (await probe(settings, secret_of(settings), SystemClock())).status
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,68 @@
+"""Azure's own emulator of its blobs, as a process on loopback."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from pathlib import Path
+
+from tests.free_ports import free_port
+
+ACCOUNT, CONTAINER = "devstoreaccount1", "acme"
+# The key of every emulator, which Microsoft publishes.
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_START_S = 120
+
+
+@contextmanager
+def azurite(place: Path, directory: Path) -> Iterator[str]:
+    """The address of an account with one empty container; `place` has the package."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}/{ACCOUNT}"
+    program = str(place / "node_modules/.bin/azurite-blob")
+    words = ("--silent", "--location", str(directory), "--blobPort", str(port), "--skipApiVersionCheck")
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen([program, *words], stdout=log, stderr=log)
+    try:
+        _make_container(address)
+        yield address
+    finally:
+        process.kill()  # asked to end, it waits minutes for connections that clients keep
+        process.wait()
+
+
+def _make_container(address: str) -> None:
+    until = time.monotonic() + _START_S
+    while True:
+        request = urllib.request.Request(f"{address}/{CONTAINER}?restype=container", method="PUT", data=b"")
+        for name, value in _signed().items():
+            request.add_header(name, value)
+        try:
+            with urllib.request.urlopen(request, timeout=10):
+                return
+        except urllib.error.HTTPError:
+            raise
+        except (urllib.error.URLError, ConnectionError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def _signed() -> dict[str, str]:
+    """The headers of the request that makes the container, signed with the key of the account."""
+    own = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+    lines = ["PUT", *[""] * 4, "application/octet-stream", *[""] * 6]
+    lines += [f"{name}:{value}" for name, value in own.items()]
+    lines += [f"/{ACCOUNT}/{ACCOUNT}/{CONTAINER}", "restype:container"]
+    sum = hmac.digest(base64.b64decode(KEY), "\n".join(lines).encode(), hashlib.sha256)
+    signature = base64.b64encode(sum).decode()
+    kind = {"Content-Type": "application/octet-stream"}
+    return {**own, **kind, "Authorization": f"SharedKey {ACCOUNT}:{signature}"}

@@ -1,0 +1,91 @@
+"""A lake in Azure's own emulator: what holds of every store, and every record once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporters.destinations.catalogue import secret_of
+from exporters.errors import Misconfigured
+from exporters.lake.destination import store_of
+from exporters.lake.stores import Store
+from exporters.lake.verification import DATA, read_manifests, verify
+from exporters.settings import DestinationSettings
+from spool.deliveries.values import PARKED
+from tests.clients import environments
+from tests.clients.lake.azurite import ACCOUNT, CONTAINER, KEY, azurite
+from tests.exporters.spools import calls
+from tests.integration.lake.lakes import opened
+from tests.integration.lake.store_contract import StoreContract
+
+pytestmark = pytest.mark.clients
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with azurite(environments.node("azurite"), tmp_path_factory.mktemp("azurite")) as address:
+        yield address
+
+
+@pytest.fixture
+def settings(account: str, tmp_path: Path) -> DestinationSettings:
+    """A prefix of its own for each test."""
+    secret = tmp_path / "secret"
+    secret.write_text(KEY)
+    return DestinationSettings(
+        name="lake",
+        type="azure",
+        url=f"az://{CONTAINER}/{tmp_path.name}",
+        account=ACCOUNT,
+        endpoint=account,
+        secret_file=secret,
+    )
+
+
+@pytest.fixture
+def store(settings: DestinationSettings) -> Store:
+    return store_of(settings, secret_of(settings))
+
+
+class TestAzure(StoreContract):
+    pass
+
+
+@pytest.mark.asyncio
+async def test_a_container_or_a_key_that_is_wrong_parks(
+    settings: DestinationSettings, tmp_path: Path
+) -> None:
+    """Both are for the operator to change, and nothing is asked in a circle."""
+    other = tmp_path / "other"
+    other.write_text(f"A{KEY[1:]}")
+    for wrong in (replace(settings, url="az://nobody-has-this/lake"), replace(settings, secret_file=other)):
+        with pytest.raises(Misconfigured):
+            await store_of(wrong, secret_of(wrong)).create("one", b"1")
+
+
+@pytest.mark.asyncio
+async def test_a_lake_in_azure_has_every_record_once(
+    settings: DestinationSettings, store: Store, tmp_path: Path
+) -> None:
+    """What is sent is read there with every sum made again; a key that is missing parks, and its return ends that."""
+    assert settings.secret_file is not None
+    settings.secret_file.unlink()
+    fields: dict[str, Any] = {
+        name: getattr(settings, name)
+        for name in ("type", "path", "url", "account", "endpoint", "secret_file")
+    }
+    async with opened(tmp_path / "data") as house, house.forwarding(**fields):
+        await house.add(calls(1, 25, cost="0.1", cost_source="reported"))
+        await house.until(state=PARKED)
+        settings.secret_file.write_text(KEY)
+        await house.until(queued=0, delivered=25)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    found = await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+    assert [] == found.differences
+    assert (3, 25, Decimal("2.5")) == (found.deliveries, found.rows, Decimal(found.spend))

@@ -1,0 +1,63 @@
+"""What a lake needs of a store, for every store that there is a real one of."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from exporters.destinations.catalogue import TYPES, secret_of
+from exporters.lake.stores import Store, StoredObject
+from exporters.settings import DestinationSettings
+from spool.clock import SystemClock
+
+
+async def names(store: Store, prefix: str, after: str = "") -> list[StoredObject]:
+    return [each async for each in store.names(prefix, after=after)]
+
+
+@pytest.mark.asyncio
+class StoreContract:
+    """A subclass has the fixtures `settings`, and `store` made of them."""
+
+    async def test_a_name_is_written_once(self, store: Store, tmp_path: Path) -> None:
+        """The second who creates an object changes nothing; its size, its end and all of it are read."""
+        local = tmp_path / "local"
+        local.write_bytes(b"one and more")
+        assert await store.create("a/v1/one", local)
+        assert not await store.create("a/v1/one", b"two")
+        assert 12 == await store.size("a/v1/one")
+        assert b"more" == await store.end("a/v1/one", 12, 4)
+        assert b"one and more" == await store.end("a/v1/one", 12, 100)
+        await store.fetch("a/v1/one", tmp_path / "back")
+        assert b"one and more" == (tmp_path / "back").read_bytes()
+
+    async def test_of_many_who_create_a_name_one_does(self, store: Store) -> None:
+        """Eight that create one object at once: one of them made it, and it is whole."""
+        bodies = [bytes([65 + n]) * 100_000 for n in range(8)]
+        made = await asyncio.gather(*(store.create("race", body) for body in bodies))
+        assert 1 == sum(made)
+        assert bodies[made.index(True)] == await store.end("race", 100_000, 100_000)
+
+    async def test_what_is_not_there_is_none(self, store: Store, tmp_path: Path) -> None:
+        """An object that is not there has no size, and an empty store has no names."""
+        assert await store.size("nothing") is None
+        assert [] == await names(store, "a/")
+        with pytest.raises(FileNotFoundError):
+            await store.fetch("nothing", tmp_path / "back")
+
+    async def test_names_come_in_order(self, store: Store) -> None:
+        """A list has the names below a prefix with their sizes, and may begin behind one."""
+        for name in ("m/2", "m/1", "m/3", "n/1"):
+            await store.create(name, name.encode())
+        assert [StoredObject("m/1", 3), StoredObject("m/2", 3), StoredObject("m/3", 3)] == await names(
+            store, "m/"
+        )
+        assert [StoredObject("m/3", 3)] == await names(store, "m/", after="m/2")
+
+    async def test_check_writes_one_object(self, settings: DestinationSettings) -> None:
+        """`tollhouse check` writes one small object, as often as it is asked."""
+        probe = TYPES[settings.type].probe
+        for _ in range(2):
+            assert "ok" == (await probe(settings, secret_of(settings), SystemClock())).status
