@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from heapq import nsmallest
-from operator import add
+from operator import add, sub
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,8 +19,8 @@ from spool.ledger.days.spans import questions, rolled, spans_of
 from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
 from spool.ledger.periods import beginning, next_beginning
-from spool.ledger.queries import BILLED_DIMENSIONS, TOTAL, CostQuery, CostRow, Group, check_dimension
-from spool.ledger.sums import COUNTS, DAY_S, FOUR_WEEKS_S, LATENCY, MONEY, Measures
+from spool.ledger.queries import BILLED_DIMENSIONS, TOTAL, CostQuery, CostRow, Group, check_dimension, within
+from spool.ledger.sums import COUNTS, DAY_S, FOUR_WEEKS_S, LATENCY, MONEY, OTHER, Measures
 from spool.record import CURRENCY
 from spool.turns.ordering import ordered
 from spool.turns.ordering import sums as column_sums
@@ -33,6 +33,10 @@ _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _REPORTED, _ESTIMATED = (len(COUNTS) + place for place in range(len(MONEY)))  # of measures
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
+_ADDED_UP = (
+    "_cost", "_reported", "_estimated", "_saved", "_errors", "_cached", "_unpriced", "_cached_input", "_cached_output",
+    "_metered", "_converted",
+)  # fmt: skip
 
 
 def costs(
@@ -48,13 +52,7 @@ def costs(
     for name in query.named:
         if name not in query.derived:
             check_dimension(name)
-    if query.top is not None and query.granularity != TOTAL:
-        whole = replace(query, granularity=TOTAL, measures=(query.top_by,))
-        [groups] = _totals(rows, whole, limit, rates).values() or [{}]
-        query = replace(query, kept=frozenset(_largest(groups, query)), top=None)
-    totals = _totals(rows, query, limit, rates)
-    if query.top is not None:
-        totals = {start: _folded(groups, query) for start, groups in totals.items()}
+    totals = _totals(rows, query, limit, rates) if query.top is None else _top(rows, query, limit, rates)
     return [
         total.row(start, group)
         for start, groups in totals.items()
@@ -138,25 +136,43 @@ def _totals(
     return totals
 
 
+def _top(
+    rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
+) -> dict[datetime, dict[Group, _Total]]:
+    """
+    Return the totals of the largest groups, and of all others as one.
+
+    The others of the whole time are what the largest leave of its sum: so the measures of all groups but the one
+    that decides are not read.
+    """
+    decided = _totals(rows, replace(query, granularity=TOTAL, measures=(query.top_by,)), limit, rates)
+    if not decided:
+        return {}
+    [(start, groups)] = decided.items()
+    kept = _largest(groups, query)
+    if query.granularity != TOTAL or groups.keys() <= kept:
+        return _totals(rows, replace(query, kept=frozenset(kept), top=None), limit, rates)
+    if set(query.measures) != {query.top_by}:
+        groups = _totals(rows, _including(query, kept), limit, rates)[start]
+    [whole] = _totals(rows, replace(query, group_by=()), limit, rates)[start].values()
+    rest = (OTHER,) * len(query.group_by)
+    found = {group: total for group, total in groups.items() if group in kept and group != rest}
+    whole.subtract(found.values())
+    return {start: {**found, rest: whole}}
+
+
+def _including(query: CostQuery, kept: Collection[Group]) -> CostQuery:
+    """Return the question about the values of these groups, which others may be made of, too."""
+    values = {name: {group[place] or "" for group in kept} for place, name in enumerate(query.group_by)}
+    return within(query, include={name: tuple(sorted(each)) for name, each in values.items()}, exclude={})
+
+
 def _largest(groups: Mapping[Group, _Total], query: CostQuery) -> set[Group]:
     """Return the largest groups, and the unknown one."""
     sizes = {group: total.size(query.top_by) for group, total in groups.items()}
     most = query.top or 0
     found = nsmallest(most, sizes, key=lambda group: (-sizes[group], [value or "" for value in group]))
     return {(None,) * len(query.group_by), *found}
-
-
-def _folded(groups: Mapping[Group, _Total], query: CostQuery) -> dict[Group, _Total]:
-    """Add all groups but the largest up as one."""
-    shown = replace(query, kept=frozenset(_largest(groups, query))).shown
-    found: dict[Group, _Total] = {}
-    for group, total in groups.items():
-        to = shown(group)
-        if to in found:
-            found[to].merge(total)
-        else:
-            found[to] = total
-    return found
 
 
 def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
@@ -247,28 +263,17 @@ class _Total:
         elif cost_source == "none":
             self._unpriced += calls
 
-    def merge(self, other: _Total) -> None:
-        """Add another total, of which nothing waits to be converted."""
-        self._sums = list(map(add, self._sums, other._sums))
-        self._cost += other._cost
-        self._reported += other._reported
-        self._estimated += other._estimated
-        self._saved += other._saved
-        self._errors += other._errors
-        self._cached += other._cached
-        self._unpriced += other._unpriced
-        self._cached_input += other._cached_input
-        self._cached_output += other._cached_output
-        self._metered += other._metered
-        self._converted += other._converted
-        self._is_multiplied |= other._is_multiplied
-        # Not by `+`, which drops what is below 0: credits of a bill are.
-        if other._charges:
-            self._charges = self._charges or Counter()
-            self._charges.update(other._charges)
-        if other._unconverted:
-            self._unconverted = self._unconverted or Counter()
-            self._unconverted.update(other._unconverted)
+    def subtract(self, parts: Collection[_Total]) -> None:
+        """Take parts of the total away, of which nothing waits to be converted."""
+        for name in _ADDED_UP:
+            setattr(self, name, getattr(self, name) - sum([getattr(part, name) for part in parts]))
+        width = len(self._sums)
+        self._sums = list(map(sub, self._sums, column_sums([part._sums for part in parts], width)))
+        for part in parts:
+            if self._charges and part._charges:
+                self._charges.subtract(part._charges)
+            if self._unconverted and part._unconverted:
+                self._unconverted.subtract(part._unconverted)
 
     def size(self, name: str) -> int:
         """Return a measure by its name in CostRow; money in units."""
