@@ -11,7 +11,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, expect
 
-from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import WIDE, Console
 
@@ -21,11 +21,11 @@ SETS = ["view_costs", "view_records", "view_operation", "modify_views_and_budget
 
 
 @contextmanager
-def limited(browser: Browser, admin: Console, team: str) -> Iterator[Console]:
-    """The console of an account whose only role shows the calls of a team; both go at the end."""
+def limited(browser: Browser, admin: Console, team: str, **changes: Any) -> Iterator[Console]:
+    """The console of an account whose only role shows the calls of a team, or as changed; both go at the end."""
     headers = {"X-CSRF-Token": admin.ask("/session")["session"]["csrf_token"]}
     role = {"name": "One team", "data_access": "limited", "permission_sets": SETS, "members": [EVA],
-            "filters": [{"dimension": "team", "values": [team]}]}  # fmt: skip
+            "filters": [{"dimension": "team", "values": [team]}], **changes}  # fmt: skip
     account = {"email": EVA, "password": PASSWORD, "role": "none"}
     api, send = f"{admin.url}/console/api", admin.context.request
     for path, body in (("/operators", account), ("/roles", role)):
@@ -57,6 +57,25 @@ def test_a_person_of_one_team(browser: Browser, month: Tollhouse, open_console: 
     assert foreign
     with limited(browser, admin, own) as eva:
         look_around(eva, own, foreign)
+
+
+def test_a_person_of_billed_money_alone(
+    browser: Browser, month: Tollhouse, open_console: OpenConsole
+) -> None:
+    """Costs are in the one money that the role shows, the whole bill; what is made of calls says why it is closed."""
+    admin = open_console(month)
+    query = "/report?range=last_month&by=team&cost_type=billed_cost"
+    wait_for(lambda: admin.ask(query)["billed"]["days"]["open"] == 0, 120, "the bill of last month")
+    full = {"data_access": "full", "filters": [], "cost_types": ["billed_cost"]}
+    with limited(browser, admin, "", **full) as eva:
+        page = eva.page
+        expect(page.get_by_role("alert").first).to_contain_text("your roles show billed_cost")
+        eva.open("/costs?from=last-month&by=team")
+        options = page.get_by_label("money").locator("option").all_inner_texts()
+        assert ["as billed"] == options
+        total = admin.ask(query)["total"]["cost"]
+        expect(page.locator("tfoot td").first).to_have_attribute("title", f"${total}")
+        assert [] == eva.audit()
 
 
 def look_around(eva: Console, own: str, foreign: list[str]) -> None:

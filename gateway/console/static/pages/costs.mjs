@@ -24,9 +24,10 @@ const DRILL = ["model", "team", "user", "api_key", "source", "sender"]; // what 
 const ALONGSIDE = ["cost", "calls", "input_tokens", "cache_read_tokens", "output_tokens", "cost_per_call"];
 
 /** The address as a question: what is asked, and how it is shown. */
-function asked(query) {
+function asked(query, shown) {
   const range = span(query);
-  const kind = KINDS[query.get("cost_type")] ? query.get("cost_type") : COUNTED;
+  const byDefaultKind = Object.keys(KINDS).find((each) => shown.includes(each)) ?? COUNTED;
+  const kind = KINDS[query.get("cost_type")] ? query.get("cost_type") : byDefaultKind;
   const isBilled = kind !== COUNTED;
   const filters = [...query].filter(([name]) => !OURS.includes(name));
   const where = filters.flatMap(([name, value]) => (value === UNKNOWN ? [`${name}=`, `${name}=${UNKNOWN}`] : [`${name}=${value}`]));
@@ -80,7 +81,7 @@ async function load(at) {
 }
 
 export function Page({query, isDark, session}) {
-  const at = asked(query);
+  const at = asked(query, session.cost_types);
   const found = useQuery(() => load(at), [String(query)], ["ledger"]);
   const [choices, setChoices] = useState({});
   const [saves, setSaves] = useState(null);
