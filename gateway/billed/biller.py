@@ -122,7 +122,7 @@ class Biller:
         if infos:
             await self._count(read, now)
         bills = [await self._bill(read, name, now) for name in sorted({info.provider for info in infos})]
-        bases = {bill.provider: await self._base(read, bill) for bill in bills if bill.has_tax}
+        bases = await self._bases(read, [bill for bill in bills if bill.has_tax])
         changed = 0
         for day in month.days:
             of_day = [bill for bill in bills if day in bill.states]
@@ -169,14 +169,16 @@ class Biller:
         )
         return await asyncio.to_thread(bill_of, sides)
 
-    async def _base(self, read: _Month, bill: Bill) -> Base:
-        """Return the usage money of a month."""
-        base: dict[tuple[Dimensions, str], int] = defaultdict(int)
-        for day in bill.states:
-            uses = (await self._uses(read, day)).get(bill.provider, ())
-            for place, amount in (await asyncio.to_thread(divide_day, bill, day, uses)).base.items():
-                base[place] += amount
-        return base
+    async def _bases(self, read: _Month, bills: Sequence[Bill]) -> Mapping[str, Base]:
+        """Return the usage money of a month by provider. The calls of a day are read once for all of them."""
+        bases: dict[str, dict[tuple[Dimensions, str], int]] = defaultdict(lambda: defaultdict(int))
+        for day in sorted({day for bill in bills for day in bill.states}):
+            uses = await self._uses(read, day)
+            for bill in (bill for bill in bills if day in bill.states):
+                theirs = uses.get(bill.provider, ())
+                for place, amount in (await asyncio.to_thread(divide_day, bill, day, theirs)).base.items():
+                    bases[bill.provider][place] += amount
+        return bases
 
     async def _uses(self, read: _Month, day: int) -> Mapping[str, _Uses]:
         """Return the calls of a day, by who sold them."""

@@ -87,7 +87,7 @@ def measures(calls: int) -> list[int]:
     return [*counts, calls * money, calls * money, *(calls for _ in LATENCY)]
 
 
-async def fill(data: Path, fleet: Fleet, *, calls: int, days: int, end: int) -> int:
+async def fill(data: Path, fleet: Fleet, *, calls: int, days: int, end: int, keeps_hours: bool = True) -> int:
     """Write the sums of each day into a new ledger, and return how many there are."""
     ledger = await open_ledger(data, clock=SystemClock())
     numbers: dict[tuple[int, int], int] = {}
@@ -95,7 +95,8 @@ async def fill(data: Path, fleet: Fleet, *, calls: int, days: int, end: int) -> 
     for place, found in enumerate(fleet.days(calls, days)):
         start = end - (days - place) * DAY_S
 
-        hours = spread(found) if start >= end - HOURS_KEPT_S else Counter[tuple[int, tuple[int, int]]]()
+        has_hours = keeps_hours and start >= end - HOURS_KEPT_S
+        hours = spread(found) if has_hours else Counter[tuple[int, tuple[int, int]]]()
 
         def work(
             rows: LedgerRows,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
+from itertools import combinations_with_replacement
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ import pytest
 from gateway.billed.biller import Biller
 from gateway.reconciliation.gathering import CalendarMonth, StatementSources
 from spool.ledger import money
+from spool.ledger.days.usage import UsageSum
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_TYPES, CostQuery
 from spool.memory.ledger import MemoryLedger
@@ -110,8 +112,13 @@ def owed(rows: Sequence[StatementRow], calls: Sequence[Call]) -> dict[str, Fract
 
 
 @pytest.mark.asyncio
-async def test_every_dimension_in_every_cost_type_closes_to_the_invoice() -> None:
-    """To the last digit; nothing is of nobody where all calls are counted, and rests of rounding are below 10^-20."""
+async def test_every_dimension_in_every_cost_type_closes_to_the_invoice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    Each pair of them, too. To the last digit; nothing is of nobody where all calls are counted, and rests of rounding
+    are below 10^-20.
+    """
     calls, prices = month(a_day=6, providers=ALL_PROVIDERS), book()
     bare = statements(calls)
     rows = with_layers(bare)
@@ -127,8 +134,17 @@ async def test_every_dimension_in_every_cost_type_closes_to_the_invoice() -> Non
         prices=lambda: prices,
         statements=Told(rows),  # type: ignore[arg-type]
     )
+    days_read: list[int] = []
+    of_day = ledger.whole_sums_of_day
+
+    async def noted(day: int) -> Sequence[UsageSum]:
+        days_read.append(day)
+        return await of_day(day)
+
+    monkeypatch.setattr(ledger, "whole_sums_of_day", noted)
     biller = Biller(sources, clock)
     assert len(DAYS) * len(ALL_PROVIDERS) == await biller.make(CalendarMonth.of("2026-03"))
+    assert [*DAYS, *DAYS] == days_read  # for the taxes of the month, and for its days: not for each provider
     assert 0 == await biller.make(CalendarMonth.of("2026-03"))
     since, until = (datetime.fromtimestamp(at, UTC) for at in (DAYS[0], DAYS[-1] + DAY_S))
     whole = CostQuery(since=since, until=until, granularity="total")
@@ -139,11 +155,12 @@ async def test_every_dimension_in_every_cost_type_closes_to_the_invoice() -> Non
 
     bills = {name: money.units(f"{invoiced(rows, name):f}") for name in ALL_PROVIDERS}
     for arranged in BILLED_TYPES.values():
-        for dimension in (*ledger.dimensions(), "charge", "basis"):
+        for pair in combinations_with_replacement((*ledger.dimensions(), "charge", "basis"), 2):
             sums: dict[str | None, int] = defaultdict(int)
-            for (provider, _), amount in (await paid(arranged, "provider", dimension)).items():
+            by = tuple(dict.fromkeys(("provider", *pair)))
+            for (provider, *_), amount in (await paid(arranged, *by)).items():
                 sums[provider] += amount
-            assert bills == dict(sums), dimension
+            assert bills == dict(sums), pair
     by_key = await paid(1, "api_key", include={"charge": ("usage",), "provider": (BEDROCK,)})
     expected = owed(bare, calls)
     for key in TEAMS:

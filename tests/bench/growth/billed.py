@@ -1,0 +1,172 @@
+"""
+`python -m tests.bench.growth.billed`: what it takes to divide the bills of a month over many calls, in processor time
+and memory of a process that does nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.billed.biller import Biller
+from gateway.reconciliation.gathering import CalendarMonth, StatementSources
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.queries import BILLED_TYPES, CostQuery
+from spool.ledger.sums import DAY_S
+from spool.sqlite.ledger.store import open_ledger
+from spool.statements.values import StatementInfo, StatementRow
+from tests.bench.growth.year import CALL, Fleet, fill
+from tests.bench.server.meters import peak_mib
+from tests.bench.server.table import machine
+from tests.gateway.reconciliation.simulator import book
+from tests.spool.ledger_log import FakeClock, FakeLog
+
+MONTH = CalendarMonth.of("2026-03")
+END = MONTH.days[-1] + DAY_S
+RATES = {"input": Decimal("0.00000123457"), "output": Decimal("0.0000049383")}  # no divisor of anything
+LAYERS = (("discount", "-0.09", 3), ("credit", "-0.05", 9), ("tax", "0.19", 29))
+GROUPS = ((), ("team",), ("user",), ("model", "team"), ("api_key", "charge"), ("basis",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divided:
+    """What dividing the month took. `off`: groupings whose sum is not the invoice."""
+
+    days: int
+    sums: int
+    cpu_s: float
+    peak_mib: float
+    off: Sequence[str]
+
+
+class Bills:
+    """The statements of all providers of a fleet: tokens and money of each day and model, and layers upon them."""
+
+    def __init__(self, fleet: Fleet, calls: int) -> None:
+        self._rows: dict[str, list[StatementRow]] = {}
+        _, tokens_in, tokens_out = CALL
+        for day, found in zip(MONTH.days, fleet.days(calls, len(MONTH.days)), strict=True):
+            by_model: Counter[tuple[str, str]] = Counter()
+            for (user, number), count in found.items():
+                named = fleet.dimensions(user, number)
+                by_model[named.model or "", named.provider or ""] += count
+            for (model, provider), count in sorted(by_model.items()):
+                for kind, tokens in (("input", count * tokens_in), ("output", count * tokens_out)):
+                    self._add(provider, day, "tokens", kind, Decimal(tokens), model)
+                    self._add(provider, day, "usd", kind, tokens * RATES[kind], model)
+        for provider, rows in self._rows.items():
+            usage = sum((row.amount for row in rows if row.unit == "usd"), Decimal(0))
+            for kind, share, place in LAYERS:
+                self._add(
+                    provider,
+                    MONTH.days[place],
+                    "usd",
+                    kind,
+                    (usage * Decimal(share)).quantize(Decimal("0.01")),
+                )
+
+    @property
+    def invoice(self) -> int:
+        paid = (row.amount for rows in self._rows.values() for row in rows if row.unit == "usd")
+        return sum(money.units(f"{amount:f}") for amount in paid)
+
+    async def rows(self, *, provider: str, start: int, end: int) -> Sequence[StatementRow]:
+        return [row for row in self._rows[provider] if start < row.end and row.start < end]
+
+    async def statements(self) -> Sequence[StatementInfo]:
+        span: dict[str, Any] = {"start": MONTH.start, "end": MONTH.end, "settled": True, "imported_at": 1.0}
+        return [
+            StatementInfo(source="bill", provider=name, account="", rows=1, **span)
+            for name in sorted(self._rows)
+        ]
+
+    def _add(
+        self, provider: str, day: int, unit: str, kind: str, amount: Decimal, model: str | None = None
+    ) -> None:
+        row = StatementRow(
+            source="bill", provider=provider, account=None, key=None, model=model, start=day, end=day + DAY_S,
+            unit=unit, kind=kind, amount=amount, currency=None, tier=None, region=None, batch=None, settled=True,
+        )  # fmt: skip
+        self._rows.setdefault(provider, []).append(row)
+
+
+def filled(data: Path, fleet: Fleet, calls: int) -> int:
+    """Write the sums of the calls of the month; how many sums."""
+    return asyncio.run(fill(data, fleet, calls=calls, days=len(MONTH.days), end=END, keeps_hours=False))
+
+
+def divided(data: Path, fleet: Fleet, calls: int) -> Divided:
+    """Divide the bills of the month, in this process."""
+    return asyncio.run(_divided(data, fleet, calls))
+
+
+async def _divided(data: Path, fleet: Fleet, calls: int) -> Divided:
+    clock, bills, prices = FakeClock(END + 3 * DAY_S), Bills(fleet, calls), book()
+    ledger = await open_ledger(data, clock=clock)
+    sources = StatementSources(ledger=ledger, log=FakeLog(), prices=lambda: prices, statements=bills)  # type: ignore[arg-type]
+    begun = time.process_time()
+    days = await Biller(sources, clock).make(MONTH)
+    took = time.process_time() - begun
+    peak = peak_mib(os.getpid())
+    off = [each async for each in _off(ledger, bills.invoice)]
+    sums = len(await ledger.costs(_question(("team", "user", "model", "charge"), per="daily")))
+    await ledger.close()
+    return Divided(days=days, sums=sums, cpu_s=round(took, 2), peak_mib=round(peak), off=off)
+
+
+async def _off(ledger: Ledger, invoice: int) -> Any:
+    for name, arranged in BILLED_TYPES.items():
+        for by in GROUPS:
+            rows = await ledger.costs(replace(_question(by), arranged=arranged))
+            if sum(money.units(row.cost) for row in rows) != invoice:
+                yield f"{name} by {by}"
+
+
+def _question(by: Sequence[str], per: str = "total") -> CostQuery:
+    since, until = (datetime.fromtimestamp(at, UTC) for at in (MONTH.start, MONTH.end))
+    return CostQuery(since=since, until=until, granularity=per, group_by=by, arranged=1)
+
+
+def measured(fleet: Fleet, all_calls: Sequence[int]) -> Iterator[tuple[int, int, Divided]]:
+    """Yield for each number of calls the sums that they are, and what dividing took in a process of its own."""
+    for calls in all_calls:
+        with tempfile.TemporaryDirectory() as place:
+            data = Path(place, "data")
+            data.mkdir(mode=0o700)
+            sums = filled(data, fleet, calls)
+            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+                yield calls, sums, process.submit(divided, data, fleet, calls).result()
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--calls", multiple=True, type=int, default=(100_000, 1_000_000, 10_000_000), show_default=True)
+@click.option("--users", default=600, show_default=True)
+@click.option("--teams", default=50, show_default=True)
+@click.option("--models", default=60, show_default=True)
+def billed(calls: tuple[int, ...], users: int, teams: int, models: int) -> None:
+    """Divide the bills of a month over more and more calls."""
+    click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
+    click.echo(
+        "| calls | sums of days | days of bills | CPU s | peak MiB | not the invoice |\n" + "|---" * 6 + "|"
+    )
+    for count, sums, found in measured(Fleet(users=users, teams=teams, models=models), calls):
+        figures = (f"{count:,}", f"{sums:,}", found.days, found.cpu_s, found.peak_mib, len(found.off))
+        click.echo(f"| {' | '.join(map(str, figures))} |")
+
+
+if __name__ == "__main__":
+    billed(prog_name="python -m tests.bench.growth.billed")

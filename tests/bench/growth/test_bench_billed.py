@@ -1,0 +1,23 @@
+"""A short round of `python -m tests.bench.growth.billed`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.growth.billed import measured
+from tests.bench.growth.year import Fleet
+
+MORE_MIB = 48  # of the whole process: a megabyte for each thousand more calls would be 180
+
+
+@pytest.mark.bench
+def test_bills_are_divided_in_memory_that_calls_do_not_bound() -> None:
+    """
+    Every grouping in both arrangements comes to the invoice; ten times as many calls of the same people take no more.
+    """
+    fleet = Fleet(users=40, teams=8, models=24)
+    (_, _, few), (_, sums, many) = measured(fleet, (20_000, 200_000))
+    print(f"\n{few}\n{many} of {sums} sums")
+    assert ([], []) == (few.off, many.off)
+    assert few.days == many.days >= 31
+    assert many.peak_mib <= few.peak_mib + MORE_MIB
