@@ -1,6 +1,6 @@
 """
-A role that names cost types shows no other money: every address of the operator API and every tool of assistants is
-walked.
+A role that names cost types shows no other money: every address of the operator API, and every tool, prompt
+and resource of assistants is walked.
 
 Counted and billed money have figures of their own, so that each is found in whatever is answered.
 """
@@ -20,7 +20,6 @@ import pytest
 from gateway.addresses.table import OPERATOR_ADDRESSES
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.insights.findings import finding
-from gateway.mcp.tools.list import TOOLS
 from gateway.mounts import OPERATOR_API
 from gateway.operator.address import SLICED, WHOLE, OperatorAddress
 from spool.engines import MEMORY, SQLITE
@@ -33,6 +32,7 @@ from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import FULL, LIMITED, RoleDraft, RoleFilter, RoleLimits
 from spool.registry.shared.cost_types import COUNTED_TYPES
 from spool.statements.values import Statement, StatementRow
+from tests.integration.operator.people.test_limited_assistant import everything
 from tests.integration.operator.people.test_limited_person import (
     EVA,
     OWN,
@@ -142,15 +142,15 @@ def paths_of(row: OperatorAddress, world: World) -> list[str]:
 
 
 async def walk(there: Place) -> Mapping[tuple[str, str], Said]:
-    """What is read at every address that shows calls, with a row of its table."""
+    """What is read at every address that shows calls, and by every tool, prompt and resource of assistants."""
     found = {}
     for row in OPERATOR_ADDRESSES:
         streams = any(EVENT_STREAM in content for content in row.gives.values())
         if row.methods[0] == "GET" and row.needs and row.shows in (SLICED, WHOLE) and not streams:
             for path in paths_of(row, there.own):
                 found[row.name, path] = Said(*await there.send("GET", path, None, there.eva))
-    for name in TOOLS:
-        found["tool", name] = await use(there, name)
+    for asked, line in (await everything(there)).items():
+        found["assistant", asked] = Said(200, line)
     return found
 
 
@@ -178,7 +178,7 @@ async def test_counted_money_alone_is_shown(tmp_path: Path) -> None:
     async with place(tmp_path, draft) as there:
         found = await walk(there)
         assert set() == names_of(found, MADE_OF_BILLS)
-        assert {"report /report", "overview /overview", "tool get_cost_data"} <= names_of(
+        assert {"report /report", "overview /overview", "assistant get_org_context {}"} <= names_of(
             found, MADE_OF_CALLS
         )
         for cost_type in ("billed_cost", "discounted_cost"):
