@@ -101,9 +101,11 @@ def _totals(
             sums = rows.billed_totals(*asked_of, by_start=by_start)
         else:
             sums = rows.totals(*asked_of, by_start=by_start, rollup=question.rollup)
+        groups, is_one_period = totals[question.periods[0]], len(question.periods) == 1
         for place, each in enumerate(sums):
-            groups = totals[question.period_of(each.start)]
-            group = query.shown(each.group)
+            if not is_one_period:
+                groups = totals[question.period_of(each.start)]
+            group = each.group if query.kept is None else query.shown(each.group)
             total = groups.get(group)
             if total is None:
                 total = groups[tuple(map(texts.setdefault, group, group))] = _Total()

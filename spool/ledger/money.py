@@ -24,11 +24,10 @@ def units(text: str) -> int:
 
 def text(units: int) -> str:
     """Units as plain decimal text without trailing zeros."""
+    digits = str(abs(units)).zfill(DECIMALS + 1)
+    whole, fraction = digits[:-DECIMALS], digits[-DECIMALS:].rstrip("0")
     sign = "-" if units < 0 else ""
-    whole, fraction = divmod(abs(units), UNIT)
-    if not fraction:
-        return f"{sign}{whole}"
-    return f"{sign}{whole}.{fraction:0{DECIMALS}d}".rstrip("0")
+    return f"{sign}{whole}.{fraction}" if fraction else f"{sign}{whole}"
 
 
 def added(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:

@@ -20,7 +20,9 @@ from spool.sqlite.transactions import SqliteConnection
 
 COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
 
-_LIMBS_END = len(COUNTS) + 3 * len(MONEY)
+_REPORTED, _ESTIMATED = (
+    slice(first, first + 3) for first in (len(COUNTS), len(COUNTS) + 3)
+)  # of a row, as MONEY
 # Measures that came after the first version of the file: columns at the end of its tables.
 _ADDED_LATER = ("cache_write_1h_tokens",)
 
@@ -266,8 +268,8 @@ class SqliteLedgerRows(SqlLedgerRows):
         return [value for (value,) in self._connection.execute(statement, (limit,))]
 
     def _measures(self, values: Sequence[Any]) -> Measures:
-        limbs = [values[first:_LIMBS_END:3] for first in range(len(COUNTS), len(COUNTS) + 3)]
-        return [*values[: len(COUNTS)], *map(money.joined, *limbs), *values[_LIMBS_END:]]
+        reported, estimated = money.joined(*values[_REPORTED]), money.joined(*values[_ESTIMATED])
+        return [*values[: len(COUNTS)], reported, estimated, *values[_ESTIMATED.stop :]]
 
     def _derive(self, derived: DerivedDimensions) -> None:
         """Let statements of this transaction call the dimensions' functions, by their names."""
