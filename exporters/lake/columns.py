@@ -52,6 +52,7 @@ _MOST_COUNT: Final = 2**63 - 1
 _MOST_MONEY: Final = 10**11 * money.UNIT  # 38 digits hold less
 _MICROSECOND_NS: Final = 1000
 _DAY_US: Final = 24 * 3600 * 1_000_000
+_ID: Final = list(COLUMNS).index("id")
 
 
 class Row(NamedTuple):
@@ -60,12 +61,21 @@ class Row(NamedTuple):
     day: int
     values: tuple[Any, ...]
 
+    @property
+    def id(self) -> str:
+        return str(self.values[_ID])
+
+    def with_verdict(self, **verdict: Any) -> Row:
+        """The row with other values of `counted`, `calls` and `spend`."""
+        values = dict(zip(COLUMNS, self.values, strict=True)) | verdict
+        return Row(self.day, tuple(values.values()))
+
 
 _NONE: Final = dict.fromkeys(COLUMNS)
 
 
-def row_of(record: Record, *, number: int, committed_at: float, edition: str) -> Row:
-    """The row of a record of AI telemetry."""
+def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> Row:
+    """The row of a record of AI telemetry; one that is imported has no place in a log."""
     verdict = verdict_of(record)
     at = time_of(record, committed_at)
     given, made, cache_read, cache_write, reasoning, cache_write_1h = verdict.tokens

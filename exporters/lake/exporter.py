@@ -93,7 +93,8 @@ class LakeExporter:
             mark = f"{LAKE_MARK}writer={made.writer};schema={made.schema};digest={made.digest}"
             await keep_or_compare(delivery, mark, keep_mark)
             landed = [
-                await self._bring(file, files.path_of(file), made.digest, directory) for file in made.files
+                await bring(self._store, self._format, file, files.path_of(file), made.digest, directory)
+                for file in made.files
             ]
             body = await self._bring_manifest(replace(made, files=landed), directory)
         finally:
@@ -105,25 +106,6 @@ class LakeExporter:
 
     async def close(self) -> None:
         """Nothing stays open between two requests."""
-
-    async def _bring(
-        self, file: manifest.LakeFile, path: Path, digest: str, directory: Path
-    ) -> manifest.LakeFile:
-        """Return the file as it is in the lake: one that was there first stays, with its own bytes."""
-        created = await self._store.create(file.key, path)
-        size = await self._store.size(file.key)
-        if size is None:
-            raise Retryable(f"{file.key} is not there after it was written", answered=False)
-        if created:
-            if size != file.bytes:
-                raise Misconfigured(f"{file.key} has {size} bytes in place of {file.bytes}", answered=False)
-            return file
-        end = await self._store.end(file.key, size, FOOTER_BYTES)
-        if await asyncio.to_thread(_digest_of, self._format, end) != digest:
-            raise _foreign(file.key)
-        there = directory / "there"
-        await self._store.fetch(file.key, there)
-        return replace(file, bytes=size, sha256=await asyncio.to_thread(_sum, there))
 
     async def _bring_manifest(self, made: manifest.LakeManifest, directory: Path) -> bytes:
         before = await self._context.landings.before(made.route, made.first)
@@ -178,6 +160,26 @@ class LakeExporter:
                     "it has by hand (docs/lake.md)",
                     answered=False,
                 )
+
+
+async def bring(
+    store: Store, format: FileFormat, file: manifest.LakeFile, path: Path, digest: str, directory: Path
+) -> manifest.LakeFile:
+    """Return the file as it is in the lake: one that was there first stays, with its own bytes."""
+    created = await store.create(file.key, path)
+    size = await store.size(file.key)
+    if size is None:
+        raise Retryable(f"{file.key} is not there after it was written", answered=False)
+    if created:
+        if size != file.bytes:
+            raise Misconfigured(f"{file.key} has {size} bytes in place of {file.bytes}", answered=False)
+        return file
+    end = await store.end(file.key, size, FOOTER_BYTES)
+    if await asyncio.to_thread(_digest_of, format, end) != digest:
+        raise _foreign(file.key)
+    there = directory / "there"
+    await store.fetch(file.key, there)
+    return replace(file, bytes=size, sha256=await asyncio.to_thread(_sum, there))
 
 
 async def made_of(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:

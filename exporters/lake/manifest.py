@@ -49,7 +49,22 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
     last_at: str
 
 
+class ImportedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A part of a file that was brought in beside the deliveries. `known` ids were in the lake already; `left_out` are
+    corrections, and records without a time.
+    """
+
+    source: str  # the name of the file
+    sha256: str
+    part: int
+    known: int
+    left_out: int
+
+
 class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a delivery; with `imported` of an import, which has no numbers: `first` is above `last`."""
+
     manifest: int = VERSION
     route: str
     edition: str
@@ -64,6 +79,7 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     counted: CountedRows
     files: list[LakeFile]
     before: str | None = None
+    imported: ImportedPart | None = None
 
 
 _decoder = msgspec.json.Decoder(LakeManifest)

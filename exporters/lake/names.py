@@ -19,6 +19,7 @@ MANIFESTS: Final = f"_manifest/{TABLE}/"  # `_` hides it from Hive, Spark and At
 _MANIFEST: Final = re.compile(
     re.escape(MANIFESTS) + r"([0-9a-f]{8})/([0-9]{12})-([0-9]{12})(?:-r([0-9]+))?\.json"
 )
+_IMPORT: Final = re.compile(re.escape(MANIFESTS) + r"import/([0-9a-f]{64})-([0-9]{6})\.json")
 _DATE: Final = re.compile(re.escape(DATA) + r"date=([0-9]{4}-[0-9]{2}-[0-9]{2})/")
 _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a-z.]+")
 
@@ -37,9 +38,28 @@ def date_of(day: int) -> str:
     return datetime.fromtimestamp(day * _DAY_S, UTC).strftime("%Y-%m-%d")
 
 
-def data_name(series: Series, date: str, ending: str) -> str:
-    numbers = f"{series.first:012d}-{series.last:012d}"
-    return f"{DATA}date={date}/{series.destination}-{series.edition}-{numbers}.{ending}"
+def stem_of(series: Series) -> str:
+    """Return the beginning of the names of the files of a delivery."""
+    return f"{series.destination}-{series.edition}-{series.first:012d}-{series.last:012d}"
+
+
+def import_stem(sha256: str, part: int) -> str:
+    """Return the beginning of the names of files that are made of a part of another file."""
+    return f"import-{sha256}-{part:06d}"
+
+
+def data_name(stem: str, date: str, ending: str) -> str:
+    return f"{DATA}date={date}/{stem}.{ending}"
+
+
+def import_manifest(sha256: str, part: int) -> str:
+    return f"{MANIFESTS}import/{sha256}-{part:06d}.json"
+
+
+def import_in(name: str) -> tuple[str, int] | None:
+    """The SHA-256 and the part of the source of an import, by the name of its manifest; None if it is none."""
+    found = _IMPORT.fullmatch(name)
+    return None if found is None else (found[1], int(found[2]))
 
 
 def manifest_name(edition: str, first: int, last: int, *, repair: int = 0) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from exporters.lake import manifest
 from exporters.lake.columns import COLUMNS, VERSION, Row, row_of
 from exporters.lake.digest import RowDigest
-from exporters.lake.names import Series, data_name, date_of
+from exporters.lake.names import Series, data_name, date_of, stem_of
 from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import NS, rfc3339
@@ -24,8 +24,9 @@ from spool.record import NS, rfc3339
 GROUP_ROWS: Final = 64 * 1024  # rows in memory together
 MOST_OPEN: Final = 64  # files that have a part of their rows
 _NAMES: Final = list(COLUMNS)
-_AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE = (
-    _NAMES.index(name) for name in ("at", "counted", "calls", "spend", "input_tokens", "output_tokens")
+_AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND, _SHADOW = (
+    _NAMES.index(name)
+    for name in ("at", "counted", "calls", "spend", "input_tokens", "output_tokens", "kind", "shadow")
 )
 
 
@@ -106,9 +107,12 @@ class DeliveryFiles:
         route: str,
         format: FileFormat,
         leave_out: Sequence[str] = (),
+        stem: str = "",
     ) -> None:
+        """`stem` is what the names of the files begin with, if it is not made of the series."""
         self._directory = directory
         self._series = series
+        self._stem = stem or stem_of(series)
         self._route = route
         self._format = format
         self._left_out = [_NAMES.index(name) for name in leave_out]
@@ -130,12 +134,15 @@ class DeliveryFiles:
                 self._damaged.append(number)
                 continue
             row = row_of(record, number=number, committed_at=entry.committed_at, edition=self._series.edition)
-            self._kinds[record.kind] += 1
-            self._shadows += record.shadow
             rows.append(row)
         self._next = entry.last + 1
+        self.add_rows(rows)
+
+    def add_rows(self, rows: Sequence[Row]) -> None:
         self._digest.add([row.values for row in rows])
         for row in rows:
+            self._kinds[row.values[_KIND]] += 1
+            self._shadows += row.values[_SHADOW]
             self._keep(row)
 
     def _keep(self, row: Row) -> None:
@@ -207,7 +214,7 @@ class DeliveryFiles:
             sum = file_digest(file, "sha256").hexdigest()
         counted = sums.counted()
         return manifest.LakeFile(
-            key=data_name(self._series, date, self._format.ending),
+            key=data_name(self._stem, date, self._format.ending),
             date=date,
             bytes=partition.path.stat().st_size,
             sha256=sum,

@@ -52,12 +52,16 @@ ALL_DATES: Final = Dates()
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedLake:
-    """`spend` is decimal text with all digits. Of some dates: their files, and the deliveries that they are of."""
+    """
+    `spend` is decimal text with all digits, `imported` how many of the rows are of no delivery. Of some dates: their
+    files, and the deliveries that they are of.
+    """
 
     deliveries: int
     files: int
     bytes: int
     rows: int
+    imported: int = 0
     damaged: int
     calls: int
     spend: str
@@ -94,9 +98,16 @@ async def read_manifest(store: Store, name: str, there: Path) -> Found:
         made = manifest.read(body)
     except ValueError as error:
         return LakeDifference(CONTENT, name, str(error))
-    if names.range_of(name) != (made.edition, made.first, made.last):
+    if not _is_named(name, made):
         return LakeDifference(CONTENT, name, "its name says other numbers than it does")
     return ReadManifest(name, manifest.hash_of(body), made)
+
+
+def _is_named(name: str, made: LakeManifest) -> bool:
+    """True if a manifest has the name of what it says."""
+    if made.imported is not None:
+        return names.import_in(name) == (made.imported.sha256, made.imported.part)
+    return names.range_of(name) == (made.edition, made.first, made.last)
 
 
 async def verify(
@@ -127,7 +138,10 @@ async def verify(
             differences.append(LakeDifference(CONTENT, repair.name, "it repairs another manifest"))
         elif repair is not None:
             made = repair.body
-        links.append(_Link(made.edition, made.first, made.last, found.name, found.hash, found.body.before))
+        if made.imported is None:
+            links.append(
+                _Link(made.edition, made.first, made.last, found.name, found.hash, found.body.before)
+            )
         files = [file for file in made.files if dates.have(file.date)]
         if files or dates == ALL_DATES:
             sums.add(made, files)
@@ -157,7 +171,7 @@ def books_differ(
     Compare the records and damaged numbers of the manifests with the terms that the books had of the route before
     the manifests were read, and after: what landed meanwhile may be in them or not.
     """
-    landed = found.rows + found.damaged
+    landed = found.rows - found.imported + found.damaged
     if landed < _settled(before):
         kind, settled = MISSING, _settled(before)
     elif landed > _settled(after):
@@ -190,17 +204,19 @@ class _Sums:
     files: int = 0
     bytes: int = 0
     rows: int = 0
+    imported: int = 0
     damaged: int = 0
     calls: int = 0
     spend: int = 0
 
     def add(self, made: LakeManifest, files: Sequence[LakeFile]) -> None:
-        self.deliveries += 1
+        self.deliveries += made.imported is None
         self.files += len(files)
         self.damaged += len(made.numbers.damaged)
         for file in files:
             self.bytes += file.bytes
             self.rows += file.rows
+            self.imported += 0 if made.imported is None else file.rows
             self.calls += file.calls
             self.spend += money.units(file.spend)
 
@@ -210,6 +226,7 @@ class _Sums:
             files=self.files,
             bytes=self.bytes,
             rows=self.rows,
+            imported=self.imported,
             damaged=self.damaged,
             calls=self.calls,
             spend=money.text(self.spend),

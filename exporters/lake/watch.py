@@ -141,8 +141,9 @@ class _Kept:
         self._last = 0
 
     async def manifests(self, scratch: Path) -> AsyncIterator[Found]:
-        """Yield those of repairs, then each that is kept, and how the one in the store differs."""
-        for name in sorted(filter(names.repair_in, self._listed)):
+        """Yield those of repairs and imports, then each that is kept, and how the one in the store differs."""
+        beside = [name for name in self._listed if names.repair_in(name) or names.import_in(name)]
+        for name in sorted(beside):
             del self._listed[name]
             yield await read_manifest(self._store, name, scratch / "manifest")
         after = 0

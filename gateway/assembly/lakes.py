@@ -51,7 +51,7 @@ def past_records(config: Config, storage: Storage) -> PastRecords | None:
         return None
     from exporters.destinations.catalogue import secret_of
     from exporters.lake.destination import store_of
-    from exporters.lake.history import LakeHistory
+    from exporters.lake.past.history import LakeHistory
 
     return LakeHistory(
         store=store_of(settings, secret_of(settings)),

@@ -122,6 +122,30 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
         fail("the log has the records of some files no more")
 
 
+@lake.command("import")
+@click.argument(
+    "sources", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@config_option
+@destination_option
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def import_(sources: tuple[Path, ...], config: Path | None, name: str | None, as_json: bool) -> None:
+    """
+    Bring records from before into a lake, from record files and from files of another lake.
+
+    A record file has a record a line, as destinations of type ndjson write it; the names of files of a lake end in
+    .parquet or .ndjson.zst. A record whose id the lake has already under its date is left out, and a file that is
+    brought again changes nothing. The log and the ledger are not changed.
+    """
+    settings = _settings(config, name)
+    done = [_done(_import(settings, source)) for source in sources]
+    if as_json:
+        show_json({"imported": done})
+    else:
+        for each in done:
+            click.echo("{source}: {rows} rows, {known} known already, {left_out} left out".format(**each))
+
+
 @lake.command()
 @config_option
 @destination_option
@@ -186,6 +210,31 @@ def sql(config: Path | None, name: str | None) -> None:
     from exporters.lake.views import duckdb_views
 
     click.echo(duckdb_views(_settings(config, name)), nl=False)
+
+
+async def _import(settings: DestinationSettings, source: Path) -> dict[str, Any]:
+    from exporters.lake.formats import FORMATS
+    from exporters.lake.past.importing import LakeImport
+    from spool.clock import SystemClock
+
+    with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
+        work = LakeImport(
+            store=_store(settings),
+            clock=SystemClock(),
+            destination=settings.name,
+            format=FORMATS[settings.format],
+            directory=Path(directory),
+            leave_out=settings.leave_out,
+        )
+        parts = await work.run(source)
+    imported = [part.imported for part in parts if part.imported is not None]
+    return {
+        "source": source.name,
+        "rows": sum(part.numbers.rows for part in parts),
+        "known": sum(each.known for each in imported),
+        "left_out": sum(each.left_out for each in imported),
+        "files": [file.key for part in parts for file in part.files],
+    }
 
 
 def _date(day: datetime | None) -> str:

@@ -36,17 +36,23 @@ _US: Final = timedelta(microseconds=1)
 def past_record(values: tuple[Any, ...]) -> PastRecord | None:
     """The record of a row with the columns READ, as any format reads them; None of what is no call and no counter."""
     row = dict(zip(READ, values, strict=True))
-    made = _MADE.get(row["kind"])
-    if made is None or row["number"] is None:
+    record = None if row["number"] is None else record_of(row)
+    if record is None:
         return None
-    return PastRecord(row["number"], (_time(row["committed_at"]) or 0) / 1e9, made(row))
+    return PastRecord(row["number"], (time_ns(row["committed_at"]) or 0) / 1e9, record)
+
+
+def record_of(row: Mapping[str, Any]) -> Record | None:
+    """The record of the values of READ; None of what is no call and no counter."""
+    made = _MADE.get(row["kind"])
+    return None if made is None else made(row)
 
 
 def _call(row: Mapping[str, Any]) -> Inference:
     return Inference(
         id=bytes.fromhex(row["id"]),
-        start_time=_time(row["start_time"]),
-        end_time=_time(row["end_time"]),
+        start_time=time_ns(row["start_time"]),
+        end_time=time_ns(row["end_time"]),
         cost=_money(row["cost"]),
         estimated_cost=_money(row["estimated_cost"]),
         # Columns that may be left out of a lake.
@@ -67,8 +73,8 @@ def _metric(row: Mapping[str, Any]) -> UsageMetric:
         token_type=row["token_type"],
         value=(row["value"] or 0) if money is None else money,
         unit=row["unit"] or TOKEN_UNIT,
-        start_time=_time(row["start_time"]),
-        end_time=_time(row["end_time"]),
+        start_time=time_ns(row["start_time"]),
+        end_time=time_ns(row["end_time"]),
         tags=dict(row["tags"] or ()),
         meter=next(iter(dict(row["meters"] or ())), None),
         **{name: row[name] for name in _BOTH},
@@ -81,7 +87,7 @@ _MADE: Final[Mapping[str, Callable[[Mapping[str, Any]], Record]]] = {
 }
 
 
-def _time(value: datetime | str | None) -> int | None:
+def time_ns(value: datetime | str | None) -> int | None:
     """Nanoseconds of a time, or of its text."""
     if value is None:
         return None

@@ -1,0 +1,172 @@
+"""
+Brings older records from files into a lake, beside its deliveries: record files, and files of another lake.
+
+What it writes is named by the SHA-256 of the source, so a file that is brought again changes nothing. A record whose
+id the lake has under its date already is left out. Rows have no number: they are of no log of this installation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from hashlib import file_digest
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import orjson
+from msgspec.structs import replace
+
+from exporters.errors import Misconfigured
+from exporters.lake import manifest, names
+from exporters.lake.columns import Row, row_of
+from exporters.lake.exporter import bring
+from exporters.lake.file_checks import format_of
+from exporters.lake.manifest import ImportedPart, LakeManifest
+from exporters.lake.partitions import GROUP_ROWS, DeliveryFiles, FileFormat
+from exporters.lake.past.row_records import READ, record_of, time_ns
+from exporters.lake.stores import Store
+from spool.clock import Clock
+from spool.ledger import money
+from spool.record import AI_TELEMETRY, NS, decimal_text, moment
+
+_READ: Final = (*READ, "counted", "calls", "spend")
+_ID_DIGITS: Final = 32
+_NO_DELIVERY: Final = "import"  # in place of an edition
+_WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeImport:
+    """`directory` is for what is made; `part_rows` of a source are in memory together."""
+
+    store: Store
+    clock: Clock
+    destination: str
+    format: FileFormat
+    directory: Path
+    leave_out: Collection[str] = ()
+    part_rows: int = GROUP_ROWS
+
+    async def run(self, source: Path) -> list[LakeManifest]:
+        """
+        Bring a file part by part, and return the manifests; of parts that the lake has, those that it has.
+        ValueError if the file cannot be read to its end: the parts before stay. Raises what the store raises.
+        """
+        sha256 = await asyncio.to_thread(_sum, source)
+        rows, done = rows_of(source), list[LakeManifest]()
+        while part := await asyncio.to_thread(lambda: list(islice(rows, self.part_rows))):
+            with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
+                imported = ImportedPart(
+                    source=source.name, sha256=sha256, part=len(done) + 1, known=0, left_out=0
+                )
+                done.append(await self._bring(imported, part, Path(scratch)))
+        return done
+
+    async def _bring(self, imported: ImportedPart, part: Sequence[Row | None], scratch: Path) -> LakeManifest:
+        name = names.import_manifest(imported.sha256, imported.part)
+        if await self.store.size(name) is not None:
+            return await self._read(name, scratch)
+        rows = [row for row in part if row is not None]
+        stem = names.import_stem(imported.sha256, imported.part)
+        fresh = await self._without_known(rows, stem, scratch)
+        files = DeliveryFiles(
+            scratch,
+            names.Series(self.destination, _NO_DELIVERY, 1, 0),
+            route=f"{self.destination}/{AI_TELEMETRY}",
+            format=self.format,
+            leave_out=tuple(self.leave_out),
+            stem=stem,
+        )
+        files.add_rows(fresh)
+        made = await asyncio.to_thread(files.close)
+        landed = [
+            await bring(self.store, self.format, file, files.path_of(file), made.digest, scratch)
+            for file in made.files
+        ]
+        counted = replace(imported, known=len(rows) - len(fresh), left_out=len(part) - len(rows))
+        made = replace(made, files=landed, imported=counted, landed_at=moment(self.clock.now()))
+        if not await self.store.create(name, manifest.written(made)):
+            return await self._read(name, scratch)
+        return made
+
+    async def _read(self, name: str, scratch: Path) -> LakeManifest:
+        there = scratch / "there.json"
+        await self.store.fetch(name, there)
+        try:
+            return manifest.read(await asyncio.to_thread(there.read_bytes))
+        except ValueError as error:
+            raise Misconfigured(f"{name}: {error}", answered=False) from error
+
+    async def _without_known(self, rows: Sequence[Row], stem: str, scratch: Path) -> list[Row]:
+        """Rows whose id is new to the lake under their date, each once."""
+        wanted: dict[str, dict[str, Row]] = defaultdict(dict)
+        for row in rows:
+            wanted[names.date_of(row.day)].setdefault(row.id, row)
+        there = scratch / "there"
+        for date, of_date in wanted.items():
+            async for each in self.store.names(f"{names.DATA}date={date}/"):
+                format = format_of(each.name)
+                if format is not None and stem not in each.name:
+                    await self.store.fetch(each.name, there)
+                    for id in await asyncio.to_thread(_ids, format, there, of_date.keys()):
+                        del of_date[id]
+        return [row for of_date in wanted.values() for row in of_date.values()]
+
+
+def rows_of(source: Path) -> Iterator[Row | None]:
+    """
+    Rows of a record file, or of a file of a lake; None for what has no time, and for corrections.
+
+    ValueError for what is no record. A record file has no times of commit: the end of a call stands for it.
+    """
+    format = format_of(source.name)
+    found = _lines(source) if format is None else format.read_rows(source, _READ)
+    for place, values in enumerate(found, 1):
+        try:
+            yield _row(dict(zip(_READ, values, strict=True)), is_of_lake=format is not None)
+        except _WRONG as error:
+            raise ValueError(f"{source.name}: row {place} is no record of AI telemetry") from error
+
+
+def _lines(source: Path) -> Iterator[tuple[Any, ...]]:
+    with source.open("rb") as file:
+        for place, line in enumerate(file, 1):
+            try:
+                row = orjson.loads(line)
+                if row.get("meter") is not None:
+                    row["meters"] = {row["meter"]: row["value"]}
+            except _WRONG as error:
+                raise ValueError(f"{source.name}: line {place} is no record of AI telemetry") from error
+            yield tuple(row.get(name) for name in _READ)
+
+
+def _row(row: dict[str, Any], *, is_of_lake: bool) -> Row | None:
+    if row["kind"] not in ("inference", "usage_metric", "correction") or len(row["id"]) != _ID_DIGITS:
+        raise ValueError("another kind, or no id")
+    record = record_of(row)
+    times = (time_ns(row["committed_at"]), time_ns(row["end_time"]), time_ns(row["start_time"]))
+    committed_at = next((each for each in times if each is not None), None)
+    if record is None or committed_at is None:
+        return None
+    msgspec.convert(msgspec.to_builtins(record), type(record))  # each value has its type
+    made = row_of(record, number=None, committed_at=committed_at / NS, edition=None)
+    if not is_of_lake:
+        return made
+    # What its ledger counted: a lake may leave out the columns that this is made of.
+    spend = None if row["spend"] is None else money.units(decimal_text(Decimal(row["spend"])))
+    return made.with_verdict(counted=row["counted"], calls=row["calls"], spend=spend)
+
+
+def _ids(format: FileFormat, path: Path, wanted: Collection[str]) -> set[str]:
+    return {id for (id,) in format.read_rows(path, ("id",)) if id in wanted}
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()

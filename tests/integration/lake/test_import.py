@@ -1,0 +1,191 @@
+"""Records from before are brought into a lake from files, each once, beside its deliveries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from click.testing import CliRunner, Result
+
+from exporters.lake.folder import Folder
+from exporters.lake.formats import FORMATS
+from exporters.lake.past.importing import LakeImport
+from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify
+from exporters.lake.watch import recount
+from gateway.cli.lake import lake as command
+from spool.clock import SystemClock
+from spool.record import NS, Record, as_json
+from tests.exporters.spools import call, counter
+from tests.integration.lake.lakes import ROUTE, opened, query
+from tests.integration.lake.s3 import BUCKET, s3_server
+
+BEGIN_NS = 1_790_000_000 * NS
+PLANTED = "planted words"
+TYPED = orjson.dumps({**as_json(call(1, start_time=BEGIN_NS)), "input_tokens": "many"})
+DAY_NS = 24 * 3600 * NS
+PAID: dict[str, Any] = {"cost": "0.1", "cost_source": "reported"}
+
+
+def older(first: int, last: int, **fields: Any) -> list[Record]:
+    """Three calls a day."""
+    return [
+        call(n, start_time=BEGIN_NS + n // 3 * DAY_NS, **{**PAID, **fields}) for n in range(first, last + 1)
+    ]
+
+
+def record_file(path: Path, records: list[Record]) -> Path:
+    rows = [{**as_json(each), "prompt": PLANTED} for each in records]
+    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    return path
+
+
+def verified(lake: Path, scratch: Path) -> VerifiedLake:
+    scratch.mkdir(exist_ok=True)
+    store = Folder(lake)
+    return asyncio.run(verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch))
+
+
+def run(directory: Path, *words: str) -> Result:
+    config = directory / "tollhouse.toml"
+    config.write_text(
+        f'data_dir = "{directory}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\npath = "{directory}/lake"\n'
+    )
+    return CliRunner().invoke(command, ["import", "--config", str(config), *words])
+
+
+def objects(lake: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in lake.rglob("*") if path.is_file()}
+
+
+def test_a_record_file_is_brought_once(tmp_path: Path) -> None:
+    """Ids that the lake has, or the file twice, stay out; a second run changes nothing; every proof holds."""
+
+    async def fill() -> list[str]:
+        async with opened(tmp_path / "data") as house:
+            async with house.forwarding(path=tmp_path / "lake"):
+                await house.add([*older(0, 3), call(90, **PAID)])
+                await house.until(queued=0)
+                done = await asyncio.to_thread(run, tmp_path, str(source), "--json")
+                assert 0 == done.exit_code, done.output
+                [found] = json.loads(done.stdout)["imported"]
+                assert (8, 5, 2) == (found["rows"], found["known"], found["left_out"])
+            seen = await recount(Folder(tmp_path / "lake"), house.context(), ROUTE)
+            assert (13, 8) == (seen.rows, seen.imported)
+            return [each.kind for each in seen.differences]
+
+    extra: list[Record] = [counter(30, start_time=BEGIN_NS), call(31), call(32), older(5, 5)[0]]
+    source = record_file(tmp_path / "archive.ndjson", [*older(0, 10), *extra])
+    assert [] == asyncio.run(fill())
+    before = objects(tmp_path / "lake")
+    again = run(tmp_path, str(source))
+    assert (0, "archive.ndjson: 8 rows, 5 known already, 2 left out\n") == (again.exit_code, again.output)
+    assert before == objects(tmp_path / "lake")
+    found = verified(tmp_path / "lake", tmp_path / "scratch")
+    assert ([], 13, 8, 12) == (found.differences, found.rows, found.imported, found.calls)
+    assert PLANTED not in str(query(tmp_path / "lake", "SELECT CAST(lake AS text) FROM lake"))
+    assert [(13, 13, 5, Decimal("1.2"))] == query(
+        tmp_path / "lake", "SELECT count(*), count(DISTINCT id), count(number), sum(spend) FROM lake"
+    )
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as address:
+        yield address
+
+
+def test_an_import_into_s3(s3: str, tmp_path: Path) -> None:
+    """The command writes to a store of objects as to a folder, and brings nothing twice."""
+    (tmp_path / "secret").write_text("testing\ntesting-secret\n")
+    config = tmp_path / "tollhouse.toml"
+    config.write_text(
+        f'[[destinations]]\nname = "lake"\ntype = "s3"\nurl = "s3://{BUCKET}/imported"\nendpoint = "{s3}"\n'
+        f'secret_file = "{tmp_path}/secret"\n'
+    )
+
+    def done(*words: str) -> Any:
+        result = CliRunner().invoke(command, [*words, "--config", str(config), "--json"])
+        assert 0 == result.exit_code, result.output
+        return json.loads(result.stdout)
+
+    one, other = (record_file(tmp_path / name, older(*span)) for name, span in (("a", (0, 5)), ("b", (3, 8))))
+    found = [done("import", str(one), str(other)) for _ in range(2)]
+    assert found[0] == found[1]
+    assert [(6, 0), (3, 3)] == [(each["rows"], each["known"]) for each in found[0]["imported"]]
+    seen = done("verify", "--data", "--without-books")
+    assert (9, 9, []) == (seen["rows"], seen["imported"], seen["differences"])
+
+
+@pytest.mark.parametrize("format", ["parquet", "ndjson"])
+def test_another_lake_is_brought(tmp_path: Path, format: str) -> None:
+    """With what its ledger counted, also where columns were left out there."""
+
+    async def fill() -> None:
+        settings = {"path": tmp_path / "other", "format": format, "leave_out": ("cost", "user")}
+        async with opened(tmp_path / "data") as house, house.forwarding(**settings):
+            await house.add([*older(0, 8), call(9, shadow=True, **PAID)])
+            await house.until(queued=0)
+
+    asyncio.run(fill())
+    sources = sorted((tmp_path / "other").glob("ai_telemetry/v1/*/*"))
+    done = run(tmp_path, *map(str, sources))
+    assert 0 == done.exit_code, done.output
+    assert [(10, 9, 9, Decimal("0.9"))] == query(
+        tmp_path / "lake", "SELECT count(*), count(*) FILTER (counted), sum(calls), sum(spend) FROM lake"
+    )
+    assert [] == list(verified(tmp_path / "lake", tmp_path / "scratch").differences)
+
+
+def test_an_import_that_was_cut_off_ends_as_if_it_was_not(tmp_path: Path) -> None:
+    """Parts that are whole stay, and files without a manifest are found again. Each id is once, over all parts."""
+    source = record_file(tmp_path / "archive.ndjson", [*older(0, 10), *older(4, 6)])
+
+    def bring(lake: Path) -> list[int]:
+        (tmp_path / "work").mkdir(exist_ok=True)
+        work = LakeImport(
+            store=Folder(lake), clock=SystemClock(), destination="lake", format=FORMATS["parquet"],
+            directory=tmp_path / "work", part_rows=5,
+        )  # fmt: skip
+        return [part.numbers.rows for part in asyncio.run(work.run(source))]
+
+    assert [5, 5, 1] == bring(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "lake")
+    manifests = sorted((tmp_path / "lake").glob("_manifest/ai_telemetry/import/*.json"))
+    for lost in manifests[1:]:
+        lost.unlink()
+    assert "foreign" in [each.kind for each in verified(tmp_path / "lake", tmp_path / "scratch").differences]
+    assert [5, 5, 1] == bring(tmp_path / "lake")
+    assert [] == list(verified(tmp_path / "lake", tmp_path / "scratch").differences)
+    assert sorted(path.name for path in (tmp_path / "whole").rglob("*")) == sorted(
+        path.name for path in (tmp_path / "lake").rglob("*")
+    )
+
+
+@pytest.mark.parametrize(
+    "line", [b"[]", b"{", b'{"kind": "inference", "id": "12"}', b'{"kind": "other"}', TYPED]
+)
+def test_what_is_no_record_is_named(tmp_path: Path, line: bytes) -> None:
+    """The command says which line it is, and shows nothing of it; nothing of that part is written."""
+    source = record_file(tmp_path / "archive.ndjson", older(0, 1))
+    source.write_bytes(source.read_bytes() + line + b"\n")
+    done = run(tmp_path, str(source))
+    assert 1 == done.exit_code
+    assert " 3 is no record of AI telemetry" in done.output
+    assert {} == objects(tmp_path / "lake")
+
+
+def test_a_damaged_import_shows(tmp_path: Path) -> None:
+    """A file of an import that is gone, and one with other bytes, are differences as those of deliveries are."""
+    assert 0 == run(tmp_path, str(record_file(tmp_path / "archive.ndjson", older(0, 5)))).exit_code
+    first, second = sorted((tmp_path / "lake").glob("ai_telemetry/v1/*/*"))
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-1] + b"?")
+    found = verified(tmp_path / "lake", tmp_path / "scratch")
+    assert ["missing", "content"] == [each.kind for each in found.differences]
