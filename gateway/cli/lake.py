@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gateway.cli import config_option, configured, fail
+from gateway.cli.data_directory import installation
 from gateway.cli.output import show_fields, show_json
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from exporters.lake.verification import Dates, VerifiedLake
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
+    from gateway.configuration.sections import Config
 
 T = TypeVar("T")
 _SHOWN = 100  # differences, without --json
@@ -103,10 +105,8 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
     Nothing is overwritten: take a damaged file away first. The same bytes need no other manifest; other bytes get
     one beside the first.
     """
+    client = _operator(config, installation(config))  # which has the records
     settings = _settings(config, name)
-    client = _client(config)
-    if client is None:
-        fail("a repair needs the data directory: it has the records", 2)
     body = {"destination": settings.name, "dry_run": dry_run}
     payload = client.request("POST", "/lake-repairs", body=body)
     done = payload["repair"]
@@ -166,8 +166,8 @@ def land(config: Path | None, name: str | None, wait_s: float, as_json: bool) ->
 
     All that was committed before lands, each record when `spool.hold` has passed for it.
     """
+    client = _operator(config, installation(config))
     route = _route(_settings(config, name))
-    client = _operator(config)
     client.require_server()
     asked_at = time.monotonic()
     client.request("POST", f"/routes/{route}/try", body={})
@@ -253,14 +253,13 @@ def _client(config: Path | None) -> OperatorClient | None:
     if not is_there:
         click.echo(f"the books are not compared: {settings.data_dir} has no data of Tollhouse", err=True)
         return None
-    return _operator(config)
+    return _operator(config, settings)
 
 
-def _operator(config: Path | None) -> OperatorClient:
+def _operator(config: Path | None, settings: Config) -> OperatorClient:
     from gateway.cli.operator.client import OperatorClient
     from gateway.configuration.local_operator import local_address
 
-    settings = configured(config)
     return OperatorClient(settings, local_address(settings), has_file=config is not None)
 
 
