@@ -20,7 +20,7 @@ def format_of(name: str) -> FileFormat | None:
     return next((each for each in FORMATS.values() if name.endswith(f".{each.ending}")), None)
 
 
-def footer_differs(format: FileFormat, end: bytes, made: LakeManifest) -> str | None:
+def footer_differs(format: FileFormat, end: bytes, made: LakeManifest, file: LakeFile) -> str | None:
     """Say how the end of a file differs from its manifest; None if it does not."""
     try:
         found = format.read_footer(end)
@@ -33,6 +33,12 @@ def footer_differs(format: FileFormat, end: bytes, made: LakeManifest) -> str | 
     for name, value in expected.items():
         if found.get(f"tollhouse.{name}") != value:
             return f"its footer has another {name} than its manifest"
+    # What the library itself counted, where the format has it.
+    if int(found.get("rows", file.rows)) != file.rows:
+        return f"it has {found['rows']} rows, its manifest says {file.rows}"
+    least, most = int(found.get("least", made.first)), int(found.get("most", made.last))
+    if made.imported is None and (least < made.first or most > made.last):
+        return f"its numbers are {least} to {most}, its manifest says {made.first} to {made.last}"
     return None
 
 

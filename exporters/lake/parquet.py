@@ -66,13 +66,28 @@ class ParquetFile:
 
 
 def read_metadata(file: Any) -> dict[str, str]:
-    """The metadata of a file's footer; `file` is a path or the file itself. ValueError if it has no footer."""
+    """
+    The metadata of a file's footer, and its number of rows with the least and the greatest number of them; `file` is a
+    path or the file itself. ValueError if it has no footer.
+    """
     try:
         found = pq.read_metadata(file)
     except pa.ArrowException as error:
         raise ValueError(f"it is no Parquet file: {error}") from error
     own = {key.decode(): value.decode() for key, value in (found.metadata or {}).items()}
-    return {**own, "rows": str(found.num_rows)}
+    return {**own, "rows": str(found.num_rows), **_numbers(found)}
+
+
+def _numbers(found: Any) -> dict[str, str]:
+    """The least and the greatest number, of the statistics; nothing where rows have none."""
+    if "number" not in found.schema.names:
+        return {}
+    place = found.schema.names.index("number")
+    groups = [found.row_group(n).column(place).statistics for n in range(found.num_row_groups)]
+    known = [each for each in groups if each is not None and each.has_min_max]
+    if not known:
+        return {}
+    return {"least": str(min(each.min for each in known)), "most": str(max(each.max for each in known))}
 
 
 def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:

@@ -25,7 +25,7 @@ from spool.ledger import money
 LISTING, FOOTERS, DATA = "listing", "footers", "data"
 # The names that a difference may have.
 MISSING, SIZE, CONTENT, FOREIGN, HOLE, OVERLAP = "missing", "size", "content", "foreign", "hole", "overlap"
-_TOGETHER: Final = 16  # manifests that are asked for at once
+_TOGETHER: Final = 16  # manifests, and ends of files, that are asked for at once
 
 
 class LakeDifference(NamedTuple):
@@ -124,6 +124,7 @@ async def verify(
     links: list[_Link] = []
     differences: list[LakeDifference] = []
     sums = _Sums()
+    waiting: list[_ListedFile] = []
     repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own
     async for found in manifests:
         if isinstance(found, LakeDifference):
@@ -145,11 +146,11 @@ async def verify(
         files = [file for file in made.files if dates.have(file.date)]
         if files or dates == ALL_DATES:
             sums.add(made, files)
-        for file in files:
-            size = there.pop(file.key, None)
-            difference = await _file(store, made, file, size, level, scratch)
-            if difference is not None:
-                differences.append(difference)
+        waiting += [_ListedFile(made, file, there.pop(file.key, None)) for file in files]
+        if len(waiting) >= _TOGETHER:
+            differences += await _compared(store, waiting, level, scratch)
+            waiting = []
+    differences += await _compared(store, waiting, level, scratch)
     alone = [LakeDifference(CONTENT, each.name, "it repairs none that is there") for each in repairs.values()]
     foreign = [LakeDifference(FOREIGN, name, "no manifest names it") for name in sorted(there)]
     return sums.verified([*_chain(links), *_ranges(links), *differences, *alone, *foreign])
@@ -255,6 +256,23 @@ def _ranges(links: Sequence[_Link]) -> Iterator[LakeDifference]:
         yield LakeDifference(kind, other.name, words)
 
 
+class _ListedFile(NamedTuple):
+    made: LakeManifest
+    file: LakeFile
+    size: int | None  # None: it is not in the list
+
+
+async def _compared(
+    store: Store, files: Sequence[_ListedFile], level: str, scratch: Path
+) -> list[LakeDifference]:
+    """The first difference of each file that has one. Ends are asked for together, whole files one by one."""
+    if level == DATA:
+        found = [await _file(store, *each, level, scratch) for each in files]
+    else:
+        found = list(await asyncio.gather(*(_file(store, *each, level, scratch) for each in files)))
+    return [each for each in found if each is not None]
+
+
 async def _file(
     store: Store, made: LakeManifest, file: LakeFile, listed: int | None, level: str, scratch: Path
 ) -> LakeDifference | None:
@@ -270,7 +288,7 @@ async def _file(
     if format is None:
         return LakeDifference(CONTENT, file.key, "its format is not known")
     end = await store.end(file.key, size, FOOTER_BYTES)
-    words = await asyncio.to_thread(footer_differs, format, end, made)
+    words = await asyncio.to_thread(footer_differs, format, end, made, file)
     if words is None and level == DATA:
         there = scratch / "data"
         await store.fetch(file.key, there)

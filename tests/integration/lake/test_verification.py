@@ -12,12 +12,26 @@ from decimal import Decimal
 from pathlib import Path
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
+from exporters.lake import manifest
+from exporters.lake.file_checks import footer_differs
 from exporters.lake.folder import Folder
+from exporters.lake.formats import PARQUET
 from exporters.lake.stores import StoredObject
-from exporters.lake.verification import LISTING, Dates, VerifiedLake, books_differ, read_manifests, verify
+from exporters.lake.verification import (
+    DATA,
+    FOOTERS,
+    LISTING,
+    Dates,
+    VerifiedLake,
+    books_differ,
+    read_manifests,
+    verify,
+)
 from exporters.lake.views import duckdb_views
 from exporters.settings import DestinationSettings
 from gateway.cli.lake import lake as command
@@ -237,3 +251,42 @@ async def test_files_are_asked_for_by_one_list(lake: Path, tmp_path: Path) -> No
     found = await verify(store, read_manifests(store, "lake", tmp_path), level=LISTING, scratch=tmp_path)
     assert [] == found.differences
     assert {"names": 2, "fetch": 3} == store.asked
+
+
+def test_the_end_of_a_file_says_its_rows_and_numbers(filled: Path) -> None:
+    """What the library counted itself is compared, not the words of our own alone."""
+    path = files(filled)[1]
+    made = manifest.read(manifests(filled)[1].read_bytes())
+    (file,), end = made.files, path.read_bytes()
+    assert footer_differs(PARQUET, end, made, file) is None
+    assert "it has 10 rows, its manifest says 11" == footer_differs(
+        PARQUET, end, made, replace(file, rows=11)
+    )
+    other = path.with_name("other")
+    pq.write_table(
+        pq.read_table(files(filled)[0]).replace_schema_metadata(pq.read_schema(path).metadata), other
+    )
+    words = "its numbers are 1 to 10, its manifest says 11 to 20"
+    assert words == footer_differs(PARQUET, other.read_bytes(), made, file)
+    other.unlink()
+
+
+@pytest.mark.asyncio
+async def test_ends_of_files_are_asked_for_together(filled: Path, tmp_path: Path) -> None:
+    """A hundred thousand files are not asked one after the other; whole files are, because they need room."""
+
+    class Slow(Folder):
+        asked = most = 0
+
+        async def end(self, name: str, size: int, count: int) -> bytes:
+            self.asked += 1
+            self.most = max(self.asked, self.most)
+            await asyncio.sleep(0)
+            found = await super().end(name, size, count)
+            self.asked -= 1
+            return found
+
+    for level, most in ((FOOTERS, 3), (DATA, 1)):
+        store = Slow(filled)
+        found = await verify(store, read_manifests(store, "lake", tmp_path), level=level, scratch=tmp_path)
+        assert ([], most) == (found.differences, store.most)
