@@ -96,7 +96,8 @@ class LakeExporter:
                 await bring(self._store, self._format, file, files.path_of(file), made.digest, directory)
                 for file in made.files
             ]
-            body = await self._bring_manifest(replace(made, files=landed), directory)
+            made = replace(made, files=landed)
+            body = await bring_manifest(self._store, self._context.landings, self._clock, made, directory)
         finally:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
         landing = Landing(
@@ -106,29 +107,6 @@ class LakeExporter:
 
     async def close(self) -> None:
         """Nothing stays open between two requests."""
-
-    async def _bring_manifest(self, made: manifest.LakeManifest, directory: Path) -> bytes:
-        before = await self._context.landings.before(made.route, made.first)
-        body = manifest.written(
-            replace(
-                made,
-                landed_at=moment(self._clock.now()),
-                before=None if before is None else manifest.hash_of(before.body),
-            )
-        )
-        name = names.manifest_name(made.edition, made.first, made.last)
-        if await self._store.create(name, body):
-            return body
-        there = directory / "there.json"
-        await self._store.fetch(name, there)
-        found = await asyncio.to_thread(there.read_bytes)
-        try:
-            is_own = manifest.read(found).digest == made.digest
-        except ValueError:
-            is_own = False
-        if not is_own:
-            raise _foreign(name)
-        return found
 
     async def _is_ours(self, other: tuple[str, int, int], route: str) -> bool:
         """True if a manifest is of this route: it was not settled before the process ended."""
@@ -146,8 +124,7 @@ class LakeExporter:
         that this one is a copy of, or of a route of before.
         """
         if self._others is None:
-            found = [names.range_of(each.name) async for each in self._store.names(names.MANIFESTS)]
-            self._others = [each for each in found if each is not None]
+            self._others = _not_adopted([each.name async for each in self._store.names(names.MANIFESTS)])
         own = (editions[0], delivery.first, delivery.last)
         for other in self._others:
             edition, first, last = other
@@ -156,8 +133,8 @@ class LakeExporter:
             if other != own or not await self._is_ours(other, delivery.route):
                 raise Misconfigured(
                     f"the lake has the numbers {first} to {last} of edition {edition} already, from before this "
-                    "data was restored or this destination was made: give it another prefix, or settle what "
-                    "it has by hand (docs/lake.md)",
+                    "data was restored or this destination was made: stop the server and run tollhouse lake adopt, "
+                    "or give it another prefix (docs/lake.md)",
                     answered=False,
                 )
 
@@ -182,6 +159,33 @@ async def bring(
     return replace(file, bytes=size, sha256=await asyncio.to_thread(_sum, there))
 
 
+async def bring_manifest(
+    store: Store, landings: Landings, clock: Clock, made: manifest.LakeManifest, directory: Path
+) -> bytes:
+    """Return the manifest of a delivery as it is in the lake, behind the one before of its route."""
+    before = await landings.before(made.route, made.first)
+    body = manifest.written(
+        replace(
+            made,
+            landed_at=moment(clock.now()),
+            before=None if before is None else manifest.hash_of(before.body),
+        )
+    )
+    name = names.manifest_name(made.edition, made.first, made.last)
+    if await store.create(name, body):
+        return body
+    there = directory / "there.json"
+    await store.fetch(name, there)
+    found = await asyncio.to_thread(there.read_bytes)
+    try:
+        is_own = manifest.read(found).digest == made.digest
+    except ValueError:
+        is_own = False
+    if not is_own:
+        raise _foreign(name)
+    return found
+
+
 async def made_of(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
     """Take the entries in short turns; what a library does of it runs on a thread."""
     async for entry in entries:
@@ -191,6 +195,17 @@ async def made_of(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manife
         if files.has_group:
             await asyncio.to_thread(files.write_group)
     return await asyncio.to_thread(files.close)
+
+
+def _not_adopted(listed: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The numbers of manifests, without those of which an adoption says what became of them."""
+    adopted = {found[::2]: found[1] for found in map(names.adopted_in, listed) if found is not None}
+    others = []
+    for edition, first, last in filter(None, map(names.range_of, listed)):
+        last = adopted.get((edition, last), last + 1) - 1
+        if first <= last:
+            others.append((edition, first, last))
+    return others
 
 
 def _begin(directory: Path) -> None:

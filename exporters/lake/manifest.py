@@ -82,11 +82,47 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     imported: ImportedPart | None = None
 
 
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What became of records that a lake has and a restored copy of the data never had: the numbers `first` to `last` of
+    an edition. `brought` are in the log again, `known` were there already, `left` are in the lake alone.
+    """
+
+    adoption: int = VERSION
+    route: str
+    edition: str
+    first: int
+    last: int
+    manifest: str  # the name of the delivery's own
+    adopted_at: str
+    brought: int
+    known: int
+    left: int
+    damaged: int
+
+    @property
+    def without_number(self) -> int:
+        """Rows and damaged numbers that no delivery of the copy counts."""
+        return self.known + self.left + self.damaged
+
+
 _decoder = msgspec.json.Decoder(LakeManifest)
+_adoptions = msgspec.json.Decoder(Adoption)
 
 
-def written(manifest: LakeManifest) -> bytes:
+def written(manifest: LakeManifest | Adoption) -> bytes:
     return msgspec.json.encode(manifest)
+
+
+def read_adoption(body: bytes) -> Adoption:
+    """ValueError if the bytes are none of this version."""
+    try:
+        found = _adoptions.decode(body)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"it is no adoption: {error}") from error
+    if found.adoption != VERSION:
+        raise ValueError(f"the adoption has version {found.adoption}, this Tollhouse knows {VERSION}")
+    return found
 
 
 def read(body: bytes) -> LakeManifest:

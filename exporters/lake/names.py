@@ -20,6 +20,7 @@ _MANIFEST: Final = re.compile(
     re.escape(MANIFESTS) + r"([0-9a-f]{8})/([0-9]{12})-([0-9]{12})(?:-r([0-9]+))?\.json"
 )
 _IMPORT: Final = re.compile(re.escape(MANIFESTS) + r"import/([0-9a-f]{64})-([0-9]{6})\.json")
+_ADOPTED: Final = re.compile(re.escape(MANIFESTS) + r"adopted/([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.json")
 _DATE: Final = re.compile(re.escape(DATA) + r"date=([0-9]{4}-[0-9]{2}-[0-9]{2})/")
 _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a-z.]+")
 
@@ -60,6 +61,17 @@ def import_in(name: str) -> tuple[str, int] | None:
     """The SHA-256 and the part of the source of an import, by the name of its manifest; None if it is none."""
     found = _IMPORT.fullmatch(name)
     return None if found is None else (found[1], int(found[2]))
+
+
+def adoption_name(edition: str, first: int, last: int) -> str:
+    """Name the note on numbers of a delivery that a restored copy never had: `first` is the first of those."""
+    return f"{MANIFESTS}adopted/{edition}-{first:012d}-{last:012d}.json"
+
+
+def adopted_in(name: str) -> tuple[str, int, int] | None:
+    """The edition and the numbers of an adoption, by its name; None if it is none."""
+    found = _ADOPTED.fullmatch(name)
+    return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
 def manifest_name(edition: str, first: int, last: int, *, repair: int = 0) -> str:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from exporters.lake import manifest, names
 from exporters.lake.exporter import FOOTER_BYTES
 from exporters.lake.file_checks import data_differs, footer_differs, format_of
-from exporters.lake.manifest import LakeFile, LakeManifest
+from exporters.lake.manifest import Adoption, LakeFile, LakeManifest
 from exporters.lake.stores import Store
 from spool.ledger import money
 
@@ -54,7 +54,7 @@ ALL_DATES: Final = Dates()
 class VerifiedLake:
     """
     `spend` is decimal text with all digits, `imported` how many of the rows are of no delivery. Of some dates: their
-    files, and the deliveries that they are of.
+    files, and the deliveries that they are of. `left` are in no books: what an adoption found and the log did not get.
     """
 
     deliveries: int
@@ -62,6 +62,7 @@ class VerifiedLake:
     bytes: int
     rows: int
     imported: int = 0
+    left: int = 0
     damaged: int
     calls: int
     spend: str
@@ -74,7 +75,7 @@ class ReadManifest(NamedTuple):
     body: LakeManifest
 
 
-Found = ReadManifest | LakeDifference
+Found = ReadManifest | Adoption | LakeDifference
 
 
 async def read_manifests(store: Store, destination: str, scratch: Path) -> AsyncIterator[Found]:
@@ -87,14 +88,20 @@ async def read_manifests(store: Store, destination: str, scratch: Path) -> Async
         group = listed[start : start + _TOGETHER]
         read = [read_manifest(store, name, scratch / f"manifest-{n}") for n, name in enumerate(group)]
         for found in await asyncio.gather(*read):
-            if isinstance(found, LakeDifference) or found.body.route.partition("/")[0] == destination:
+            if isinstance(found, LakeDifference) or _route_of(found).partition("/")[0] == destination:
                 yield found
+
+
+def _route_of(found: ReadManifest | Adoption) -> str:
+    return found.route if isinstance(found, Adoption) else found.body.route
 
 
 async def read_manifest(store: Store, name: str, there: Path) -> Found:
     await store.fetch(name, there)
     body = await asyncio.to_thread(there.read_bytes)
     try:
+        if names.adopted_in(name):
+            return manifest.read_adoption(body)
         made = manifest.read(body)
     except ValueError as error:
         return LakeDifference(CONTENT, name, str(error))
@@ -129,6 +136,9 @@ async def verify(
     async for found in manifests:
         if isinstance(found, LakeDifference):
             differences.append(found)
+            continue
+        if isinstance(found, Adoption):
+            sums.left += found.without_number
             continue
         if names.repair_in(found.name):
             _add_repair(repairs, found)
@@ -172,7 +182,7 @@ def books_differ(
     Compare the records and damaged numbers of the manifests with the terms that the books had of the route before
     the manifests were read, and after: what landed meanwhile may be in them or not.
     """
-    landed = found.rows - found.imported + found.damaged
+    landed = found.rows - found.imported - found.left + found.damaged
     if landed < _settled(before):
         kind, settled = MISSING, _settled(before)
     elif landed > _settled(after):
@@ -206,6 +216,7 @@ class _Sums:
     bytes: int = 0
     rows: int = 0
     imported: int = 0
+    left: int = 0
     damaged: int = 0
     calls: int = 0
     spend: int = 0
@@ -228,6 +239,7 @@ class _Sums:
             bytes=self.bytes,
             rows=self.rows,
             imported=self.imported,
+            left=self.left,
             damaged=self.damaged,
             calls=self.calls,
             spend=money.text(self.spend),

@@ -17,6 +17,7 @@ from typing import Final
 from exporters.errors import SendError
 from exporters.lake import manifest, names
 from exporters.lake.exporter import LakeContext
+from exporters.lake.manifest import Adoption
 from exporters.lake.stores import Store
 from exporters.lake.verification import (
     CONTENT,
@@ -141,11 +142,17 @@ class _Kept:
         self._last = 0
 
     async def manifests(self, scratch: Path) -> AsyncIterator[Found]:
-        """Yield those of repairs and imports, then each that is kept, and how the one in the store differs."""
-        beside = [name for name in self._listed if names.repair_in(name) or names.import_in(name)]
-        for name in sorted(beside):
+        """
+        Yield those of repairs, imports and adoptions, then each that is kept, and how the one in the store differs.
+        """
+        kinds = (names.repair_in, names.import_in, names.adopted_in)
+        for name in sorted(name for name in self._listed if any(kind(name) for kind in kinds)):
             del self._listed[name]
-            yield await read_manifest(self._store, name, scratch / "manifest")
+            found = await read_manifest(self._store, name, scratch / "manifest")
+            yield found
+            if isinstance(found, Adoption) and names.range_of(found.manifest) == names.adopted_in(name):
+                # The copy never had any of its numbers, so it keeps no manifest of them.
+                yield await self._of_original(found.manifest, scratch)
         after = 0
         while page := await self._landings.landed(self._route, after=after, most=_PAGE):
             for landing in page:
@@ -154,6 +161,11 @@ class _Kept:
                     yield difference
                 yield await asyncio.to_thread(_read, landing)
             after = page[-1].first
+
+    async def _of_original(self, name: str, scratch: Path) -> Found:
+        if self._listed.pop(name, None) is None:
+            return LakeDifference(MISSING, name, "the manifest is not there")
+        return await read_manifest(self._store, name, scratch / "manifest")
 
     async def _compared(self, landing: Landing) -> LakeDifference | None:
         """Say how the manifest in the store differs; one that is not listed may have come since."""

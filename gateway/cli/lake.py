@@ -122,6 +122,32 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
         fail("the log has the records of some files no more")
 
 
+@lake.command()
+@config_option
+@destination_option
+@click.option("--leave", is_flag=True, help="Leave records that this copy never had in the lake alone.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def adopt(config: Path | None, name: str | None, leave: bool, dry_run: bool, as_json: bool) -> None:
+    """
+    After `tollhouse restore`: settle what the lake has already, and bring back what this copy never had.
+
+    No server may use the data meanwhile. Numbers up to the last one of the copy are settled as delivered. Records
+    behind it go into the log again, each id once, and to every other route; the lake does not get them a second time.
+    """
+    from gateway.cli.transfer.adoption import adopted
+
+    settings = installation(config)
+    done = _done(adopted(settings, _settings(config, name), leave=leave, dry_run=dry_run))
+    if as_json:
+        show_json({"adopted": asdict(done)})
+    else:
+        click.echo(
+            f"{done.settled} numbers settled, {done.brought} records brought, {done.known} known already, "
+            f"{done.left} left in the lake alone"
+        )
+
+
 @lake.command("import")
 @click.argument(
     "sources", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -330,8 +356,9 @@ async def _manifests(settings: DestinationSettings, month: str) -> list[Any]:
 
 def _done(work: Coroutine[Any, Any, T]) -> T:
     from exporters.errors import SendError
+    from spool.errors import SpoolError
 
     try:
         return asyncio.run(work)
-    except (SendError, ValueError, OSError) as error:
+    except (SendError, SpoolError, ValueError, OSError) as error:
         fail(str(error))

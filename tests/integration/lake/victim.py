@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from exporters.lake.exporter import LakeExporter
+from exporters.lake import exporter
 from exporters.lake.folder import Folder
 from spool.deliveries.protocols import LANDINGS
 from spool.record import AI_TELEMETRY
@@ -67,9 +67,7 @@ async def main(data: Path, lake: Path, wanted: str) -> None:
         deliveries.settle = settle
         Folder.create = created  # type: ignore[method-assign]
         Path.hardlink_to = linked  # type: ignore[method-assign]
-        LakeExporter._bring_manifest = before(  # type: ignore[method-assign]
-            LakeExporter._bring_manifest, lambda *_: armed("size"), wanted
-        )
+        exporter.bring_manifest = before(exporter.bring_manifest, lambda *_: armed("size"), wanted)
         async with house.forwarding(path=lake):
             await house.until(queued=0)
     print("done", flush=True)

@@ -1,0 +1,349 @@
+"""
+After a restore: tells the copy what its lake has already, and brings back what the copy never had.
+
+Numbers up to the last one of the copy mean the same records in both, which their ids prove: they are settled as
+delivered. Records behind it go into the log again, under new numbers, and are delivered to this route by definition:
+the lake has them. Each step may be repeated after a crash: the route stays parked until the last one is done, because
+the lake has its next numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from exporters.lake import manifest, names
+from exporters.lake.columns import COLUMNS, row_of
+from exporters.lake.file_checks import format_of
+from exporters.lake.manifest import Adoption, LakeManifest
+from exporters.lake.past.row_records import READ, record_of, time_ns
+from exporters.lake.past.settling import LakeSettling
+from exporters.lake.stores import Store
+from exporters.lake.verification import ReadManifest, read_manifests
+from spool.clock import Clock
+from spool.deliveries.protocols import Deliveries, Landings
+from spool.deliveries.values import Delivery
+from spool.errors import NotAllowed
+from spool.ledger import money
+from spool.log.brought import bring, note_key, noted
+from spool.log.partial_reports import PartialReports
+from spool.log.protocols import Log
+from spool.record import AI_TELEMETRY, NS, Record, decimal_text, moment
+
+_READ: Final = (*READ, "counted", "calls", "spend")
+_AT_ONCE: Final = 1000
+_ANY: Final = 2**62  # above every number
+_WRONG: Final = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adopted:
+    """
+    `settled` numbers of the copy are in the lake. Of the records that it never had, `brought` are in the log again,
+    `known` were there already, and `left` are in the lake alone.
+    """
+
+    settled: int = 0
+    brought: int = 0
+    known: int = 0
+    left: int = 0
+
+
+@dataclass(eq=False)
+class _Counts:
+    brought: int = 0
+    known: int = 0
+    left: int = 0
+
+
+@dataclass(eq=False)
+class _Brought:
+    """
+    The numbers that records of the lake have in the log now, as ranges, and the ids of those that an adoption brought
+    which was cut off. `seen` are the ids that this one counts as brought.
+    """
+
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    ids: set[bytes] = field(default_factory=set)
+    seen: set[bytes] = field(default_factory=set)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeAdoption:
+    """Works on a storage that no server uses. Files are fetched below `directory`."""
+
+    store: Store
+    landings: Landings
+    deliveries: Deliveries
+    log: Log
+    reports: PartialReports
+    clock: Clock
+    destination: str
+    writer: int
+    batch_records: int
+    directory: Path
+
+    @property
+    def _route(self) -> str:
+        return f"{self.destination}/{AI_TELEMETRY}"
+
+    async def run(self, *, leave: bool, dry_run: bool) -> Adopted:
+        """
+        Adopt what the lake has of the route. With `leave` records that the copy never had stay in the lake alone;
+        with `dry_run` nothing is written, and `brought` are those that would be. NotAllowed where the lake is not
+        one of this log. Raises what the store raises.
+        """
+        with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
+            return await self._run(Path(scratch), leave=leave, dry_run=dry_run)
+
+    async def _run(self, scratch: Path, *, leave: bool, dry_run: bool) -> Adopted:
+        await self._check_held_back()
+        others, adopted = await self._others(scratch)
+        if not others:
+            return Adopted()
+        shared = await self._last_shared(others, scratch)
+        beyond = [other for other in others if other.body.last > shared and other.name not in adopted]
+        brought = await self._brought()
+        counts = {other.name: _Counts() for other in beyond}
+        for other in beyond:
+            await self._bring(
+                other, shared, brought, counts[other.name], scratch, leave=leave, dry_run=dry_run
+            )
+        settled = sum(max(0, min(each.body.last, shared) - each.body.first + 1) for each in others)
+        if not dry_run:
+            await self._settle(others, beyond, counts, shared, brought, scratch)
+        return Adopted(
+            settled=settled,
+            brought=sum(each.brought for each in counts.values()),
+            known=sum(each.known for each in counts.values()),
+            left=sum(each.left for each in counts.values()),
+        )
+
+    async def _check_held_back(self) -> None:
+        if any(each.route == self._route for each in await self.deliveries.unknowns()):
+            raise NotAllowed(
+                f"deliveries of {self._route} are held back: settle them first with tollhouse streams resolve ID, "
+                "as sent if the lake has their numbers"
+            )
+
+    async def _others(self, scratch: Path) -> tuple[list[ReadManifest], set[str]]:
+        """
+        Manifests of earlier editions that the copy does not know, in order, and the names of those that were
+        adopted before.
+        """
+        state = next((each for each in await self.deliveries.routes() if each.name == self._route), None)
+        if state is None:
+            raise NotAllowed(f"the route {self._route} is not known here: start the server once")
+        editions = await self.landings.editions(self._route, self.log.next_number(AI_TELEMETRY))
+        others, adopted = list[ReadManifest](), set[str]()
+        async for found in read_manifests(self.store, self.destination, scratch):
+            if isinstance(found, Adoption):
+                adopted.add(found.manifest)
+            elif isinstance(found, ReadManifest) and found.body.edition in editions[1:]:
+                is_delivery = found.body.imported is None and not names.repair_in(found.name)
+                if is_delivery and found.body.last >= state.progress:
+                    others.append(found)
+        # An adoption is noted before the numbers that both have are settled.
+        waiting = [each for each in others if each.name not in adopted or each.body.first >= state.progress]
+        return sorted(waiting, key=lambda each: each.body.first), adopted
+
+    async def _last_shared(self, others: Sequence[ReadManifest], scratch: Path) -> int:
+        """The last number of the same record in the lake and in the log. NotAllowed if an earlier one is of another."""
+        same, other = others[0].body.first - 1, _ANY
+        below = self.log.next_number(AI_TELEMETRY)
+        for each in others:
+            if each.body.first >= below:
+                break
+            ids = {
+                number: record.id.hex()
+                async for number, record in self._kept(each.body.first, each.body.last)
+            }
+            async for number, id in self._rows(each.body, ("number", "id"), scratch):
+                if number in ids:
+                    same = max(same, number) if ids[number] == id else same
+                    other = min(other, number) if ids[number] != id else other
+        if other < same:
+            raise NotAllowed(
+                f"the number {other} is another record here than in the lake: this data is no copy of what wrote it"
+            )
+        return same
+
+    async def _rows(
+        self, made: LakeManifest, columns: Sequence[str], scratch: Path
+    ) -> AsyncIterator[tuple[Any, ...]]:
+        there = scratch / "there"
+        for file in made.files:
+            format = format_of(file.key)
+            if format is None:
+                raise NotAllowed(f"the format of {file.key} is not known")
+            try:
+                await self.store.fetch(file.key, there)
+            except FileNotFoundError as error:
+                raise NotAllowed(f"{file.key} is missing in the lake") from error
+            rows = format.read_rows(there, columns)
+            while part := await asyncio.to_thread(_part, rows):
+                for values in part:
+                    yield values
+
+    async def _brought(self) -> _Brought:
+        """Return what an adoption that was cut off has brought."""
+        found = next((each for each in await self.reports.load() if each.key == self._note), None)
+        brought = _Brought() if found is None else _Brought(noted(found))
+        for first, last in brought.ranges:
+            brought.ids |= {record.id async for _, record in self._kept(first, last)}
+        return brought
+
+    async def _kept(self, first: int, last: int) -> AsyncIterator[tuple[int, Record]]:
+        """Records of the log with their numbers."""
+        for start in range(first, last + 1, _AT_ONCE):
+            end = min(last, start + _AT_ONCE - 1)
+            for entry in await self.log.read(AI_TELEMETRY, start, end, with_open=True):
+                for number, record in enumerate(entry.records, entry.first):
+                    if record is not None:
+                        yield number, record
+
+    @property
+    def _note(self) -> bytes:
+        return note_key("lake", self._route)
+
+    async def _bring(
+        self,
+        other: ReadManifest,
+        shared: int,
+        brought: _Brought,
+        counts: _Counts,
+        scratch: Path,
+        *,
+        leave: bool,
+        dry_run: bool,
+    ) -> None:
+        """Bring the records of a delivery that the copy never had into the log."""
+        waiting: list[Record] = []
+        async for values in self._rows(other.body, _READ, scratch):
+            row = dict(zip(_READ, values, strict=True))
+            if row["number"] <= shared:
+                continue
+            record = None if leave else _record(row)
+            if record is None:
+                counts.left += 1
+            elif record.id in brought.seen or self._knows(record, brought):
+                counts.known += 1
+            else:
+                counts.brought += 1
+                brought.seen.add(record.id)
+                if record.id not in brought.ids:
+                    waiting.append(record)
+            if len(waiting) >= _AT_ONCE and not dry_run:
+                await self._append(waiting, brought)
+                waiting = []
+        if waiting and not dry_run:
+            await self._append(waiting, brought)
+
+    def _knows(self, record: Record, brought: _Brought) -> bool:
+        return record.id not in brought.ids and self.log.whereabouts(record.id) is not None
+
+    async def _append(self, records: Sequence[Record], brought: _Brought) -> None:
+        first = self.log.next_number(AI_TELEMETRY)
+        ranges = _joined([*brought.ranges, (first, first + len(records) - 1)])
+        note = bring(AI_TELEMETRY, records, note=self._note, done=ranges, at=self.clock.now(), certain=False)
+        await self.log.append(note)
+        if self.log.next_number(AI_TELEMETRY) != first + len(records):
+            raise NotAllowed(
+                "something else writes to this log: stop every gateway, and restore the backup again"
+            )
+        brought.ranges = ranges
+
+    async def _settle(
+        self,
+        others: Sequence[ReadManifest],
+        beyond: Sequence[ReadManifest],
+        counts: dict[str, _Counts],
+        shared: int,
+        brought: _Brought,
+        scratch: Path,
+    ) -> None:
+        """Settle what the lake has. What the copy got since the restore is cut apart, and waits as before."""
+        settling = LakeSettling(
+            store=self.store,
+            landings=self.landings,
+            deliveries=self.deliveries,
+            log=self.log,
+            clock=self.clock,
+            route=self._route,
+            writer=self.writer,
+            batch_records=self.batch_records,
+            scratch=scratch,
+        )
+        taken = [
+            (each, await settling.take(each.body.first, min(each.body.last, shared)))
+            for each in others
+            if each.body.first <= shared
+        ]
+        held = list[Delivery]()
+        for first, last in brought.ranges:
+            held += await settling.settle_brought(first, last)
+        for each in beyond:
+            await self._note_adoption(each, shared, counts[each.name])
+        for each, deliveries in taken:
+            await settling.settle_shared(each, deliveries)
+        for delivery in held:
+            await self.deliveries.retry(delivery, reason="it waited for an adoption", not_before=0)
+
+    async def _note_adoption(self, other: ReadManifest, shared: int, counts: _Counts) -> None:
+        made = other.body
+        first = max(made.first, shared + 1)
+        note = Adoption(
+            route=made.route,
+            edition=made.edition,
+            first=first,
+            last=made.last,
+            manifest=other.name,
+            adopted_at=moment(self.clock.now()),
+            brought=counts.brought,
+            known=counts.known,
+            left=counts.left,
+            damaged=sum(number >= first for number in made.numbers.damaged),
+        )
+        await self.store.create(names.adoption_name(made.edition, first, made.last), manifest.written(note))
+
+
+def _part(rows: Iterator[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return list(islice(rows, _AT_ONCE))
+
+
+def _record(row: dict[str, Any]) -> Record | None:
+    """
+    The record of a row; None of a correction, and of one that the ledger would count otherwise, because columns of it
+    were left out.
+    """
+    try:
+        record = record_of(row)
+        if record is None:
+            return None
+        msgspec.convert(msgspec.to_builtins(record), type(record))  # each value has its type
+    except _WRONG as error:
+        raise NotAllowed(f"the number {row['number']} of the lake is no record") from error
+    committed_at = (time_ns(row["committed_at"]) or 0) / NS
+    values = row_of(record, number=None, committed_at=committed_at, edition=None).values
+    made = dict(zip(COLUMNS, values, strict=True))
+    spend = None if row["spend"] is None else money.units(decimal_text(Decimal(row["spend"])))
+    is_same = (made["counted"], made["calls"], made["spend"]) == (row["counted"], row["calls"], spend)
+    return record if is_same else None
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges of numbers in order, without a seam between two that touch."""
+    joined: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if joined and joined[-1][1] + 1 == first:
+            first, _ = joined.pop()
+        joined.append((first, last))
+    return joined

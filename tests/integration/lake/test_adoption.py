@@ -1,0 +1,294 @@
+"""A restored copy learns what its lake has already, and gets back what it never had."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from exporters.lake.folder import Folder
+from exporters.lake.past.adoption import LakeAdoption
+from exporters.lake.verification import DATA, read_manifests, verify
+from exporters.lake.watch import recount
+from gateway.cli.lake import lake as command
+from spool.deliveries.protocols import LANDINGS
+from spool.deliveries.values import PARKED
+from spool.record import NS, Correction, Record
+from tests.exporters.spools import call, calls, counter, record_id
+from tests.integration.lake.lakes import ROUTE, House, opened, query
+from tests.integration.lake.s3 import BUCKET, s3_server
+
+AT_NS = 1_790_000_000 * NS
+PAID: dict[str, Any] = {"cost": "0.1", "cost_source": "reported"}
+
+
+async def restored(directory: Path, beyond: Sequence[Record], since: Sequence[Record], **fields: Any) -> None:
+    """
+    An original that brought 1 to 10 into a lake, had 11 to 15 in a backup, and brought 11 to 20 and more after it;
+    and the copy, which got other records since.
+    """
+    lake = fields or {"path": directory / "lake"}
+    async with opened(directory / "data") as house:
+        async with house.forwarding(**lake):
+            await house.add(calls(1, 10, **PAID))
+            await house.until(queued=0)
+        await house.add(calls(11, 15, **PAID))
+    shutil.copytree(directory / "data", directory / "original")
+    async with opened(directory / "original") as house, house.forwarding(**lake):
+        await house.add([*calls(16, 20, **PAID), *beyond])
+        await house.until(queued=0)
+    async with opened(directory / "data") as house:
+        await house.storage.deliveries.reopen_restored(hold_back=None)
+        await house.storage.small.of(LANDINGS).begin_edition()
+        if since:
+            await house.add(since)
+
+
+def run(directory: Path, *words: str) -> Result:
+    config = directory / "tollhouse.toml"
+    config.write_text(
+        f'data_dir = "{directory}/data"\n[spool]\nhold = "0s"\n[[destinations]]\nname = "lake"\ntype = "file"\n'
+        f'path = "{directory}/lake"\nlinger = "0s"\nbatch_records = 10\n'
+    )
+    return CliRunner().invoke(command, ["adopt", "--config", str(config), "--json", *words])
+
+
+def adopted(directory: Path, *words: str) -> list[int]:
+    result = run(directory, *words)
+    assert 0 == result.exit_code, result.output
+    found = json.loads(result.stdout)["adopted"]
+    return [found[name] for name in ("settled", "brought", "known", "left")]
+
+
+async def landed(directory: Path) -> tuple[list[str], dict[str, int]]:
+    """Let the copy go on: what differs afterwards by either count, and its books."""
+    async with opened(directory / "data") as house:
+        async with house.forwarding(path=directory / "lake"):
+            await house.add(calls(90, 94, **PAID))
+            await house.until(queued=0)
+        found = await differences(house, directory)
+        return found, await house.terms()
+
+
+async def differences(house: House, directory: Path) -> list[str]:
+    store, scratch = Folder(directory / "lake"), directory / "scratch"
+    scratch.mkdir(exist_ok=True)
+    seen = await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+    kept = await recount(store, house.context(), ROUTE)
+    return [f"{each.kind} {each.name}: {each.words}" for each in (*seen.differences, *kept.differences)]
+
+
+def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
+    """Nothing is in the lake twice, nothing is missing in the copy, and both counts hold."""
+    asyncio.run(restored(tmp_path, calls(21, 35, **PAID), calls(51, 53, **PAID)))
+    assert [5, 20, 0, 0] == adopted(tmp_path, "--dry-run")
+    assert 4 == len(list((tmp_path / "lake").rglob("*.json")))
+    assert [5, 20, 0, 0] == adopted(tmp_path)
+    # An adoption of each delivery that had more, and two deliveries of what was brought.
+    assert 4 + 3 + 2 == len(list((tmp_path / "lake").rglob("*.json")))
+    assert [0, 0, 0, 0] == adopted(tmp_path)
+    found, terms = asyncio.run(landed(tmp_path))
+    assert ([], 43) == (found, terms["delivered"])
+    assert [(43, 43, Decimal("4.3"))] == sums(tmp_path / "lake")
+
+
+def test_a_copy_goes_on_where_its_lake_is_in_s3(tmp_path: Path) -> None:
+    """A store of objects is adopted as a folder is."""
+    secret, config = tmp_path / "secret", tmp_path / "tollhouse.toml"
+    secret.write_text("testing\ntesting-secret\n")
+    with s3_server(tmp_path) as address:
+        there = {"type": "s3", "url": f"s3://{BUCKET}/adopted", "endpoint": address, "secret_file": secret}
+        asyncio.run(restored(tmp_path, calls(21, 35, **PAID), calls(51, 53, **PAID), **there))
+        lines = "".join(f'{name} = "{value}"\n' for name, value in there.items())
+        config.write_text(
+            f'data_dir = "{tmp_path}/data"\n[spool]\nhold = "0s"\n[[destinations]]\nname = "lake"\n{lines}'
+        )
+
+        def done(*words: str) -> Any:
+            result = CliRunner().invoke(command, [*words, "--config", str(config), "--json"])
+            assert 0 == result.exit_code, result.output
+            return json.loads(result.stdout)
+
+        assert {"settled": 5, "brought": 20, "known": 0, "left": 0} == done("adopt")["adopted"]
+        assert {"settled": 0, "brought": 0, "known": 0, "left": 0} == done("adopt")["adopted"]
+        found = done("verify", "--data")
+        assert (35, []) == (found["rows"], found["differences"])
+
+
+def test_ids_decide(tmp_path: Path) -> None:
+    """What senders repeated since is not brought again; a correction stays in the lake alone."""
+    changed = call(30, **{**PAID, "cost": "0.3"})
+    correction = Correction(
+        id=record_id(40),
+        source="test",
+        corrects=record_id(30),
+        before=call(30, **PAID),
+        after=changed,
+        reason="late_usage",
+        known_at=AT_NS,
+        start_time=AT_NS,
+    )
+    asyncio.run(restored(tmp_path, [call(30, **PAID), counter(31), correction], calls(19, 20, **PAID)))
+    assert [5, 5, 2, 1] == adopted(tmp_path)
+    found, terms = asyncio.run(landed(tmp_path))
+    assert ([], 10 + 5 + 5 + 2 + 5) == (found, terms["delivered"])
+
+
+def test_what_the_copy_never_had_may_stay_in_the_lake_alone(tmp_path: Path) -> None:
+    """The copy says so once, goes on, and gives no difference afterwards."""
+    asyncio.run(restored(tmp_path, calls(21, 35, **PAID), []))
+    assert [5, 0, 0, 20] == adopted(tmp_path, "--leave")
+    found, terms = asyncio.run(landed(tmp_path))
+    assert ([], 20) == (found, terms["delivered"])
+    assert [(40, 40, Decimal("4.0"))] == sums(tmp_path / "lake")
+
+
+def test_a_lake_that_stands_where_the_copy_does_needs_no_records(tmp_path: Path) -> None:
+    """The lake has all that the copy has and no more: nothing is brought, and no adoption is noted."""
+
+    async def settle() -> None:
+        async with opened(tmp_path / "data") as house:
+            async with house.forwarding(path=tmp_path / "lake"):
+                await house.add(calls(1, 15, **PAID))
+                await house.until(queued=0)
+            await house.add(calls(16, 20, **PAID))
+        shutil.copytree(tmp_path / "data", tmp_path / "original")
+        async with opened(tmp_path / "original") as house, house.forwarding(path=tmp_path / "lake"):
+            await house.until(queued=0)
+        async with opened(tmp_path / "data") as house:
+            await house.storage.deliveries.reopen_restored(hold_back=None)
+            await house.storage.small.of(LANDINGS).begin_edition()
+
+    asyncio.run(settle())
+    assert [5, 0, 0, 0] == adopted(tmp_path)
+    assert [] == list((tmp_path / "lake").rglob("adopted"))
+    found, terms = asyncio.run(landed(tmp_path))
+    assert ([], 25) == (found, terms["delivered"])
+    assert [(25, 25, Decimal("2.5"))] == sums(tmp_path / "lake")
+
+
+class Cut(Exception):
+    """The process ends here."""
+
+
+class Steps:
+    """Lets the first steps that change something pass, and ends the process at the next one."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def of(self, service: Any, *names: str) -> Any:
+        return _Watched(service, names, self)
+
+
+class _Watched:
+    def __init__(self, service: Any, names: Sequence[str], steps: Steps) -> None:
+        self._service, self._names, self._steps = service, names, steps
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._names:
+            self._steps.left -= 1
+            if self._steps.left < 0:
+                raise Cut
+        return getattr(self._service, name)
+
+
+async def adopt_until(directory: Path, steps: Steps) -> bool:
+    """False if it was cut off."""
+    scratch = directory / "work"
+    scratch.mkdir(exist_ok=True)
+    async with opened(directory / "data") as house:
+        storage = house.storage
+        adoption = LakeAdoption(
+            store=steps.of(Folder(directory / "lake"), "create"),
+            landings=storage.small.of(LANDINGS),
+            deliveries=steps.of(storage.deliveries, "due", "settle", "retry"),
+            log=steps.of(storage.log, "append"),
+            reports=storage.partial_reports,
+            clock=house.clock,
+            destination="lake",
+            writer=1,
+            batch_records=10,
+            directory=scratch,
+        )
+        try:
+            await adoption.run(leave=False, dry_run=False)
+        except Cut:
+            return False
+    return True
+
+
+def test_an_adoption_that_is_cut_off_anywhere_ends_as_if_it_was_not(tmp_path: Path) -> None:
+    """At each of its steps; a gateway that runs before the next attempt brings nothing, because the route parks."""
+    asyncio.run(restored(tmp_path / "first", calls(21, 35, **PAID), calls(51, 53, **PAID)))
+
+    async def parked(place: Path) -> None:
+        async with opened(place / "data") as house, house.forwarding(path=place / "lake"):
+            await house.until(state=PARKED)
+
+    steps, is_whole = 0, False
+    while not is_whole:
+        place = tmp_path / str(steps)
+        shutil.copytree(tmp_path / "first", place)
+        is_whole = asyncio.run(adopt_until(place, Steps(steps)))
+        if not (place / "lake/_manifest/ai_telemetry/adopted").exists():
+            asyncio.run(parked(place))
+        assert asyncio.run(adopt_until(place, Steps(1000)))
+        found, terms = asyncio.run(landed(place))
+        assert ([], 43) == (found, terms["delivered"]), steps
+        assert [(43, 43, Decimal("4.3"))] == sums(place / "lake")
+        steps += 1
+    assert steps > 10
+
+
+def test_a_lake_of_another_log_is_refused(tmp_path: Path) -> None:
+    """Its numbers mean other records: nothing is settled and nothing is written."""
+    asyncio.run(restored(tmp_path, calls(21, 35, **PAID), []))
+
+    async def other() -> None:
+        async with opened(tmp_path / "other") as house:
+            async with house.forwarding(path=tmp_path / "elsewhere"):
+                await house.add(calls(1, 10, **PAID))
+                await house.until(queued=0)
+            await house.add([*calls(61, 64, **PAID), call(15, **PAID)])
+            await house.storage.small.of(LANDINGS).begin_edition()
+
+    asyncio.run(other())
+    with sqlite3.connect(tmp_path / "data/spool.sqlite") as one:
+        (edition,) = one.execute(
+            "SELECT edition FROM lake_editions WHERE route = '' ORDER BY first"
+        ).fetchone()
+    with sqlite3.connect(tmp_path / "other/spool.sqlite") as one:
+        one.execute("UPDATE lake_editions SET edition = ? WHERE first = 0", (edition,))
+    one.close()
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "other").rename(tmp_path / "data")
+    before = sorted((tmp_path / "lake").rglob("*"))
+    result = run(tmp_path)
+    assert 1 == result.exit_code
+    assert "the number 11 is another record here than in the lake" in result.output
+    assert before == sorted((tmp_path / "lake").rglob("*"))
+
+
+def test_what_is_held_back_is_settled_by_hand_first(tmp_path: Path) -> None:
+    asyncio.run(restored(tmp_path, [], []))
+
+    async def hold() -> None:
+        async with opened(tmp_path / "data") as house:
+            await house.storage.deliveries.reopen_restored(hold_back="of a backup")
+
+    asyncio.run(hold())
+    result = run(tmp_path)
+    assert 1 == result.exit_code
+    assert "deliveries of lake/ai-telemetry are held back" in result.output
+
+
+def sums(lake: Path) -> list[tuple[Any, ...]]:
+    return query(lake, "SELECT count(*), count(DISTINCT id), sum(spend) FROM lake")
