@@ -65,17 +65,19 @@ def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: b
         yield from _topic_problems(shown, destination)
         yield from headers(f"{shown}.headers", destination.headers)
         if type and type.needs == "path":
-            yield from _file_problems(shown, destination, of_several_nodes)
+            yield from _file_problems(shown, destination, type, of_several_nodes)
 
 
-def _file_problems(shown: str, destination: DestinationSettings, of_several_nodes: bool) -> Iterator[str]:
+def _file_problems(
+    shown: str, destination: DestinationSettings, type: DestinationType, of_several_nodes: bool
+) -> Iterator[str]:
     if of_several_nodes and not destination.shared:
         yield (
             f"{shown}: each node would write a file of its own; put path on a file system that all nodes "
             "mount and set "
             "shared = true, or use type otlp or webhook"
         )
-    if destination.shared and len(destination.topics) > 1:
+    if destination.shared and len(destination.topics) > 1 and type.build_lake is None:
         yield f"{shown}.topics: a shared file takes one topic, because two nodes may send two; use a file for each"
 
 
@@ -138,12 +140,13 @@ def _route(
         raise ValueError(f"{shown} cannot take the topic {topic}")
     secret = secret_of(destination)
     name = f"{destination.name}/{topic}"
+    of_topic = replace(destination, topics=(topic,))
     spec = RouteSpec(name=name, topic=topic, required=destination.required, start=destination.start)
     exporter: Exporter | LandingExporter
     if type.build is not None:
         exporter = type.build(destination, secret, clock)
     elif type.build_lake is not None and lake is not None:
-        exporter = type.build_lake(replace(destination, topics=(topic,)), secret, clock, lake)
+        exporter = type.build_lake(of_topic, secret, clock, lake)
     else:
         raise ValueError(f"destination {destination.name}: a lake needs a storage")
     return RouteConfig(
@@ -153,6 +156,6 @@ def _route(
         stamps=lambda: secret and secret.stamp(),
         linger_s=type.linger_s if destination.linger is None else destination.linger,
         lands=type.build is None,
-        beside=type.beside(destination, secret, clock, lake) if type.beside and lake else None,
+        beside=type.beside(of_topic, secret, clock, lake) if type.beside and lake else None,
         reads_packed=type.reads_packed,
     )

@@ -8,7 +8,8 @@ cannot keep to that is another version under another path. Fields are those of `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
 
 from spool.ledger import money
 from spool.ledger.verdicts import time_of, verdict_of
@@ -28,9 +29,13 @@ MONEY = "money"  # in units of spool.ledger.money: 38 digits, 27 of them decimal
 TAGS = "tags"  # names and texts
 METERS = "meters"  # names and millionths
 
-COLUMNS: Final[Mapping[str, str]] = {
+# The columns that every table begins with.
+FIRST: Final[Mapping[str, str]] = {
     "edition": WORD, "number": COUNT, "at": TIME, "committed_at": TIME, "kind": WORD, "counted": TRUTH, "calls": COUNT,
-    "spend": MONEY, "id": TEXT, "request_id": TEXT, "trace_id": TEXT, "span_id": TEXT, "start_time": TIME,
+    "spend": MONEY, "id": TEXT,
+}  # fmt: skip
+COLUMNS: Final[Mapping[str, str]] = {
+    **FIRST, "request_id": TEXT, "trace_id": TEXT, "span_id": TEXT, "start_time": TIME,
     "end_time": TIME, "provider": WORD, "operation": WORD, "request_model": WORD, "response_model": WORD,
     "region": WORD, "status": WORD, "error_type": WORD, "cost_source": WORD, "price_book": WORD, "source": WORD,
     "input_tokens": COUNT, "output_tokens": COUNT, "cache_read_tokens": COUNT, "cache_write_tokens": COUNT,
@@ -43,7 +48,7 @@ COLUMNS: Final[Mapping[str, str]] = {
 # What sums and the proof of a file rest on: these cannot be left out.
 KEPT: Final = frozenset(
     {
-        "edition", "number", "id", "at", "committed_at", "kind", "counted", "calls", "spend", "shadow",
+        *FIRST, "shadow",
         *(name for name, type in COLUMNS.items() if name.endswith("_tokens")),
     }
 )  # fmt: skip
@@ -52,11 +57,11 @@ _MOST_COUNT: Final = 2**63 - 1
 _MOST_MONEY: Final = 10**11 * money.UNIT  # 38 digits hold less
 _MICROSECOND_NS: Final = 1000
 _DAY_US: Final = 24 * 3600 * 1_000_000
-_ID: Final = list(COLUMNS).index("id")
+_ID: Final = list(FIRST).index("id")
 
 
 class Row(NamedTuple):
-    """The values of COLUMNS in their order, and the day of its file, counted from 1970."""
+    """The values of a table's columns in their order, and the day of its file, counted from 1970."""
 
     day: int
     values: tuple[Any, ...]
@@ -69,6 +74,25 @@ class Row(NamedTuple):
         """The row with other values of `counted`, `calls` and `spend`."""
         values = dict(zip(COLUMNS, self.values, strict=True)) | verdict
         return Row(self.day, tuple(values.values()))
+
+
+class RowOf(Protocol):
+    def __call__(
+        self, record: Record, *, number: int | None, committed_at: float, edition: str | None
+    ) -> Row: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeTable:
+    """The columns of the records of a topic, and the row that a record makes; all begin with FIRST."""
+
+    name: str
+    columns: Mapping[str, str]
+    row_of: RowOf
+
+    def place(self, column: str) -> int | None:
+        """None if the table has no such column."""
+        return list(self.columns).index(column) if column in self.columns else None
 
 
 _NONE: Final = dict.fromkeys(COLUMNS)
@@ -108,6 +132,9 @@ def row_of(record: Record, *, number: int | None, committed_at: float, edition: 
         _add_correction(row, record)
         day = record.known_at // _MICROSECOND_NS // _DAY_US
     return Row(day, tuple(row.values()))
+
+
+AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=row_of)
 
 
 def _add_call(row: dict[str, Any], call: Inference) -> None:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from exporters.destinations.declaration import DestinationType
-from exporters.lake.columns import COLUMNS, KEPT
+from exporters.lake.columns import KEPT
 from exporters.problems import one_of
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
-from spool.record import AI_TELEMETRY
 
 if TYPE_CHECKING:
     from exporters.lake.exporter import LakeContext, LakeExporter
@@ -39,7 +38,6 @@ def lake_type(name: str) -> DestinationType:
         beside=watch,
         probe=probe,
         problems=problems,
-        topics=(AI_TELEMETRY,),
         secret_lines=3 if name == "s3" else 1,
         linger_s=LINGER_S,
     )
@@ -50,12 +48,14 @@ def build(
 ) -> LakeExporter:
     from exporters.lake.exporter import LakeExporter
     from exporters.lake.formats import FORMATS
+    from exporters.lake.tables.catalogue import TABLES
 
     return LakeExporter(
         store_of(settings, secret),
         context,
         destination=settings.name,
         format=FORMATS[settings.format],
+        table=TABLES[settings.topics[0]],
         clock=clock,
         max_records=settings.batch_records or USUAL_RECORDS,
         leave_out=settings.leave_out,
@@ -77,7 +77,7 @@ def watch(
             store=store_of(settings, secret),
             context=context,
             verdicts=verdicts,
-            route=f"{settings.name}/{AI_TELEMETRY}",
+            route=f"{settings.name}/{settings.topics[0]}",
             every_s=settings.verify,
             clock=clock,
         )
@@ -135,9 +135,17 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
         yield f"{shown}.batch_records: at most {MOST_RECORDS:,}, because a file is held in memory while it is sent"
     if not settings.required:
         yield f"{shown}.required: a lake has every record: take `required = false` out"
+    if settings.leave_out:
+        yield from _leave_out_problems(shown, settings)
+
+
+def _leave_out_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+    from exporters.lake.tables.catalogue import OPTIONAL
+
     for name in settings.leave_out:
-        yield from one_of(f"{shown}.leave_out", name, tuple(COLUMNS))
-        if name in KEPT:
+        if name not in KEPT:
+            yield from one_of(f"{shown}.leave_out", name, OPTIONAL)
+        else:
             yield f"{shown}.leave_out: {name!r} cannot be left out: sums and proofs rest on it"
 
 

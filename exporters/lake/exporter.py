@@ -22,8 +22,10 @@ from msgspec.structs import replace
 from exporters.errors import Misconfigured, Retryable
 from exporters.exporter import KeepMark, keep_or_compare
 from exporters.lake import manifest, names
+from exporters.lake.columns import LakeTable
 from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.stores import Store
+from exporters.lake.tables.catalogue import table_of
 from exporters.turns import TURN
 from spool.clock import Clock
 from spool.deliveries.protocols import Landings
@@ -60,6 +62,7 @@ class LakeExporter:
         *,
         destination: str,
         format: FileFormat,
+        table: LakeTable,
         clock: Clock,
         max_records: int,
         leave_out: Sequence[str] = (),
@@ -69,6 +72,7 @@ class LakeExporter:
         self._context = context
         self._destination = destination
         self._format = format
+        self._table = table
         self._clock = clock
         self._leave_out = leave_out
         self._others: list[tuple[str, int, int]] | None = None  # what a lake had when this process began
@@ -87,7 +91,12 @@ class LakeExporter:
         await asyncio.to_thread(_begin, directory)
         try:
             files = DeliveryFiles(
-                directory, series, route=delivery.route, format=self._format, leave_out=self._leave_out
+                directory,
+                series,
+                route=delivery.route,
+                format=self._format,
+                leave_out=self._leave_out,
+                table=self._table,
             )
             made = await made_of(files, entries)
             mark = f"{LAKE_MARK}writer={made.writer};schema={made.schema};digest={made.digest}"
@@ -112,7 +121,7 @@ class LakeExporter:
         """True if a manifest is of this route: it was not settled before the process ended."""
         with tempfile.TemporaryDirectory(dir=self._context.directory) as directory:
             there = Path(directory) / "there.json"
-            await self._store.fetch(names.manifest_name(*other), there)
+            await self._store.fetch(names.manifest_name(*other, table=self._table.name), there)
             try:
                 return manifest.read(await asyncio.to_thread(there.read_bytes)).route == route
             except ValueError:
@@ -124,7 +133,9 @@ class LakeExporter:
         that this one is a copy of, or of a route of before.
         """
         if self._others is None:
-            self._others = _not_adopted([each.name async for each in self._store.names(names.MANIFESTS)])
+            self._others = _not_adopted(
+                [each.name async for each in self._store.names(names.manifests_of(self._table.name))]
+            )
         own = (editions[0], delivery.first, delivery.last)
         for other in self._others:
             edition, first, last = other
@@ -171,7 +182,7 @@ async def bring_manifest(
             before=None if before is None else manifest.hash_of(before.body),
         )
     )
-    name = names.manifest_name(made.edition, made.first, made.last)
+    name = names.manifest_name(made.edition, made.first, made.last, table=table_of(made.route).name)
     if await store.create(name, body):
         return body
     there = directory / "there.json"

@@ -10,10 +10,10 @@ from typing import Any, Final
 from exporters.lake.partitions import FileFormat, OpenFile
 
 
-def _open_parquet(path: Path) -> OpenFile:
+def _open_parquet(path: Path, columns: Mapping[str, str]) -> OpenFile:
     from exporters.lake.parquet import ParquetFile
 
-    return ParquetFile(path)
+    return ParquetFile(path, columns)
 
 
 def _parquet_footer(end: bytes) -> dict[str, str]:
@@ -28,10 +28,10 @@ def _parquet_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Itera
     return read_rows(path, columns, skip=skip)
 
 
-def _open_ndjson(path: Path) -> OpenFile:
+def _open_ndjson(path: Path, columns: Mapping[str, str]) -> OpenFile:
     from exporters.lake.ndjson import NdjsonFile
 
-    return NdjsonFile(path)
+    return NdjsonFile(path, columns)
 
 
 def _ndjson_footer(end: bytes) -> dict[str, str]:

@@ -16,12 +16,10 @@ from exporters.lake.columns import TABLE, VERSION
 _DAY_S: Final = 24 * 3600
 DATA: Final = f"{TABLE}/v{VERSION}/"
 MANIFESTS: Final = f"_manifest/{TABLE}/"  # `_` hides it from Hive, Spark and Athena
-_MANIFEST: Final = re.compile(
-    re.escape(MANIFESTS) + r"([0-9a-f]{8})/([0-9]{12})-([0-9]{12})(?:-r([0-9]+))?\.json"
-)
+_MANIFEST: Final = re.compile(r"_manifest/[a-z_]+/([0-9a-f]{8})/([0-9]{12})-([0-9]{12})(?:-r([0-9]+))?\.json")
 _IMPORT: Final = re.compile(re.escape(MANIFESTS) + r"import/([0-9a-f]{64})-([0-9]{6})\.json")
 _ADOPTED: Final = re.compile(re.escape(MANIFESTS) + r"adopted/([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.json")
-_DATE: Final = re.compile(re.escape(DATA) + r"date=([0-9]{4}-[0-9]{2}-[0-9]{2})/")
+_DATE: Final = re.compile(rf"[a-z_]+/v{VERSION}/date=" + r"([0-9]{4}-[0-9]{2}-[0-9]{2})/")
 _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a-z.]+")
 
 
@@ -49,8 +47,18 @@ def import_stem(sha256: str, part: int) -> str:
     return f"import-{sha256}-{part:06d}"
 
 
-def data_name(stem: str, date: str, ending: str) -> str:
-    return f"{DATA}date={date}/{stem}.{ending}"
+def data_of(table: str) -> str:
+    """The beginning of the names of the files of a table."""
+    return f"{table}/v{VERSION}/"
+
+
+def manifests_of(table: str) -> str:
+    """The beginning of the names of the manifests of a table."""
+    return f"_manifest/{table}/"
+
+
+def data_name(stem: str, date: str, ending: str, *, table: str = TABLE) -> str:
+    return f"{data_of(table)}date={date}/{stem}.{ending}"
 
 
 def import_manifest(sha256: str, part: int) -> str:
@@ -74,10 +82,15 @@ def adopted_in(name: str) -> tuple[str, int, int] | None:
     return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
-def manifest_name(edition: str, first: int, last: int, *, repair: int = 0) -> str:
+def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
     """`repair` counts the manifests of files that were put again, beside the first one of a delivery."""
     again = f"-r{repair}" if repair else ""
-    return f"{MANIFESTS}{edition}/{first:012d}-{last:012d}{again}.json"
+    return f"{manifests_of(table)}{edition}/{first:012d}-{last:012d}{again}.json"
+
+
+def repaired(name: str) -> str:
+    """The name of the delivery's own manifest, by that of a repair."""
+    return re.sub(r"-r[0-9]+\.json$", ".json", name)
 
 
 def repair_in(name: str) -> int:
@@ -88,7 +101,7 @@ def repair_in(name: str) -> int:
 
 def range_of(name: str) -> tuple[str, int, int] | None:
     """The edition and the numbers of a manifest or a file, by its name; None if it is neither."""
-    pattern = _MANIFEST if name.startswith(MANIFESTS) else _DATA_NUMBERS
+    pattern = _MANIFEST if name.startswith("_manifest/") else _DATA_NUMBERS
     found = pattern.fullmatch(name)
     return None if found is None else (found[1], int(found[2]), int(found[3]))
 

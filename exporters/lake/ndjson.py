@@ -28,19 +28,19 @@ FRAME_ROWS: Final = 4096
 _LEVEL: Final = 3
 _SKIPPED: Final = (0x184D2A50).to_bytes(4, "little")  # the magic number of a frame that readers skip
 _END: Final = b"TOLLLAKE"  # behind the metadata and its length
-_NAMES: Final = list(COLUMNS)
 _US: Final = NS // 1_000_000
 
 
 class NdjsonFile:
     """A file that is written frame by frame; `close` adds what is known only then."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
+        self._columns = columns
         self._file: BinaryIO = path.open("wb")
 
     def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), FRAME_ROWS):
-            lines = b"".join(map(line_of, rows[start : start + FRAME_ROWS]))
+            lines = b"".join([line_of(row, self._columns) for row in rows[start : start + FRAME_ROWS]])
             self._file.write(zstd.compress(lines, _LEVEL))
 
     def close(self, metadata: Mapping[str, str]) -> None:
@@ -71,11 +71,11 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
         raise ValueError(f"it cannot be read: {error}") from error
 
 
-def line_of(values: tuple[Any, ...]) -> bytes:
-    """Encode the values of COLUMNS that are known."""
+def line_of(values: tuple[Any, ...], columns: Mapping[str, str] = COLUMNS) -> bytes:
+    """Encode the values of columns that are known."""
     row = {
         name: _shown(type, value)
-        for (name, type), value in zip(COLUMNS.items(), values, strict=True)
+        for (name, type), value in zip(columns.items(), values, strict=True)
         if value is not None
     }
     return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exporters.lake.columns import COLUMNS, COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
+from exporters.lake.columns import COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
 GROUP_ROWS: Final = 64 * 1024
 _BATCH_ROWS: Final = 4096  # that are objects of Python at once, when they are read
@@ -32,32 +32,32 @@ _TYPES: Final[Mapping[str, Any]] = {
     TAGS: pa.map_(pa.string(), pa.string()),
     METERS: pa.map_(pa.string(), _METER),
 }
-_SCHEMA: Final = pa.schema([(name, _TYPES[type]) for name, type in COLUMNS.items()])
-_WORDS: Final = [name for name, type in COLUMNS.items() if type == WORD]
-_STATISTICS: Final = [name for name, type in COLUMNS.items() if type in (COUNT, TIME, MONEY, TRUTH)]
+_WITH_STATISTICS: Final = (COUNT, TIME, MONEY, TRUTH)
 
 
 class ParquetFile:
     """A file that is written group by group; `close` adds what is known only then."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
+        self._types = list(columns.values())
+        self._schema = pa.schema([(name, _TYPES[type]) for name, type in columns.items()])
         self._writer = pq.ParquetWriter(
             path,
-            _SCHEMA,
+            self._schema,
             version="2.6",
             data_page_version="1.0",
             compression="zstd",
             compression_level=3,
-            use_dictionary=_WORDS,
-            write_statistics=_STATISTICS,
+            use_dictionary=[name for name, type in columns.items() if type == WORD],
+            write_statistics=[name for name, type in columns.items() if type in _WITH_STATISTICS],
             store_schema=False,
         )
 
     def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """Write the rows as one group."""
         columns = zip(*rows, strict=True)
-        arrays = [_array(type, values) for type, values in zip(COLUMNS.values(), columns, strict=True)]
-        table = pa.Table.from_arrays(arrays, schema=_SCHEMA)
+        arrays = [_array(type, values) for type, values in zip(self._types, columns, strict=True)]
+        table = pa.Table.from_arrays(arrays, schema=self._schema)
         self._writer.write_table(table, row_group_size=GROUP_ROWS)
 
     def close(self, metadata: Mapping[str, str]) -> None:

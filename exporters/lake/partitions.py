@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from exporters.lake import manifest
-from exporters.lake.columns import COLUMNS, VERSION, Row, row_of
+from exporters.lake.columns import AI_TABLE, COLUMNS, VERSION, LakeTable, Row
 from exporters.lake.digest import RowDigest
 from exporters.lake.names import Series, data_name, date_of, stem_of
 from spool.ledger import money
@@ -24,9 +24,9 @@ from spool.record import NS, rfc3339
 GROUP_ROWS: Final = 64 * 1024  # rows in memory together
 MOST_OPEN: Final = 64  # files that have a part of their rows
 _NAMES: Final = list(COLUMNS)
-_AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND, _SHADOW = (
+_AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND = (
     _NAMES.index(name)
-    for name in ("at", "counted", "calls", "spend", "input_tokens", "output_tokens", "kind", "shadow")
+    for name in ("at", "counted", "calls", "spend", "input_tokens", "output_tokens", "kind")
 )
 
 
@@ -51,7 +51,7 @@ class FileFormat:
     name: str
     ending: str
     writer: int
-    open: Callable[[Path], OpenFile]
+    open: Callable[[Path, Mapping[str, str]], OpenFile]  # with the columns of the table
     read_footer: Callable[[bytes], dict[str, str]]  # of the end of a file; ValueError if it has none
     read_rows: ReadRows
 
@@ -108,6 +108,7 @@ class DeliveryFiles:
         format: FileFormat,
         leave_out: Sequence[str] = (),
         stem: str = "",
+        table: LakeTable = AI_TABLE,
     ) -> None:
         """`stem` is what the names of the files begin with, if it is not made of the series."""
         self._directory = directory
@@ -115,9 +116,11 @@ class DeliveryFiles:
         self._stem = stem or stem_of(series)
         self._route = route
         self._format = format
-        self._left_out = [_NAMES.index(name) for name in leave_out]
+        self._table = table
+        self._left_out = [place for name in leave_out if (place := table.place(name)) is not None]
+        self._shadow = list(table.columns).index("shadow")
         self._partitions: dict[int, _Partition] = {}
-        self._digest = RowDigest()
+        self._digest = RowDigest(table)
         self._sums = _Sums()
         self._kinds: Counter[str] = Counter()
         self._shadows = 0
@@ -133,7 +136,9 @@ class DeliveryFiles:
             if record is None:
                 self._damaged.append(number)
                 continue
-            row = row_of(record, number=number, committed_at=entry.committed_at, edition=self._series.edition)
+            row = self._table.row_of(
+                record, number=number, committed_at=entry.committed_at, edition=self._series.edition
+            )
             rows.append(row)
         self._next = entry.last + 1
         self.add_rows(rows)
@@ -142,7 +147,7 @@ class DeliveryFiles:
         self._digest.add([row.values for row in rows])
         for row in rows:
             self._kinds[row.values[_KIND]] += 1
-            self._shadows += row.values[_SHADOW]
+            self._shadows += row.values[self._shadow]
             self._keep(row)
 
     def _keep(self, row: Row) -> None:
@@ -176,7 +181,7 @@ class DeliveryFiles:
 
     def _write(self, partition: _Partition) -> None:
         if partition.file is None:
-            partition.file = self._format.open(partition.path)
+            partition.file = self._format.open(partition.path, self._table.columns)
         partition.file.write(partition.rows)
         self._waiting -= len(partition.rows)
         partition.rows = []
@@ -214,7 +219,7 @@ class DeliveryFiles:
             sum = file_digest(file, "sha256").hexdigest()
         counted = sums.counted()
         return manifest.LakeFile(
-            key=data_name(self._stem, date, self._format.ending),
+            key=data_name(self._stem, date, self._format.ending, table=self._table.name),
             date=date,
             bytes=partition.path.stat().st_size,
             sha256=sum,

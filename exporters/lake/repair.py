@@ -19,11 +19,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from exporters.lake import manifest, names
+from exporters.lake.columns import LakeTable
 from exporters.lake.exporter import made_of
 from exporters.lake.file_checks import format_of
 from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import DeliveryFiles
 from exporters.lake.stores import Store
+from exporters.lake.tables.catalogue import TABLES
 from spool.clock import Clock
 from spool.deliveries.lake_verdicts import LakeRepairs
 from spool.deliveries.protocols import Landings
@@ -46,13 +48,18 @@ class LakeRepair:
     clock: Clock
     destination: str
     directory: Path
+    topic: str = AI_TELEMETRY
     leave_out: Collection[str] = ()
+
+    @property
+    def _table(self) -> LakeTable:
+        return TABLES[self.topic]
 
     async def run(self, *, dry_run: bool) -> LakeRepairs:
         """Look at every delivery that landed. With `dry_run` say what would be put, and write nothing."""
         put, lost = list[str](), dict[str, str]()
-        listed = {each.name async for each in self.store.names(names.DATA)}
-        after, route = 0, f"{self.destination}/{AI_TELEMETRY}"
+        listed = {each.name async for each in self.store.names(names.data_of(self._table.name))}
+        after, route = 0, f"{self.destination}/{self.topic}"
         while page := await self.landings.landed(route, after=after, most=_PAGE):
             for landing in page:
                 made = await asyncio.to_thread(manifest.read, landing.body)
@@ -105,13 +112,18 @@ class LakeRepair:
             raise ValueError(f"the format of {made.files[0].key} is not known")
         series = names.Series(self.destination, made.edition, made.first, made.last)
         files = DeliveryFiles(
-            directory, series, route=made.route, format=format, leave_out=tuple(self.leave_out)
+            directory,
+            series,
+            route=made.route,
+            format=format,
+            leave_out=tuple(self.leave_out),
+            table=self._table,
         )
         return await made_of(files, self._entries(made.first, made.last)), files
 
     async def _entries(self, first: int, last: int) -> AsyncIterator[Entry]:
         for start in range(first, last + 1, _READ_AT_ONCE):
-            for entry in await self.log.read(AI_TELEMETRY, start, min(last, start + _READ_AT_ONCE - 1)):
+            for entry in await self.log.read(self.topic, start, min(last, start + _READ_AT_ONCE - 1)):
                 yield entry
 
     async def _put_manifest(
@@ -121,7 +133,9 @@ class LakeRepair:
         created, repair = False, 0
         while not created:
             repair += 1
-            name = names.manifest_name(made.edition, made.first, made.last, repair=repair)
+            name = names.manifest_name(
+                made.edition, made.first, made.last, repair=repair, table=self._table.name
+            )
             if await self.store.size(name) is not None:
                 made = await self._read(name, directory)
                 continue

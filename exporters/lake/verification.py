@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from exporters.lake import manifest, names
+from exporters.lake.columns import TABLE
 from exporters.lake.exporter import FOOTER_BYTES
 from exporters.lake.file_checks import data_differs, footer_differs, format_of
 from exporters.lake.manifest import Adoption, LakeFile, LakeManifest
@@ -78,12 +79,14 @@ class ReadManifest(NamedTuple):
 Found = ReadManifest | Adoption | LakeDifference
 
 
-async def read_manifests(store: Store, destination: str, scratch: Path) -> AsyncIterator[Found]:
+async def read_manifests(
+    store: Store, destination: str, scratch: Path, *, table: str = TABLE
+) -> AsyncIterator[Found]:
     """
     Manifests of a destination in the order of their names, and those that are none; those of repairs are before
     the one of their delivery.
     """
-    listed = [each.name async for each in store.names(names.MANIFESTS)]
+    listed = [each.name async for each in store.names(names.manifests_of(table))]
     for start in range(0, len(listed), _TOGETHER):
         group = listed[start : start + _TOGETHER]
         read = [read_manifest(store, name, scratch / f"manifest-{n}") for n, name in enumerate(group)]
@@ -118,15 +121,21 @@ def _is_named(name: str, made: LakeManifest) -> bool:
 
 
 async def verify(
-    store: Store, manifests: AsyncIterator[Found], *, level: str, scratch: Path, dates: Dates = ALL_DATES
+    store: Store,
+    manifests: AsyncIterator[Found],
+    *,
+    level: str,
+    scratch: Path,
+    dates: Dates = ALL_DATES,
+    table: str = TABLE,
 ) -> VerifiedLake:
     """
     Compare the files of a lake with its manifests; of some dates, those alone. The numbers and the chain are
     those of all manifests. A manifest of a repair comes before the one of its delivery. Raises what the store
     raises.
     """
-    after = f"{names.DATA}date={dates.first}" if dates.first else ""
-    listed = store.names(names.DATA, after=after)
+    after = f"{names.data_of(table)}date={dates.first}" if dates.first else ""
+    listed = store.names(names.data_of(table), after=after)
     there = {each.name: each.size async for each in listed if dates.have(names.date_in(each.name))}
     links: list[_Link] = []
     differences: list[LakeDifference] = []
@@ -168,8 +177,7 @@ async def verify(
 
 def _add_repair(repairs: dict[str, ReadManifest], found: ReadManifest) -> None:
     """Keep the newest repair of a delivery."""
-    made = found.body
-    own = names.manifest_name(made.edition, made.first, made.last)
+    own = names.repaired(found.name)
     known = repairs.get(own)
     if known is None or names.repair_in(known.name) < names.repair_in(found.name):
         repairs[own] = found

@@ -19,6 +19,7 @@ from exporters.lake import manifest, names
 from exporters.lake.exporter import LakeContext
 from exporters.lake.manifest import Adoption
 from exporters.lake.stores import Store
+from exporters.lake.tables.catalogue import table_of
 from exporters.lake.verification import (
     CONTENT,
     FOREIGN,
@@ -110,13 +111,14 @@ class LakeWatch:
 
 async def recount(store: Store, context: LakeContext, route: str) -> VerifiedLake:
     """Compare the deliveries that this storage has of a route with the list of a store, and with the books."""
-    listed = {each.name: each.size async for each in store.names(names.MANIFESTS)}
+    table = table_of(route).name
+    listed = {each.name: each.size async for each in store.names(names.manifests_of(table))}
     before = await _terms(context, route)
     kept = _Kept(store, context.landings, route, listed)
     await asyncio.to_thread(make_directory, context.directory, 0o700)
     with tempfile.TemporaryDirectory(dir=context.directory) as directory:
         scratch = Path(directory)
-        found = await verify(store, kept.manifests(scratch), level=LISTING, scratch=scratch)
+        found = await verify(store, kept.manifests(scratch), level=LISTING, scratch=scratch, table=table)
     edition = await kept.open_edition()
     seen = [*found.differences, *kept.not_known()]
     differences = [each for each in seen if not kept.may_be_landing(each, edition)]
@@ -196,7 +198,8 @@ class _Kept:
 
 
 def _name_of(landing: Landing) -> str:
-    return names.manifest_name(landing.edition, landing.first, landing.last)
+    table = table_of(landing.route).name
+    return names.manifest_name(landing.edition, landing.first, landing.last, table=table)
 
 
 def _read(landing: Landing) -> Found:

@@ -29,7 +29,8 @@ async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
     from spool.deliveries.lake_verdicts import LakeState, kept_verdict
 
     landings, table = storage.small.of(LANDINGS), storage.registry.statements
-    routes = sorted(f"{each.name}/{AI_TELEMETRY}" for each in config.destinations if each.type in WITH_FILES)
+    lakes = [each for each in config.destinations if each.type in WITH_FILES]
+    routes = sorted(f"{each.name}/{topic}" for each in lakes for topic in each.topics)
     return [
         LakeState(
             route=route,
@@ -46,7 +47,8 @@ def past_records(config: Config, storage: Storage) -> PastRecords | None:
         return None
     from exporters.lake.destination import WITH_FILES
 
-    settings = next((each for each in config.destinations if each.type in WITH_FILES), None)
+    lakes = [each for each in config.destinations if each.type in WITH_FILES]
+    settings = next((each for each in lakes if AI_TELEMETRY in each.topics), None)
     if settings is None:
         return None
     from exporters.destinations.catalogue import secret_of
@@ -76,18 +78,25 @@ async def repair_lake(
     from exporters.errors import SendError
     from exporters.lake.destination import store_of
     from exporters.lake.repair import LakeRepair
+    from spool.deliveries.lake_verdicts import LakeRepairs
 
-    repair = LakeRepair(
-        store=store_of(settings, secret_of(settings)),
-        landings=storage.small.of(LANDINGS),
-        log=storage.log,
-        clock=clock,
-        destination=settings.name,
-        directory=config.data_dir / "lake",
-        leave_out=settings.leave_out,
-    )
+    put, lost = list[str](), dict[str, str]()
     try:
-        return await repair.run(dry_run=dry_run)
+        for topic in settings.topics:
+            repair = LakeRepair(
+                store=store_of(settings, secret_of(settings)),
+                landings=storage.small.of(LANDINGS),
+                log=storage.log,
+                clock=clock,
+                destination=settings.name,
+                topic=topic,
+                directory=config.data_dir / "lake",
+                leave_out=settings.leave_out,
+            )
+            done = await repair.run(dry_run=dry_run)
+            put += done.put
+            lost.update(done.lost)
+        return LakeRepairs(put=put, lost=lost)
     except (SendError, ValueError) as error:
         raise SpoolUnavailable(f"the lake {destination}: {error}") from error
 

@@ -33,6 +33,11 @@ destination_option = click.option(
 )
 
 
+topic_option = click.option(
+    "--topic", help="The topic, if the destination has several; without it AI telemetry, or the first."
+)
+
+
 @click.group()
 def lake() -> None:
     """Look at what destinations of type s3, gcs, azure and file have written, with or without a server."""
@@ -41,6 +46,7 @@ def lake() -> None:
 @lake.command()
 @config_option
 @destination_option
+@topic_option
 @click.option(
     "--from", "since", type=_DAY, metavar="DAY", help="First date of the files that are looked at (UTC)."
 )
@@ -57,6 +63,7 @@ def lake() -> None:
 def verify(
     config: Path | None,
     name: str | None,
+    topic: str | None,
     since: datetime | None,
     until: datetime | None,
     level: str | None,
@@ -74,12 +81,13 @@ def verify(
     from exporters.lake.verification import ALL_DATES, Dates
 
     settings = _settings(config, name)
+    route = _route(settings, topic)
     dates = Dates(_date(since), _date(until))
     client = None if alone or dates != ALL_DATES else _client(config)
-    before = None if client is None else _terms(client, settings)
-    found = _done(_verify(settings, level or "listing", dates))
+    before = None if client is None else _terms(client, route)
+    found = _done(_verify(settings, route, level or "listing", dates))
     if client is not None and before is not None:
-        found = _with_books(found, settings, client, before)
+        found = _with_books(found, route, client, before)
     differences = [each._asdict() for each in found.differences]
     fields = {**asdict(found), "differences": differences}
     if as_json:
@@ -138,7 +146,8 @@ def adopt(config: Path | None, name: str | None, leave: bool, dry_run: bool, as_
     from gateway.cli.transfer.adoption import adopted
 
     settings = installation(config)
-    done = _done(adopted(settings, _settings(config, name), leave=leave, dry_run=dry_run))
+    destination = _of_ai_telemetry(_settings(config, name))
+    done = _done(adopted(settings, destination, leave=leave, dry_run=dry_run))
     if as_json:
         show_json({"adopted": asdict(done)})
     else:
@@ -163,7 +172,7 @@ def import_(sources: tuple[Path, ...], config: Path | None, name: str | None, as
     .parquet or .ndjson.zst. A record whose id the lake has already under its date is left out, and a file that is
     brought again changes nothing. The log and the ledger are not changed.
     """
-    settings = _settings(config, name)
+    settings = _of_ai_telemetry(_settings(config, name))
     done = [_done(_import(settings, source)) for source in sources]
     if as_json:
         show_json({"imported": done})
@@ -175,6 +184,7 @@ def import_(sources: tuple[Path, ...], config: Path | None, name: str | None, as
 @lake.command()
 @config_option
 @destination_option
+@topic_option
 @click.option(
     "--wait",
     "wait_s",
@@ -185,7 +195,7 @@ def import_(sources: tuple[Path, ...], config: Path | None, name: str | None, as
     help="How long the command waits for the files and their manifest; 0 asks alone.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def land(config: Path | None, name: str | None, wait_s: float, as_json: bool) -> None:
+def land(config: Path | None, name: str | None, topic: str | None, wait_s: float, as_json: bool) -> None:
     """
     Have a running server bring in now what waits for a file, such as at the end of a month; exit code 1 if it
     has not landed in time.
@@ -193,7 +203,7 @@ def land(config: Path | None, name: str | None, wait_s: float, as_json: bool) ->
     All that was committed before lands, each record when `spool.hold` has passed for it.
     """
     client = _operator(config, installation(config))
-    route = _route(_settings(config, name))
+    route = _route(_settings(config, name), topic)
     client.require_server()
     asked_at = time.monotonic()
     client.request("POST", f"/routes/{route}/try", body={})
@@ -222,10 +232,12 @@ def _landed(client: OperatorClient, route: str, asked_at: float, wait_s: float) 
 @lake.command("manifest")
 @config_option
 @destination_option
+@topic_option
 @click.option("--month", help="Only deliveries that have records of a month, such as 2026-10.")
-def manifest_(config: Path | None, name: str | None, month: str | None) -> None:
+def manifest_(config: Path | None, name: str | None, topic: str | None, month: str | None) -> None:
     """Print the manifests of a lake as one JSON list."""
-    show_json(_done(_manifests(_settings(config, name), month or "")))
+    settings = _settings(config, name)
+    show_json(_done(_manifests(settings, _route(settings, topic), month or "")))
 
 
 @lake.command()
@@ -289,25 +301,36 @@ def _operator(config: Path | None, settings: Config) -> OperatorClient:
     return OperatorClient(settings, local_address(settings), has_file=config is not None)
 
 
-def _route(settings: DestinationSettings) -> str:
+def _route(settings: DestinationSettings, topic: str | None) -> str:
     from spool.record import AI_TELEMETRY
 
-    return f"{settings.name}/{AI_TELEMETRY}"
+    usual = AI_TELEMETRY if AI_TELEMETRY in settings.topics else settings.topics[0]
+    if topic is not None and topic not in settings.topics:
+        fail(f"{settings.name} has no topic {topic!r}; it has {', '.join(settings.topics)}", 2)
+    return f"{settings.name}/{topic or usual}"
 
 
-def _terms(client: OperatorClient, settings: DestinationSettings) -> Mapping[str, int]:
+def _of_ai_telemetry(settings: DestinationSettings) -> DestinationSettings:
+    from spool.record import AI_TELEMETRY
+
+    if AI_TELEMETRY not in settings.topics:
+        fail(f"{settings.name} does not take {AI_TELEMETRY}, and other topics cannot be brought back", 2)
+    return settings
+
+
+def _terms(client: OperatorClient, route: str) -> Mapping[str, int]:
     """The running books of the route of a lake."""
-    terms: Mapping[str, int] = client.request("GET", "/books")["routes"].get(_route(settings), {})
+    terms: Mapping[str, int] = client.request("GET", "/books")["routes"].get(route, {})
     return terms
 
 
 def _with_books(
-    found: VerifiedLake, settings: DestinationSettings, client: OperatorClient, before: Mapping[str, int]
+    found: VerifiedLake, route: str, client: OperatorClient, before: Mapping[str, int]
 ) -> VerifiedLake:
     """Add the difference to the books, if there is one."""
     from exporters.lake.verification import books_differ
 
-    difference = books_differ(found, _route(settings), before, _terms(client, settings))
+    difference = books_differ(found, route, before, _terms(client, route))
     return found if difference is None else replace(found, differences=[*found.differences, difference])
 
 
@@ -330,25 +353,28 @@ def _store(settings: DestinationSettings) -> Store:
     return store_of(settings, secret_of(settings))
 
 
-async def _verify(settings: DestinationSettings, level: str, dates: Dates) -> VerifiedLake:
+async def _verify(settings: DestinationSettings, route: str, level: str, dates: Dates) -> VerifiedLake:
+    from exporters.lake.tables.catalogue import table_of
     from exporters.lake.verification import read_manifests, verify
 
-    store = _store(settings)
+    store, table = _store(settings), table_of(route).name
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         scratch = Path(directory)
-        manifests = read_manifests(store, settings.name, scratch)
-        return await verify(store, manifests, level=level, scratch=scratch, dates=dates)
+        manifests = read_manifests(store, settings.name, scratch, table=table)
+        return await verify(store, manifests, level=level, scratch=scratch, dates=dates, table=table)
 
 
-async def _manifests(settings: DestinationSettings, month: str) -> list[Any]:
+async def _manifests(settings: DestinationSettings, route: str, month: str) -> list[Any]:
     import msgspec
 
+    from exporters.lake.tables.catalogue import table_of
     from exporters.lake.verification import ReadManifest, read_manifests
 
+    table = table_of(route).name
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as scratch:
         return [
             msgspec.to_builtins(found.body)
-            async for found in read_manifests(_store(settings), settings.name, Path(scratch))
+            async for found in read_manifests(_store(settings), settings.name, Path(scratch), table=table)
             if isinstance(found, ReadManifest)
             and (not month or any(file.date.startswith(month) for file in found.body.files))
         ]

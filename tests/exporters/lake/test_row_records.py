@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from exporters.lake.columns import row_of
+from exporters.lake.columns import COLUMNS, row_of
 from exporters.lake.formats import FORMATS
 from exporters.lake.partitions import FileFormat
 from exporters.lake.past.row_records import READ, past_record
@@ -51,7 +51,7 @@ def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> Non
     rows = [row_of(each, number=n, committed_at=AT, edition="3f9c1a2b") for n, each in enumerate(records, 1)]
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"file.{format.ending}"
-        file = format.open(path)
+        file = format.open(path, COLUMNS)
         file.write([row.values for row in rows])
         file.close({})
         found = list(map(past_record, format.read_rows(path, READ)))

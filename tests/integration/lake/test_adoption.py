@@ -41,9 +41,10 @@ async def restored(directory: Path, beyond: Sequence[Record], since: Sequence[Re
             await house.until(queued=0)
         await house.add(calls(11, 15, **PAID))
     shutil.copytree(directory / "data", directory / "original")
-    async with opened(directory / "original") as house, house.forwarding(**lake):
+    async with opened(directory / "original") as house:
         await house.add([*calls(16, 20, **PAID), *beyond])
-        await house.until(queued=0)
+        async with house.forwarding(**lake):
+            await house.until(queued=0)
     async with opened(directory / "data") as house:
         await house.storage.deliveries.reopen_restored(hold_back=None)
         await house.storage.small.of(LANDINGS).begin_edition()

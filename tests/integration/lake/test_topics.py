@@ -1,0 +1,193 @@
+"""Every topic has a table of its own in a lake, with the same names, proofs and repairs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from exporters.destinations.catalogue import secret_of
+from exporters.lake import names
+from exporters.lake.destination import store_of
+from exporters.lake.file_checks import format_of
+from exporters.lake.repair import LakeRepair
+from exporters.lake.stores import Store
+from exporters.lake.tables.catalogue import TABLES, table_of
+from exporters.lake.verification import DATA, read_manifests, verify
+from exporters.lake.watch import recount
+from exporters.settings import DestinationSettings
+from gateway.cli.lake import lake as command
+from spool.deliveries.protocols import LANDINGS
+from spool.identity import Identity
+from spool.log.values import Submission
+from spool.record import NS, TOPICS, BillingDrop, Record, UnitCostOperation, UsageEvent
+from tests.exporters.spools import call, record_id
+from tests.integration.lake.lakes import House, opened
+from tests.integration.lake.s3 import BUCKET, s3_server
+
+AT_NS = 1_790_000_000 * NS
+BODY = b'{"operation":"replace_drop","rows":[{"cost":1.5}]}'
+RECORDS: dict[str, Record] = {
+    "ai-telemetry": call(1, start_time=AT_NS),
+    "usage-events": UsageEvent(
+        id=record_id(2), source="/app", event_id="e-1", event_type="image.made", subject="acme", start_time=AT_NS,
+        data={"images": 3, "size": "1024"}, tags={"traceparent": "00-1"},
+    ),
+    "unit-cost": UnitCostOperation(
+        id=record_id(3), stream="per_user", stream_type="metric", operation="sum", start_time=AT_NS,
+        granularity="DAILY", element_name="ada", dimensions={"region": ["eu"]}, value="0.000000000000001",
+    ),
+    "billing-data": BillingDrop(
+        id=record_id(4), connection_id="con-1", month="2026-09", operation="replace_drop", rows=1, body=BODY,
+        start_time=AT_NS,
+    ),
+}  # fmt: skip
+SHOWN: dict[str, dict[str, Any]] = {
+    "usage-events": {
+        "event_id": "e-1", "event_type": "image.made", "subject": "acme", "data": '{"images":3,"size":"1024"}',
+        "tags": {"traceparent": "00-1"}, "kind": "usage_event", "source": "/app",
+    },
+    "unit-cost": {
+        "stream": "per_user", "stream_type": "metric", "operation": "sum", "granularity": "DAILY",
+        "element_name": "ada", "dimensions": '{"region":["eu"]}', "value": Decimal("1e-15"), "kind": "unit_cost",
+    },
+    "billing-data": {
+        "connection_id": "con-1", "month": "2026-09", "operation": "replace_drop", "rows": 1, "body": BODY.decode(),
+        "upstream_id": None, "kind": "billing_drop",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as address:
+        yield address
+
+
+async def landed(house: House, **fields: Any) -> None:
+    """A record of each topic is in the lake."""
+    async with house.forwarding(topics=TOPICS, **fields):
+        for topic, record in RECORDS.items():
+            await house.storage.log.append(
+                Submission(topic=topic, received=1, records=[record], identities=[Identity(record.id)])
+            )
+        async with asyncio.timeout(60):
+            while True:  # the spool tells nobody of routes
+                if not any(state.queued for state in await house.storage.deliveries.routes()):
+                    return
+                await asyncio.sleep(0.01)
+
+
+async def row_of(store: Store, topic: str, scratch: Path) -> dict[str, Any]:
+    """The only row of a table, with the columns that are read."""
+    table = TABLES[topic]
+    [file] = [each.name async for each in store.names(names.data_of(table.name))]
+    await store.fetch(file, scratch / "file")
+    format = format_of(file)
+    assert format is not None
+    columns = list(table.columns)
+    [values] = format.read_rows(scratch / "file", columns)
+    row = dict(zip(columns, values, strict=True))
+    row["tags"] = dict(row.get("tags") or ())
+    return row
+
+
+async def differences(store: Store, house: House, route: str, scratch: Path) -> list[str]:
+    """What either count finds."""
+    scratch.mkdir(exist_ok=True)
+    table = table_of(route).name
+    read = read_manifests(store, "lake", scratch, table=table)
+    found = await verify(store, read, level=DATA, scratch=scratch, table=table)
+    assert 1 == found.rows
+    seen = await recount(store, house.context(), route)
+    return [each.kind for each in (*found.differences, *seen.differences)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("format", ["parquet", "ndjson"])
+@pytest.mark.parametrize("place", ["folder", "s3"])
+async def test_each_topic_has_a_table(
+    place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Its values with all digits, under names of its own, and both counts hold."""
+    (tmp_path / "secret").write_text("testing\ntesting-secret\n")
+    fields: dict[str, Any] = {"type": "file", "path": tmp_path / "lake"}
+    if place == "s3":
+        address = request.getfixturevalue("s3")
+        fields = {
+            "type": "s3",
+            "url": f"s3://{BUCKET}/{format}",
+            "endpoint": address,
+            "secret_file": tmp_path / "secret",
+        }
+    settings = DestinationSettings(name="lake", **fields)
+    store = store_of(settings, secret_of(settings))
+    async with opened(tmp_path / "data") as house:
+        await landed(house, format=format, **fields)
+        for topic, shown in SHOWN.items():
+            row = await row_of(store, topic, tmp_path)
+            if format == "ndjson" and "value" in row:
+                row["value"] = Decimal(row["value"])
+            assert shown == {name: row[name] for name in shown}
+            assert (1, RECORDS[topic].id.hex(), False) == (row["number"], row["id"], row["counted"])
+        for topic, table in TABLES.items():
+            [name] = [each.name async for each in store.names(names.data_of(table.name))]
+            assert name.startswith(f"{table.name}/v1/date=2026-09-21/lake-")
+            assert [] == await differences(store, house, f"lake/{topic}", tmp_path / "scratch")
+
+
+@pytest.mark.asyncio
+async def test_a_missing_file_of_a_topic_is_put_again(tmp_path: Path) -> None:
+    """Under its name, with its rows; the tables of other topics do not change."""
+    async with opened(tmp_path / "data") as house:
+        await landed(house, path=tmp_path / "lake")
+        store = store_of(DestinationSettings(name="lake", type="file", path=tmp_path / "lake"), None)
+        for topic, table in TABLES.items():
+            [name] = [each.name async for each in store.names(names.data_of(table.name))]
+            kept = (tmp_path / "lake" / name).read_bytes()
+            (tmp_path / "lake" / name).unlink()
+            assert ["missing"] * 2 == await differences(store, house, f"lake/{topic}", tmp_path / "scratch")
+            repair = LakeRepair(
+                store=store, landings=house.storage.small.of(LANDINGS), log=house.storage.log, clock=house.clock,
+                destination="lake", topic=topic, directory=tmp_path / "work",
+            )  # fmt: skip
+            assert [name] == list((await repair.run(dry_run=False)).put)
+            assert kept == (tmp_path / "lake" / name).read_bytes()
+            assert [] == await differences(store, house, f"lake/{topic}", tmp_path / "scratch")
+
+
+def test_commands_take_a_topic(tmp_path: Path) -> None:
+    """Without one they look at AI telemetry; a topic that the destination does not take is refused."""
+
+    async def fill() -> None:
+        async with opened(tmp_path / "data") as house:
+            await landed(house, path=tmp_path / "lake")
+
+    asyncio.run(fill())
+    config = tmp_path / "tollhouse.toml"
+    topics = '"ai-telemetry", "usage-events", "unit-cost"'
+    config.write_text(
+        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
+        f"topics = [{topics}]\n"
+    )
+
+    def run(*words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(command, [*words, "--config", str(config)])
+        assert code == result.exit_code, result.output
+        return result.output
+
+    [event] = (tmp_path / "lake").glob("usage_events/v1/*/*")
+    event.unlink()
+    assert 1 == json.loads(run("verify", "--json"))["rows"]
+    assert "missing: usage_events/v1/" in run("verify", "--topic", "usage-events", code=1)
+    [made] = json.loads(run("manifest", "--topic", "unit-cost"))
+    assert "lake/unit-cost" == made["route"]
+    assert "put: usage_events/v1/" in run("repair")
+    run("verify", "--topic", "usage-events", "--data")
+    assert "has no topic 'billing-data'" in run("verify", "--topic", "billing-data", code=2)
