@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -26,6 +26,7 @@ from spool.ledger import money
 LISTING, FOOTERS, DATA = "listing", "footers", "data"
 # The names that a difference may have.
 MISSING, SIZE, CONTENT, FOREIGN, HOLE, OVERLAP = "missing", "size", "content", "foreign", "hole", "overlap"
+EXPIRED: Final = "expired_by_rule"  # missing, as a rule of the store said
 _TOGETHER: Final = 16  # manifests, and ends of files, that are asked for at once
 
 
@@ -181,6 +182,17 @@ def _add_repair(repairs: dict[str, ReadManifest], found: ReadManifest) -> None:
     known = repairs.get(own)
     if known is None or names.repair_in(known.name) < names.repair_in(found.name):
         repairs[own] = found
+
+
+def expired_before(found: VerifiedLake, date: str) -> VerifiedLake:
+    """Name the missing files of earlier dates apart: a rule of the store took them."""
+    differences = [
+        each._replace(kind=EXPIRED)
+        if each.kind == MISSING and (names.date_in(each.name) or date) < date
+        else each
+        for each in found.differences
+    ]
+    return replace(found, differences=differences)
 
 
 def books_differ(

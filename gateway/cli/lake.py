@@ -59,6 +59,9 @@ def lake() -> None:
     is_flag=True,
     help="Do not ask this Tollhouse: for a copy of the store, or a prefix that began later than the route.",
 )
+@click.option(
+    "--expired-before", "expired", type=_DAY, metavar="DAY", help="A rule of the store took earlier files."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def verify(
     config: Path | None,
@@ -68,6 +71,7 @@ def verify(
     until: datetime | None,
     level: str | None,
     alone: bool,
+    expired: datetime | None,
     as_json: bool,
 ) -> None:
     """
@@ -76,16 +80,16 @@ def verify(
 
     A file may be missing, have another size or content, or be one that no manifest names; numbers may be missing
     or be there twice. The books are asked where the data directory is, for all dates together: not with --from
-    or --to.
+    or --to. Missing files of dates before --expired-before are named expired_by_rule, and are no failure.
     """
-    from exporters.lake.verification import ALL_DATES, Dates
+    from exporters.lake.verification import ALL_DATES, EXPIRED, Dates, expired_before
 
     settings = _settings(config, name)
     route = _route(settings, topic)
     dates = Dates(_date(since), _date(until))
     client = None if alone or dates != ALL_DATES else _client(config)
     before = None if client is None else _terms(client, route)
-    found = _done(_verify(settings, route, level or "listing", dates))
+    found = expired_before(_done(_verify(settings, route, level or "listing", dates)), _date(expired))
     if client is not None and before is not None:
         found = _with_books(found, route, client, before)
     differences = [each._asdict() for each in found.differences]
@@ -96,7 +100,7 @@ def verify(
         show_fields({**fields, "differences": len(differences)})
         for each in found.differences[:_SHOWN]:
             click.echo(f"{each.kind}: {each.name}: {each.words}")
-    if differences:
+    if any(each.kind != EXPIRED for each in found.differences):
         fail("the lake differs from its manifests")
 
 

@@ -225,6 +225,28 @@ async def test_dates_limit_what_is_looked_at(tmp_path: Path) -> None:
     assert (1, 1, 5, ["missing"]) == await verified("2026-11-23", "")
 
 
+def test_what_a_rule_of_the_store_took_is_no_failure(tmp_path: Path) -> None:
+    """Missing files of earlier dates have a name of their own; later ones are as before."""
+    asyncio.run(fill_days(tmp_path))
+    lake, config = tmp_path / "lake", tmp_path / "tollhouse.toml"
+    config.write_text(f'[[destinations]]\nname = "lake"\ntype = "file"\npath = "{lake}"\n')
+    first, *_, last = files(lake)
+    first.unlink()
+
+    def found(*words: str) -> tuple[int, list[str]]:
+        result = CliRunner().invoke(
+            command, ["verify", "--without-books", "--json", "--config", str(config), *words]
+        )
+        return result.exit_code, [each["kind"] for each in json.loads(result.stdout)["differences"]]
+
+    day = first.parent.name.removeprefix("date=")
+    assert (1, ["missing"]) == found()
+    assert (1, ["missing"]) == found("--expired-before", day)
+    assert (0, ["expired_by_rule"]) == found("--expired-before", "2026-11-22")
+    last.unlink()
+    assert (1, ["expired_by_rule", "missing"]) == found("--expired-before", "2026-11-22")
+
+
 class CountingFolder(Folder):
     """Counts what is asked."""
 
