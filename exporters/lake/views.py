@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Final
 
-from exporters.lake.columns import TABLE, VERSION
+from exporters.lake.columns import (
+    COLUMNS,
+    COUNT,
+    METERS,
+    MONEY,
+    TABLE,
+    TAGS,
+    TEXT,
+    TIME,
+    TRUTH,
+    VERSION,
+    WORD,
+)
 from exporters.settings import DestinationSettings
+
+_TYPES: Final = {
+    TEXT: "VARCHAR", WORD: "VARCHAR", COUNT: "BIGINT", TRUTH: "BOOLEAN", TIME: "TIMESTAMPTZ", MONEY: "DECIMAL(38,27)",
+    TAGS: "MAP(VARCHAR, VARCHAR)", METERS: "MAP(VARCHAR, DECIMAL(38,6))",
+}  # fmt: skip
 
 
 def duckdb_views(settings: DestinationSettings) -> str:
     """
-    The views `lake` (every row), `once` (each id once, which matters after a restore) and `spend` (what counts).
+    The views `lake` (every row), `once` (each id once, which matters after a restore), `spend` (what counts), `calls`
+    (with their corrections), `daily`, `by_owner` and `late`.
     """
     place = (settings.url or str(settings.path)).rstrip("/")
     if settings.format == "parquet":
@@ -18,5 +37,6 @@ def duckdb_views(settings: DestinationSettings) -> str:
         read = f"read_parquet('{place}', hive_partitioning = true, union_by_name = true)"
     else:
         place = f"{place}/{TABLE}/v{VERSION}/*/*.ndjson.zst".replace("'", "''")
-        read = f"read_json('{place}', format = 'newline_delimited', hive_partitioning = true, union_by_name = true)"
+        columns = ", ".join(f"'{name}': '{_TYPES[type]}'" for name, type in COLUMNS.items())
+        read = f"read_json('{place}', format = 'newline_delimited', hive_partitioning = true, columns = {{{columns}}})"
     return files(__package__).joinpath("duckdb.sql").read_text("utf-8").replace("{rows}", read)

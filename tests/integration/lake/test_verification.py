@@ -7,7 +7,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -35,8 +35,8 @@ from exporters.lake.verification import (
 from exporters.lake.views import duckdb_views
 from exporters.settings import DestinationSettings
 from gateway.cli.lake import lake as command
-from spool.record import NS
-from tests.exporters.spools import calls
+from spool.record import NS, Correction
+from tests.exporters.spools import StoppedClock, call, calls, record_id
 from tests.integration.lake.lakes import ROUTE, opened
 
 
@@ -141,6 +141,50 @@ def test_the_views_are_read(lake: Path) -> None:
     connection.execute(printed)
     for view in ("lake", "once", "spend"):
         assert [(30, Decimal(3))] == connection.execute(f"SELECT count(*), sum(spend) FROM {view}").fetchall()
+
+
+@pytest.mark.parametrize("format", ["parquet", "ndjson"])
+def test_the_views_add_corrections_to_calls(tmp_path: Path, format: str) -> None:
+    """A call has what is known of it now, a day has its calls with what changed of them, and late rows are shown."""
+    paid = {"cost": "0.1", "cost_source": "reported", "team": "search"}
+    first, second = (call(n, start_time=FIRST_DAY, **paid) for n in (1, 2))
+    correction = Correction(
+        id=record_id(3),
+        source="test",
+        corrects=first.id,
+        before=first,
+        after=call(1, start_time=FIRST_DAY, **{**paid, "cost": "0.3"}),
+        reason="final_cost",
+        known_at=FIRST_DAY + 2 * DAY_NS,
+        start_time=FIRST_DAY,
+    )
+
+    async def land() -> None:
+        clock = StoppedClock(FIRST_DAY / NS + 60)
+        async with (
+            opened(tmp_path / "data", clock) as house,
+            house.forwarding(path=tmp_path / "lake", format=format),
+        ):
+            await house.add([first, second, correction])
+            await house.until(queued=0)
+
+    asyncio.run(land())
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'America/New_York'")
+    connection.execute(duckdb_views(DestinationSettings(type="file", path=tmp_path / "lake", format=format)))
+
+    def rows(text: str) -> list[object]:
+        return list(connection.execute(text).fetchall())
+
+    day = datetime.fromtimestamp(FIRST_DAY // NS, UTC).date()
+    assert [(Decimal("0.1"), 0), (Decimal("0.3"), 1)] == rows(
+        "SELECT spend, corrections FROM calls ORDER BY spend"
+    )
+    assert [(day, 2, Decimal("0.4"))] == rows("SELECT day, calls, spend FROM daily")
+    assert [(day, "search", None, 2, Decimal("0.4"))] == rows(
+        'SELECT day, team, "user", calls, spend FROM by_owner'
+    )
+    assert [("correction", day + timedelta(days=2))] == rows("SELECT kind, known_on FROM late")
 
 
 async def fill_and_copy(directory: Path) -> None:
