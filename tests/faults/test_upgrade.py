@@ -42,18 +42,19 @@ async def drained(directory: Path) -> tuple[set[str], int, list[str]]:
         books = await storage.log.verify()
     archive = directory / "archive.ndjson"
     lines = archive.read_text().splitlines() if archive.exists() else []
-    names = [line.partition('"request_id":"')[2].partition('"')[0] for line in lines]
+    told = [line.partition('"request_id":"')[2].partition('"')[0] for line in lines]
+    names = [name for name in told if name]  # records of other kinds have none
     assert len(names) == len(set(names))
     return set(names), books.topics.get(AI_TELEMETRY, {}).get("damaged", 0), list(books.imbalances)
 
 
-@pytest.mark.parametrize("archive", EARLIER, ids=lambda path: path.name[:2])
+@pytest.mark.parametrize("archive", EARLIER, ids=lambda path: path.name.partition(".")[0])
 def test_an_earlier_directory_opens_drains_and_verifies(archive: Path, trial: Trial, tmp_path: Path) -> None:
     """Every call once; a call that it knew is recognised when it comes again."""
     directory = unpack(archive, tmp_path / "data")
     for _ in trial.rounds(short=1, full=1):
         assert (CALLS, 0, []) == asyncio.run(drained(directory))
-        assert (24, 24) == asyncio.run(_send_again(directory))
+        assert (0, 24) == asyncio.run(_send_again(directory))
         trial.count(acknowledged=len(CALLS))
 
 
@@ -76,7 +77,7 @@ async def _devices(directory: Path) -> list[Device]:
 
 
 async def _send_again(directory: Path) -> tuple[int, int]:
-    """Accepted and duplicates beyond those that it had, once every call came again."""
+    """How many calls are new and how many are duplicates when every call comes again."""
     async with running(directory) as app:
         registry, log = app.services.storage.registry, app.services.storage.log
         assert registry is not None
@@ -89,7 +90,7 @@ async def _send_again(directory: Path) -> tuple[int, int]:
             again |= {"traceId": f"{number:032x}", "spanId": f"{number:016x}"}
             assert 200 == await Calls(key).post(app, request([again]))
         after = (await log.books()).topics[AI_TELEMETRY]
-    return after["accepted"], after["duplicates"] - before["duplicates"]
+    return after["accepted"] - before["accepted"], after["duplicates"] - before["duplicates"]
 
 
 def test_an_earlier_directory_that_is_damaged_starts(trial: Trial, tmp_path: Path) -> None:
