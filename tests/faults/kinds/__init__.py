@@ -1,1 +1,1 @@
-"""What is broken on purpose, so that the tests show that they would see it."""
+"""Upgrades of records of every kind that earlier versions kept."""
