@@ -202,7 +202,7 @@ def test_is_anything_lost_or_stuck(troubled: Tollhouse, open_console: OpenConsol
     reader.arrives("Delivery")
     reader = Reader(reader.console)
     reader.click(
-        reader.page.get_by_role("link", name="the cost service refuses our key (403). Nothing is lost")
+        reader.page.get_by_role("link", name="the cost service refuses our key costs (403). Nothing is lost")
     )
     expect(reader.page.get_by_role("dialog")).to_contain_text("Nothing is lost")
     reader.arrives("Delivery")

@@ -25,6 +25,7 @@ OTHERS = {
     "ledger rebuild", "reconcile pull", "tail", "insights run", "recommendations run", "recommendations check",
     "notifications discard", "notifications retry", "console link",
     "allocation show", "roles preview", "send", "keys adopt", "lake verify", "lake manifest",
+    "lake land", "lake repair",
 }  # fmt: skip
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 BORDER = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
