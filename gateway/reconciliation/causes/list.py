@@ -82,8 +82,8 @@ def _named(claim: Claim, found: Sequence[Claim], case: Case) -> Claim:
 
 def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     """
-    Name the causes among prices of the same models; if there are none, what else is claimed of calls that have
-    their own price, or any price if no call has one.
+    Name the causes among prices of the same models, or, where calls have their own price, of any model; if there
+    are none, what else is claimed of such calls, or any price if no call has one.
 
     None of models without a counted call: all that was billed for them is of calls that nobody told, whatever
     the price.
@@ -91,16 +91,13 @@ def _prices(claim: Claim, found: Sequence[Claim], case: Case) -> list[str]:
     models = {cell.model for cell in claim.by_cell} & {cell.model for cell in case.split.counted}
     if not models:
         return []
-    names = [
-        other.cause
-        for other in found
-        if other.cause in OF_PRICES
-        and other.moved >= CENT
-        and not models.isdisjoint(cell.model for cell in other.by_cell)
-    ]
+    priced = [other for other in found if other.cause in OF_PRICES and other.moved >= CENT]
+    names = [other.cause for other in priced if any(cell.model in models for cell in other.by_cell)]
     if names or not models & case.split.varying:
         return names or [ANY_PRICE]
-    return [other.cause for other in found if other.moved >= CENT and _overlap(claim, other)]
+    # What tokens are missing hides a price that other models show.
+    of_calls = [other.cause for other in found if other.moved >= CENT and _overlap(claim, other)]
+    return [*of_calls, *(other.cause for other in priced)]
 
 
 def _overlap(claim: Claim, other: Claim) -> bool:

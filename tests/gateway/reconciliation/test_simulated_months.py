@@ -69,6 +69,7 @@ ONCE_WRONG = (
         23003,
         ("twice", "local hours", "unsized"),
     ),  # calls without tokens at other times were unreported
+    (GOOGLE, 31007, ("key", "input price")),  # a price that missing calls hide was theirs
     (ANTHROPIC, 23001, ("model", "batch key", "pacific")),  # a model without a counted call had another price
 )
 
