@@ -43,8 +43,8 @@ class House:
             )
         )
 
-    async def state(self) -> RouteState:
-        return next(state for state in await self.storage.deliveries.routes() if state.name == ROUTE)
+    async def state(self, route: str = ROUTE) -> RouteState:
+        return next(state for state in await self.storage.deliveries.routes() if state.name == route)
 
     async def terms(self) -> dict[str, int]:
         return {term: n for term, n in (await self.storage.log.books()).routes[ROUTE].items() if n}
@@ -70,11 +70,11 @@ class House:
         finally:
             await forwarder.stop()
 
-    async def until(self, **wanted: object) -> RouteState:
+    async def until(self, route: str = ROUTE, **wanted: object) -> RouteState:
         """Wait for a state of the route with these values."""
         async with asyncio.timeout(60):
             while True:  # the spool tells nobody of routes
-                state = await self.state()
+                state = await self.state(route)
                 if all(getattr(state, name) == value for name, value in wanted.items()):
                     return state
                 await asyncio.sleep(0.01)
