@@ -18,14 +18,12 @@ from spool.registry.scopes import SEND_AI_TELEMETRY
 ENVELOPE = {"pagination", "filtering", "sorting"}
 # One thing with rows in it, and no list.
 DOCUMENTS = {"spool status", "spool verify"}
-# They change something, look at the machine, go on for ever, or show one thing that has to be there.
+# They change something, look at the machine or a server, go on for ever, or show one thing that has to be there.
 OTHERS = {
-    "reload", "storage init", "storage migrate", "storage status", "check", "doctor", "drill", "agent status",
-    "spool accept-clock", "spool dead discard", "spool dead retry", "budgets create", "budgets evaluate",
-    "ledger rebuild", "reconcile pull", "tail", "insights run", "recommendations run", "recommendations check",
-    "notifications discard", "notifications retry", "console link",
-    "allocation show", "roles preview", "send", "keys adopt", "lake verify", "lake manifest",
-    "lake land", "lake repair",
+    "reload", "doctor", "agent status", "spool accept-clock", "spool dead discard", "spool dead retry",
+    "budgets create", "budgets evaluate", "ledger rebuild", "reconcile pull", "tail", "insights run",
+    "recommendations run", "recommendations check", "notifications discard", "notifications retry",
+    "console link", "allocation show", "roles preview", "keys adopt", "lake verify",
 }  # fmt: skip
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 BORDER = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)")
@@ -33,17 +31,17 @@ BORDERS = {"from", "to", "period", "cut_periods", "usage_date"}
 
 
 def commands(command: click.Command, *words: str) -> Iterator[str]:
-    """Those that have --json and need nothing else."""
+    """Those that have --json, look into a data directory and need nothing else."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             assert inner is not None
             yield from commands(inner, *words, name)
-    elif any("--json" in each.opts for each in command.params) and not any(
-        each.required for each in command.params
-    ):
-        yield " ".join(words)
+    else:
+        options = {option for each in command.params for option in each.opts}
+        if {"--json", "--data"} <= options and not any(each.required for each in command.params):
+            yield " ".join(words)
 
 
 def odd_times(found: Any, name: str = "") -> Iterator[tuple[str, str]]:
