@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -177,7 +177,7 @@ class SharedSite:
     def delivers(self, *requests: SentRequest) -> None:
         """All calls of these."""
         calls = {name for one in requests for name in one.calls}
-        wait_for(lambda: calls <= self.upstream.taken.keys(), DRAINED_S, "what was sent is delivered")
+        self._await(lambda: calls <= self.upstream.taken.keys(), DRAINED_S, "what was sent is delivered")
 
     def metrics(self) -> list[str]:
         """The lines of the first gateway."""
@@ -188,7 +188,7 @@ class SharedSite:
         """What was refused is sent again until somebody takes it."""
         for sent in self.refused:
             taken = partial(self._is_taken, sent)
-            wait_for(taken, timeout_s, "what was refused is taken")
+            self._await(taken, timeout_s, "what was refused is taken")
         self.refused.clear()
 
     def _is_taken(self, sent: SentRequest) -> bool:
@@ -199,14 +199,18 @@ class SharedSite:
         began = time.monotonic()
         fresh = self.oracle.make(1)
         (name,) = fresh.calls
+        self._await(
+            lambda: any(self.oracle.is_taken(url, fresh) for url in self.urls()), timeout_s, "an answer"
+        )
+        self._await(lambda: name in self.upstream.taken, timeout_s, "a fresh record is delivered")
+        return time.monotonic() - began
+
+    def _await(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
+        """What does not come is said with the state of every gateway."""
         try:
-            wait_for(
-                lambda: any(self.oracle.is_taken(url, fresh) for url in self.urls()), timeout_s, "an answer"
-            )
-            wait_for(lambda: name in self.upstream.taken, timeout_s, "a fresh record is delivered")
+            wait_for(condition, timeout_s, what)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.described()}") from error
-        return time.monotonic() - began
 
     def described(self) -> str:
         """For whoever reads a failure: what each gateway says of itself and of the others."""
@@ -223,7 +227,7 @@ class SharedSite:
     def judge(self) -> Verdict:
         """Of the running, healed gateways, once everything is delivered."""
         self.upstream.behave(ACCEPT)
-        wait_for(lambda: not self.gateways[0].queued(UPSTREAM_ROUTE), DRAINED_S, "everything is delivered")
+        self._await(lambda: not self.gateways[0].queued(UPSTREAM_ROUTE), DRAINED_S, "everything is delivered")
         promised = set(self.oracle.acknowledged)
         verdict = Verdict(len(promised))
         verdict.lost = promised - self.upstream.taken.keys() - self.upstream.rejected
