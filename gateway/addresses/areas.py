@@ -130,6 +130,7 @@ OPERATOR_AREAS = (
               "/recommendation-check"),
     _operator("notifications", "/notifications", "/notification-channels", "/channel-names"),
     _operator("scheduled_reports", "/scheduled-reports"),
+    _operator("annotations", "/annotations", "/marks"),
     _operator("people", "/operators", "/people-names", "/roles", "/permission-sets", "/audit"),
 )  # fmt: skip
 

@@ -17,6 +17,7 @@ from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
 from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice, Rights
+from spool.registry.tables.annotations import Annotation
 from spool.registry.views import EXCLUDES, View, dimensions
 
 
@@ -38,6 +39,10 @@ class Visible:
 
     def budget(self, budget: SpendBudget) -> bool:
         return self.view(self.view_of(budget.view_id))
+
+    def annotation(self, annotation: Annotation) -> bool:
+        """True if the person sees all calls that an annotation is about."""
+        return self.view(self.view_of(annotation.view_id))
 
     def insight(self, insight: Insight) -> bool:
         """

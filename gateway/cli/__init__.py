@@ -62,6 +62,7 @@ COMMANDS = {
     "recommendations": "gateway.cli.operator.money.recommendations",
     "notifications": "gateway.cli.operator.money.notifications",
     "scheduled-reports": "gateway.cli.operator.money.scheduled_reports",
+    "annotations": "gateway.cli.operator.money.annotations",
     "demo": "gateway.cli.demo",
     "operators": "gateway.cli.operator.operators",
     "people-names": "gateway.cli.operator.people_names",

@@ -494,6 +494,13 @@ class ScheduledReportSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnnotationSettings:
+    """Words about a day, which charts show on that day: [annotations](annotations.md)."""
+
+    max: int = setting(1000, "annotations", edge="one more: 409; delete one", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AllocationSettings:
     """Dimensions of the organization's own, by definitions of rules: [allocation](allocation.md)."""
 
@@ -832,6 +839,7 @@ class Config:
     budgets: BudgetSettings = setting(BudgetSettings(), "")
     channels: ChannelLimits = setting(ChannelLimits(), "")
     scheduled_reports: ScheduledReportSettings = setting(ScheduledReportSettings(), "")
+    annotations: AnnotationSettings = setting(AnnotationSettings(), "")
     allocation: AllocationSettings = setting(AllocationSettings(), "")
     reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")
     final_costs: FinalCostSettings = setting(FinalCostSettings(), "")

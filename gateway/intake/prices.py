@@ -204,6 +204,19 @@ class PriceBook:
                 return [id for _, id in sorted(later, reverse=True)]
         return []
 
+    def changes(
+        self, provider: str | None, model: str, since: int, until: int
+    ) -> Iterator[tuple[int, Quote, Quote]]:
+        """
+        Yield each day (ns) from `since` until before `until` from which on other prices of a model are stated, with
+        those of noon before and on that day: what it costs by night is no change.
+        """
+        key, found = (provider, model, None, STANDARD), self._find(provider, model)
+        days = {_since(row) for row in self._overriding(provider, model)}
+        days.update(row.since_ns for row in (found.prices if found else ()))
+        for day in sorted(day for day in days if since <= day < until):
+            yield day, self._quote(key, day - DAY_NS // 2), self._quote(key, day + DAY_NS // 2)
+
     def _remember(self, key: _Names, time: int) -> Quote:
         if len(self._memo) >= _MEMO:
             self._memo.clear()

@@ -16,6 +16,7 @@ from spool.registry.registry_rows import RegistryRows, RegistryStore
 from spool.registry.shared import makers
 from spool.registry.shared.following import RegistryNews
 from spool.registry.tables.allocation import AllocationTable
+from spool.registry.tables.annotations import AnnotationTable
 from spool.registry.tables.assistant_tools import AssistantToolTable
 from spool.registry.tables.budgets import BudgetTable
 from spool.registry.tables.cluster_configs import ClusterConfigTable
@@ -54,6 +55,7 @@ class Registry:
         self.views = ViewTable(changes)
         self.budgets = BudgetTable(changes)
         self.scheduled_reports = ScheduledReportTable(changes)
+        self.annotations = AnnotationTable(changes)
         self.org_context = OrgContextTable(changes)
         self.assistant_tools = AssistantToolTable(changes)
         self.cluster_configs = ClusterConfigTable(changes)
@@ -63,7 +65,7 @@ class Registry:
         self.frozen_rates = PlainDocuments(changes, "frozen_rates")  # of currencies, by month
         self._documents: tuple[DocumentTable[Any], ...] = (
             self.roles, self.connections, self.views, self.budgets, self.scheduled_reports, self.kept_channels,
-            self.allocation,
+            self.annotations, self.allocation,
         )  # fmt: skip
 
     @classmethod

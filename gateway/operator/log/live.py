@@ -40,7 +40,9 @@ NEEDS = {
     "recommendations": VIEW_RECOMMENDATIONS,
     "roles": ORGANIZATION_ADMINISTRATION,
     "streams": VIEW_STREAM_SETTINGS,
-    **dict.fromkeys(("ledger", "insights", "views", "budgets", "statements", "connections"), VIEW_COSTS),
+    **dict.fromkeys(
+        ("ledger", "insights", "views", "annotations", "budgets", "statements", "connections"), VIEW_COSTS
+    ),
     **dict.fromkeys(
         ("routes", "dead", "notifications", "container_files", "devices", "keys"), VIEW_OPERATION
     ),
@@ -125,6 +127,7 @@ class OwnNews:
         insights, savings = await registry.insights.found(), await registry.recommendations.all()
         found: Mapping[str, Sequence[object]] = {
             "views": [each for each in registry.views.all() if visible.view(each)],
+            "annotations": [each for each in registry.annotations.all() if visible.annotation(each)],
             "budgets": [each for each in registry.budgets.all() if visible.budget(each)],
             "insights": [each for each in insights if visible.insight(each)],
             "recommendations": [each for each in savings if visible.recommendation(each)],
@@ -153,7 +156,8 @@ def _versions(services: OperatorServices) -> Mapping[str, Callable[[], object]]:
         "dead": lambda: deliveries.dead_version,
         "insights": kept,
         **dict.fromkeys(
-            ("views", "budgets", "recommendations", "notifications", "statements", "roles"), kept
+            ("views", "annotations", "budgets", "recommendations", "notifications", "statements", "roles"),
+            kept,
         ),
         "container_files": lambda: files and files.sums.books(),
         "devices": lambda: [table.version for table in tables],

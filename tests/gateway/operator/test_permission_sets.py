@@ -84,6 +84,9 @@ CALLS = {
     GET /insights
     GET /insights/{id}
     GET /insights/{id}/comments
+    GET /annotations
+    GET /annotations/{id}
+    GET /marks
     GET /scheduled-reports
     GET /scheduled-reports/{id}
     GET /scheduled-reports/{id}/preview
@@ -122,6 +125,9 @@ CALLS = {
     POST /views
     PATCH /views/{id}
     DELETE /views/{id}
+    POST /annotations
+    PATCH /annotations/{id}
+    DELETE /annotations/{id}
     POST /scheduled-reports
     PATCH /scheduled-reports/{id}
     DELETE /scheduled-reports/{id}

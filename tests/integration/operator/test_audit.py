@@ -243,6 +243,12 @@ async def channels_and_reports(operators: Operators) -> None:
     await operators.change("edit_channel", "PATCH", "/notification-channels/desk", {"digest": "08:00"})
     view = {"name": "Weekly", "filter": {"team": ["search"]}, "principal_dimension": "model"}
     await operators.change("add_view", "POST", "/views", view)
+    annotation = {"day": "2026-09-21", "text": "Checkout 4.2 went live", "view": "Weekly"}
+    await operators.change("add_annotation", "POST", "/annotations", annotation)
+    [kept] = operators.services.installation.require_registry().annotations.all()
+    one = f"/annotations/{kept.id}"
+    await operators.change("edit_annotation", "PATCH", one, {"text": "Checkout 4.3 went live"})
+    await operators.change("remove_annotation", "DELETE", one)
     report = {"name": "Weekly", "view": "Weekly", "channels": ["desk"]}
     await operators.change("add_scheduled_report", "POST", "/scheduled-reports", report)
     one = "/scheduled-reports/Weekly"

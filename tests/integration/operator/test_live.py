@@ -67,6 +67,7 @@ async def test_it_says_what_changed_and_nothing_more(server: OperatorServer) -> 
         await server.create("search team", scopes=[INGEST])
         money = [
             "views",
+            "annotations",
             "budgets",
             "recommendations",
             "notifications",

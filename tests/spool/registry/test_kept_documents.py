@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any
 
 import pytest
@@ -25,11 +25,13 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
     "allocation-version": {
         "namespace": "", "number": 1, "dimensions": ["team"], "bytes": 9, "created": 1.0, "created_by": "ada",
     },
+    "annotation": {"id": "a", "day": "2026-11-20", "text": "4.2 went live", "author": "ada", **_MADE},
     "budget": {
         "id": "b", "name": "Search", "view_id": "v", "planned": {}, "alerts": {}, "forecast_alerts": {},
         "rules_since": 1.0, **_MADE,
     },
     "budget_alerts": {"budget_id": "b", "first_day": "2026-11-01", "end": 1.0, "rules": "", "owners": {}},
+    "channel": {"name": "desk", "type": "webhook", "sealed": "s", **_MADE},
     "role": {"id": "r", "name": "Search", "data_access": "full"},
     "scheduled_report": {
         "id": "s", "name": "Search", "view_id": "v", "channels": ["mail"], "owner": "", "done": 1.0, **_MADE,
@@ -40,7 +42,7 @@ KEPT: Mapping[str, Mapping[str, Any]] = {
 
 def kinds() -> Iterator[DocumentKind[Any]]:
     """Every kind of documents that a module of the registry declares."""
-    for module in iter_modules(spool.registry.__path__, "spool.registry."):
+    for module in walk_packages(spool.registry.__path__, "spool.registry."):
         if not module.ispkg:
             for value in vars(import_module(module.name)).values():
                 if isinstance(value, DocumentKind):

@@ -210,6 +210,13 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
         ],
         looked_for=(),
     )  # fmt: skip
+    words = {
+        "day": f"{datetime.fromtimestamp(server.clock.now(), UTC):%Y-%m-%d}",
+        "text": f"{name} annotation",
+    }
+    annotation = await made(server, "annotation", "/annotations", **words, view=view)
+    if name == FOREIGN:  # about all calls
+        await made(server, "annotation", "/annotations", **{**words, "text": f"{name} word"})
     insight = next(each for each in await registry.insights.found() if each.title == f"{name} insight")
     await registry.insights.comment(insight.id, f"{name} remark", actor=ROOT)
     if name == FOREIGN:  # nobody knows what calls it is about
@@ -223,7 +230,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
     world.ids = {
         "views": view, "spare": spare, "budgets": budget, "insights": insight.id, "recommendations": found.id,
         "comment": str(comment.id), "records": calls(world, 0, number)[0][0].id.hex(), "keys": f"{name} key",
-        "devices": f"{name}-device", "recommendation-types": "batch",
+        "devices": f"{name}-device", "recommendation-types": "batch", "annotations": annotation,
     }  # fmt: skip
 
 
@@ -252,6 +259,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     "overview": [""],
     "what_if": ["model=gpt-4o", f"model=gpt-4o&by=team&where=team={FOREIGN}"],
     "forecast": ["", f"where=team={FOREIGN}"],
+    "marks": ["range=last_7d", f"where=team={FOREIGN}"],
     "list_records": [f"team={FOREIGN}", "date=2026-09-21", "date=2026-09&topic=usage-events",
                      f"model={FOREIGN}-model", "topic=usage-events", "state=open",
                      f"date={datetime.now(UTC):%Y-%m}"],
@@ -272,6 +280,8 @@ BODIES: Mapping[str, Any] = {
     "edit_budget": {"default_amount": "2"},
     "add_scheduled_report": {"name": "another", "view": "{views}", "channels": [CHANNEL]},
     "edit_scheduled_report": {"at": "09:00"},
+    "add_annotation": {"day": "2026-09-21", "text": "another", "view": "{views}"},
+    "edit_annotation": {"text": "changed"},
     "relay_mcp": {
         "line": '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_org_context"}}'
     },
@@ -286,7 +296,7 @@ BODIES: Mapping[str, Any] = {
 CONFIRM = {"remove_budget": "{team} budget"}
 ORDER = ("GET", "POST", "PATCH", "DELETE")
 # What a body asks for of another team is refused in the words of what is not there.
-REFUSED = {"add_view": 403, "add_budget": 400, "add_scheduled_report": 400}
+REFUSED = {"add_view": 403, "add_budget": 400, "add_scheduled_report": 400, "add_annotation": 400}
 # What signs people in with a provider, and there is none: these answer a browser by sending it back to the
 # console.
 TO_THE_CONSOLE = {"begin_sign_in": 303, "finish_sign_in": 303}
@@ -320,9 +330,9 @@ def asked(row: OperatorAddress, world: World) -> list[tuple[str, Any]]:
 # After the name of a team: its calls, and what is about them; and what nobody sees who sees some calls alone.
 WORDS = (
     *(f"-{name}" for name in (*FIELDS, "session", "service") if name not in ("team", "tag:service", "source")),
-    " view", " budget", " insight", " saving", " remark",
+    " view", " budget", " insight", " saving", " remark", " annotation",
 )  # fmt: skip
-SHOWN_TO_ALL_ALONE = ("-subject", "-type", " key", "-cluster", " note")
+SHOWN_TO_ALL_ALONE = ("-subject", "-type", " key", "-cluster", " note", " word")
 
 
 @pytest.mark.asyncio

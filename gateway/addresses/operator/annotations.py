@@ -1,0 +1,16 @@
+"""Annotations, and the marks of a chart."""
+
+from __future__ import annotations
+
+from gateway.addresses.managing import managed_by_people
+from gateway.addresses.operator_call import call
+from gateway.api.annotations import ANNOTATION
+from gateway.operator.address import SLICED
+from gateway.operator.costs import marks
+from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
+
+ROWS = (
+    *managed_by_people(ANNOTATION, "/annotations", reads=VIEW_COSTS, changes=MODIFY_VIEWS_AND_BUDGETS, shows=SLICED),
+    call("GET", "/marks", VIEW_COSTS, marks.marks, "Annotations, changed list prices and new models of a span, by day",
+         optional=marks.ONCE, repeated=marks.REPEATED, shows=SLICED, in_turn=True),
+)  # fmt: skip

@@ -1,0 +1,126 @@
+"""The call of the operator API for what charts mark on a day: annotations, changed list prices, new models."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from gateway.comparison.price_changes import price_changes
+from gateway.http.holders.money import MoneyServices
+from gateway.http.requests import Result
+from gateway.operator.costs.questions import ONE_SPAN, query_of
+from gateway.operator.requests import OperatorRequest
+from gateway.operator.visible import known_dimensions, usable_view_of, visible_to
+from gateway.rate_cards.card import CardUnreadable
+from spool.ledger.queries import TOTAL, CostQuery
+from spool.ledger.slices import SlicedLedger
+from spool.ledger.sums import OTHER
+
+REPEATED = ("where",)
+ONCE = (*ONE_SPAN, "view")
+ANNOTATION, PRICES, MODEL = "annotation", "list_prices", "new_model"
+MOST_MODELS = 50  # those with the most calls are looked at
+MOST_MARKS = 100
+NEW_AFTER = timedelta(days=365)  # without a call of a model
+MOST_DAYS = 366  # beyond, a new model stands on the first day of a month
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartMark:
+    day: str
+    kind: str
+    text: str
+    id: str | None = None  # of an annotation
+
+
+async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
+    """
+    Return the newest of the span, by day. A model is new if no call of it passed the filters in the year before.
+
+    An annotation of a view is marked in questions of this view, and in those without one.
+    """
+    ledger = request.ledger
+    await ledger.catch_up(request.services.log)
+    query = await query_of(request, await known_dimensions(request))
+    found = [
+        *await _annotations(request, query),
+        *await _new_models(ledger, query),
+        *await _prices(request, query),
+    ]
+    found.sort(key=lambda mark: (mark.day, mark.kind, mark.text))
+    shown = found[-MOST_MARKS:]
+    return {
+        "marks": [
+            {"day": mark.day, "kind": mark.kind, "text": mark.text, "id": mark.id} for mark in shown
+        ],
+        "truncated": len(shown) < len(found),
+    }  # fmt: skip
+
+
+async def _annotations(request: OperatorRequest[MoneyServices, None], query: CostQuery) -> list[ChartMark]:
+    registry, sees, word = request.registry, await visible_to(request), request.http.query.get("view")
+    views = ("", usable_view_of(request, sees, word).id) if word else None
+    first, last = (each.astimezone(query.zone).date().isoformat() for each in (query.since, _last(query)))
+    return [
+        ChartMark(day=each.day, kind=ANNOTATION, text=each.text, id=each.id)
+        for each in registry.annotations.all()
+        if first <= each.day <= last and (views is None or each.view_id in views) and sees.annotation(each)
+    ]
+
+
+def _last(query: CostQuery) -> datetime:
+    return query.until - timedelta(microseconds=1)
+
+
+async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]:
+    days = (query.until - query.since).days
+    per = "daily" if days <= MOST_DAYS else "monthly"
+    asked = replace(query, granularity=per, group_by=("model",), measures=("calls",))
+    rows = await ledger.costs(replace(asked, top=MOST_MODELS, top_by="calls"))
+    first: dict[str, datetime] = {}
+    for row in sorted(rows, key=lambda row: row.start):
+        [model] = row.group
+        if row.calls and model not in (None, OTHER):
+            first.setdefault(str(model), row.start)
+    known = await _known_before(ledger, asked, first)
+    begin = (
+        min(first.values()) if known is None and first else None
+    )  # no call before: nothing is new on the first day
+    return [
+        ChartMark(
+            day=start.astimezone(query.zone).date().isoformat(), kind=MODEL, text=f"First calls of {model}"
+        )
+        for model, start in first.items()
+        if model not in (known or ()) and start != begin
+    ]
+
+
+async def _known_before(
+    ledger: SlicedLedger, query: CostQuery, models: Mapping[str, datetime]
+) -> Collection[str] | None:
+    """The models with calls in the year before a question; None if there was no call at all."""
+    midnight = query.since.astimezone(query.zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    before = replace(query, since=midnight - NEW_AFTER, until=query.since, granularity=TOTAL)
+    rows = await ledger.costs(replace(before, kept=frozenset((model,) for model in models)))
+    return {str(row.group[0]) for row in rows if row.calls} or None
+
+
+async def _prices(request: OperatorRequest[MoneyServices, None], query: CostQuery) -> list[ChartMark]:
+    """Return what changed on the days of the span, which begin at midnight in UTC."""
+    asked = replace(query, granularity=TOTAL, group_by=("provider", "model"), measures=("calls",))
+    rows = await request.ledger.costs(replace(asked, top=MOST_MODELS, top_by="calls"))
+    models = sorted(
+        {(row.group[0], str(row.group[1])) for row in rows if row.group[1] not in (None, OTHER)}, key=str
+    )
+    try:
+        book = await asyncio.to_thread(request.services.prices)
+    except CardUnreadable:
+        return []  # calls have no prices either, and `tollhouse check` names the line
+    changed = price_changes(book, models, query.since.timestamp(), query.until.timestamp())
+    return [ChartMark(day=_day(each.at), kind=PRICES, text=each.text) for each in changed]
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).date().isoformat()

@@ -1,0 +1,215 @@
+"""What charts mark on a day: words of people, changed list prices, new models; of the calls that a person sees."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+
+from gateway.cli import main
+from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.intake.prices import PriceBook
+from spool.engines import MEMORY, SQLITE
+from spool.registry.operators import Actor
+from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
+from tests.integration.operator.people.test_sign_in import signed_in
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+
+pytestmark = pytest.mark.asyncio
+NOW = datetime(2026, 9, 21, 14, tzinfo=UTC)
+ROOT = Actor("root@example.com", "local")
+EVA = "eva@example.com"
+# Team, time, model: what is called in August is nothing new in September.
+CALLS = (
+    ("search", "2026-08-03T09", "old-model"),
+    ("search", "2026-09-02T09", "old-model"),
+    ("search", "2026-09-04T23", "new-model"),
+    ("search", "2026-09-05T09", "new-model"),
+    ("checkout", "2026-09-07T09", "old-model"),
+    ("checkout", "2026-09-08T09", "new-model"),
+)
+OVERRIDES = tuple(
+    PriceOverride(model="old-model", since=since, input=Decimal(price), output=Decimal("10"))
+    for since, price in (("", "3"), ("2026-09-03", "2.50"), ("2026-09-06", "2.5"), ("2026-10-01", "1"))
+)
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    async with operator_server(tmp_path, engine=request.param, clock=MovedClock(NOW.timestamp())) as server:
+        book = PriceBook.load(PriceSettings(override=OVERRIDES))
+        server.services.money.prices = lambda: book
+        records = [
+            call(
+                number,
+                at=datetime.fromisoformat(f"{at}:00+00:00").timestamp(),
+                team=team,
+                request_model=model,
+            )
+            for number, (team, at, model) in enumerate(CALLS)
+        ]
+        await add(server.services.spool.log, *records)
+        yield server
+
+
+async def marked(server: OperatorServer, query: str) -> list[tuple[str, str, str]]:
+    answer = await server.ask("GET", f"/marks?{query}")
+    assert 200 == answer.status, answer.payload
+    return [(mark["day"], mark["kind"], mark["text"]) for mark in answer.payload["marks"]]
+
+
+async def made(server: OperatorServer, path: str, **body: Any) -> Any:
+    answer = await server.ask("POST", path, body)
+    assert 201 == answer.status, answer.payload
+    [one] = answer.payload.values()
+    return one
+
+
+async def a_view(server: OperatorServer, team: str) -> Any:
+    return await made(server, "/views", name=team, filter={"team": [team]}, principal_dimension="model")
+
+
+NEW = ("2026-09-04", "new_model", "First calls of new-model")
+CHEAPER = (
+    "2026-09-03",
+    "list_prices",
+    "List prices of old-model changed: input $3 → $2.5 a million",
+)
+
+
+async def test_changed_prices_and_new_models_are_marked_by_themselves(server: OperatorServer) -> None:
+    """A price that is stated again did not change; a day is one of the zone that is asked for."""
+    assert [CHEAPER, NEW] == await marked(server, "range=mtd")
+    assert [NEW] == await marked(server, "from=2026-09-04&to=2026-09-10")
+    assert [("2026-09-05", *NEW[1:])] == await marked(server, "from=2026-09-05&to=2026-09-10&tz=Asia/Tokyo")
+    assert [] == await marked(server, "from=2026-09-05&to=2026-09-10")
+
+
+async def test_a_model_is_new_to_what_is_asked_about(server: OperatorServer) -> None:
+    """The first model of a team is nothing new; with a year of calls before, one that was not called is."""
+    assert [("2026-09-08", *NEW[1:])] == await marked(server, "from=2026-09-04&where=team=checkout")
+    view = await a_view(server, "checkout")
+    assert [("2026-09-08", *NEW[1:])] == await marked(server, f"from=2026-09-04&view={view['id']}")
+    assert [NEW] == await marked(server, "from=2026-09-04&where=team!=none")
+    assert [] == await marked(server, "from=2026-09-04&where=model=new-model")  # it begins there
+
+
+async def test_words_of_a_day_stand_in_every_question_or_in_one_view(server: OperatorServer) -> None:
+    """Those about a view are marked there and among all calls; the others everywhere, on their day."""
+    views = [await a_view(server, team) for team in ("search", "checkout")]
+    await made(server, "/annotations", day="2026-09-12", text="Contract begins")
+    await made(server, "/annotations", day="2026-09-13", text="Index built", view="search")
+    both = [("2026-09-12", "annotation", "Contract begins"), ("2026-09-13", "annotation", "Index built")]
+    assert both == await marked(server, "from=2026-09-10")
+    assert both == await marked(server, "from=2026-09-10&view=search")
+    assert both[:1] == await marked(server, f"from=2026-09-10&view={views[1]['id']}")
+    assert both[1:] == await marked(server, "from=2026-09-13")
+    assert both[:1] == await marked(server, "from=2026-09-10&to=2026-09-12")
+    listed = (await server.ask("GET", "/annotations")).payload["annotations"]
+    assert [("2026-09-13", "search"), ("2026-09-12", None)] == [
+        (row["day"], row["view_name"]) for row in listed
+    ]
+    await server.ask("DELETE", f"/views/{views[0]['id']}")
+    assert both == await marked(server, "from=2026-09-10")  # the words stay when the view goes
+    assert both[:1] == await marked(server, "from=2026-09-10&view=checkout")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"day": "yesterday", "text": "x"}, "day"),
+        ({"day": "2026-02-30", "text": "x"}, "day"),
+        ({"day": "2026-09-12", "text": " "}, "text"),
+        ({"day": "2026-09-12", "text": "x" * 201}, "text"),
+        ({"day": "2026-09-12", "text": "x\ny"}, "text"),
+        ({"day": "2026-09-12", "text": "x", "view": "nowhere"}, "view"),
+    ],
+)
+async def test_what_is_wrong_is_named(server: OperatorServer, body: Any, field: str) -> None:
+    """400 with the field; nothing is kept."""
+    answer = await server.ask("POST", "/annotations", body)
+    assert (400, field) == (answer.status, answer.error[2].partition(" ")[0].rstrip(":"))
+    assert [] == server.registry.annotations.all()
+
+
+async def test_two_edits_of_what_was_read_once(server: OperatorServer) -> None:
+    """The second is refused: it was written over words that are no more there. All are kept over a restart."""
+    one = await made(server, "/annotations", day="2026-09-12", text="Contract begins")
+    path, version = f"/annotations/{one['id']}", one["version"]
+    first = await server.ask("PATCH", path, {"text": "Contract ends", "version": version})
+    assert (200, "Contract ends", "2026-09-12") == (
+        first.status, *(first.payload["annotation"][name] for name in ("text", "day")),
+    )  # fmt: skip
+    assert 409 == (await server.ask("PATCH", path, {"day": "2026-09-13", "version": version})).status
+    await server.registry.annotations.load()
+    assert ["Contract ends"] == [each.text for each in server.registry.annotations.all()]
+
+
+async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: OperatorServer) -> None:
+    """Words about a view of the own calls, and models that are new there. New words need such a view."""
+    for team in ("search", "checkout"):
+        await a_view(server, team)
+        await made(server, "/annotations", day="2026-09-12", text=f"by {team}", view=team)
+    await made(server, "/annotations", day="2026-09-12", text="to all")
+    draft = RoleDraft(
+        name="Part",
+        data_access=LIMITED,
+        filters=(RoleFilter(dimension="team", values=("checkout",)),),
+        members=(EVA,),
+        permission_sets=("view_costs", "modify_views_and_budgets"),
+    )
+    known = server.services.money.ledger.dimensions()
+    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+    eva = await signed_in(server, "none", EVA)
+
+    async def ask(method: str, path: str, body: Any = None) -> Any:
+        return await server.over_http(method, path, body, headers=eva)
+
+    seen = (await ask("GET", "/marks?from=2026-09-04")).payload["marks"]
+    assert ["First calls of new-model", "by checkout"] == [mark["text"] for mark in seen]
+    assert "2026-09-08" == seen[0]["day"]
+    words = {"day": "2026-09-14", "text": "mine"}
+    refused = [await ask("POST", "/annotations", {**words, **more}) for more in ({}, {"view": "search"})]
+    assert [403, 400] == [each.status for each in refused]
+    assert 201 == (await ask("POST", "/annotations", {**words, "view": "checkout"})).status
+    foreign = next(each.id for each in server.registry.annotations.all() if each.text == "by search")
+    assert 404 == (await ask("PATCH", f"/annotations/{foreign}", {"text": "changed"})).status
+    assert 404 == (await ask("DELETE", f"/annotations/{foreign}")).status
+
+
+async def test_no_more_than_the_limit(server: OperatorServer) -> None:
+    """One above `annotations.max` is 409, with the setting and what to do."""
+    table = server.registry.annotations
+    server.services.installation.most = {table.limit: 1}.__getitem__
+    await made(server, "/annotations", day="2026-09-12", text="first")
+    answer = await server.ask("POST", "/annotations", {"day": "2026-09-12", "text": "second"})
+    assert (409, "there are 1 annotations (annotations.max); delete one") == (answer.status, answer.error[2])
+
+
+async def test_by_command(tmp_path: Path) -> None:
+    """Made, listed, changed, deleted, without a server; a view is taken off by an empty name."""
+
+    async def run(*words: str) -> str:
+        result = await asyncio.to_thread(CliRunner().invoke, main, [*words, "--data", str(tmp_path)])
+        assert 0 == result.exit_code, result.output
+        return result.stdout
+
+    await run("views", "create", "--name", "search", "--principal", "model", "--where", "team=search")
+    shown = await run(
+        "annotations", "create", "--day", "2026-09-12", "--text", "Checkout 4.2", "--view", "search"
+    )
+    id = next(line.split()[1] for line in shown.splitlines() if line.split()[0] == "id")
+    assert "Checkout 4.2" in await run("annotations", "list") and "search" in await run("annotations", "list")
+    assert "Checkout 4.3" in await run("annotations", "edit", id, "--text", "Checkout 4.3", "--view", "")
+    assert "search" not in await run("annotations", "show", id)
+    assert f"annotation {id} deleted" in await run("annotations", "delete", id)
+    assert id not in await run("annotations", "list")
