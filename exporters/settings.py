@@ -151,6 +151,10 @@ class DestinationSettings:
         "kafka: where records go; progress goes to the topic `progress` of the same pattern",
     )
     tls: bool = setting(True, "kafka: encrypt; false is taken on loopback alone")
+    tls_cert_file: Path | None = setting(
+        None, "kafka: the client certificate and its chain, with `tls_key_file`: mutual TLS"
+    )
+    tls_key_file: Path | None = setting(None, "kafka: its private key, without a password")
     sasl: str = setting(
         "",
         "kafka: how it signs in; empty: it does not",

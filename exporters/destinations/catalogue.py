@@ -128,6 +128,15 @@ def secret_of(destination: DestinationSettings, name: str | None = None) -> Secr
     )
 
 
+def _sources(destination: DestinationSettings, secret: SecretSource | None) -> Iterator[SecretSource]:
+    """Yield each file of the identity: if one changes, a route that is parked tries again at once."""
+    if secret is not None:
+        yield secret
+    for file in (destination.identity_token_file, destination.tls_cert_file, destination.tls_key_file):
+        if file is not None:
+            yield SecretSource(f"destination {destination.name}", file=file)
+
+
 def _route(
     destination: DestinationSettings, topic: str, clock: Clock, lake: LakeContext | None
 ) -> RouteConfig:
@@ -153,7 +162,7 @@ def _route(
         spec=spec,
         made_of=destination,
         exporter=exporter,
-        stamps=lambda: secret and secret.stamp(),
+        stamps=lambda: [source.stamp() for source in _sources(destination, secret)],
         linger_s=type.linger_s if destination.linger is None else destination.linger,
         lands=type.build is None,
         beside=type.beside(of_topic, secret, clock, lake) if type.beside and lake else None,

@@ -1,47 +1,29 @@
 """
 The brokers: one transaction after another, and what the last one brought in.
 
-The only module that knows the client library. `exporters.errors` are raised: Misconfigured where the operator
-has to change something, Retryable for all else.
+`exporters.errors` are raised: Misconfigured where the operator has to change something, Retryable for all else.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka import errors as kafka
-from aiokafka.abc import AbstractTokenProvider
 from aiokafka.partitioner import DefaultPartitioner
 
-from exporters.errors import Misconfigured, Retryable
+from exporters.errors import Misconfigured
+from exporters.kafka.connection import find_fault, options_of, translated
 from exporters.kafka.messages import TopicMessage, TopicProgress, progress_key, read_progress, write_progress
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
-REQUEST_S: Final = 30.0
 TRANSACTION_S: Final = 60.0  # after which a broker ends a transaction that nobody goes on with
 CLOSE_S: Final = 5.0
-_MOST_WORDS: Final = 300
 _READ_MS: Final = 500
 _MOST_BYTES: Final = 16 * 1024 * 1024  # of one request; the broker's own limit is smaller and counts
-# What it tells is raised as well, and told by the route.
-logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-# The operator has to change something: waiting alone mends none of these.
-_FAULTS: Final = (
-    kafka.TopicAuthorizationFailedError, kafka.ClusterAuthorizationFailedError, kafka.GroupAuthorizationFailedError,
-    kafka.TransactionalIdAuthorizationFailed, kafka.AuthenticationFailedError, kafka.AuthenticationMethodNotSupported,
-    kafka.UnsupportedSaslMechanismError, kafka.SaslAuthenticationFailed, kafka.UnknownTopicOrPartitionError,
-    kafka.InvalidTopicError, kafka.UnsupportedVersionError, kafka.UnsupportedForMessageFormatError,
-    kafka.MessageSizeTooLargeError, kafka.RecordListTooLargeError, kafka.InvalidReplicationFactorError,
-)  # fmt: skip
 
 
 class Brokers:
@@ -61,9 +43,10 @@ class Brokers:
 
     async def open(self, id: str, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
         """Begin to send under an id; return the newest progress under each key, as it is from then on."""
-        with _translated():
+        with translated():
+            options = options_of(self._settings, self._secret)
             producer = AIOKafkaProducer(
-                **self._options(),
+                **options,
                 transactional_id=id,
                 transaction_timeout_ms=int(TRANSACTION_S * 1000),
                 acks="all",
@@ -72,7 +55,7 @@ class Brokers:
                 max_request_size=_MOST_BYTES,
             )
             try:
-                await producer.start()
+                await _start(producer, options)
                 progress = await self._progress(keys)
                 self._partitions = sorted(await producer.partitions_for(self._topic))
             except BaseException:
@@ -86,7 +69,7 @@ class Brokers:
     ) -> None:
         """Send the messages and the progress as one transaction: both are there, or neither is."""
         producer = self._producer
-        with _translated():
+        with translated():
             # A commit whose broker goes away has no end of its own.
             async with asyncio.timeout(TRANSACTION_S):
                 await producer.begin_transaction()
@@ -116,7 +99,9 @@ class Brokers:
         """Read the topic of progress to its end, as far as transactions were committed."""
         place, found = TopicPartition(self._progress_topic, 0), dict[bytes, TopicProgress]()
         reader = AIOKafkaConsumer(
-            **self._options(), isolation_level="read_committed", enable_auto_commit=False
+            **options_of(self._settings, self._secret),
+            isolation_level="read_committed",
+            enable_auto_commit=False,
         )
         try:
             await reader.start()
@@ -141,28 +126,18 @@ class Brokers:
             if topic not in there:
                 raise Misconfigured(f"there is no topic {topic}: create it, with {how}", answered=False)
 
-    def _options(self) -> dict[str, Any]:
-        """The addresses and the identity, as they are now."""
-        settings = self._settings
-        options: dict[str, Any] = {
-            "bootstrap_servers": settings.url,
-            "request_timeout_ms": int(REQUEST_S * 1000),
-            "client_id": f"tollhouse-{settings.name}",
-        }
-        security = ("SASL_" if settings.sasl else "") + ("SSL" if settings.tls else "PLAINTEXT")
-        options["security_protocol"] = security
-        if settings.tls:
-            options["ssl_context"] = _context(settings.ca_file)
-        if settings.sasl == "oauthbearer":
-            options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(settings)}
-        elif settings.sasl:
-            user, _, password = (self._secret.value() if self._secret else "").partition("\n")
-            options |= {
-                "sasl_mechanism": settings.sasl.upper(),
-                "sasl_plain_username": user,
-                "sasl_plain_password": password,
-            }
-        return options
+
+async def _start(producer: Any, options: Mapping[str, Any]) -> None:
+    try:
+        await producer.start()
+    except kafka.KafkaConnectionError:
+        await find_fault(options)
+        raise
+    except AssertionError as error:
+        # Brokers answer a token that they do not take with a list of no brokers, which the library does not expect.
+        if producer.client.cluster.brokers():
+            raise
+        raise kafka.AuthenticationFailedError("the brokers do not take the token") from error
 
 
 async def _end(producer: Any) -> None:
@@ -174,41 +149,3 @@ async def _end(producer: Any) -> None:
             await producer.stop()
     except TimeoutError:  # brokers that are away keep nobody from stopping
         await producer.client.close()
-
-
-class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """The token of a file, as it is now: whoever made the file renews it."""
-
-    def __init__(self, settings: DestinationSettings) -> None:
-        self._source = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
-
-    async def token(self) -> str:
-        return self._source.value()
-
-
-def _context(ca_file: Path | None) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if ca_file is not None:
-        try:
-            context.load_verify_locations(ca_file)
-        except OSError as error:
-            raise Misconfigured(f"{ca_file} cannot be read", answered=False) from error
-    return context
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except _FAULTS as error:
-        raise Misconfigured(_words(error), answered=False) from error
-    except msgspec.DecodeError as error:
-        text = "the topic of progress has a message that is none: something else writes there"
-        raise Misconfigured(text, answered=False) from error
-    except (kafka.KafkaError, OSError, TimeoutError) as error:
-        raise Retryable(_words(error), answered=False) from error
-
-
-def _words(error: BaseException) -> str:
-    """The kind of an error and its text, which names topics and addresses and nothing of a record."""
-    return f"{type(error).__name__.removesuffix('Error')}: {error}"[:_MOST_WORDS]

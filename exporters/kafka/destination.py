@@ -68,6 +68,10 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
         yield f"{shown}.url: type 'kafka' takes HOST:PORT, with commas between brokers"
     elif not settings.tls and any(each.rpartition(":")[0] not in _LOOPBACK for each in brokers):
         yield f"{shown}.tls: false is taken on loopback alone, because it shows every record"
+    if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
+        yield f"{shown}: tls_cert_file and tls_key_file belong together"
+    elif settings.tls_cert_file is not None and not settings.tls:
+        yield f"{shown}.tls_cert_file needs tls: take `tls = false` out"
     if (settings.batch_records or 0) > MOST_RECORDS:
         yield f"{shown}.batch_records: at most {MOST_RECORDS:,} of type 'kafka', because a transaction is in memory"
     if "{topic}" not in settings.topic:

@@ -104,6 +104,11 @@ def test_a_lake_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], 
         ({"sasl": "oauthbearer"}, "identity_token_file is required"),
         ({"leave_out": ("user",)}, "take it out"),
         ({"required": False}, "a topic has every record"),
+        ({"tls_key_file": Path("key.pem")}, "belong together"),
+        (
+            {"tls": False, "url": "[::1]:9093", "tls_cert_file": Path("c"), "tls_key_file": Path("k")},
+            "tls_cert_file needs tls",
+        ),
     ],
 )
 def test_kafka_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], words: str) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +46,19 @@ class Broker:
     directory: Path
     port: int
     process: subprocess.Popen[bytes] | None = None
+    more: str = ""  # properties, which go before those of the same names
+    users: Sequence[str] = ()  # as StorageTool takes them
+    controller: int = field(default_factory=free_port)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     def make(self) -> None:
-        text = PROPERTIES.format(port=self.port, controller=free_port(), directory=self.directory)
-        (self.directory / "properties").write_text(text)
-        words = ("kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", "properties")
+        text = PROPERTIES.format(port=self.port, controller=self.controller, directory=self.directory)
+        (self.directory / "properties").write_text(text + self.more)
+        words = ["kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", "properties"]
+        words += [word for user in self.users for word in ("--add-scram", user)]
         subprocess.run([*self.java, *words], cwd=self.directory, check=True, capture_output=True)
 
     def start(self) -> None:
@@ -115,8 +119,7 @@ def topics() -> tuple[NewTopic, NewTopic]:
 
 
 @contextmanager
-def running(java: Sequence[str], directory: Path) -> Iterator[Broker]:
-    broker = Broker(java, directory, free_port())
+def running(broker: Broker) -> Iterator[Broker]:
     broker.make()
     broker.start()
     try:

@@ -22,6 +22,7 @@ from tests.clients.kafka import broker as brokers
 from tests.clients.kafka import victim
 from tests.clients.kafka.broker import Broker
 from tests.exporters.spools import calls
+from tests.free_ports import free_port
 from tests.integration.lake.lakes import House, opened
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
@@ -36,7 +37,7 @@ def java() -> list[str]:
 def broker(java: list[str], tmp_path: Path) -> Iterator[Broker]:
     directory = tmp_path / "broker"
     directory.mkdir()
-    with brokers.running(java, directory) as running:
+    with brokers.running(Broker(java, directory, free_port())) as running:
         yield running
 
 

@@ -1,0 +1,135 @@
+"""How a client of the library connects: the addresses, TLS and the identity; and its errors as `exporters.errors`."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from aiokafka import errors as kafka
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.conn import collect_hosts, create_conn
+
+from exporters.errors import Misconfigured, Retryable
+from exporters.secret_source import SecretSource
+from exporters.settings import DestinationSettings
+
+REQUEST_S: Final = 30.0
+_MOST_WORDS: Final = 300
+# What it tells is raised as well, and told by the route.
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+# The operator has to change something: waiting alone mends none of these.
+_FAULTS: Final = (
+    kafka.TopicAuthorizationFailedError, kafka.ClusterAuthorizationFailedError, kafka.GroupAuthorizationFailedError,
+    kafka.TransactionalIdAuthorizationFailed, kafka.AuthenticationFailedError, kafka.AuthenticationMethodNotSupported,
+    kafka.UnsupportedSaslMechanismError, kafka.SaslAuthenticationFailed, kafka.UnknownTopicOrPartitionError,
+    kafka.InvalidTopicError, kafka.UnsupportedVersionError, kafka.UnsupportedForMessageFormatError,
+    kafka.MessageSizeTooLargeError, kafka.RecordListTooLargeError, kafka.InvalidReplicationFactorError,
+    ssl.SSLCertVerificationError,
+)  # fmt: skip
+
+
+def options_of(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
+    """Return what every client of the library is made with: the addresses and the identity, as they are now."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": settings.url,
+        "request_timeout_ms": int(REQUEST_S * 1000),
+        "client_id": f"tollhouse-{settings.name}",
+    }
+    options["security_protocol"] = ("SASL_" if settings.sasl else "") + (
+        "SSL" if settings.tls else "PLAINTEXT"
+    )
+    if settings.tls:
+        options["ssl_context"] = _context(settings)
+    if settings.sasl == "oauthbearer":
+        options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(settings)}
+    elif settings.sasl:
+        user, _, password = (secret.value() if secret else "").partition("\n")
+        options |= {
+            "sasl_mechanism": settings.sasl.upper(),
+            "sasl_plain_username": user,
+            "sasl_plain_password": password,
+        }
+    return options
+
+
+async def find_fault(options: Mapping[str, Any]) -> None:
+    """
+    Raise what the brokers say to somebody who connects: the library only writes it to a log.
+
+    Nothing is raised if they all let us in by now.
+    """
+    errors = list[Exception]()
+    identity = {name: value for name, value in options.items() if name != "bootstrap_servers"}
+    for host, port, _ in collect_hosts(options["bootstrap_servers"]):
+        try:
+            (await create_conn(host, port, **identity)).close()
+        except (kafka.KafkaError, OSError, TimeoutError) as error:
+            errors.append(error)
+    faults = [each for each in errors if _is_fault(each)]
+    if errors:
+        raise [*faults, *errors][0]
+
+
+def _is_fault(error: Exception) -> bool:
+    """True for what only the operator mends; a broker tells of a client certificate by an alert of TLS."""
+    cause = error.__cause__
+    is_alert = isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")
+    return is_alert or isinstance(error, _FAULTS)
+
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
+    """The token of a file, as it is now: whoever made the file renews it."""
+
+    def __init__(self, settings: DestinationSettings) -> None:
+        self._source = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
+
+    async def token(self) -> str:
+        return self._source.value()
+
+
+def _context(settings: DestinationSettings) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    with _readable(settings.ca_file):
+        if settings.ca_file is not None:
+            context.load_verify_locations(settings.ca_file)
+    with _readable(settings.tls_cert_file, settings.tls_key_file):
+        if settings.tls_cert_file is not None:
+            # With a password nobody is asked for one on the terminal.
+            context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file, password="")
+    return context
+
+
+@contextmanager
+def _readable(*files: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        names = " and ".join(str(file) for file in files if file is not None)
+        words = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise Misconfigured(f"{names} cannot be used: {words}", answered=False) from error
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise what the library raises as Misconfigured where the operator has to change something, else Retryable."""
+    try:
+        yield
+    except msgspec.DecodeError as error:
+        text = "the topic of progress has a message that is none: something else writes there"
+        raise Misconfigured(text, answered=False) from error
+    except (kafka.KafkaError, OSError, TimeoutError) as error:
+        kind = Misconfigured if _is_fault(error) else Retryable
+        raise kind(_words(error), answered=False) from error
+
+
+def _words(error: BaseException) -> str:
+    """The kind of an error, its text and its cause, which name topics and addresses and nothing of a record."""
+    name, text = type(error).__name__, str(error)
+    said = text if name in text else f"{name.removesuffix('Error')}: {text}"
+    cause = f" ({error.__cause__})" if isinstance(error.__cause__, ssl.SSLError) else ""
+    return f"{said}{cause}"[:_MOST_WORDS]
