@@ -9,6 +9,7 @@ from spool.registry.audit import AuditRow
 from spool.registry.registry import Registry
 
 INSIGHT, RECOMMENDATION, KEY, OPERATOR, JOB = "insight", "recommendation", "key", "operator", "publish_job"
+_DEFAULT = "default"  # how the console calls the namespace that is always there
 _STATED = ("name", "title", "reference", "namespace")  # fields of a change that name what it is about
 
 
@@ -59,6 +60,6 @@ async def _names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, s
     if kind == KEY:
         return {each.name: each.name for each in registry.keys.all() if each.name in ids}
     if kind == JOB:
-        return {each.id: each.namespace for each in registry.allocation.jobs() if each.id in ids}
+        return {each.id: each.namespace or _DEFAULT for each in registry.allocation.jobs() if each.id in ids}
     found = {id: registry.name_of(kind, id) for id in ids}
     return {id: name for id, name in found.items() if name is not None}

@@ -353,7 +353,10 @@ async def test_a_row_names_what_its_id_means(app: App) -> None:
                 found.setdefault(row["action"], []).append((row["target_name"], row["target_exists"]))
             return found
 
+        await ask("POST", "/allocation/publish", {"definition": "Dimensions: {}"})
         there = await named()
+        [job] = [found for action, found in there.items() if action.startswith("publish_job.")]
+        assert [("default", True)] == job
         assert [("Finding", True)] == there["view.create"]
         assert [("Finding", True)] * 2 == there["view.change"]
         assert [("Readers", True)] == there["role.create"]

@@ -63,14 +63,14 @@ export function folded(cells, most) {
  * Stacked bars. `bins` are texts in the order of time. `field`: what the groups are. `isOpen`: the last bin goes on. `isDaily`: bins are days, so
  * they are named with their weekday. `href(group)`, `toBin(bin)` and `toSegment(bin, group)`: where a name, a bar and a part of it lead.
  * `hidden`: groups that are not drawn; `hide(groups)` makes others so. `before`: cells of the period before, by the bins of this one.
- * `ahead`: {bin, amount, low, high} of what is expected, the bin that goes on first; those after it are the last of `bins`.
+ * `marks`: the words of each bin that is marked, a Map by its place. `ahead`: {bin, amount, low, high} of what is expected, the bin that goes on first; those after it are the last of `bins`.
  */
 export const StackedBars = ({cells, ...rest}) => html`<${Chart} ...${arranged(rest.bins, cells, true)} isStacked=${true} ...${rest} />`;
 
 /** Lines of what cannot be added, such as averages; a null is a gap. */
 export const Lines = ({cells, ...rest}) => html`<${Chart} ...${arranged(rest.bins, cells, false)} isStacked=${false} ...${rest} />`;
 
-function Chart({title, bins, groups, values, before, ahead = [], hidden = [], hide, isStacked, isDaily, isDark, field, isOpen, href, toBin, toSegment, zone,
+function Chart({title, bins, groups, values, before, ahead = [], marks = new Map(), hidden = [], hide, isStacked, isDaily, isDark, field, isOpen, href, toBin, toSegment, zone,
   format = money, short = shortMoney}) {
   const [asTable, setAsTable] = useState(false);
   const [at, setAt] = useState(null);
@@ -94,13 +94,15 @@ function Chart({title, bins, groups, values, before, ahead = [], hidden = [], hi
   };
   const figure = (group) => (shown === null ? isStacked && format(sum(values[group])) : format(values[group][shown]));
   const inBin = shown !== null && `${named(bins[shown], isDaily)}${isStacked ? `: ${part ? `${part} ${format(values[part][shown])} of ` : ""}${format(totals[shown])}` : ""}`;
-  const said = inBin || (isOpen && `The last ${isStacked ? "bar" : "point"} is not complete.`);
+  const words = (shown !== null && marks.get(shown)) || [];
+  const said = (inBin && [inBin, ...words].join(". ")) || (isOpen && `The last ${isStacked ? "bar" : "point"} is not complete.`);
   const toggle = (name) => hide(hidden.includes(name) ? hidden.filter((each) => each !== name) : [...hidden, name]);
   const tip = shown !== null && [
     ...(isStacked ? [["", "Total", format(totals[shown])]] : []),
     ...[...drawn].reverse().filter((group) => Number(values[group][shown])).map((group) => [paint[group], group, format(values[group][shown]), group === part]),
     ...(ghost ? [["", "the period before", format(ghost[shown])]] : []),
     ...ahead.filter(({bin}) => bin === bins[shown]).map(({amount, low, high}) => ["", "forecast", `${format(amount)} (${format(low)} to ${format(high)})`]),
+    ...words.map((text) => ["", text]),
   ];
   return html`<figure class="chart">
     <figcaption><h2>${title}</h2>
@@ -108,7 +110,7 @@ function Chart({title, bins, groups, values, before, ahead = [], hidden = [], hi
       <button type="button" aria-pressed=${asTable} onClick=${() => setAsTable(!asTable)}>Show as table</button>
     </figcaption>
     ${asTable ? html`<${Twin} ...${{title, bins: bins.slice(0, begun), groups: drawn, values, ghost, totals, format, isDaily, zone, absent}} />` : html`
-      <${Plot} ...${{summary: isStacked ? summed(title, bins.slice(0, begun), totals.slice(0, begun), format) : title, bins, groups: drawn, values, ghost, ahead, isStacked, isDaily, isOpen, paint, short, tip,
+      <${Plot} ...${{summary: isStacked ? summed(title, bins.slice(0, begun), totals.slice(0, begun), format) : title, bins, groups: drawn, values, ghost, ahead, marks, isStacked, isDaily, isOpen, paint, short, tip,
         shown, part, setAt, setPart, moved, follow: toBin && (() => shown !== null && follow())}} />
       <ul class="legend">${groups.map((group) => html`<${Entry} key=${group} ...${{group, colour: paint[group], isHidden: hidden.includes(group), href, figure: figure(group)}}
         toggle=${hide && toggle} />`)}

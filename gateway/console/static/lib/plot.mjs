@@ -2,7 +2,7 @@
 import {html} from "./html.mjs";
 
 const HEIGHT = 1000; // of the drawing, which is stretched to its place
-const MARKS = 6; // at most so many names under the axis
+const TICKS = 6; // at most so many names under the axis
 const WEEK = 7;
 
 /** How a bin is called: a day with its weekday. */
@@ -10,7 +10,7 @@ export const named = (bin, isDaily) => (isDaily ? `${bin} ${weekday(bin)}` : bin
 
 const weekday = (bin) => new Date(`${bin.slice(0, 10)}T00:00Z`).toLocaleString("en", {weekday: "short", timeZone: "UTC"});
 
-export function Plot({summary, bins, groups, values, ghost, ahead, isStacked, isDaily, isOpen, paint, short, tip, shown, part, setAt, setPart, moved, follow}) {
+export function Plot({summary, bins, groups, values, ghost, ahead, marks, isStacked, isDaily, isOpen, paint, short, tip, shown, part, setAt, setPart, moved, follow}) {
   const numbers = groups.map((group) => values[group].map((value) => (value === null ? null : Number(value))));
   const heights = isStacked ? bins.map((_, bin) => numbers.reduce((all, row) => all + row[bin], 0)) : numbers.flat();
   const before = (ghost ?? []).map(Number);
@@ -36,7 +36,7 @@ export function Plot({summary, bins, groups, values, ghost, ahead, isStacked, is
     });
   };
   const drawn = isStacked ? bins.map((_, bin) => bars(bin)) : groups.map((group, rank) => html`<path d=${line(numbers[rank], y)} stroke=${paint[group]} />`);
-  const marks = marked(bins, isDaily);
+  const ticks = ticked(bins, isDaily);
   const isOneDay = bins[0]?.slice(0, 10) === bins.at(-1)?.slice(0, 10);
   const left = shown === null ? 0 : (100 * (shown + 0.5)) / bins.length;
   return html`<div class="plot">
@@ -47,13 +47,14 @@ export function Plot({summary, bins, groups, values, ghost, ahead, isStacked, is
       ${shown !== null && html`<rect class="at" x=${shown} width="1" height=${HEIGHT} />`}
       ${before.map((value, bin) => value > 0 && html`<rect class="ghost" x=${bin + 0.04} width="0.92" y=${y(value)} height=${HEIGHT - y(value)} />`)}
       ${drawn}
+      ${[...marks.keys()].map((bin) => html`<path key=${bin} class="mark" d=${`M${bin + 0.5} 0V${HEIGHT}`} />`)}
       ${ahead.length > 0 && html`<${Forecast} ...${{ahead, first: open, y}} />`}</svg>
       ${tip && html`<div class="tip" aria-hidden="true" ref=${beside(left)}>
         <strong>${named(bins[shown], isDaily)}</strong>
-        ${tip.map(([colour, name, figure, isPart]) => html`<div key=${name} class=${isPart ? "pointed" : undefined}>
+        ${tip.map(([colour, name, figure, isPart]) => html`<div key=${name} class=${isPart ? "pointed" : figure === undefined ? "words" : undefined}>
           <svg width="10" height="10">${colour && html`<rect width="10" height="10" rx="2" fill=${colour} />`}</svg> <span>${name}</span> <span class="number">${figure}</span></div>`)}</div>`}
     </div>
-    <svg class="days" aria-hidden="true">${marks.map((bin) => html`<text key=${bin} y="14" x=${`${(100 * (bin + 0.5)) / bins.length}%`}
+    <svg class="days" aria-hidden="true">${ticks.map((bin) => html`<text key=${bin} y="14" x=${`${(100 * (bin + 0.5)) / bins.length}%`}
       text-anchor=${bin === bins.length - 1 && bins.length > 12 ? "end" : "middle"}>${isDaily ? `${weekday(bins[bin])} ` : ""}${bins[bin].slice(...(isOneDay ? [-5] : [5, 10]))}</text>`)}</svg>
   </div>`;
 }
@@ -74,14 +75,14 @@ function Forecast({ahead, first, y}) {
 }
 
 /** The bins that are named under the axis: Mondays where there are some weeks of days, else every so many, the last always. */
-function marked(bins, isDaily) {
+function ticked(bins, isDaily) {
   const all = bins.map((_, bin) => bin);
   if (isDaily && bins.length > 2 * WEEK) {
     const mondays = all.filter((bin) => weekday(bins[bin]) === "Mon");
-    const every = Math.ceil(mondays.length / MARKS);
+    const every = Math.ceil(mondays.length / TICKS);
     return mondays.filter((_, place) => place % every === 0);
   }
-  const every = Math.ceil(bins.length / (isDaily ? WEEK : MARKS - 1));
+  const every = Math.ceil(bins.length / (isDaily ? WEEK : TICKS - 1));
   return all.filter((bin) => (bins.length - 1 - bin) % every === 0);
 }
 

@@ -5,7 +5,7 @@ import {html} from "./html.mjs";
 /** The address of one of a kind, by the first word of what is done to it. */
 const PLACES = {
   view: (id) => to("/views", {open: id}), budget: (id) => to("/budgets", {open: id}), role: (id) => to("/roles", {open: id}),
-  scheduled_report: (id) => to("/reports", {open: id}), connection: (id) => to("/billing", {open: id}),
+  annotation: (id) => to("/annotations", {open: id}), scheduled_report: (id) => to("/reports", {open: id}), connection: (id) => to("/billing", {open: id}),
   insight: (id) => to("/insights", {open: id}), recommendation: (id) => to("/recommendations", {open: id}), key: (id) => to("/keys", {open: id}),
   operator: (id) => to("/settings", {tab: "operators", open: id}), channel: (_, name) => to("/notifications", {tab: "channels", open: name}),
   allocation_namespace: (id) => to("/allocation", {tab: "namespaces", open: id}), publish_job: (id) => to("/allocation", {tab: "jobs", open: id}),

@@ -7,6 +7,7 @@ import {titleOf} from "../lib/dimensions.mjs";
 import {amounts, change, exactCount, percent} from "../lib/format.mjs";
 import {Elsewhere, Filters} from "../lib/list_page.mjs";
 import {BILLED_DIMENSIONS, COUNTED, KINDS, MEASURES, measureOf, needed, unitChoices, unitOf, valueOf} from "../lib/measures.mjs";
+import {Marks, useMarks, wordsByBin} from "../lib/marks.mjs";
 import {Confirm, Cut, Loading, Problem, Table, isOpen, may} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, span, zoneOf} from "../lib/range.mjs";
@@ -142,11 +143,11 @@ export function Page({query, isDark, session}) {
     ${data && at.measure === "cost" && !at.isBilled && !query.get("against") && data.table.rows.length > 0 && html`<${Why} parameters=${{...at.span, where: at.where, by: at.by[0]}} />`}
     ${!at.isBilled && query.get("asif") && html`<${WhatIf} model=${query.get("asif")} parameters=${{...at.span, where: at.where, by: at.by}} names=${data?.table.report.names}
       href=${(row) => deeper(row, at)} />`}
-    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, isDark, query, limit: mayLimit && limit, narrow: mayNarrow && narrow}} />`}<//>
+    <${Loading} of=${found} blocks=${["line", "chart", "table"]}>${data && html`<${Answer} ...${{...data, isDark, session, query, limit: mayLimit && limit, narrow: mayNarrow && narrow}} />`}<//>
     ${!at.isBilled && query.get("against") && html`<${WhatChanged} against=${query.get("against")} parameters=${{...at.span, where: at.where, by: at.by}} href=${(row) => deeper(row, at)} />`}`;
 }
 
-function Answer({table, bars, at, isDark, query, limit, narrow}) {
+function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
   const {by, isBilled, range, measure: name, zone} = at;
   const measure = measureOf(name);
   const {previous, unconverted, currency} = table.report;
@@ -192,7 +193,7 @@ function Answer({table, bars, at, isDark, query, limit, narrow}) {
   const until = day(daysBefore(new Date(`${previous.to.slice(0, 19)}Z`), 0.001));
   const everything = questions(at)[2];
   return html`
-    <${Picture} ...${{bars, at, isDark}} />
+    <${Picture} ...${{bars, at, isDark, session}} />
     ${[table, bars].filter(({report}) => report.truncated).map(({report, rows: found}) => html`<${Cut} key=${report.per} of=${report.row_count}
       shown=${found.filter((row) => !report.by.some((field) => row[field] === OTHER)).length} />`)}
     <${Rows} ...${{rows, columns, sort}} foot=${whole} identity=${(row) => JSON.stringify(by.map((field) => row[field]))} caption=${`${measure.title} by ${by.map((field) => titleOf(table.report.names, field)).join(" and ")}`}
@@ -251,11 +252,12 @@ function Rows({rows, ...table}) {
       <span class="faint">${many} of ${rows.length} rows; the total counts all.</span></p>`}`;
 }
 
-function Picture({bars, at, isDark}) {
+function Picture({bars, at, isDark, session}) {
   const [field, measure] = [at.by[0], measureOf(at.measure)];
   const labelled = (period) => period.slice(0, at.bin === "hourly" ? 16 : 10).replace("T", " ");
   const shown = measure.parts ? "category" : titleOf(bars.report.names, field);
   const ahead = useForecast(at); // of all groups
+  const marks = useMarks(session.cost_types.includes(COUNTED) ? spanOfMarks(at) : null);
   const bins = [...new Set([...allBins(bars, at.bin, labelled), ...ahead.map(({bin}) => bin)])];
   const cellsOf = (row) => {
     const parts = measure.parts ? Object.entries(measure.parts).map(([part, of]) => [part, String(of(row))]) : [[nameOf(row[field]), valueOf(at.measure, row)]];
@@ -270,13 +272,18 @@ function Picture({bars, at, isDark}) {
   const lead = measure.parts ? null : (group, when) => deeper({[field]: group}, at, when);
   const end = ahead.at(-1);
   return html`<${measure.adds ? StackedBars : Lines} ...${{title: `${measure.title} by ${shown}, per ${BIN_TITLES[at.bin]}`, bins, cells: few, isDark, ahead, format: measure.format,
-    short: measure.short, zone: at.zone, isDaily: at.bin === "daily", hidden: at.hidden, hide: (hide) => go(here({hide}))}}
+    short: measure.short, marks: wordsByBin(marks.data?.marks ?? [], bins), zone: at.zone, isDaily: at.bin === "daily", hidden: at.hidden, hide: (hide) => go(here({hide}))}}
     before=${past} field=${measure.parts ? "category" : field} isOpen=${!at.range.to} href=${lead}
     toBin=${at.bin !== "hourly" && ((bin) => go(here(within(bin, at.bin))))}
     toSegment=${lead && at.bin !== "hourly" && ((bin, group) => go(lead(group, within(bin, at.bin))))} />
     ${end && html`<p class="faint">Forecast: ${measure.format(end.total)} by the end of ${end.name}, between ${measure.format(end.least)} and ${measure.format(end.most)}.
-      ${" "}It is made as those of budgets are.</p>`}`;
+      ${" "}It is made as those of budgets are.</p>`}
+    <${Marks} of=${marks} session=${session} on=${at.range.from === at.range.to ? at.range.to : null} view=${at.span.view} />`;
 }
+
+/** What a chart asks its marks for: they are of counted calls, whatever money is shown. */
+const spanOfMarks = ({span: {from, to: until, tz, view}, where}) => ({from, to: until, tz, view,
+  where: where.filter((each) => !BILLED_DIMENSIONS.includes(each.split(/!?=/)[0]))});
 
 const MONTH = {month: "long", timeZone: "UTC"};
 const WITH_FORECAST = {"now-30d": "monthly", mtd: "monthly", "this-quarter": "quarterly"};

@@ -1,0 +1,83 @@
+"""Annotations: a day is annotated in three clicks where it is looked at, and charts mark it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW, Console
+
+FROM = (datetime.now(UTC) - timedelta(days=9)).date().isoformat()
+DAY = (datetime.now(UTC) - timedelta(days=5)).date().isoformat()
+
+
+def on_the_day(console: Console) -> None:
+    """Point at the fifth day of the ten by the keyboard."""
+    chart = console.page.locator(".plot svg[role=img]")
+    chart.focus()
+    for _ in range(5):
+        chart.press("ArrowRight")
+
+
+def test_a_day_is_annotated_where_it_is_looked_at(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """Annotate (1), the words (2), Annotate (3): a line in the chart, the words at its day and in the list below."""
+    busy.run("views", "create", "--name", "search only", "--principal", "model", "--where", "team=search")
+    console = open_console(busy)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open(f"/costs?from={FROM}&by=model&bin=daily")
+    page.get_by_role("button", name="Annotate a day").click()
+    expect(dialog.get_by_label("Day")).to_have_value(datetime.now(UTC).date().isoformat())
+    dialog.get_by_label("Day").fill(DAY)
+    dialog.get_by_label("What happened").fill("Checkout 4.2 went live")
+    assert [] == console.audit(within="dialog")
+    console.screenshot("annotations-new")
+    dialog.get_by_role("button", name="Annotate a day").click()
+    expect(dialog).to_have_count(0)
+    expect(page.locator(".plot .mark")).not_to_have_count(0)
+    on_the_day(console)
+    expect(page.locator("figure [role=status]")).to_contain_text("Checkout 4.2 went live")
+    expect(page.locator(".tip")).to_contain_text("Checkout 4.2 went live")
+    page.locator(".marks summary").click()
+    console.screenshot("annotations-costs")
+    assert [] == console.audit()
+    page.get_by_role("link", name="Checkout 4.2 went live").click()
+    expect(dialog).to_contain_text(f"{DAY}, in the charts of all calls.")
+    dialog.get_by_role("button", name="Edit").click()
+    dialog.get_by_label("In the charts of").select_option("search only")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(page.locator("main tbody tr")).to_contain_text("search only")
+    assert [] == console.audit()
+
+
+def test_the_marks_of_a_view_on_a_phone(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """
+    In the dark, for who may change nothing: the day is marked in its view and not in another one; a failed answer is
+    told beside the chart, with a way to ask again.
+    """
+    for team in ("search", "support"):
+        busy.run("views", "create", "--name", team, "--principal", "model", "--where", f"team={team}")
+    busy.run("annotations", "create", "--day", DAY, "--text", "Index built", "--view", "search")
+    console = open_console(busy, role="viewer", viewport=NARROW, color_scheme="dark")
+    page = console.page
+    console.open(f"/costs?from={FROM}&by=model&view=search")
+    expect(page.locator(".marks li").filter(has_text="Index built")).to_have_count(1)
+    expect(page.get_by_role("button", name="Annotate a day")).to_have_count(0)
+    on_the_day(console)
+    expect(page.locator("figure [role=status]")).to_contain_text("Index built")
+    console.screenshot("annotations-phone-dark")
+    assert ([], True) == (console.audit(), console.overhang() <= 0)
+    console.expects("503")
+    failed = {"status": 503, "json": {"error": {"type": "unavailable", "message": "the disk is full"}}}
+    page.route("**/marks?*", lambda route: route.fulfill(**failed))
+    console.open(f"/costs?from={FROM}&by=model&view=support")
+    expect(page.get_by_role("alert")).to_contain_text("the disk is full")
+    page.unroute("**/marks?*")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".marks summary")).to_contain_text("Marks (")
+    expect(page.locator(".marks li").filter(has_text="Index built")).to_have_count(0)
+    console.open("/annotations")
+    expect(page.locator("main tbody tr")).to_contain_text("Index built")
+    assert ([], True) == (console.audit(), console.overhang() <= 0)
