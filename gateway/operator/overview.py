@@ -15,6 +15,7 @@ from gateway.http.requests import Result
 from gateway.http.services import OperatorServices
 from gateway.operator import spool
 from gateway.operator.costs import ledger
+from gateway.operator.costs.marks import marks_of
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import usable_view_of, visible_to
 from spool.ledger.costs import combined
@@ -36,7 +37,8 @@ _OPEN = (NEW, IN_PROGRESS)
 
 async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
-    Everything closed by now: the ledger catches up first, and all sums are read in one transaction of it.
+    Everything closed by now: the ledger catches up first, and all sums are read in one transaction of it, `marks` of
+    the days of the chart after it.
 
     `operation` is null for people without that permission set and for those who see some calls alone, `insights`
     while what keeps them is damaged.
@@ -65,6 +67,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "month": _beside(first, month, month_before, _OF_MONTH),
             "today": _beside(midnight, day, day_before, _OF_DAY),
             "days": _shown(daily, by_day),
+            **await marks_of(request, services.money, replace(base, since=since)),
             "lists": {asked.group_by[0]: _shown(asked, rows) for asked, rows in zip(lists, by_list, strict=True)},
             "operation": await _operation(request),
             "insights": await _insights(request),

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from gateway.api.managed import Answer
 from gateway.comparison.price_changes import price_changes
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
@@ -41,25 +43,26 @@ async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
 
     An annotation of a view is marked in questions of this view, and in those without one.
     """
-    ledger = request.ledger
-    await ledger.catch_up(request.services.log)
+    await request.ledger.catch_up(request.services.log)
     query = await query_of(request, await known_dimensions(request))
+    return await marks_of(request, request.services, query)
+
+
+async def marks_of(request: OperatorRequest[Any, None], money: MoneyServices, query: CostQuery) -> Answer:
+    """Return the marks of a question inside the view that the request names; the ledger is not caught up."""
+    ledger = request.ledger
     found = [
         *await _annotations(request, query),
         *await _new_models(ledger, query),
-        *await _prices(request, query),
+        *await _prices(ledger, money, query),
     ]
     found.sort(key=lambda mark: (mark.day, mark.kind, mark.text))
     shown = found[-MOST_MARKS:]
-    return {
-        "marks": [
-            {"day": mark.day, "kind": mark.kind, "text": mark.text, "id": mark.id} for mark in shown
-        ],
-        "truncated": len(shown) < len(found),
-    }  # fmt: skip
+    rows = [{"day": mark.day, "kind": mark.kind, "text": mark.text, "id": mark.id} for mark in shown]
+    return {"marks": rows, "truncated": len(shown) < len(found)}
 
 
-async def _annotations(request: OperatorRequest[MoneyServices, None], query: CostQuery) -> list[ChartMark]:
+async def _annotations(request: OperatorRequest[Any, None], query: CostQuery) -> list[ChartMark]:
     registry, sees, word = request.registry, await visible_to(request), request.http.query.get("view")
     views = ("", usable_view_of(request, sees, word).id) if word else None
     first, last = (each.astimezone(query.zone).date().isoformat() for each in (query.since, _last(query)))
@@ -85,9 +88,8 @@ async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]
         if row.calls and model not in (None, OTHER):
             first.setdefault(str(model), row.start)
     known = await _known_before(ledger, asked, first)
-    begin = (
-        min(first.values()) if known is None and first else None
-    )  # no call before: nothing is new on the first day
+    # Without a call before, nothing is new on the first day.
+    begin = min(first.values()) if known is None and first else None
     return [
         ChartMark(
             day=start.astimezone(query.zone).date().isoformat(), kind=MODEL, text=f"First calls of {model}"
@@ -101,21 +103,22 @@ async def _known_before(
     ledger: SlicedLedger, query: CostQuery, models: Mapping[str, datetime]
 ) -> Collection[str] | None:
     """The models with calls in the year before a question; None if there was no call at all."""
-    midnight = query.since.astimezone(query.zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    # Of old days whole sums alone are kept: this divides none, whatever the zone.
+    midnight = query.since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     before = replace(query, since=midnight - NEW_AFTER, until=query.since, granularity=TOTAL)
     rows = await ledger.costs(replace(before, kept=frozenset((model,) for model in models)))
     return {str(row.group[0]) for row in rows if row.calls} or None
 
 
-async def _prices(request: OperatorRequest[MoneyServices, None], query: CostQuery) -> list[ChartMark]:
+async def _prices(ledger: SlicedLedger, money: MoneyServices, query: CostQuery) -> list[ChartMark]:
     """Return what changed on the days of the span, which begin at midnight in UTC."""
     asked = replace(query, granularity=TOTAL, group_by=("provider", "model"), measures=("calls",))
-    rows = await request.ledger.costs(replace(asked, top=MOST_MODELS, top_by="calls"))
+    rows = await ledger.costs(replace(asked, top=MOST_MODELS, top_by="calls"))
     models = sorted(
         {(row.group[0], str(row.group[1])) for row in rows if row.group[1] not in (None, OTHER)}, key=str
     )
     try:
-        book = await asyncio.to_thread(request.services.prices)
+        book = await asyncio.to_thread(money.prices)
     except CardUnreadable:
         return []  # calls have no prices either, and `tollhouse check` names the line
     changed = price_changes(book, models, query.since.timestamp(), query.until.timestamp())

@@ -7,6 +7,7 @@ import {ago, change, count, exactCount, minus, money, per, percent} from "../lib
 import {receivedAt} from "../lib/receivers.mjs";
 import {troubleOf} from "../lib/route_trouble.mjs";
 import {useLive} from "../lib/live.mjs";
+import {Marks, wordsByBin} from "../lib/marks.mjs";
 import {Copy, Loading, Problem} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
@@ -29,17 +30,17 @@ export function Page({isDark, session, telemetry, query: at}) {
   const query = useQuery(() => load(view), [view]);
   const {data} = query;
   const isEmpty = data?.operation && !data.operation.status.topics.some((topic) => topic.accepted > 0);
-  useLive(isEmpty ? ["records"] : ["ledger", "routes", "dead", "insights", "devices"], query.reload);
+  useLive(isEmpty ? ["records"] : ["ledger", "routes", "dead", "insights", "devices", "annotations"], query.reload);
   const demo = html`<${DemoMonth} state=${data?.operation?.demo} ...${{session, isEmpty}} />`;
   return html`
     <${Problem} error=${query.error} at=${query.at} retry=${query.reload} />
     <${Loading} of=${query} blocks=${["tiles", "line", "chart", "chart"]}>
-      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${data} isDark=${isDark} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
+      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${{...data, isDark, session, view}} reload=${query.reload} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
 }
 
 const costs = (parameters) => to("/costs", parameters);
 
-function Figures({isDark, hidden, now, length, today, month, days, operation, insights, lists, bins}) {
+function Figures({isDark, session, view, reload, hidden, now, length, today, month, days, marks, truncated, operation, insights, lists, bins}) {
   const changed = change(month.cost, month.previous.cost);
   const [date, name] = [now.getUTCDate(), now.toLocaleString("en", {month: "long", timeZone: "UTC"})];
   const cells = days.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row.model), amount: row.cost}));
@@ -61,10 +62,11 @@ function Figures({isDark, hidden, now, length, today, month, days, operation, in
         note=${month.unpriced ? "missing from the total" : "every call has one"} />
     </dl>
     ${operation && html`<${Health} ...${operation} />`}
-    <${StackedBars} title=${`What the models cost, the last ${DAYS} days`} ...${{isDark, bins, cells}} field="model" isOpen=${true} isDaily=${true} hidden=${hidden} hide=${(hide) => go(here({hide}))}
+    <${StackedBars} title=${`What the models cost, the last ${DAYS} days`} ...${{isDark, bins, cells}} field="model" isOpen=${true} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
       href=${(model) => model !== OTHER && costs({model, by: "team"})}
       toBin=${(bin) => go(costs({from: bin, to: bin, by: "model", bin: "hourly"}))}
       toSegment=${(bin, model) => go(costs({from: bin, to: bin, model, by: "team"}))} />
+    <${Marks} of=${{data: {marks, truncated}, reload}} session=${session} view=${view} />
     <div class="lists">${LISTS.map(([field, title, next]) => html`
       <${Shares} key=${field} ...${{title, field, next}} rows=${lists[field]} whole=${month.cost} />`)}
       ${insights && html`<${Insights} rows=${insights.rows} more=${insights.total_count} />`}</div>`;

@@ -103,6 +103,15 @@ async def test_a_model_is_new_to_what_is_asked_about(server: OperatorServer) -> 
     assert [] == await marked(server, "from=2026-09-04&where=model=new-model")  # it begins there
 
 
+async def test_days_that_are_kept_whole_alone_are_not_divided(server: OperatorServer) -> None:
+    """A year before a day of Tokyo is within a day of UTC: what is known of such days is enough."""
+    ledger, old = server.services.money.ledger, datetime(2025, 9, 4, 20, tzinfo=UTC).timestamp()
+    await add(server.services.spool.log, call(100, at=old, team="search", request_model="old-model"))
+    await ledger.catch_up(server.services.spool.log)
+    assert 0 < await ledger.tidy()
+    assert [("2026-09-05", *NEW[1:])] == await marked(server, "from=2026-09-05&to=2026-09-10&tz=Asia/Tokyo")
+
+
 async def test_words_of_a_day_stand_in_every_question_or_in_one_view(server: OperatorServer) -> None:
     """Those about a view are marked there and among all calls; the others everywhere, on their day."""
     views = [await a_view(server, team) for team in ("search", "checkout")]

@@ -45,6 +45,8 @@ async def asked(server: OperatorServer, path: str, **query: str) -> Any:
 @pytest.mark.parametrize("inside", [False, True])
 async def test_figures_are_those_of_reports(server: OperatorServer, inside: bool) -> None:
     """This month and today beside the time before, thirty days by model, the largest of each list; in a view, too."""
+    words = {"day": "2026-09-01", "text": "Contract begins"}
+    assert 201 == (await server.ask("POST", "/annotations", words)).status
     query = {}
     if inside:
         view = {"name": "s", "filter": {"team": ["search"]}, "principal_dimension": "model"}
@@ -69,6 +71,9 @@ async def test_figures_are_those_of_reports(server: OperatorServer, inside: bool
         shown = {row[name]: row["cost"] for row in found["lists"][name]}
         assert {row[name]: row["cost"] for row in rows["rows"]} == shown
         assert sum(map(Decimal, shown.values())) == Decimal(month["total"]["cost"])
+    marks = await asked(server, "/marks", **{"from": "2026-08-23"}, **query)
+    assert marks == {name: found[name] for name in marks}
+    assert "Contract begins" in [mark["text"] for mark in marks["marks"]]
     assert found["operation"]["status"]["space"]["writable"]
     assert 0 == found["operation"]["dead"]
     assert {"rows": [], "total_count": 0} == found["insights"]
