@@ -1,6 +1,6 @@
 """
-A month of a made-up company in three currencies and five providers, against decimals alone: before its rates are
-frozen, afterwards, and with what becomes known late.
+A month of a made-up company in three currencies with five providers, seats and corrections, against decimals alone:
+before its rates are frozen, afterwards, and with what becomes known late.
 """
 
 from __future__ import annotations
@@ -8,31 +8,48 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
 
 from gateway.assembly.storage import ledger_rates
+from gateway.billed.biller import Biller
 from gateway.configuration.sections import CurrencyRate, CurrencySettings
+from gateway.intake.prices import PriceBook
+from gateway.reconciliation.gathering import CalendarMonth, StatementSources
 from spool.engines import MEMORY, SQLITE
+from spool.identity import Identity
 from spool.ledger.sums import DAY_S
+from spool.record import Inference
 from tests.integration.operator.money.test_report import report
 from tests.integration.operator.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
-from tests.spool.contract.examples import add, call
+from tests.spool.contract.examples import add, assert_books_balance, call
 
 pytestmark = pytest.mark.asyncio
 
 FIRST = datetime(2026, 10, 1, tzinfo=UTC)
 BEGIN, DAYS = int(FIRST.timestamp()), 31
 PROVIDERS = ("openai", "anthropic", "mistral_ai", "aws.bedrock", "gcp.vertex_ai")
-OCTOBER = (("from", "2026-10-01"), ("to", "2026-10-31"), ("by", "provider"))
+CURRENCIES = ("USD", "EUR", "JPY")
+OCTOBER = (("from", "2026-10-01"), ("to", "2026-10-31"), ("per", "daily"), ("by", "provider"))
+SEATS = (
+    ("2026-10-01", "741", "USD", "39 seats"),
+    ("2026-10-17", "18.3870967741935483871", "USD", "2 seats more"),
+    ("2026-10-01", "57", "EUR", "3 seats"),
+)
+COLUMNS = (
+    "BillingPeriodStart,BillingPeriodEnd,ChargePeriodStart,ChargePeriodEnd,ProviderName,ServiceCategory,ChargeCategory,"
+    "BilledCost,BillingCurrency,ChargeDescription"
+)
 
-Amounts = dict[tuple[str, int, str], list[Decimal]]  # provider, day, currency
+Quoted = Mapping[tuple[int, str], Decimal]  # by day and currency
+Costs = dict[tuple[str, int], Decimal]  # by provider and day; no row is of 0
 
 
 def quotations(euro: str) -> dict[tuple[int, str], Decimal]:
@@ -45,23 +62,65 @@ def quotations(euro: str) -> dict[tuple[int, str], Decimal]:
     return found
 
 
-def written(quoted: Mapping[tuple[int, str], Decimal]) -> str:
+def written(quoted: Quoted) -> str:
     rows = [
         f"{(FIRST + timedelta(days=day)).date()},{currency},{usd}" for (day, currency), usd in quoted.items()
     ]
     return "\n".join(["date,currency,usd", *rows, ""])
 
 
-def in_dollars(amounts: Amounts, quoted: Mapping[tuple[int, str], Decimal]) -> dict[str, Decimal]:
-    """The cost by provider; a weekend has the rates of its Friday."""
-    sums: dict[str, Decimal] = defaultdict(Decimal)
-    with localcontext(Context(prec=100)):
-        for (provider, day, currency), each in amounts.items():
-            last = next((d for d in range(day, day - 8, -1) if (d, currency) in quoted), None)
-            rate = Decimal(1) if currency == "USD" else quoted[last, currency] if last is not None else 0
-            sums[provider] += sum(each, Decimal(0)) * rate
-        last_digit = Decimal(1).scaleb(-27)
-        return {name: total.quantize(last_digit, ROUND_HALF_EVEN) for name, total in sums.items()}
+def in_dollars(currency: str, day: int, quoted: Quoted) -> Decimal:
+    """Dollars for one of a currency; a weekend has the rates of its Friday."""
+    if currency == "USD":
+        return Decimal(1)
+    return next(quoted[last, currency] for last in range(day, day - 8, -1) if (last, currency) in quoted)
+
+
+class Told(NamedTuple):
+    """A call with the amount that holds for it."""
+
+    provider: str
+    day: int
+    currency: str
+    amount: Decimal
+
+    def report(self, number: int, *, has_cost: bool = True) -> tuple[Inference, Identity]:
+        """Report it with its amount, or only that it was made."""
+        at = BEGIN + self.day * DAY_S + number * 200
+        money = f"{self.amount:f}"
+        cost: dict[str, Any] = (
+            {"cost": money} if self.currency == "USD" else {"charges": {self.currency: money}}
+        )
+        more = cost | {"cost_source": "reported"} if has_cost else {}
+        return call(number, at=at, provider=self.provider, **more)
+
+
+class Company:
+    """What is known of its calls, by number."""
+
+    def __init__(self, calls: int) -> None:
+        chance = random.Random(36)
+
+        def made() -> Told:
+            amount = Decimal(chance.randrange(1, 10**9)).scaleb(-chance.choice((2, 9, 15)))
+            return Told(chance.choice(PROVIDERS), chance.randrange(DAYS), chance.choice(CURRENCIES), amount)
+
+        self.calls = {number: made() for number in range(calls)}
+
+    def settled(self, number: int, amount: str) -> tuple[Inference, Identity]:
+        """What the seller of a call says that it costs, in dollars; 0 if it is not billed."""
+        self.calls[number] = self.calls[number]._replace(currency="USD", amount=Decimal(amount))
+        record, known_as = self.calls[number].report(number)
+        return record, known_as._replace(is_final=True)
+
+    def costs(self, quoted: Quoted, currency: str = "USD") -> Costs:
+        """The sums in a currency: a rate has 12 decimals, and each sum is rounded once, to 27."""
+        sums: Costs = defaultdict(Decimal)
+        with localcontext(Context(prec=100, rounding=ROUND_HALF_EVEN)):
+            for told in self.calls.values():
+                rate = in_dollars(told.currency, told.day, quoted) / in_dollars(currency, told.day, quoted)
+                sums[told.provider, told.day] += told.amount * rate.quantize(Decimal("1e-12"))
+            return {place: total.quantize(Decimal("1e-27")) for place, total in sums.items() if total}
 
 
 @pytest_asyncio.fixture(params=[MEMORY, SQLITE])
@@ -71,10 +130,45 @@ async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
         yield server
 
 
-async def costs(server: OperatorServer) -> dict[str, Decimal]:
-    found = await report(server, *OCTOBER)
+async def costs(server: OperatorServer, currency: str = "USD") -> Costs:
+    found = await report(server, *OCTOBER, ("currency", currency))
     assert {} == found["report"]["unconverted"]
-    return {row["provider"]: Decimal(row["cost"]) for row in found["rows"]}
+    days = ((row, date.fromisoformat(row["period"][:10]).day - 1) for row in found["rows"])
+    return {(row["provider"], day): Decimal(row["cost"]) for row, day in days if row["cost"] != "0"}
+
+
+async def billed(server: OperatorServer) -> tuple[dict[tuple[str, str, str], Decimal], dict[str, int]]:
+    """What was billed, by provider, charge and day, and how many lines of bills are in other currencies."""
+    found = await report(server, *OCTOBER, ("by", "charge"), ("cost_type", "billed_cost"))
+    rows = {
+        (row["provider"], row["charge"], row["period"][:10]): Decimal(row["cost"]) for row in found["rows"]
+    }
+    return rows, found["billed"]["foreign"]
+
+
+def assert_are_seats(rows: Mapping[tuple[str, str, str], Decimal]) -> None:
+    """The fees of the bill, each on the days that it is for: all of them to the last digit."""
+    whole, more = (Fraction(amount) for _, amount, currency, _ in SEATS if currency == "USD")
+    assert {("github", "commitment", f"2026-10-{day:02}") for day in range(1, 32)} == set(rows)
+    assert whole + more == sum(map(Fraction, rows.values()))
+    for (_, _, day), fee in rows.items():
+        due = whole / DAYS + (more / 15 if day >= SEATS[1][0] else 0)
+        assert abs(Fraction(fee) - due) <= Fraction(2, 10**27)
+
+
+async def bill_seats(server: OperatorServer, file: Path) -> None:
+    """Import the bill of the seats of an assistant and divide it."""
+    spans = [
+        f"2026-10-01,2026-11-01,{since},2026-11-01,GitHub,AI and Machine Learning" for since, *_ in SEATS
+    ]
+    rows = [f"{span},Purchase,{','.join(money)}" for span, (_, *money) in zip(spans, SEATS, strict=True)]
+    file.write_text("\n".join([COLUMNS, *rows, ""]))
+    await asked(server, "POST", "/statements", {"files": [str(file)], "source": "focus"})
+    storage = server.storage
+    sources = StatementSources(
+        ledger=storage.ledger, log=storage.log, prices=PriceBook.load, statements=server.registry.statements
+    )
+    assert await Biller(sources, server.clock).make(CalendarMonth.at(BEGIN))
 
 
 def rate_by(server: OperatorServer, section: CurrencySettings) -> None:
@@ -93,35 +187,39 @@ async def asked(
 
 async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> None:
     """
-    Sums are those of decimals to the last digit. A new file and a new rate change them while the month is open, and
-    nothing once its rates are frozen, over another start, too; a late amount changes its own provider alone.
+    Sums are those of decimals to the last digit. A new file, a new rate and corrections change them while the month
+    is open. Once its rates are frozen no rate does, over another start, too; what is told late then changes the sum
+    of its own provider and day alone, at the frozen rate. Seats are billed money, and in no sum of calls.
     """
-    chance, calls = random.Random(36), []
-    made: Amounts = defaultdict(list)
-    for number in range(400):
-        provider, day = chance.choice(PROVIDERS), chance.randrange(DAYS)
-        currency = chance.choice(("USD", "EUR", "JPY"))
-        amount = Decimal(chance.randrange(1, 10**9)).scaleb(-chance.choice((2, 9, 15)))
-        made[provider, day, currency].append(amount)
-        told: dict[str, Any] = (
-            {"cost": f"{amount:f}"} if currency == "USD" else {"charges": {currency: f"{amount:f}"}}
-        )
-        at = BEGIN + day * DAY_S + chance.randrange(DAY_S - 200)
-        calls.append(call(number, at=at, provider=provider, cost_source="reported", **told))
-    late, at = call(1000, at=BEGIN + DAY_S, provider="openai"), BEGIN + DAY_S
-    await add(server.services.spool.log, *calls, late)
+    log, company = server.services.spool.log, Company(400)
+    made = dict(company.calls)
+    silent = range(0, 400, 9)  # they timed out: what they cost is told later, or never
+    await add(log, *(told.report(number, has_cost=number not in silent) for number, told in made.items()))
+    company.calls.update({number: made[number]._replace(amount=Decimal(0)) for number in silent})
     file = tmp_path / "rates.csv"
     first, second = quotations("1.0831"), quotations("1.2")
     section = CurrencySettings(rates_file=file)
-    rate_by(server, section)
     for quoted in (second, first):
         file.write_text(written(quoted))
         rate_by(server, section)
-        assert in_dollars(made, quoted) == await costs(server)
+        for currency in CURRENCIES:
+            assert company.costs(quoted, currency) == await costs(server, currency)
+
+    told_late = {number: made[number] for number in silent if number % 2}
+    company.calls.update(told_late)
+    await add(log, *(told.report(number) for number, told in told_late.items()))
+    await add(log, *(company.settled(number, f"0.{number % 4}7") for number in range(1, 400, 19)))
+    await add(log, *(company.settled(number, "0") for number in range(2, 400, 38)))
+    for currency in CURRENCIES:
+        assert company.costs(first, currency) == await costs(server, currency)
 
     refused = await asked(server, "POST", "/ledger/rates", {"month": "2026-10"}, status=400)
     assert "is not over" in refused["error"]["message"]
     server.clock.move(200)
+    await bill_seats(server, tmp_path / "seats.csv")
+    seats = await billed(server)
+    assert_are_seats(seats[0])
+    assert ({"EUR": DAYS}, company.costs(first)) == (seats[1], await costs(server))
     frozen = (await asked(server, "POST", "/ledger/rates", {"month": "2026-10"}))["frozen_rates"]
     assert ["EUR", "JPY"] == frozen["currencies"]
     await asked(server, "POST", "/ledger/rates", {"month": "2026-10"}, status=409)
@@ -131,15 +229,25 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
     file.write_text(written(second))
     own = CurrencyRate(currency="EUR", usd=Decimal(9))
     rate_by(server, CurrencySettings(rates_file=file, rate=(own,)))
-    before = await costs(server)
-    assert in_dollars(made, first) == before
-    await add(server.services.spool.log, call(1000, at=at, provider="openai", charges={"EUR": "0.1"}))
-    made["openai", 1, "EUR"].append(Decimal("0.1"))
-    after = await costs(server)
-    assert in_dollars(made, first) == after
-    assert {"openai"} == {name for name in after if after[name] != before[name]}
+    for currency in CURRENCIES:
+        assert company.costs(first, currency) == await costs(server, currency)
+    for number, correct in ((18, None), (4, "12.5"), (5, "0")):  # told, settled, and not billed at all
+        before = await costs(server)
+        if correct is None:
+            company.calls[number] = made[number]
+            await add(log, made[number].report(number))
+        else:
+            await add(log, company.settled(number, correct))
+        after = await costs(server)
+        assert company.costs(first) == after
+        changed = {place for place in {*before, *after} if before.get(place) != after.get(place)}
+        assert {(made[number].provider, made[number].day)} == changed
+    assert company.costs(first, "EUR") == await costs(server, "EUR")
+    assert seats == await billed(server)
+    await assert_books_balance(log)
 
+    frozen_costs = await costs(server)
     await asked(server, "DELETE", "/ledger/rates/2026-10")
-    assert before["openai"] != (await costs(server))["openai"]
+    assert frozen_costs != await costs(server)
     await asked(server, "DELETE", "/ledger/rates/2026-10", status=404)
     await asked(server, "POST", "/ledger/rates", {"month": "October"}, status=400)
