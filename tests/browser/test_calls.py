@@ -59,6 +59,27 @@ def test_a_call_shows_what_became_known_later(house: Tollhouse, open_console: Op
     assert [] == console.audit()
 
 
+def test_what_a_record_names_leads_to_it(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """Team, user and key from the record to what they cost since, the key that brought it to its page."""
+    key, console = busy.key("billing team"), open_console(busy)
+    assert 200 == post(busy.url, request([span("chatcmpl-" + secrets.token_hex(12))]), key).status
+    [record] = console.ask("/records?sender=billing team")["records"]
+    console.open(f"/calls?open={record['id']}")
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    dialog.get_by_role("link", name="billing team").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("API Keys")
+    expect(dialog).to_contain_text("billing team")
+    [record] = console.ask("/records?team=search&limit=1")["records"]
+    console.open(f"/calls?open={record['id']}")
+    assert [] == console.audit(within="dialog")
+    dialog.get_by_role("link", name="search", exact=True).click()
+    expect(page.get_by_role("link", name="team: search")).to_be_visible()
+    assert f"from={record['start_time'][:10]}" in page.url
+    looking = open_console(busy, role="viewer")
+    looking.open(f"/calls?open={record['id']}")
+    expect(looking.page.get_by_role("dialog").get_by_role("link", name="search", exact=True)).to_be_visible()
+
+
 def test_a_record_is_found_by_its_id(console: Console) -> None:
     """The search leads to it, also where it is not among those that the page shows."""
     oldest = console.ask("/records?sort_order=asc&limit=1")["records"][0]["id"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from urllib.request import Request, urlopen
 
 from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import Tollhouse
+from tests.acceptance.payloads import post
 from tests.browser.conftest import OpenConsole
 
 
@@ -56,3 +58,21 @@ def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole
     rows.first.get_by_role("link").click()
     expect(dialog).to_contain_text("ada")
     assert [] == console.audit()
+
+
+def test_a_metric_stream_leads_to_what_one_of_it_costs(house: Tollhouse, open_console: OpenConsole) -> None:
+    """From the list to Costs, where it is the measure; a stream of costs is nothing that is divided by."""
+    key = house.key("streams", "--scope", "unit-cost_v1:manage_telemetry_records")
+    record = {"timestamp": datetime.now(UTC).date().isoformat(), "granularity": "DAILY", "value": 2}
+    for path, more in (("metric/orders", {}), ("allocation/shares", {"element_name": "acme"})):
+        body = json.dumps({"records": [{**record, **more}]}).encode()
+        assert 200 == post(house.url, body, key, f"/unit-cost/v1/telemetry/{path}/sum").status
+    console = open_console(house)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/streams?tab=streams&open=shares")
+    expect(dialog).to_contain_text("allocation")
+    expect(dialog.get_by_role("link", name="What one costs")).to_have_count(0)
+    console.open("/streams?tab=streams&open=orders")
+    assert [] == console.audit()
+    dialog.get_by_role("link", name="What one costs").click()
+    expect(page.get_by_label("show")).to_have_value("unit:stream:orders")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from spool.listing import ListQuery, SortField
 from spool.registry.audit import AuditRow
 from spool.registry.registry import Registry
 
 INSIGHT, RECOMMENDATION, KEY, OPERATOR, JOB = "insight", "recommendation", "key", "operator", "publish_job"
 _DEFAULT = "default"  # how the console calls the namespace that is always there
-_STATED = ("name", "title", "reference", "namespace")  # fields of a change that name what it is about
+_STATED = ("name", "title", "reference", "text", "namespace")  # fields of a change that name what it is about
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +25,36 @@ class NamedRow:
 
 async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[NamedRow]:
     """
-    Name the target of each row as it is called now, else as the row itself states it, else not at all.
+    Name the target of each row as it is called now, else as the row itself states it, else as it was called when it was
+    deleted or made, else not at all.
     """
     targets: dict[str, set[str]] = {}
     for row in rows:
         targets.setdefault(_kind(row), set()).add(row.target)
     known = {kind: await _names(registry, kind, ids) for kind, ids in targets.items()}
-    return [_named(row, known[_kind(row)].get(row.target)) for row in rows]
+    named = [_named(row, known[_kind(row)].get(row.target)) for row in rows]
+    last = await _last_names(registry, [each.row for each in named if each.name is None])
+    return [replace(each, name=each.name or last.get((_kind(each.row), each.row.target))) for each in named]
+
+
+async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[tuple[str, str], str]:
+    """Return the names that the newest row about the end or the begin of each target states."""
+    if not rows:
+        return {}
+    targets = tuple({row.target for row in rows})
+    actions = tuple({f"{_kind(row)}.{verb}" for row in rows for verb in ("delete", "create")})
+    query = ListQuery(
+        sort=SortField("id"),
+        order="desc",
+        identity="id",
+        limit=2 * len(targets),
+        filters={"target": targets, "action": actions},
+    )
+    found: dict[tuple[str, str], str] = {}
+    for row in (await registry.audit_page(query)).rows:
+        if name := _stated(row):
+            found.setdefault((_kind(row), row.target), name)
+    return found
 
 
 def _kind(row: AuditRow) -> str:

@@ -193,10 +193,15 @@ export const withCode = (text) => String(text ?? "").split("`").map((part, place
 export const commented = (row) => [{name: "comment", label: "Comment", type: "select",
   options: row.comments.map(({id, author, message}) => [id, `${author}: ${message.slice(0, 60)}`])}];
 
-/** The fields of an answer, by name; objects within are lists of their own. */
-export function Fields({of}) {
-  return html`<dl class="fields">${Object.entries(of).filter(([, value]) => value !== undefined).map(([name, value]) => html`<div key=${name}>
-    <dt>${titleOf(name)}</dt><dd>${plain(value, name)}</dd></div>`)}</dl>`;
+/** The fields of an answer, by name; objects within are lists of their own. `leads(name, value)`: the address of what a field names, if it has one. */
+export function Fields({of, leads}) {
+  const fields = Object.entries(of).filter(([, value]) => value !== undefined);
+  const nameOf = useNames(fields.map(([, value]) => value).filter(isHash));
+  const shown = (name, value) => (isHash(value) ? html`<span title=${nameOf(value) === value ? OF_HASH : value}>${nameOf(value)}</span>` : plain(value, name));
+  return html`<dl class="fields">${fields.map(([name, value]) => {
+    const address = value && leads?.(name, value);
+    return html`<div key=${name}><dt>${titleOf(name)}</dt><dd>${address ? html`<a href=${address}>${shown(name, value)}</a>` : shown(name, value)}</dd></div>`;
+  })}</dl>`;
 }
 
 const SECONDS = /_s$/;

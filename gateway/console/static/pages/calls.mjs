@@ -3,7 +3,7 @@ import {here, to} from "../lib/address.mjs";
 import {html} from "../lib/html.mjs";
 import {ago, count, duration, exactCount, money} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Fields, State, Table} from "../lib/parts.mjs";
+import {Fields, State, Table, isOpen, may} from "../lib/parts.mjs";
 import {UNKNOWN} from "../lib/chart.mjs";
 import {RangePicker, span} from "../lib/range.mjs";
 
@@ -103,7 +103,7 @@ const dayOf = (date, day) => (date.length > 7 ? date
 /** The filters of an answer that costs have, too. */
 const kept = ({filtering: {current: {date, state, kind, topic, session, view, from, to: until, range, tz, cost: bound, tokens: most, duration: took, ...others}}}) => others;
 
-function Call({row: {record, why, price_lines, routes, not_stored, corrections = [], corrected_cost, ...place}}) {
+function Call({row: {record, why, price_lines, routes, not_stored, corrections = [], corrected_cost, ...place}, session}) {
   return html`
     ${place.state === "open" && html`<p><${State} word="open" /> A later report of the same call may still fill in what is
       unknown here.</p>`}
@@ -116,8 +116,17 @@ function Call({row: {record, why, price_lines, routes, not_stored, corrections =
     ${Object.keys(why).length > 0 && html`<h3>Why</h3><${Fields} of=${why} />`}
     ${routes.length > 0 && html`<h3>Where it goes</h3><${Table} caption="Routes" rows=${routes} columns=${ROUTES}
       identity=${(each) => each.route} />`}
-    <h3>The record</h3><${Fields} of=${record} />
+    <h3>The record</h3><${Fields} of=${record} leads=${(name, value) => placeOf(name, value, record, session)} />
     <p class="faint">Not stored: ${not_stored.join("; ")}.</p>`;
+}
+
+const IN_COSTS = ["team", "user", "source", "request_model", "api_key", "region"];
+const IN_OPERATION = {sender: "/keys", device: "/devices"};
+
+/** Where it is shown what a field of a record names: costs since the day of the call, or the page of a key or a laptop; null where that is closed. */
+function placeOf(name, value, {start_time: start}, session) {
+  if (IN_OPERATION[name]) return isOpen(session, {needs: "view_operation", isWhole: true}) ? to(IN_OPERATION[name], {open: value}) : null;
+  return IN_COSTS.includes(name) && may(session, "view_costs") ? to("/costs", {[name]: value, from: start?.slice(0, 10), by: "model"}) : null;
 }
 
 const CORRECTIONS = [

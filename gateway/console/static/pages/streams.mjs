@@ -4,7 +4,8 @@ import {send} from "../lib/api.mjs";
 import {html} from "../lib/html.mjs";
 import {ago, exactCount} from "../lib/format.mjs";
 import {ListPage} from "../lib/list_page.mjs";
-import {Copy, State, Tabs} from "../lib/parts.mjs";
+import {Copy, Fields, State, Tabs, may} from "../lib/parts.mjs";
+import {Thing} from "../lib/things.mjs";
 
 const PATH = "/streams";
 
@@ -23,7 +24,7 @@ const TYPES = {
     {title: "Last seen", value: (row) => ago(row.last_seen), exact: (row) => row.last_seen, sort: "last_seen"},
   ],
   Details: ({row}) => html`<p>${exactCount(row.count)} events, the last at ${row.last_seen}.</p>
-    ${row.sent_as ? html`<p>They leave as the unit-cost stream <code>${row.sent_as}</code>.</p>`
+    ${row.sent_as ? html`<p>They leave as the unit-cost stream <a href=${to(PATH, {tab: "streams", open: row.sent_as})}>${row.sent_as}</a>.</p>`
       : html`<p>They are kept here and not sent. To send them, name a stream in the configuration:</p>
         <${Copy} label="the mapping" text=${mapping(row.type)} />`}
     <p><a href=${to(PATH, {tab: "newest", type: row.type})}>The newest of them</a></p>`,
@@ -49,6 +50,7 @@ const EVENTS = {
 const STREAMS = {
   path: "/streams", root: "streams", at: PATH, caption: "streams", what: ["streams"],
   identity: (row) => row.name,
+  Details: ({row, session}) => html`${row.type === "metric" && may(session, "view_costs") && html`<p><a href=${to("/costs", {measure: `unit:stream:${row.name}`})}>What one costs</a></p>`}<${Fields} of=${row} />`,
   columns: [
     {title: "Stream", value: (row) => row.name, sort: "name"},
     {title: "Type", value: (row) => row.type, sort: "type"},
@@ -67,7 +69,7 @@ const UNKNOWN = {
   identity: (row) => String(row.id),
   columns: [
     {title: "Delivery", kind: "short", value: (row) => row.id, sort: "id"},
-    {title: "Route", value: (row) => row.route},
+    {title: "Route", value: (row) => html`<${Thing} kind="route" id=${row.route} />`},
     {title: "Records", wide: true, kind: "number", value: (row) => exactCount(row.last - row.first + 1), exact: (row) => `${row.first} to ${row.last}`},
     {title: "Why", value: (row) => row.reason ?? "unknown"},
   ],
