@@ -192,7 +192,9 @@ def leaves(rate: PartRate, told: Quantities) -> list[Leaf] | Unpriced:
     found = _with_wholes(told)
     if (problem := _missing(rate, found, told)) is not None:
         return problem
-    units = {"input_tokens", "output_tokens", *rate.prices}
+    units = (
+        {*rate.prices} if _is_charged_beside(rate, told) else {"input_tokens", "output_tokens", *rate.prices}
+    )
     for one, other in combinations([name for name in units if found.get(name)], 2):
         if _may_overlap(rate, found, one, other):
             return Unpriced(OVERLAP_UNKNOWN, _joined(one, other) or one)
@@ -262,6 +264,17 @@ def _missing(rate: PartRate, found: Quantities, told: Quantities) -> Unpriced | 
         if name in FEES or not (has_tokens and rate.is_by_tokens):
             return Unpriced(NO_PRICE, name)
     return None
+
+
+def _is_charged_beside(rate: PartRate, told: Quantities) -> bool:
+    """True if what the model charges is no tokens: those next to it are the same input or output once more."""
+    if rate.is_by_tokens:
+        return False
+    return any(
+        told.get(name) and not UNITS[name].is_tokens and name not in FEES
+        for name, price in rate.prices.items()
+        if price is not None
+    )
 
 
 def _tells_parts(direction: str, told: Quantities) -> bool:

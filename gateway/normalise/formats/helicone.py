@@ -86,13 +86,17 @@ def _is_cut(body: Any) -> bool:
 
 
 def _tokens(figures: HeliconeFigures, answered: ProviderBody) -> Tokens:
-    """The webhook's own totals first. Anthropic's body has what they leave out, the cache."""
+    """The webhook's own totals first. A body has what they leave out: Anthropic's cache, Perplexity's thoughts."""
     of_body = answered.tokens()
     input_tokens = count(figures.promptTokens, "metadata.promptTokens")
     output_tokens = count(figures.completionTokens, "metadata.completionTokens")
-    without_cache = nested(answered.usage, Usage).input_tokens
-    if input_tokens is not None and without_cache is not None:
-        input_tokens = None if input_tokens == count(without_cache, "usage.input_tokens") else input_tokens
+    usage = nested(answered.usage, Usage)
+    if input_tokens is not None and usage.input_tokens is not None:
+        input_tokens = (
+            None if input_tokens == count(usage.input_tokens, "usage.input_tokens") else input_tokens
+        )
+    if output_tokens is not None and usage.citation_tokens is not None:
+        output_tokens = None
     return of_body._replace(
         input=of_body.input if input_tokens is None else input_tokens,
         output=of_body.output if output_tokens is None else output_tokens,

@@ -11,6 +11,7 @@ from gateway.normalise.reading import meters
 from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, of_gemini, of_usage
 from gateway.normalise.reading.values import Other, first, nested, of_json, text
 from spool.identity import Identity, is_long, of_call
+from spool.meters import millionths
 from spool.record import Inference
 
 
@@ -33,6 +34,24 @@ class GeminiCandidate(msgspec.Struct):
     groundingMetadata: Grounding | Other = None
 
 
+class PagesRead(msgspec.Struct):
+    """`usage_info` of Mistral's OCR."""
+
+    pages_processed: Any = None
+    pages_processed_annotation: Any = None
+
+    def tokens(self) -> Tokens:
+        """Its pages. Some deployments count annotated ones alone: they were read, too."""
+        told = meters.of_numbers({
+            "input_document_pages": self.pages_processed,
+            "input_annotated_document_pages": self.pages_processed_annotation,
+        })  # fmt: skip
+        if told and (annotated := told.get("input_annotated_document_pages")):
+            read = told.get("input_document_pages", 0)
+            told["input_document_pages"] = max(read, annotated, key=millionths)
+        return Tokens(meters=told)
+
+
 class ProviderBody(msgspec.Struct):
     id: Any = None
     model: Any = None
@@ -40,6 +59,7 @@ class ProviderBody(msgspec.Struct):
     responseId: Any = None
     modelVersion: Any = None
     usageMetadata: Gemini | Other = None
+    usage_info: PagesRead | Other = None
     service_tier: Any = None
     output: Other = None
     candidates: Other = None
@@ -65,7 +85,7 @@ class ProviderBody(msgspec.Struct):
             return self._with_searches(of_usage(self.usage), _searches_in_output(self.output))
         if isinstance(self.usageMetadata, Gemini):
             return self._with_searches(of_gemini(self.usageMetadata), self._grounding())
-        return Tokens()
+        return self.usage_info.tokens() if isinstance(self.usage_info, PagesRead) else Tokens()
 
     def _with_searches(self, tokens: Tokens, told: meters.Told) -> Tokens:
         """Add the searches that the answer's steps state; a number in its usage has precedence."""

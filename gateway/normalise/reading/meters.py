@@ -79,11 +79,12 @@ def of_parts(
     *,
     searches: Any = None,
     queries: Any = None,
+    heard: Any = None,
     whole_cache: Any = None,
 ) -> Told:
     """
     The meters of OpenAI's details; `searches` is an object of tools that the provider ran, `queries` a plain
-    number of them, `whole_cache` the cached tokens.
+    number of them, `heard` are seconds of audio, `whole_cache` the cached tokens.
     """
     told: dict[str, Any] = {}
     has_media = inputs.audio_tokens or inputs.image_tokens or inputs.video_tokens
@@ -101,6 +102,8 @@ def of_parts(
         told["input_images"] = inputs.image_count
     if inputs.video_length_seconds:
         told["input_video_seconds"] = inputs.video_length_seconds
+    if heard:
+        told["input_audio_seconds"] = heard
     run = searches_of(inputs.web_search_requests, searches, queries)
     if run:
         told["web_searches"] = run

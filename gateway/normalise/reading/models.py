@@ -15,7 +15,7 @@ _MAKERS = (
     (("gemini", "text-embedding-00"), "gcp.gen_ai"),
     (("gpt-", "ft:gpt-", "chatgpt-", "o1", "o3", "o4", "text-embedding-", "dall-e", "whisper", "tts",
       "computer-use-preview", "codex-", "davinci", "babbage"), "openai"),
-    (("mistral-", "codestral", "magistral", "ministral", "devstral", "pixtral", "open-mi"), "mistral_ai"),
+    (("mistral-", "codestral", "magistral", "ministral", "devstral", "pixtral", "voxtral", "open-mi"), "mistral_ai"),
     (("command", "embed-"), "cohere"),
     (("deepseek",), "deepseek"),
     (("grok",), "x_ai"),

@@ -111,7 +111,10 @@ class Usage(msgspec.Struct):
     input_token_details: Details | Other = None  # of OpenAI's realtime answers and transcriptions
     output_token_details: Details | Other = None
     server_tool_use: ServerTools | Other = None
-    num_search_queries: Any = None  # Perplexity's
+    num_search_queries: Any = None  # Perplexity's, as the next two
+    citation_tokens: Any = None
+    reasoning_tokens: Any = None
+    prompt_audio_seconds: Any = None  # Mistral's
     type: Any = None  # of a transcription: tokens, or the duration of what was heard
     seconds: Any = None
     cache_read_input_tokens: Any = None
@@ -312,10 +315,21 @@ def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
             output_details,
             searches=usage.server_tool_use,
             queries=usage.num_search_queries,
+            heard=usage.prompt_audio_seconds,
             whole_cache=cache_read,
         ),
     )
+    if usage.citation_tokens is not None:
+        return _with_citations(reported, usage)
     return settle(reported, total=total_of(usage.total_tokens), without_cache=without_cache)
+
+
+def _with_citations(reported: Tokens, usage: Usage) -> Tokens:
+    """Perplexity's counts: what was thought and cited stands beside the completion and the total."""
+    cited = count(usage.citation_tokens, "usage.citation_tokens")
+    thoughts = _either(reported.reasoning, count(usage.reasoning_tokens, "usage.reasoning_tokens"))
+    told = meters.merged(reported.meters, meters.of_numbers({"output_citation_tokens": cited}))
+    return reported._replace(output=added(reported.output, thoughts, cited), reasoning=thoughts, meters=told)
 
 
 def _openai_cache_write(usage: Usage, input_details: Details) -> int | None:
@@ -366,10 +380,8 @@ def _beside_tokens(usage: Usage) -> meters.Told:
     if usage.server_tool_use is None and usage.seconds is None:
         return None
     heard = usage.seconds if usage.type == "duration" else None
-    return meters.of_numbers({
-        "web_searches": meters.searches_of(usage.server_tool_use),
-        "input_audio_seconds": heard,
-    })  # fmt: skip
+    searches = meters.searches_of(usage.server_tool_use)
+    return meters.of_numbers({"web_searches": searches, "input_audio_seconds": heard})
 
 
 def _is_openai(usage: Usage) -> bool:

@@ -100,6 +100,19 @@ def test_seconds_are_charged_by_the_hour() -> None:
     assert ("0.000005555555555556", "0.000016666666666668") == (book.estimate(one), book.estimate(three))
 
 
+def test_tokens_next_to_seconds_cost_nothing_where_seconds_alone_have_a_price() -> None:
+    """Without seconds there is no estimate, nor where a fee alone has a price; a model with both charges both."""
+    told: dict[str, Any] = {"provider": "mistral_ai", "input_tokens": 4, "output_tokens": 635}
+    heard = {"input_audio_seconds": 203}
+    assert "0.01015" == BOOK.estimate(call("voxtral-mini-2602", **told, meters=heard))
+    assert BOOK.estimate(call("voxtral-mini-2602", **told)) is None
+    assert "0.013787733333333401" == BOOK.estimate(call("voxtral-small-2507", **told, meters=heard))
+    fee = PriceBook.load(
+        PriceSettings(override=(PriceOverride(model="own", meters={"web_searches": Decimal(8)}),))
+    )
+    assert fee.estimate(call("own", input_tokens=4, output_tokens=5, meters={"web_searches": 1})) is None
+
+
 def test_an_override_may_price_a_meter() -> None:
     """Over the card's, whose other prices stay; without it the book has the name that it always had."""
     own = PriceOverride(model="claude-opus-5", meters={"web_searches": Decimal(8)})

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.normalise.payload.provider_bodies import PagesRead, ProviderBody
 from gateway.normalise.reading.tokens import (
     CacheWrites,
     Details,
@@ -209,3 +210,31 @@ def test_geminis_thoughts_may_be_in_the_total_alone() -> None:
     usage = Gemini(promptTokenCount=1120, candidatesTokenCount=53, totalTokenCount=1184)
     assert Tokens(1120, 64, reasoning=11) == of_gemini(usage)
     assert Tokens(1120, 53) == of_gemini(msgspec.structs.replace(usage, totalTokenCount=1173))
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [{"reasoning_tokens": 30}, {"completion_tokens_details": Details(reasoning_tokens=30)}],
+    ids=["as told", "moved by a gateway"],
+)
+def test_citations_and_thoughts_of_perplexity_stand_beside_the_completion(stated: dict[str, Any]) -> None:
+    """Also where they are fewer than its tokens; the total leaves them out."""
+    told = of_usage(
+        Usage(prompt_tokens=10, completion_tokens=100, total_tokens=110, citation_tokens=20, **stated)
+    )
+    assert (10, 150, 30, {"output_citation_tokens": 20}) == (
+        told.input,
+        told.output,
+        told.reasoning,
+        told.meters,
+    )
+
+
+@pytest.mark.parametrize(
+    ("processed", "annotated", "pages"), [(3, 0, 3), (3, 2, 3), (0, 2, 2)], ids=["plain", "some", "alone"]
+)
+def test_an_annotated_page_is_one_that_was_read(processed: int, annotated: int, pages: int) -> None:
+    """Some deployments count annotated pages and no others."""
+    body = ProviderBody(usage_info=PagesRead(processed, annotated))
+    told = {"input_document_pages": pages, "input_annotated_document_pages": annotated}
+    assert told == body.tokens().meters
