@@ -337,8 +337,8 @@ def test_a_wrong_date_in_the_address_is_said(console: Console) -> None:
     expect(console.page.get_by_text("The address says")).to_have_count(0)
 
 
-def test_changes_are_two_columns_and_bounds_have_none(console: Console) -> None:
-    """An amount and a percentage are apart; ranges of durations are not subtracted from each other."""
+def test_changes_are_two_columns_and_percentiles_have_none(console: Console) -> None:
+    """An amount and a percentage are apart; percentiles are estimated, each team's by itself, and not subtracted."""
     console.open("/costs?from=now-7d&by=team")
     heads = console.page.locator("thead th")
     for title in ("Change", "Change in %"):
@@ -346,6 +346,9 @@ def test_changes_are_two_columns_and_bounds_have_none(console: Console) -> None:
     console.open("/costs?from=now-7d&by=team&measure=latency_p95_ms")
     expect(heads.get_by_text("Latency (p95)")).to_have_count(1)
     expect(heads.filter(has_text="Change")).to_have_count(0)
+    shown = console.page.locator("tbody td:first-of-type").all_inner_texts()
+    assert all(text.startswith("≈ ") for text in shown), shown
+    assert len(set(shown)) > len(shown) / 2  # bounds were one for nearly all
 
 
 def test_a_series_is_hidden_by_its_square(console: Console) -> None:

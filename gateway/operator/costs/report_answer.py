@@ -169,7 +169,7 @@ def _describe(question: ReportQuestion, row: CostRow, extra: Mapping[str, object
 
 def _latency(counts: Sequence[int]) -> dict[str, int | None]:
     """
-    Count the calls with a known duration, and bound its percentiles; null beyond the last edge (5 minutes).
+    Count the calls with a known duration, and estimate percentiles of it; null beyond the last edge (5 minutes).
     """
     percentiles = {name: percentile_ms(counts, percent) for name, percent in PERCENTILES.items()}
     return {"timed": sum(counts), **percentiles}

@@ -395,7 +395,7 @@ def test_report_of_sums_that_lack_records(tmp_path: Path) -> None:
 
 def test_report_of_latency(tmp_path: Path) -> None:
     """
-    A percentile is the edge that it does not exceed; beyond the last edge, or without times, there is none.
+    A percentile is estimated between two edges; beyond the last edge, or without times, there is none.
     """
     took = {"fast": (0.2, 0.2, 0.5, 3), "slow": (400,), "untimed": (None,)}
     calls = [
@@ -409,19 +409,19 @@ def test_report_of_latency(tmp_path: Path) -> None:
     told = json.loads(run(tmp_path / "store", "report", *month, "--json"))
     names = ("timed", "latency_p50_ms", "latency_p95_ms", "latency_p99_ms")
     assert {
-        "fast": [4, 250, 5000, 5000],
+        "fast": [4, 186, 3536, 3536],
         "slow": [1, None, None, None],
         "untimed": [0, None, None, None],
     } == {row["model"]: [row[name] for name in names] for row in told["rows"]}
-    assert dict(zip(names, (5, 500, None, None), strict=True)) == told["latency"]
+    assert dict(zip(names, (5, 341, None, None), strict=True)) == told["latency"]
     lines = run(tmp_path / "store", "report", *month, "--latency").splitlines()
     cells = {line.split()[0]: line.split()[-4:] for line in lines[1:]}
     assert ["LATENCY", "P99", "MS"] == lines[0].split()[-3:]
     assert {
-        "fast": ["4", "250", "5,000", "5,000"],
+        "fast": ["4", "186", "3,536", "3,536"],
         "slow": ["1", *[">300,000"] * 3],
         "untimed": ["0", "-", "-", "-"],
-        "total": ["5", "500", ">300,000", ">300,000"],
+        "total": ["5", "341", ">300,000", ">300,000"],
     } == cells
 
 

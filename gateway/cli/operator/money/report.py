@@ -112,7 +112,9 @@ _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
 )
 @click.option("--currency", metavar="CODE", help="Show money in this currency, such as EUR; default: USD.")
 @click.option(
-    "--latency", is_flag=True, help="Show how long calls took: bounds of percentiles, in milliseconds."
+    "--latency",
+    is_flag=True,
+    help="Show how long calls took: percentiles in milliseconds, estimated from counts.",
 )
 @click.option(
     "--limit", type=click.IntRange(1), help="Rows per page; default: all. The total is that of all rows."
@@ -325,11 +327,11 @@ def warn_of_cut(periods: str | None) -> None:
 def _line(
     row: Mapping[str, Any], names: Sequence[str], shown: Sequence[str], places: int, currency: str
 ) -> dict[str, object]:
-    """Sums of money with so many decimals, prices of one thing with four at least, and percentiles as bounds."""
+    """Sums of money with so many decimals, prices of one thing with four at least, and percentiles."""
     line: dict[str, object] = {name: row.get(name) for name in names}
     for name in shown:
         if name in PERCENTILES:
-            line[name] = _bound(row[name], timed=row.get("timed", 0))
+            line[name] = _percentile(row[name], timed=row.get("timed", 0))
         else:
             line[name] = _figure(name, row[name], places, currency)
     if "previous" in row and "cost" in row:
@@ -365,7 +367,7 @@ def _change(now: Decimal, before: Decimal) -> str | None:
     return f"{(now - before) / before:+.1%}"
 
 
-def _bound(edge: int | None, *, timed: int) -> str | None:
-    if edge is None:
+def _percentile(ms: int | None, *, timed: int) -> str | None:
+    if ms is None:
         return f">{LATENCY_EDGES_MS[-1]:,}" if timed else None
-    return f"{edge:,}"
+    return f"{ms:,}"

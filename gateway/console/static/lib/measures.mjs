@@ -2,11 +2,11 @@
 import {count, duration, exactCount, money, shortMoney} from "./format.mjs";
 
 const exactMoney = (text) => (text === null ? "unknown" : `$${text}`);
-/** Sums keep ranges of durations: this is the upper end of one; the last range has none. */
-const bound = (ms, row) => (ms === null ? (row?.timed ? "> 5 min" : "unknown") : `≤ ${duration(Number(ms))}`);
+/** Sums count calls in ranges of durations, so a percentile is estimated; the last range has no end. */
+const estimated = (ms, row) => (ms === null ? (row?.timed ? "> 5 min" : "unknown") : `≈ ${duration(Number(ms))}`);
 const amount = (title, more) => ({title, format: money, short: shortMoney, exact: exactMoney, ...more});
 const number = (title, more) => ({title, format: count, short: count, exact: exactCount, adds: true, ...more});
-const latency = (name, title) => ({[name]: {title, format: bound, short: duration, needs: [name, "timed"]}});
+const latency = (name, title) => ({[name]: {title, format: estimated, short: duration, needs: [name, "timed"]}});
 
 /** What one of a unit costs: "unit:user" in the address, of a dimension or of a unit-cost stream. */
 const UNIT = "unit:";

@@ -158,7 +158,7 @@ function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
   }
   const whole = {...table.total, of: table.rows.length};
   const [now, before] = [(row) => valueOf(name, row), (row) => valueOf(name, row.previous)];
-  const isBound = name.startsWith("latency"); // the upper end of a range: two of them have no difference
+  const isEstimated = name.startsWith("latency"); // from ranges: the difference of two is none that one can rely on
   const amountOf = (row) => {
     const {percent: part, amount} = change(now(row), before(row), measure.format);
     return part === "new" ? `+${measure.format(now(row), row)}` : amount || "–";
@@ -176,8 +176,8 @@ function Answer({table, bars, at, isDark, session, query, limit, narrow}) {
     unitOf(name) && {title: "How many", kind: "number", value: (row) => (row.units === null ? "–" : exactCount(row.units))},
     measure.adds && {title: "Share", kind: "number", wide: true, value: (row) => percent(now(row), now(whole))},
     {title: "Before", kind: "number", wide: true, sort: "before", of: before, value: (row) => (before(row) === null ? "–" : measure.format(before(row)))},
-    !isBound && {title: "Change", kind: "number", sort: "change", value: amountOf, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
-    !isBound && {title: "Change in %", kind: "number", wide: true, value: (row) => change(now(row), before(row), measure.format).percent},
+    !isEstimated && {title: "Change", kind: "number", sort: "change", value: amountOf, of: (row) => Number(now(row) ?? 0) - Number(before(row) ?? 0)},
+    !isEstimated && {title: "Change in %", kind: "number", wide: true, value: (row) => change(now(row), before(row), measure.format).percent},
     course && {title: BIN_COURSES[at.bin], kind: "text", wide: true, value: (row) => course.has(row.of ? null : nameOf(row[by[0]])) && html`<${Spark}
       values=${course.get(nameOf(row[by[0]]))} title=${`${BIN_COURSES[at.bin]}: ${nameOf(row[by[0]])}`} />`},
     !isBilled && {title: "Dearest", kind: "short", wide: true, value: (row) => !by.some((field) => row[field] === OTHER) && html`<a
