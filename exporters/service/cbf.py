@@ -50,7 +50,10 @@ def hour_of(start: datetime, rows: Sequence[Row]) -> Hour:
 
 
 def rows_of(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
-    """A row for each with a cost or usage; its dimensions are tags and parts of the resource's id."""
+    """
+    A row for each with a cost or usage; its dimensions are tags and parts of the resource's id. Amounts that no rate is
+    known for are in no cost: a tag for each currency has them.
+    """
     with_usage = [cost for cost in costs if _has_usage(cost)]
     return [_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in with_usage]
 
@@ -92,7 +95,8 @@ def body(batch: Sequence[Hour], operation: str) -> bytes:
 
 
 def _has_usage(cost: CostRow) -> bool:
-    return cost.cost != "0" or bool(cost.calls or cost.input_tokens or cost.output_tokens)
+    has_money = cost.cost != "0" or bool(cost.unconverted)
+    return has_money or bool(cost.calls or cost.input_tokens or cost.output_tokens)
 
 
 def _row(cost: CostRow, known: Mapping[str, str | None]) -> Row:
@@ -121,6 +125,7 @@ def _row(cost: CostRow, known: Mapping[str, str | None]) -> Row:
     }
     if cost.unpriced:
         tags["unpriced_calls"] = str(cost.unpriced)
+    tags |= {f"unconverted_{currency}": amount for currency, amount in cost.unconverted.items()}
     for name, value in tags.items():
         if value and _is_tag(value):
             row[f"resource/tag:{name}"] = value[:MAX_TAG]

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace as changed
 
 from gateway.budgets.judging import judge_all
 from gateway.budgets.words import CROSSED, EXPECTED, TAKEN_BACK
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.listing import ListQuery, SortField
+from spool.record import NS, Correction, Inference
 from spool.registry.budget_alerts import ACTUAL, FIRED
 from spool.registry.insights import Insight
 from spool.registry.views import ViewConnections
@@ -169,6 +172,28 @@ async def test_another_price_takes_an_alert_back_once() -> None:
     house.spend("84")
     await house.evaluate()
     assert 2 == len(await house.told())
+
+
+async def test_a_correction_takes_an_alert_back_once() -> None:
+    """What is not billed after all, or becomes known late, changes the sum of the call's period."""
+    house = await opened()
+    await house.budget(await house.view())
+    house.clock.at = NOW
+    house.spend("45", cost="45", cost_source="reported", meters={"web_searches": 3})
+    house.spend("40")
+    await house.evaluate()
+    [first, _] = [record for entry in house.log.entries for record in entry.records]
+    assert isinstance(first, Inference)
+    costs = [changed(first, cost=cost) for cost in ("45", "0", "60")]
+    for place, (before, after) in enumerate(pairwise(costs)):
+        late = Correction(
+            id=bytes([place]) * 16, source="openrouter", corrects=first.id, reason="final_cost",
+            known_at=int(NOW) * NS, start_time=int(NOW) * NS, before=before, after=after,
+        )  # fmt: skip
+        house.log.add([late], at=NOW)
+        await house.evaluate()
+        await house.evaluate()
+    assert [(CROSSED, "80 %"), (TAKEN_BACK, "80 %"), (CROSSED, "100 %")] == await house.told()
 
 
 async def test_sums_that_are_counted_anew_say_nothing() -> None:

@@ -15,6 +15,7 @@ from typing import Any, Self
 import orjson
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from exporters.errors import Misconfigured, Rejected, Retryable
 from exporters.http.client import Client, ClientSettings
@@ -24,6 +25,7 @@ from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.demo.filling import fill
 from gateway.demo.month import Period
 from gateway.normalise import billing as rules
+from spool.currencies.exchange import SCALE
 from spool.errors import NotKept
 from spool.identity import Identity
 from spool.ledger.ledger import Ledger
@@ -151,8 +153,8 @@ class BillingSyncs:
             )  # fmt: skip
         await self.keep(records)
 
-    async def keep(self, records: Sequence[Record]) -> None:
-        identities = [Identity(record.id) for record in records]
+    async def keep(self, records: Sequence[Record], *, is_final: bool = False) -> None:
+        identities = [Identity(record.id, is_final=is_final) for record in records]
         await self.spool.log.append(
             Submission(
                 topic=AI_TELEMETRY, received=len(records), records=list(records), identities=identities
@@ -238,6 +240,47 @@ async def test_what_is_taken_back_leaves_the_bill(tmp_path: Path) -> None:
         assert spent == await one.total() == service.total
         amounts = [Decimal(row["usage/amount"]) for rows in service.hours.values() for row in rows]
         assert 0 <= min(amounts)
+
+
+@pytest.mark.asyncio
+async def test_corrections_and_amounts_in_other_currencies_reach_the_bill(tmp_path: Path) -> None:
+    """
+    An amount without a rate is in no cost, and a tag of its row has it, also where it is all that the row has. A rate
+    and the final cost of a call change their hours alone.
+    """
+    noon = int(MONTH.timestamp()) + 12 * 3600
+    counted = counter(7, start_time=(noon + 7200) * NS, value="0.35", unit="EUR")
+    searched = replace(
+        call(8), start_time=noon * NS, cost="0.5", cost_source="reported", meters={"web_searches": 2}
+    )
+    charged = replace(call(9), start_time=(noon + 3600) * NS, charges={"EUR": "2"}, cost_source="reported")
+    async with Service() as service, syncs_of(tmp_path, service) as one, one.sync() as sync:
+
+        def told(name: str) -> list[str | None]:
+            return [row.get(name) for _, rows in sorted(service.hours.items()) for row in rows]
+
+        await one.keep([searched, charged, counted])
+        assert 3 == await sync.send_changed()
+        assert ["0.5", "0", "0"] == told("cost/cost")
+        assert [None, "2", "0.35"] == told("resource/tag:unconverted_EUR")
+        one.ledger.rates = lambda given, asked, _: (
+            SCALE * 5 // 4 if (given, asked) == ("EUR", "USD") else None
+        )
+        assert 2 == await sync.send_changed()
+        assert (["0.5", "2.5", "0.4375"], [None] * 3) == (
+            told("cost/cost"),
+            told("resource/tag:unconverted_EUR"),
+        )
+
+        settled = [
+            (replace(searched, cost="0.2"), 1),
+            (replace(charged, cost="0", charges={}), 1),
+            (searched, 0),
+        ]
+        for record, changed in settled:
+            await one.keep([record], is_final=bool(changed))
+            assert changed == await sync.send_changed()
+        assert (["0.2", "0", "0.4375"], await one.total()) == (told("cost/cost"), service.total)
 
 
 @pytest.mark.asyncio
