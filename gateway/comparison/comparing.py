@@ -12,8 +12,9 @@ from gateway.api.costs import check_span
 from gateway.api.measures import USAGE_AMOUNT, billed_tokens, estimated, needed
 from gateway.api.report_words import DEFAULT_TOP, PREVIOUS, SAME_WEEKDAYS
 from gateway.api.times import parse_moment
-from gateway.comparison.old_prices import KINDS, MEASURES, Estimate, Row, at_old_prices, by_group
+from gateway.comparison.old_prices import KINDS, MEASURES, Row, at_old_prices, by_group
 from gateway.comparison.split import Driver, Group, Spending, split, together
+from gateway.intake.prices import PriceBook
 from spool.errors import Invalid
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.ledger.ranges import RANGES, preceding, same_weekdays, span
@@ -42,9 +43,9 @@ async def compare(
     baseline: CostQuery,
     *,
     top: int = DEFAULT_TOP,
-    estimate: Estimate | None = None,
+    prices: PriceBook | None = None,
 ) -> Comparison:
-    """`estimate` tells kinds of tokens apart by list prices. NotKept if one of the times divides a sum."""
+    """`prices` are list prices, which tell kinds of tokens apart. NotKept if one of the times divides a sum."""
     measures = (*needed(USAGE_AMOUNT, ()), *MEASURES, "unpriced", "reported")
     beside = [name for name in KINDS if name not in query.group_by]
     by = (*query.group_by, *beside)
@@ -54,7 +55,7 @@ async def compare(
     ]
     width, at = len(query.group_by), query.since.timestamp()
     kinds = {name: by.index(name) for name in KINDS}
-    return await asyncio.to_thread(_comparison, before, now, top, width, kinds, estimate, at)
+    return await asyncio.to_thread(_comparison, before, now, top, width, kinds, prices, at)
 
 
 def baseline_of(query: CostQuery, against: str, now: float) -> CostQuery:
@@ -88,7 +89,7 @@ def _comparison(
     top: int,
     width: int,
     kinds: Mapping[str, int],
-    estimate: Estimate | None,
+    prices: PriceBook | None,
     at: float,
 ) -> Comparison:
     """
@@ -96,9 +97,7 @@ def _comparison(
     """
     old, new = by_group(before, kinds, width), by_group(now, kinds, width)
     priced = {
-        group: at_old_prices(old[group], rows, estimate or (lambda _: None), at)
-        for group, rows in new.items()
-        if group in old
+        group: at_old_prices(old[group], rows, prices, at) for group, rows in new.items() if group in old
     }
     drivers = split(_spent(old), _spent(new), priced)
     named = [each for each in drivers if set(each.group) != {OTHER}]

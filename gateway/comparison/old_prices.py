@@ -7,29 +7,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.intake.prices import PriceBook
+from gateway.intake.prices import PriceBook, Rate
 from gateway.rate_cards.card import CardUnreadable
 from spool.ledger import money
 from spool.ledger.queries import CostRow
-from spool.record import NS, Inference
+from spool.record import NS
 
 KINDS = ("provider", "model")  # by which costs are asked for beside the groups
 MEASURES = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cached_input_tokens")
-_OUT = 1_000_000
 
-Estimate = Callable[[Inference], str | None]  # what a call costs at list prices; None if unknown
+Rates = Sequence[tuple[int, Rate]]  # see PriceBook.rates
 Row = tuple[str | None, str | None, CostRow, int]  # provider, model, what came to them, and its cost in units
 
 
-async def list_prices(load: Callable[[], PriceBook]) -> Estimate | None:
+async def list_prices(load: Callable[[], PriceBook]) -> PriceBook | None:
     """Return the list prices that weigh kinds of tokens; None while their file cannot be read."""
     try:
-        return (await asyncio.to_thread(load)).estimate
+        return await asyncio.to_thread(load)
     except CardUnreadable:
         return None
 
 
-def at_old_prices(before: Sequence[Row], now: Sequence[Row], estimate: Estimate, at: float) -> int:
+def at_old_prices(before: Sequence[Row], now: Sequence[Row], prices: PriceBook | None, at: float) -> int:
     """
     Return the cost that a group's tokens of `now` would have had before, in units of money.
 
@@ -38,11 +37,12 @@ def at_old_prices(before: Sequence[Row], now: Sequence[Row], estimate: Estimate,
     not there before has no old price: it counts as it is.
     """
     old = {(provider, model): (row, cost) for provider, model, row, cost in before}
-    found = 0
+    found, time = 0, int(at) * NS
     for provider, model, row, cost in now:
         if (provider, model) in old:
             was, was_cost = old[provider, model]
-            one, other = (_weight(provider, model, each, estimate, at) for each in (was, row))
+            rates = prices.rates(provider, model, time) if prices is not None else ()
+            one, other = _weight(was, rates), _weight(row, rates)
             if one is None or other is None or one <= 0:
                 one, other = _tokens(was), _tokens(row)
             found += was_cost * other // one if one > 0 else cost
@@ -51,7 +51,7 @@ def at_old_prices(before: Sequence[Row], now: Sequence[Row], estimate: Estimate,
     return found
 
 
-def cache_saving(provider: str | None, model: str | None, row: CostRow, estimate: Estimate) -> int | None:
+def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: PriceBook) -> int | None:
     """
     Return the money that reading from a provider's prompt cache saved, less the extra cost of writing to it,
     at the list prices of the row's day for calls of its average size. Negative if less was read than paid
@@ -60,63 +60,52 @@ def cache_saving(provider: str | None, model: str | None, row: CostRow, estimate
     read, written, long = row.cache_read_tokens, row.cache_write_tokens, row.cache_write_1h_tokens
     if not read and not written:
         return None
-    size = max(1, row.input_tokens // max(1, row.calls))
-    at = int(row.start.timestamp())
-
-    def price(read: int = 0, written: int = 0, long: int = 0) -> int | None:
-        call = Inference(
-            id=b"", source="", provider=provider, response_model=model, start_time=at * NS, input_tokens=size,
-            output_tokens=0, cache_read_tokens=read, cache_write_tokens=written, cache_write_1h_tokens=long or None,
-        )  # fmt: skip
-        text = estimate(call)
-        return None if text is None else money.units(text)
-
-    plain, cheap = price(), price(read=size)
-    dear = price(written=size) if written else plain
-    dearest = price(written=size, long=size) if long else dear
+    rate = _rate(row, prices.rates(provider, model, int(row.start.timestamp()) * NS))
+    if rate is None:
+        return None
+    plain, cheap = rate.input, rate.cache_read
+    dear = rate.cache_write if written else plain
+    dearest = rate.cache_write_1h if long else dear
     if plain is None or cheap is None or dear is None or dearest is None:
         return None
     surcharge = (dear - plain) * (written - long) + (dearest - plain) * long
-    return ((plain - cheap) * read - surcharge) // size
+    return _units((plain - cheap) * read - surcharge, rate)
 
 
 def _tokens(row: CostRow) -> int:
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 
 
-def _weight(
-    provider: str | None, model: str | None, row: CostRow, estimate: Estimate, at: float
-) -> int | None:
+def _rate(row: CostRow, rates: Rates) -> Rate | None:
+    """Return the rate of a call of a row's average size."""
+    size = _size(row)
+    return next((rate for beyond, rate in rates if size > beyond), None)
+
+
+def _size(row: CostRow) -> int:
+    return max(1, row.input_tokens // max(1, row.calls))
+
+
+def _weight(row: CostRow, rates: Rates) -> int | None:
     """The tokens of a row at the list prices of a call of its average size; None if a price is unknown."""
-    size = max(1, row.input_tokens // max(1, row.calls))
-
-    def price(output_tokens: int = 0, read: int = 0, written: int = 0) -> int:
-        call = Inference(
-            id=b"",
-            source="",
-            provider=provider,
-            response_model=model,
-            start_time=int(at) * NS,
-            input_tokens=size,
-            output_tokens=output_tokens,
-            cache_read_tokens=read,
-            cache_write_tokens=written,
-        )
-        text = estimate(call)
-        if text is None:
-            raise LookupError(model)
-        return money.units(text)
-
-    try:
-        plain = price()
-        read, written = price(read=size), price(written=size)
-        output = price(_OUT) - plain
-    except LookupError:
+    rate = _rate(row, rates)
+    if rate is None:
+        return None
+    price, output, read, written = rate[:4]
+    if price is None or output is None or read is None or written is None:
         return None
     cached = row.cache_read_tokens + row.cache_write_tokens
     fresh = max(0, row.input_tokens - row.cached_input_tokens - cached)
-    of_input = plain * fresh + read * row.cache_read_tokens + written * row.cache_write_tokens
-    return of_input // size + output * (row.output_tokens - row.cached_output_tokens) // _OUT
+    of_input = price * fresh + read * row.cache_read_tokens + written * row.cache_write_tokens
+    of_output = output * (row.output_tokens - row.cached_output_tokens)
+    of_requests = _units(rate.per_request * (fresh + cached), rate) // _size(row)
+    return _units(of_input + of_output, rate) + of_requests
+
+
+def _units(amount: int, rate: Rate) -> int:
+    """Return an amount of a rate in units of money."""
+    units: int = amount * money.UNIT // 10**rate.digits
+    return units
 
 
 def by_group(

@@ -189,6 +189,17 @@ class PriceBook:
             total.calls,
         )
 
+    def rates(self, provider: str | None, model: str | None, time: int) -> Sequence[tuple[int, Rate]]:
+        """
+        Return the rates of a model's calls of text at a time (ns), each with the input tokens beyond which it
+        holds: the largest first, -1 last. Empty if they are unknown.
+        """
+        key = (provider, model, None, STANDARD)
+        quote = self._memo.get(key, _NEVER)
+        if not quote.low <= time < quote.high:
+            quote = self._remember(key, time)
+        return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
+
     def followers(self, model: str) -> list[str]:
         """The models of the same maker, family and rank that came out after one, the newest first."""
         for spelling in names.spellings(model):

@@ -59,8 +59,8 @@ async def figures_of(
         exclude=view.exclude,
         zone=report.zone,
     )
-    estimate = await list_prices(services.prices)
-    found = await compare(reader.ledger, query, preceding(query), top=CHANGES, estimate=estimate)
+    prices = await list_prices(services.prices)
+    found = await compare(reader.ledger, query, preceding(query), top=CHANGES, prices=prices)
     rows = await reader.ledger.costs(replace(query, measures=("calls",)))
     groups = sorted(((row.group[0], money.units(row.cost)) for row in rows), key=lambda each: -each[1])
     insights = [

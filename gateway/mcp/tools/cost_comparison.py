@@ -102,8 +102,8 @@ async def run(asked: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolA
     if asked.baseline is not None:
         since, until = bounds(asked.baseline, now)
         baseline = replace(posed.query, since=since, until=until)
-    estimate = await list_prices(asking.services.prices)
-    found = await compare(asking.ledger, posed.query, baseline, top=asked.limit, estimate=estimate)
+    prices = await list_prices(asking.services.prices)
+    found = await compare(asking.ledger, posed.query, baseline, top=asked.limit, prices=prices)
     days = f"{first_day(baseline.since)}..{last_day(baseline.until)}"
     against = {"against": _PREVIOUS if asked.baseline is None else days}
     answer = _Answer(

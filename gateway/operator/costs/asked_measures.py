@@ -15,7 +15,8 @@ from decimal import Decimal
 
 from gateway.api.report_words import COST_PER_UNIT, SAVED_BY_CACHING, UNITS
 from gateway.comparison.comparing import AnswersCosts
-from gateway.comparison.old_prices import Estimate, cache_saving
+from gateway.comparison.old_prices import cache_saving
+from gateway.intake.prices import PriceBook
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.costs import periods
@@ -107,7 +108,7 @@ async def asked_measures(
     unit: str,
     saves: bool,
     streams: StreamReader | None,
-    estimate: Estimate | None,
+    prices: PriceBook | None,
 ) -> AskedMeasures:
     """`streams` is None for who may not see them. NotKept and AskedTooMuch as of any question."""
     plain = replace(query, kept=None)
@@ -123,12 +124,12 @@ async def asked_measures(
         asked = replace(plain, group_by=(*query.group_by, unit), measures=("calls",))
         rows = await ledger.costs(asked)
         await asyncio.to_thread(_count_values, rows, starts, found)
-    if saves and estimate is not None:
+    if saves and prices is not None:
         by_day = plain if query.granularity == "hourly" else replace(plain, granularity="daily")
         asked = replace(by_day, group_by=(*query.group_by, *_KINDS), measures=_OF_CACHE)
         asked = within(asked, include={}, exclude={"status": ("cached",)})  # a gateway's own cache is `saved`
         rows = await ledger.costs(asked)
-        await asyncio.to_thread(_add_savings, rows, starts, found, estimate)
+        await asyncio.to_thread(_add_savings, rows, starts, found, prices)
     return AskedMeasures(found=dict(found), whole=whole)
 
 
@@ -143,11 +144,11 @@ def _count_values(rows: Sequence[CostRow], starts: Sequence[datetime], found: di
 
 
 def _add_savings(
-    rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, _Found], estimate: Estimate
+    rows: Sequence[CostRow], starts: Sequence[datetime], found: dict[Place, _Found], prices: PriceBook
 ) -> None:
     for row in rows:
         *group, provider, model = row.group
-        saved = cache_saving(provider, model, row, estimate)
+        saved = cache_saving(provider, model, row, prices)
         if saved is not None:
             at = found[bisect_right(starts, row.start) - 1, tuple(group)]
             at.saved = (at.saved or 0) + saved

@@ -133,7 +133,7 @@ async def _asked(
         unit=question.unit,
         saves=saves,
         streams=None if request.is_limited else request.services.streams,
-        estimate=await list_prices(request.services.prices) if saves else None,
+        prices=await list_prices(request.services.prices) if saves else None,
     )
 
 
