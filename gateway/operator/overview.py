@@ -55,7 +55,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     today = replace(base, since=midnight, measures=_OF_DAY)
     largest = replace(base, measures=("cost",), top=LISTED)
     daily = replace(largest, since=since, granularity="daily", group_by=("model",))
-    lists = [replace(largest, group_by=(name,)) for name in LISTS]
+    lists = [replace(largest, since=since, group_by=(name,)) for name in LISTS]
     found = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
     month, month_before, day, day_before, by_day, *by_list = found
     whole = await request.ledger.whole_since()

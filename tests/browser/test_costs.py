@@ -532,3 +532,21 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     counted = report(console, query.partition("&cost_type")[0])["total"]["cost"]
     expect(total).to_have_attribute("title", f"${counted}")
     assert "cost_type" not in page.url
+
+
+def test_the_overview_says_one_figure_of_a_model(console: Console) -> None:
+    """The chart and the lists are of the same days, which each heading names, and lead to costs of these days."""
+    console.open("/")
+    page = console.page
+    models = page.locator(".lists section").first
+    expect(models.get_by_role("heading")).to_have_text("Models the last 30 days")
+    name = models.locator("a.name").first.inner_text()
+    listed = models.locator(".number").first.inner_text()
+    legend = page.locator(".legend li").filter(has=page.get_by_role("link", name=name, exact=True))
+    assert f"{name} {listed}" == " ".join(legend.inner_text().split())
+    models.locator("a.name").first.click()
+    expect(page.get_by_role("link", name=f"model: {name}")).to_be_visible()
+    expect(page.locator("tfoot td").first).to_be_visible()
+    total = report(console, f"where=model={name}&from={since(console)}")["total"]["cost"]
+    expect(page.locator("tfoot td").first).to_have_attribute("title", f"${total}")
+    assert listed == page.locator("tfoot td").first.inner_text()

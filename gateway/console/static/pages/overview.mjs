@@ -3,7 +3,7 @@ import {html, useEffect, useState} from "../lib/html.mjs";
 import {go, here, to} from "../lib/address.mjs";
 import {get} from "../lib/api.mjs";
 import {OTHER, StackedBars, nameOf} from "../lib/chart.mjs";
-import {ago, change, count, exactCount, minus, money, per, percent} from "../lib/format.mjs";
+import {ago, change, count, exactCount, minus, money, per, percent, sum} from "../lib/format.mjs";
 import {receivedAt} from "../lib/receivers.mjs";
 import {troubleOf} from "../lib/route_trouble.mjs";
 import {useLive} from "../lib/live.mjs";
@@ -13,6 +13,7 @@ import {useQuery} from "../lib/query.mjs";
 import {day, daysBefore} from "../lib/range.mjs";
 
 const DAYS = 30;
+const SPAN = `now-${DAYS}d`; // of the chart and the lists
 const LISTS = [["model", "Models", "team"], ["team", "Teams", "model"], ["user", "Users", "model"]];
 const OPEN = ["new", "in_progress"];
 const all = () => to("/insights", {status: OPEN, sort: "cost_impact", order: "desc"});
@@ -68,7 +69,7 @@ function Figures({isDark, session, view, reload, hidden, now, length, today, mon
       toSegment=${(bin, model) => go(costs({from: bin, to: bin, model, by: "team"}))} />
     <${Marks} of=${{data: {marks, truncated}, reload}} session=${session} view=${view} />
     <div class="lists">${LISTS.map(([field, title, next]) => html`
-      <${Shares} key=${field} ...${{title, field, next}} rows=${lists[field]} whole=${month.cost} />`)}
+      <${Shares} key=${field} ...${{title, field, next}} rows=${lists[field]} whole=${sum(["0", ...days.map((row) => row.cost)])} />`)}
       ${insights && html`<${Insights} rows=${insights.rows} more=${insights.total_count} />`}</div>`;
 }
 
@@ -78,11 +79,11 @@ function Tile({term, value, exact, href, note, more}) {
 }
 
 function Shares({title, field, next, rows, whole}) {
-  const all = costs({from: "mtd", by: field});
+  const all = costs({from: SPAN, by: field});
   const shown = rows.map((row) => ({name: nameOf(row[field]), cost: row.cost}))
     .sort((a, b) => (a.name === OTHER) - (b.name === OTHER) || Number(b.cost) - Number(a.cost));
-  return html`<section><h2><a href=${all}>${title}</a> <span class="faint">this month</span></h2><ol class="shares">${shown.map(({name, cost}) => html`
-    <li key=${name}><a class="name" href=${name === OTHER ? all : costs({from: "mtd", [field]: name, by: next})} title=${name}>${name}</a>
+  return html`<section><h2><a href=${all}>${title}</a> <span class="faint">the last ${DAYS} days</span></h2><ol class="shares">${shown.map(({name, cost}) => html`
+    <li key=${name}><a class="name" href=${name === OTHER ? all : costs({from: SPAN, [field]: name, by: next})} title=${name}>${name}</a>
       <span class="number" title=${`$${cost}`}>${money(cost)}</span>
       <svg aria-hidden="true" width="100%" height="4"><rect width=${`${barWidth(cost, whole)}%`} height="4" rx="2" /></svg>
     </li>`)}</ol></section>`;
