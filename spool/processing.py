@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 STANDARD = ""
-MODES = frozenset({"batch", "flex", "priority", "fast"})
+PROVISIONED = "provisioned"  # on capacity that is paid apart: tokens cost nothing by themselves
+MODES = frozenset({"batch", "flex", "priority", "fast", PROVISIONED})
 
 # The tags under which sources name the tier that served a call; a requested tier ("auto") decides nothing.
 _TIER_TAGS = ("service_tier", "openai.response.service_tier", "gen_ai.openai.response.service_tier")

@@ -15,6 +15,7 @@ Exact integers throughout, nothing is rounded. A price that is not known gives N
   provider but Anthropic: a Claude model without such a price has no estimate;
 - a batch or another way of processing that the card has no price for is not priced, nor is a call of a model
   of sound or pictures that does not tell how many of its tokens are which;
+- tokens of capacity that is paid apart cost nothing, what is charged beside them does;
 - what is not text, and what stands beside the tokens, is charged by `gateway.intake.leaves`.
 """
 
@@ -27,16 +28,19 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake import leaves
-from gateway.intake.leaves import PartRate, Unpriced, rate_of
+from gateway.intake.leaves import AMOUNTS, PartRate, Unpriced, rate_of
 from gateway.rate_cards import card as cards
 from gateway.rate_cards import lines, names
 from gateway.rate_cards.card import DAY_NS, Amounts, Card, Catalogue, Model, Price
 from spool import providers
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES
-from spool.processing import MARKS, STANDARD, mode_of
+from spool.meters import FEES
+from spool.processing import MARKS, PROVISIONED, STANDARD, mode_of
 from spool.record import Inference, decimal_text
 
 NO_TIME = 2**62  # later than any record: a call without a time gets the newest price
@@ -246,9 +250,12 @@ class PriceBook:
             own = max(in_force, key=lambda row: (_since(row), row[0]), default=None)
             if own is not None:
                 return Quote(low, high, *_overridden(own[1], _row(found, time, mode)))
-        row = _row(found, time, mode)
+        row = _row(found, time, STANDARD if mode == PROVISIONED else mode)
         if found is None or row is None or found.media:
             return Quote(low, high, None)
+        if mode == PROVISIONED:
+            fees = _fees_of(row)
+            return Quote(low, high, _rate(fees, found.id), (), _parts(fees, found.id, ()))
         parts = _parts(row, found.id, found.apart)
         if found.apart:  # of its tokens, those of a call that tells no parts may be anything
             return Quote(low, high, None, (), parts)
@@ -497,6 +504,13 @@ def _row(model: Model | None, time: int, mode: str) -> Price | None:
         if row.since_ns <= time and _open_at(row, time):
             return row
     return rows[0] if rows and mode == STANDARD else None
+
+
+def _fees_of(row: Price) -> Price:
+    """A row whose tokens are paid apart: what is charged beside them stays."""
+    nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
+    fees = {name: amount for name, amount in row.meters.items() if name in FEES}
+    return replace(row, **nothing, tiers=(), meters=fees)
 
 
 def _open_at(row: Price, time: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.formats.engine.declaration import Call, ExampleCall, ItemFormat, all_of
-from gateway.normalise.formats.engine.rules import count_tokens, fail
+from gateway.normalise.formats.engine.rules import count_tokens, fail, tag_tier
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
@@ -85,6 +85,7 @@ def calls(event: VertexEvent) -> Iterable[Call]:
         fail(record, answered.error.status, answered.error.code, answered.error.type)
     metadata = Metadata()
     metadata.learn(mapping(nested(event.full_request, VertexRequest).labels))
+    tag_tier(metadata, answered.tier)
     metadata.describe(record)
     return (Call(record, _identity(record, answered), metadata.left_out),)
 

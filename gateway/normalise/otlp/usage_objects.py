@@ -17,6 +17,7 @@ from msgspec import Struct
 from gateway.normalise.otlp.product import Fields
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.payload.literal import of_literal
+from gateway.normalise.payload.provider_bodies import tier_of_traffic
 from gateway.normalise.reading import meters, regions
 from gateway.normalise.reading.meters import CachedParts
 from gateway.normalise.reading.tokens import (
@@ -87,12 +88,14 @@ class UsageObject(Usage):
     toolUsePromptTokenCount: Any = None
     cachedContentTokenCount: Any = None
     totalTokenCount: Any = None
+    trafficType: Any = None
     prompt_token_count: Any = None
     candidates_token_count: Any = None
     thoughts_token_count: Any = None
     tool_use_prompt_token_count: Any = None
     cached_content_token_count: Any = None
     total_token_count: Any = None
+    traffic_type: Any = None
     promptTokensDetails: Other = None
     toolUsePromptTokensDetails: Other = None
     candidatesTokensDetails: Other = None
@@ -147,7 +150,11 @@ def _counts(usage: UsageObject) -> dict[str, Any]:
     found = {field: number for field, number in tokens._asdict().items() if number is not None}
     if found and total is not None:
         found["total"] = total
-    return found | _tier(usage.service_tier) | _geography(usage) if found else found
+    if not found:
+        return found
+    traffic = _either(usage.trafficType, usage.traffic_type)
+    of_vertex = None if traffic is None else tier_of_traffic(traffic)
+    return found | _tier(usage.service_tier, of_vertex) | _geography(usage)
 
 
 def _tier(*stated: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, of_gemini, o
 from gateway.normalise.reading.values import Other, first, nested, of_json, text
 from spool.identity import Identity, is_long, of_call
 from spool.meters import millionths
+from spool.processing import PROVISIONED
 from spool.record import Inference
 
 
@@ -66,8 +67,9 @@ class ProviderBody(msgspec.Struct):
 
     @property
     def tier(self) -> str | None:
-        """The tier that served the call: OpenAI states it beside the usage, Anthropic in it."""
-        return first(nested(self.usage, Usage).service_tier, self.service_tier)
+        """The tier that served the call: OpenAI states it beside the usage, Anthropic and Vertex in it."""
+        of_vertex = tier_of_traffic(nested(self.usageMetadata, Gemini).trafficType)
+        return first(nested(self.usage, Usage).service_tier, self.service_tier, of_vertex)
 
     @property
     def geography(self) -> Any:
@@ -110,6 +112,14 @@ class ProviderBody(msgspec.Struct):
         response_id = text(self.id) or text(self.responseId)
         is_unique = response_id is not None and is_long(response_id)
         return of_call(record, response_id=response_id if is_unique else None, own_id=own_id)
+
+
+_TRAFFIC = {"ON_DEMAND_FLEX": "flex", "ON_DEMAND_PRIORITY": "priority", "PROVISIONED_THROUGHPUT": PROVISIONED}
+
+
+def tier_of_traffic(stated: Any) -> str | None:
+    """Return the tier that Vertex's `trafficType` names, as it stands in JSON or as SDKs write it; None for others."""
+    return _TRAFFIC.get(stated.rpartition(".")[2]) if isinstance(stated, str) else None
 
 
 _BY_PROMPT = re.compile(r"gemini-[12](?:\.|-)")

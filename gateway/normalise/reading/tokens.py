@@ -136,6 +136,7 @@ class Gemini(msgspec.Struct):
     toolUsePromptTokenCount: Any = None
     cachedContentTokenCount: Any = None
     totalTokenCount: Any = None
+    trafficType: Any = None  # of Vertex
     promptTokensDetails: Other = None  # lists by modality
     toolUsePromptTokensDetails: Other = None
     candidatesTokensDetails: Other = None
@@ -295,9 +296,8 @@ def added(*parts: int | None) -> int | None:
 
 
 def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
-    input_details = nested(
-        usage.prompt_tokens_details or usage.input_tokens_details or usage.input_token_details, Details
-    )
+    given = usage.prompt_tokens_details or usage.input_tokens_details or usage.input_token_details
+    input_details = nested(given, Details)
     output_details = nested(
         usage.completion_tokens_details or usage.output_tokens_details or usage.output_token_details, Details
     )

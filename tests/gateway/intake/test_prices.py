@@ -236,6 +236,18 @@ def test_processing_modes(tags: dict[str, str], expected: str) -> None:
     assert expected == BOOK.estimate(call("o3", tags=tags))
 
 
+def test_tokens_of_capacity_that_is_paid_apart_cost_nothing() -> None:
+    """Neither text, nor sound, nor a large input; searches do, and a model without a price is not known."""
+    tags = {"service_tier": "provisioned"}
+    record = call("gemini-2.5-flash", provider="gcp.vertex_ai", input=10**6, output=50, read=10, tags=tags)
+    assert "0" == BOOK.estimate(record)
+    record.meters = {"input_audio_tokens": 400, "web_searches": 2}
+    assert "0.07" == BOOK.estimate(record)
+    [searches] = [line for line in BOOK.itemise(record) or () if line.price != "0"]
+    assert ("web searches", 2, "35", "0.07") == searches[:4]
+    assert BOOK.estimate(call("unheard-of", tags=tags)) is None
+
+
 def test_hours_of_the_day() -> None:
     """A price of certain hours holds in these hours, from the day on which it was introduced."""
     prices = [

@@ -21,6 +21,7 @@ LANGCHAIN = {
         "cache_read": 1000, "cache_creation": 0, "ephemeral_5m_input_tokens": 288, "ephemeral_1h_input_tokens": 100,
     },
 }  # fmt: skip
+GEMINI = {"promptTokenCount": 1508, "candidatesTokenCount": 20, "totalTokenCount": 1528}
 ANTHROPIC = {
     "input_tokens": 120, "output_tokens": 20, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 388,
 }  # fmt: skip
@@ -249,6 +250,16 @@ def test_an_answer_of_mlflows_gives_its_id() -> None:
         (message(response_metadata={"service_tier": "priority"}), "priority"),
         (generation(usage_metadata=LANGCHAIN, response_metadata={"service_tier": "flex"}), "flex"),
         (generation(response_metadata={"usage": {**ANTHROPIC, "service_tier": "batch"}}), "batch"),
+        (
+            message(usage=None, usageMetadata={**GEMINI, "trafficType": "PROVISIONED_THROUGHPUT"}),
+            "provisioned",
+        ),
+        (
+            message(usage=None, usage_metadata={**GEMINI, "traffic_type": "TrafficType.ON_DEMAND_PRIORITY"}),
+            "priority",
+        ),
+        (message(usage=None, usageMetadata={**GEMINI, "trafficType": "ON_DEMAND"}), None),
+        (message(usage=None, usageMetadata={**GEMINI, "trafficType": ["ON_DEMAND_FLEX"]}), None),
         (message(usage={**ANTHROPIC, "service_tier": "standard"}), None),
         (message(service_tier=["flex"]), None),
         (message(content=[{"service_tier": "flex"}]), None),
