@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Set
 from importlib.resources import files
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from exporters.clickhouse.table import COLUMN_TYPES
+import msgspec
+
+from exporters.clickhouse.table import COLUMN_TYPES, TableSums
 from exporters.errors import Misconfigured, PutOff, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
 
+T = TypeVar("T")
 TIMEOUT_S: Final = 120.0
 _ROW_BYTES: Final = 256  # at most, of a number and an id in an answer
 _ANSWER_BYTES: Final = 1024 * 1024
@@ -80,6 +83,16 @@ class ClickHouseServer:
         """Return the engine of the table with its settings."""
         return await self._ask(self._query("engine"), {})
 
+    async def ends(self) -> tuple[int, int, int]:
+        """Return the first number, the last number and how many rows the table has; 0 each if it has none."""
+        answer = await self._ask(self._query("ends"), {"select_sequential_consistency": "1"})
+        return _read(answer, tuple[int, int, int])[0]
+
+    async def sums(self, first: int, last: int, *, step: int, since: str, until: str) -> list[TableSums]:
+        """Return the sums of the rows of some numbers and dates, `step` numbers of an edition together."""
+        query = self._query("sums", first=first, last=last, step=step, since=since, until=until)
+        return _read(await self._ask(query, {"select_sequential_consistency": "1"}), TableSums)
+
     async def close(self) -> None:
         await self._client.close()
 
@@ -120,6 +133,13 @@ class ClickHouseServer:
         if "x-clickhouse-exception-code" in answer.headers:
             raise Retryable("it began to answer, and then failed", answered=False)
         return answer.body
+
+
+def _read(answer: str, type: type[T]) -> list[T]:
+    try:
+        return msgspec.json.Decoder(type).decode_lines(answer)
+    except msgspec.MsgspecError as error:
+        raise Retryable("its answer has no sums of rows", answered=False) from error
 
 
 def _whole(error: SendError) -> SendError:

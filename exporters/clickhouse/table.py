@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Final
 
+import msgspec
+
 from exporters.lake.columns import COLUMNS, COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
 WINDOW: Final = 10_000  # blocks whose tokens a table that is not replicated remembers
@@ -26,6 +28,20 @@ _ALWAYS: Final = {
     "committed_at": "DateTime64(6, 'UTC')",
 }
 COLUMN_TYPES: Final = {name: _ALWAYS.get(name, _TYPES[type]) for name, type in COLUMNS.items()}
+
+
+class TableSums(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of some numbers of an edition; `numbers` is how many of the numbers are there. `spend` is decimal text."""
+
+    edition: str
+    first: int
+    last: int
+    rows: int
+    numbers: int
+    calls: int
+    spend: str
+    input_tokens: int
+    output_tokens: int
 
 
 def statements(table: str) -> str:

@@ -10,19 +10,19 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka
 from aiokafka.partitioner import DefaultPartitioner
 
 from exporters.errors import Misconfigured
-from exporters.kafka.connection import find_fault, options_of, translated
-from exporters.kafka.messages import TopicMessage, TopicProgress, progress_key, read_progress, write_progress
+from exporters.kafka.connection import options_of, start, translated
+from exporters.kafka.messages import TopicMessage, TopicProgress, progress_key, write_progress
+from exporters.kafka.reading import read_progresses, reader_of
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
 TRANSACTION_S: Final = 60.0  # after which a broker ends a transaction that nobody goes on with
 CLOSE_S: Final = 5.0
-_READ_MS: Final = 500
 _MOST_BYTES: Final = 16 * 1024 * 1024  # of one request; the broker's own limit is smaller and counts
 
 
@@ -55,7 +55,7 @@ class Brokers:
                 max_request_size=_MOST_BYTES,
             )
             try:
-                await _start(producer, options)
+                await start(producer, options)
                 progress = await self._progress(keys)
                 self._partitions = sorted(await producer.partitions_for(self._topic))
             except BaseException:
@@ -96,27 +96,9 @@ class Brokers:
         )
 
     async def _progress(self, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
-        """Read the topic of progress to its end, as far as transactions were committed."""
-        place, found = TopicPartition(self._progress_topic, 0), dict[bytes, TopicProgress]()
-        reader = AIOKafkaConsumer(
-            **options_of(self._settings, self._secret),
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-        )
-        try:
-            await reader.start()
+        async with reader_of(options_of(self._settings, self._secret)) as reader:
             self._check_topics(await reader.topics())
-            reader.assign([place])
-            end = (await reader.end_offsets([place]))[place]
-            reader.seek(place, (await reader.beginning_offsets([place]))[place])
-            while await reader.position(place) < end:
-                read = await reader.getmany(place, timeout_ms=_READ_MS)
-                for message in read.get(place, ()):
-                    if message.key in keys:
-                        found[message.key] = read_progress(message.value)
-        finally:
-            await reader.stop()
-        return found
+            return await read_progresses(reader, self._progress_topic, lambda key: key in keys)
 
     def _check_topics(self, there: Collection[str]) -> None:
         for topic, how in (
@@ -125,19 +107,6 @@ class Brokers:
         ):
             if topic not in there:
                 raise Misconfigured(f"there is no topic {topic}: create it, with {how}", answered=False)
-
-
-async def _start(producer: Any, options: Mapping[str, Any]) -> None:
-    try:
-        await producer.start()
-    except kafka.KafkaConnectionError:
-        await find_fault(options)
-        raise
-    except AssertionError as error:
-        # Brokers answer a token that they do not take with a list of no brokers, which the library does not expect.
-        if producer.client.cluster.brokers():
-            raise
-        raise kafka.AuthenticationFailedError("the brokers do not take the token") from error
 
 
 async def _end(producer: Any) -> None:

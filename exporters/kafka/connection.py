@@ -82,6 +82,20 @@ def _is_fault(error: Exception) -> bool:
     return is_alert or isinstance(error, _FAULTS)
 
 
+async def start(library: Any, options: Mapping[str, Any]) -> None:
+    """Start a producer or a consumer; its errors are what the brokers say."""
+    try:
+        await library.start()
+    except kafka.KafkaConnectionError:
+        await find_fault(options)
+        raise
+    except AssertionError as error:
+        # Brokers answer a token that they do not take with a list of no brokers, which the library does not expect.
+        if options.get("sasl_mechanism") != "OAUTHBEARER":
+            raise
+        raise kafka.AuthenticationFailedError("the brokers do not take the token") from error
+
+
 class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
     """The token of a file, as it is now: whoever made the file renews it."""
 

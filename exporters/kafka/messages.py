@@ -64,6 +64,12 @@ def progress_key(edition: str, route: str) -> bytes:
     return f"{edition} {route}".encode()
 
 
+def edition_of(key: bytes, route: str) -> str | None:
+    """Return the edition of a key of progress; None if it is that of another route."""
+    edition, _, found = key.decode("utf-8", "replace").partition(" ")
+    return edition if found == route else None
+
+
 def read_progress(value: bytes) -> TopicProgress:
     """ValueError for what is no progress."""
     return msgspec.json.decode(value, type=TopicProgress)

@@ -214,6 +214,30 @@ def books_differ(
     )
 
 
+def compared_with_books(
+    differences: Sequence[LakeDifference],
+    route: str,
+    *,
+    settled: int | None,
+    absent: int,
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+) -> Sequence[LakeDifference]:
+    """
+    Return the differences of a table or a topic, which have no manifests: of the settled numbers `settled` are
+    there, None if that is not known, and `absent` are not. Damaged records have a number and are nowhere.
+    """
+    found = list(differences)
+    if absent <= after.get("damaged", 0):
+        found = [each for each in found if each.kind != HOLE]
+    least, most = before.get("delivered", 0), after.get("delivered", 0)
+    if settled is not None and not least <= settled <= most:
+        kind, delivered = (MISSING, least) if settled < least else (FOREIGN, most)
+        words = f"it has {settled} records of numbers that are settled, the books of the route {delivered}"
+        found.append(LakeDifference(kind, route, words))
+    return found
+
+
 def _settled(terms: Mapping[str, int]) -> int:
     return terms.get("delivered", 0) + terms.get("damaged", 0)
 

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
-from collections.abc import Coroutine, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.cli import config_option, configured, fail
+from gateway.cli import config_option, configured, fail, recounts
 from gateway.cli.data_directory import installation
 from gateway.cli.output import show_fields, show_json
+from gateway.cli.recounts import RouteBooks, result_of
 
 if TYPE_CHECKING:
     from exporters.lake.stores import Store
-    from exporters.lake.verification import Dates, VerifiedLake
+    from exporters.lake.verification import Dates, LakeDifference
     from exporters.settings import DestinationSettings
     from gateway.cli.operator.client import OperatorClient
     from gateway.configuration.sections import Config
 
-T = TypeVar("T")
+STREAMS = ("kafka", "clickhouse")  # types of destinations without files
 _SHOWN = 100  # differences, without --json
 _LOOK_S = 0.5
 _DAY = click.DateTime(["%Y-%m-%d"])
@@ -40,7 +40,7 @@ topic_option = click.option(
 
 @click.group()
 def lake() -> None:
-    """Look at what destinations of type s3, gcs, azure and file have written, with or without a server."""
+    """Look at what destinations that are a lake have written, with or without a server."""
 
 
 @lake.command()
@@ -76,32 +76,57 @@ def verify(
 ) -> None:
     """
     Compare the files of a lake with its manifests, and those with the books of the route; exit code 1 if they
-    differ.
+    differ. Of type kafka and clickhouse the topic or the table is compared with the books.
 
     A file may be missing, have another size or content, or be one that no manifest names; numbers may be missing
     or be there twice. The books are asked where the data directory is, for all dates together: not with --from
     or --to. Missing files of dates before --expired-before are named expired_by_rule, and are no failure.
     """
-    from exporters.lake.verification import ALL_DATES, EXPIRED, Dates, expired_before
+    from exporters.lake.verification import ALL_DATES, EXPIRED, Dates
 
-    settings = _settings(config, name)
+    settings = _settings(config, name, of_any_type=True)
     route = _route(settings, topic)
     dates = Dates(_date(since), _date(until))
     client = None if alone or dates != ALL_DATES else _client(config)
-    before = None if client is None else _terms(client, route)
-    found = expired_before(_done(_verify(settings, route, level or "listing", dates)), _date(expired))
-    if client is not None and before is not None:
-        found = _with_books(found, route, client, before)
-    differences = [each._asdict() for each in found.differences]
-    fields = {**asdict(found), "differences": differences}
+    books = None if client is None else RouteBooks.of(client, route)
+    fields, differences = _verified(settings, route, level or "listing", dates, _date(expired), books)
     if as_json:
-        show_json(fields)
+        show_json({**fields, "differences": [each._asdict() for each in differences]})
     else:
         show_fields({**fields, "differences": len(differences)})
-        for each in found.differences[:_SHOWN]:
+        for each in differences[:_SHOWN]:
             click.echo(f"{each.kind}: {each.name}: {each.words}")
-    if any(each.kind != EXPIRED for each in found.differences):
-        fail("the lake differs from its manifests")
+    if any(each.kind != EXPIRED for each in differences):
+        fail(f"{settings.name} differs: see docs/lake.md, Verify")
+
+
+def _verified(
+    settings: DestinationSettings,
+    route: str,
+    level: str,
+    dates: Dates,
+    expired: str,
+    books: RouteBooks | None,
+) -> tuple[Mapping[str, Any], Sequence[LakeDifference]]:
+    """Return what was found, and how it differs."""
+    from exporters.lake.verification import ALL_DATES, expired_before
+
+    if settings.type == "clickhouse":
+        given = {"--footers": level == "footers", "--expired-before": expired}
+        recounts.refuse_options(settings.type, given)
+        return recounts.verified_table(settings, dates, books)
+    if settings.type == "kafka":
+        given = {
+            "--footers": level == "footers",
+            "--expired-before": expired,
+            "--from, --to": dates != ALL_DATES,
+        }
+        recounts.refuse_options(settings.type, given)
+        return recounts.verified_topic(settings, route, books, reads_all=level == "data")
+    found = expired_before(result_of(recounts.verify_files(settings, route, level, dates)), expired)
+    if books is not None:
+        found = recounts.with_books(found, books)
+    return asdict(found), found.differences
 
 
 @lake.command()
@@ -151,7 +176,7 @@ def adopt(config: Path | None, name: str | None, leave: bool, dry_run: bool, as_
 
     settings = installation(config)
     destination = _of_ai_telemetry(_settings(config, name))
-    done = _done(adopted(settings, destination, leave=leave, dry_run=dry_run))
+    done = result_of(adopted(settings, destination, leave=leave, dry_run=dry_run))
     if as_json:
         show_json({"adopted": asdict(done)})
     else:
@@ -177,7 +202,7 @@ def import_(sources: tuple[Path, ...], config: Path | None, name: str | None, as
     brought again changes nothing. The log and the ledger are not changed.
     """
     settings = _of_ai_telemetry(_settings(config, name))
-    done = [_done(_import(settings, source)) for source in sources]
+    done = [result_of(_import(settings, source)) for source in sources]
     if as_json:
         show_json({"imported": done})
     else:
@@ -241,7 +266,7 @@ def _landed(client: OperatorClient, route: str, asked_at: float, wait_s: float) 
 def manifest_(config: Path | None, name: str | None, topic: str | None, month: str | None) -> None:
     """Print the manifests of a lake as one JSON list."""
     settings = _settings(config, name)
-    show_json(_done(_manifests(settings, _route(settings, topic), month or "")))
+    show_json(result_of(_manifests(settings, _route(settings, topic), month or "")))
 
 
 @lake.command()
@@ -322,27 +347,14 @@ def _of_ai_telemetry(settings: DestinationSettings) -> DestinationSettings:
     return settings
 
 
-def _terms(client: OperatorClient, route: str) -> Mapping[str, int]:
-    """The running books of the route of a lake."""
-    terms: Mapping[str, int] = client.request("GET", "/books")["routes"].get(route, {})
-    return terms
-
-
-def _with_books(
-    found: VerifiedLake, route: str, client: OperatorClient, before: Mapping[str, int]
-) -> VerifiedLake:
-    """Add the difference to the books, if there is one."""
-    from exporters.lake.verification import books_differ
-
-    difference = books_differ(found, route, before, _terms(client, route))
-    return found if difference is None else replace(found, differences=[*found.differences, difference])
-
-
-def _settings(config: Path | None, name: str | None) -> DestinationSettings:
-    """The destination that is named, or the only one that is a lake."""
+def _settings(config: Path | None, name: str | None, *, of_any_type: bool = False) -> DestinationSettings:
+    """The destination that is named, or the only one that is a lake of files; with `of_any_type` a stream, too."""
     from exporters.lake.destination import WITH_FILES
 
-    lakes = [each for each in configured(config).destinations if each.type in WITH_FILES]
+    destinations = configured(config).destinations
+    lakes = [each for each in destinations if each.type in WITH_FILES]
+    if of_any_type and (name is not None or not lakes):
+        lakes += [each for each in destinations if each.type in STREAMS]
     wanted = [each for each in lakes if name in (None, each.name)]
     if len(wanted) != 1:
         names = ", ".join(each.name for each in lakes) or "none: see docs/lake.md"
@@ -355,17 +367,6 @@ def _store(settings: DestinationSettings) -> Store:
     from exporters.lake.destination import store_of
 
     return store_of(settings, secret_of(settings))
-
-
-async def _verify(settings: DestinationSettings, route: str, level: str, dates: Dates) -> VerifiedLake:
-    from exporters.lake.tables.catalogue import table_of
-    from exporters.lake.verification import read_manifests, verify
-
-    store, table = _store(settings), table_of(route).name
-    with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
-        scratch = Path(directory)
-        manifests = read_manifests(store, settings.name, scratch, table=table)
-        return await verify(store, manifests, level=level, scratch=scratch, dates=dates, table=table)
 
 
 async def _manifests(settings: DestinationSettings, route: str, month: str) -> list[Any]:
@@ -382,13 +383,3 @@ async def _manifests(settings: DestinationSettings, route: str, month: str) -> l
             if isinstance(found, ReadManifest)
             and (not month or any(file.date.startswith(month) for file in found.body.files))
         ]
-
-
-def _done(work: Coroutine[Any, Any, T]) -> T:
-    from exporters.errors import SendError
-    from spool.errors import SpoolError
-
-    try:
-        return asyncio.run(work)
-    except (SendError, SpoolError, ValueError, OSError) as error:
-        fail(str(error))

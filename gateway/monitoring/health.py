@@ -190,6 +190,7 @@ def describe_route(route: RouteState) -> dict[str, object]:
         "state": route.state,
         "reason": route.reason,
         "since": None if route.since is None else moment(route.since),
+        "progress": route.progress,
         "queued": route.queued,
         "oldest_age_s": route.oldest_age_s,
         "unknown": route.unknown,

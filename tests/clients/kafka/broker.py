@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from tests.free_ports import free_port
 
@@ -89,14 +89,35 @@ class Broker:
                 finally:
                     await admin.close()
 
-    async def committed(self) -> list[Any]:
-        """Every message of the topic that a consumer of committed messages sees."""
+    async def send(
+        self, topic: str, partition: int, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]
+    ) -> None:
+        """Send a message as anybody may who has the right."""
+        producer = AIOKafkaProducer(bootstrap_servers=self.address)
+        await producer.start()
+        try:
+            await producer.send_and_wait(topic, value, key=key, partition=partition, headers=list(headers))
+        finally:
+            await producer.stop()
+
+    async def forget(self, topic: str, partition: int, *, before: int) -> None:
+        """Take the first messages of a partition away, as its retention does."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.address)
+        await admin.start()
+        try:
+            records = {TopicPartition(topic, partition): RecordsToDelete(before_offset=before)}
+            await admin.delete_records(records)
+        finally:
+            await admin.close()
+
+    async def committed(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> list[Any]:
+        """Every message of a topic that a consumer of committed messages sees."""
         reader = AIOKafkaConsumer(
             bootstrap_servers=self.address, isolation_level="read_committed", enable_auto_commit=False
         )
         await reader.start()
         try:
-            places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+            places = [TopicPartition(topic, number) for number in range(partitions)]
             reader.assign(places)
             ends = await reader.end_offsets(places)
             for place, begin in (await reader.beginning_offsets(places)).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -11,16 +12,18 @@ from pathlib import Path
 
 import orjson
 import pytest
+from click.testing import CliRunner
 
 from exporters.destinations.catalogue import TYPES, secret_of
 from exporters.probe import OK, REFUSED
 from exporters.settings import DestinationSettings
+from gateway.cli.lake import lake as command
 from spool.clock import SystemClock
 from spool.deliveries.values import PARKED
 from tests.clients import environments
 from tests.clients.kafka import broker as brokers
 from tests.clients.kafka import victim
-from tests.clients.kafka.broker import Broker
+from tests.clients.kafka.broker import PROGRESS, TOPIC, Broker
 from tests.exporters.spools import calls
 from tests.free_ports import free_port
 from tests.integration.lake.lakes import House, opened
@@ -100,3 +103,48 @@ async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Brok
     assert state.reason is not None and "create it" in state.reason
     await broker.until_ready(*brokers.topics())
     assert OK == (await probe(settings, secret_of(settings), SystemClock())).status
+
+
+async def verified(broker: Broker, directory: Path, *more: str) -> list[str]:
+    """Run `tollhouse lake verify`; return the kinds of the differences."""
+    file = directory / "tollhouse.toml"
+    destination = f'name = "lake"\ntype = "kafka"\nurl = "{broker.address}"\ntls = false\n'
+    file.write_text(f'data_dir = "{directory}/data"\n[[destinations]]\n{destination}')
+    words = ["verify", "--config", str(file), "--json", *more]
+    result = await asyncio.to_thread(CliRunner().invoke, command, words)
+    kinds = [each["kind"] for each in json.loads(result.stdout)["differences"]]
+    assert (1 if kinds else 0) == result.exit_code, result.output
+    return kinds
+
+
+async def test_verify_reads_the_progress_and_every_message(broker: Broker, tmp_path: Path) -> None:
+    """What others sent, numbers that are there twice and a lost delivery have a name; what retention took has none."""
+    await broker.until_ready(*brokers.topics())
+    async with opened(tmp_path / "data") as house:
+        await house.add(calls(1, 35))
+        async with house.forwarding(type="kafka", url=broker.address, tls=False):
+            await house.until(queued=0)
+    assert [] == await verified(broker, tmp_path)
+    assert [] == await verified(broker, tmp_path, "--data")
+    first, *_ = await broker.committed()
+    await broker.send(TOPIC, first.partition, b"ff", b"{}", [])
+    assert [] == await verified(broker, tmp_path)
+    assert ["foreign"] == await verified(broker, tmp_path, "--data")
+    await broker.send(TOPIC, first.partition, first.key, first.value, first.headers)
+    assert ["overlap", "foreign"] == await verified(broker, tmp_path, "--data")
+    older, *_ = await broker.committed(PROGRESS, 1)
+    await broker.send(PROGRESS, 0, older.key, older.value, [])
+    assert ["missing"] == await verified(broker, tmp_path)
+    assert [] == await verified(broker, tmp_path, "--without-books")
+
+
+async def test_what_retention_took_is_no_difference(broker: Broker, tmp_path: Path) -> None:
+    """Numbers are judged from where every partition still has its messages."""
+    await broker.until_ready(*brokers.topics())
+    async with opened(tmp_path / "data") as house:
+        await house.add(calls(1, 200))
+        async with house.forwarding(type="kafka", url=broker.address, tls=False):
+            await house.until(queued=0)
+    await broker.forget(TOPIC, 0, before=20)
+    assert len(await broker.committed()) < 200
+    assert [] == await verified(broker, tmp_path, "--data")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from typing import Any, Final
 
 import orjson
@@ -38,9 +39,29 @@ class Table:
             return web.Response(text="".join(f"{name}\t{type}\n" for name, type in self.columns.items()))
         if "system.tables" in query:
             return web.Response(text=self.engine + "\n")
+        if "min(number)" in query:
+            return web.Response(
+                text="".join(f"{orjson.dumps(sums).decode()}\n" for sums in self._sums(query))
+            )
         first, last = map(int, re.findall(r"BETWEEN (\d+) AND (\d+)", query)[0])
         found = {(row["number"], row["id"]) for row in self.rows if first <= row["number"] <= last}
         return web.Response(text="".join(f"{number}\t{id}\n" for number, id in found))
+
+    def _sums(self, query: str) -> list[list[object]]:
+        """Sum as ClickHouse does: all rows, or those of a range, which are equal once."""
+        bounds = re.search(
+            r"number BETWEEN (\d+) AND (\d+).*BETWEEN '(.*)' AND '(.*)'.*intDiv\(number, (\d+)\)", query
+        )
+        if bounds is None:
+            numbers = [row["number"] for row in self.rows] or [0]
+            return [[min(numbers), max(numbers), len(self.rows)]]
+        first, last, since, until, step = bounds.groups()
+        groups: dict[tuple[str, int], dict[tuple[int, str], dict[str, Any]]] = {}
+        for row in self.rows:
+            number, edition = row["number"], row["edition"]
+            if int(first) <= number <= int(last) and since <= row["at"][:10] <= until:
+                groups.setdefault((edition, number // int(step)), {})[number, row["id"]] = row
+        return [_sum(edition, list(rows.values())) for (edition, _), rows in sorted(groups.items())]
 
     def _insert(self, request: web.Request, token: str, body: bytes) -> web.Response:
         fails, self.fails = self.fails, ""
@@ -55,6 +76,15 @@ class Table:
             assert request.transport is not None
             request.transport.abort()
         return web.Response()
+
+
+def _sum(edition: str, rows: list[dict[str, Any]]) -> list[object]:
+    numbers = {row["number"] for row in rows}
+    counted = [row for row in rows if row["counted"]]
+    spend = sum((Decimal(str(row.get("spend") or 0)) for row in counted), Decimal())
+    tokens = [sum(row.get(name) or 0 for row in counted) for name in ("input_tokens", "output_tokens")]
+    calls = sum(row["calls"] for row in counted)
+    return [edition, min(numbers), max(numbers), len(rows), len(numbers), calls, str(spend), *tokens]
 
 
 @asynccontextmanager

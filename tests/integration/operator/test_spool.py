@@ -62,9 +62,17 @@ async def test_status_shows_topics_routes_and_space(server: OperatorServer) -> N
     assert (AI_TELEMETRY, 2, 2) == (topic["topic"], topic["received"], topic["accepted"])
     assert (0, 0) == (topic["duplicates"], topic["pending"])  # a script finds them when there are none, too
     [route] = status["routes"]
-    assert {"route", "state", "reason", "since", "queued", "oldest_age_s", "unknown", "ambiguous"} == set(
-        route
-    )
+    assert {
+        "route",
+        "state",
+        "reason",
+        "since",
+        "progress",
+        "queued",
+        "oldest_age_s",
+        "unknown",
+        "ambiguous",
+    } == set(route)
     assert moment(server.clock.now()) == route["since"]
     assert (ROUTE, "parked", "403: the key lacks the scope", 2) == (
         route["route"],

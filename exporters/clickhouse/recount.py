@@ -1,0 +1,140 @@
+"""
+Counts the rows of a table, and says what differs from the numbers and the books of its route; it changes nothing.
+
+The server adds up, for ranges of numbers: what it needs is bounded, however long the table is. Rows that are equal
+count once, as in the views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Final
+
+from exporters.clickhouse.destination import MOST_RECORDS
+from exporters.clickhouse.server import ClickHouseServer
+from exporters.clickhouse.table import TableSums
+from exporters.lake.verification import ALL_DATES, FOREIGN, HOLE, OVERLAP, Dates, LakeDifference
+from spool.ledger import money
+
+PAGE: Final = 200_000  # numbers of one question
+STEP: Final = 10_000  # numbers of one sum
+_FIRST_DAY, _LAST_DAY = "1970-01-01", "2299-12-31"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedTable:
+    """
+    `stored` counts equal rows each by itself: what ClickHouse has not merged yet. Of the settled numbers `settled` have
+    a row, and `absent` have none.
+    """
+
+    stored: int
+    rows: int
+    calls: int
+    spend: str
+    input_tokens: int
+    output_tokens: int
+    settled: int
+    absent: int
+    editions: Sequence[TableSums]
+    differences: Sequence[LakeDifference]
+
+
+async def recount(
+    server: ClickHouseServer, table: str, *, below: int | None = None, dates: Dates = ALL_DATES
+) -> VerifiedTable:
+    """
+    Count the rows of some dates; of all, also whether numbers are absent or there twice. Numbers that are settled are
+    those `below`; None: all. Raises what the server raises.
+    """
+    first, last, stored = await server.ends()
+    end = last + 1 if below is None else min(below, last + 1)
+    settled = [part async for part in _parts(server, first, end - 1, dates)]
+    later = [part async for part in _parts(server, max(end, first), last, dates)]
+    differences: list[LakeDifference] = []
+    if dates == ALL_DATES:
+        differences += [*_twice(table, [*settled, *later]), *_holes(table, settled)]
+        if below is not None:
+            differences += _not_sent(table, later, below)
+    editions = [_sum(parts) for parts in _by_edition([*settled, *later])]
+    total = _sum(editions)
+    return VerifiedTable(
+        stored=stored,
+        rows=total.rows,
+        calls=total.calls,
+        spend=total.spend,
+        input_tokens=total.input_tokens,
+        output_tokens=total.output_tokens,
+        settled=sum(part.rows for part in settled),
+        absent=sum(_absent(parts) for parts in _by_edition(settled)),
+        editions=editions,
+        differences=differences,
+    )
+
+
+async def _parts(server: ClickHouseServer, first: int, last: int, dates: Dates) -> AsyncIterator[TableSums]:
+    since, until = dates.first or _FIRST_DAY, dates.last or _LAST_DAY
+    for start in range(first, last + 1, PAGE):
+        end = min(start + PAGE - 1, last)
+        for part in await server.sums(start, end, step=STEP, since=since, until=until):
+            yield part
+
+
+def _by_edition(parts: Sequence[TableSums]) -> list[list[TableSums]]:
+    """Parts in the order of their numbers, those of an edition together."""
+    ordered = sorted(parts, key=lambda part: (part.edition, part.first))
+    return [list(each) for _, each in groupby(ordered, lambda part: part.edition)]
+
+
+def _sum(parts: Sequence[TableSums]) -> TableSums:
+    return TableSums(
+        edition=parts[0].edition if parts else "",
+        first=min((part.first for part in parts), default=0),
+        last=max((part.last for part in parts), default=0),
+        rows=sum(part.rows for part in parts),
+        numbers=sum(part.numbers for part in parts),
+        calls=sum(part.calls for part in parts),
+        spend=money.text(sum(money.units(part.spend) for part in parts)),
+        input_tokens=sum(part.input_tokens for part in parts),
+        output_tokens=sum(part.output_tokens for part in parts),
+    )
+
+
+def _twice(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
+    """Numbers that several ids have, in an edition or in two."""
+    for part in parts:
+        if part.rows != part.numbers:
+            words = f"{part.rows} records have {part.numbers} numbers of {part.first} to {part.last}"
+            yield LakeDifference(OVERLAP, f"{table} {part.edition}", words)
+    editions = sorted((_sum(each) for each in _by_edition(parts)), key=lambda each: each.first)
+    for one, other in pairwise(editions):
+        if other.first <= one.last:
+            words = f"it begins at {other.first}, the edition {one.edition} ends at {one.last}"
+            yield LakeDifference(OVERLAP, f"{table} {other.edition}", words)
+
+
+def _holes(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
+    """Ranges of an edition in which numbers have no row: those of damaged records, or rows that are gone."""
+    for found in _by_edition(parts):
+        first = found[0].first
+        for part in found:
+            if absent := part.last - first + 1 - part.numbers:
+                words = f"{absent} numbers of {first} to {part.last} have no row"
+                yield LakeDifference(HOLE, f"{table} {part.edition}", words)
+            first = part.last + 1
+
+
+def _absent(parts: Sequence[TableSums]) -> int:
+    """Count the numbers of an edition that have no row, between its first and its last."""
+    total = _sum(parts)
+    return total.last - total.first + 1 - total.numbers
+
+
+def _not_sent(table: str, parts: Sequence[TableSums], below: int) -> Iterator[LakeDifference]:
+    """Rows of numbers that the route did not send: a delivery that is in hand has no more than a request holds."""
+    last = max((part.last for part in parts), default=0)
+    if last >= below + MOST_RECORDS:
+        words = f"it has numbers up to {last}, the route has sent those below {below}"
+        yield LakeDifference(FOREIGN, table, words)

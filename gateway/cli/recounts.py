@@ -1,0 +1,145 @@
+"""What `tollhouse lake verify` asks for: the files of a lake, a topic or a table, and the books of their route."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from gateway.cli import fail
+
+if TYPE_CHECKING:
+    from exporters.lake.verification import Dates, LakeDifference, VerifiedLake
+    from exporters.settings import DestinationSettings
+    from gateway.cli.operator.client import OperatorClient
+
+T = TypeVar("T")
+Verified: TypeAlias = (
+    "tuple[Mapping[str, Any], Sequence[LakeDifference]]"  # what was found, and how it differs
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteBooks:
+    """The running books of a route before its destination was asked; numbers `below` are settled."""
+
+    client: OperatorClient
+    route: str
+    terms: Mapping[str, int]
+    below: int
+
+    @classmethod
+    def of(cls, client: OperatorClient, route: str) -> RouteBooks:
+        terms = _terms(client, route)
+        states = client.request("GET", "/routes", query=[("route", route)])["routes"]
+        has_begun = states and terms.get("delivered", 0) + terms.get("damaged", 0)
+        return cls(client=client, route=route, terms=terms, below=states[0]["progress"] if has_begun else 1)
+
+    def now(self) -> Mapping[str, int]:
+        return _terms(self.client, self.route)
+
+
+def with_books(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
+    """Add the difference of a lake of files to the books, if there is one."""
+    from exporters.lake.verification import books_differ
+
+    difference = books_differ(found, books.route, books.terms, books.now())
+    return found if difference is None else replace(found, differences=[*found.differences, difference])
+
+
+async def verify_files(settings: DestinationSettings, route: str, level: str, dates: Dates) -> VerifiedLake:
+    from exporters.destinations.catalogue import secret_of
+    from exporters.lake.destination import store_of
+    from exporters.lake.tables.catalogue import table_of
+    from exporters.lake.verification import read_manifests, verify
+
+    store, table = store_of(settings, secret_of(settings)), table_of(route).name
+    with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
+        scratch = Path(directory)
+        manifests = read_manifests(store, settings.name, scratch, table=table)
+        return await verify(store, manifests, level=level, scratch=scratch, dates=dates, table=table)
+
+
+def verified_table(settings: DestinationSettings, dates: Dates, books: RouteBooks | None) -> Verified:
+    """Return what a table of ClickHouse has, and how it differs."""
+    import msgspec
+
+    from exporters.clickhouse.recount import VerifiedTable, recount
+    from exporters.clickhouse.server import ClickHouseServer
+    from exporters.destinations.catalogue import secret_of
+    from spool.clock import SystemClock
+
+    async def look() -> VerifiedTable:
+        server = ClickHouseServer(settings, secret_of(settings), clock=SystemClock())
+        try:
+            return await recount(
+                server, settings.table, below=None if books is None else books.below, dates=dates
+            )
+        finally:
+            await server.close()
+
+    found = result_of(look())
+    editions = [msgspec.structs.asdict(each) for each in found.editions]
+    return {**asdict(found), "editions": editions}, _compared(
+        found.differences, books, found.settled, found.absent
+    )
+
+
+def verified_topic(
+    settings: DestinationSettings, route: str, books: RouteBooks | None, *, reads_all: bool
+) -> Verified:
+    """Return how far a route has come in a topic of Kafka, and how the topic differs."""
+    from exporters.destinations.catalogue import secret_of
+    from exporters.kafka.recount import recount
+
+    secret, below = secret_of(settings), None if books is None else books.below
+    found = result_of(recount(settings, secret, route, below=below, reads_all=reads_all))
+    editions = [
+        {"edition": edition, "first": newest.first, "last": newest.last}
+        for edition, newest in sorted(found.progress.items())
+    ]
+    fields = {
+        "messages": found.messages,
+        "settled": found.settled,
+        "absent": found.absent,
+        "editions": editions,
+    }
+    return fields, _compared(found.differences, books, found.settled, found.absent or 0)
+
+
+def _compared(
+    differences: Sequence[LakeDifference], books: RouteBooks | None, settled: int | None, absent: int
+) -> Sequence[LakeDifference]:
+    if books is None:
+        return differences
+    from exporters.lake.verification import compared_with_books
+
+    return compared_with_books(
+        differences, books.route, settled=settled, absent=absent, before=books.terms, after=books.now()
+    )
+
+
+def _terms(client: OperatorClient, route: str) -> Mapping[str, int]:
+    terms: Mapping[str, int] = client.request("GET", "/books")["routes"].get(route, {})
+    return terms
+
+
+def refuse_options(type: str, given: Mapping[str, object]) -> None:
+    """End the command if an option is given that has no meaning for a type."""
+    for option, value in given.items():
+        if value:
+            fail(f"{option} has no meaning for a destination of type {type!r}", 2)
+
+
+def result_of(work: Coroutine[Any, Any, T]) -> T:
+    """Return what work comes to; the command ends if the destination or the storage fails."""
+    from exporters.errors import SendError
+    from spool.errors import SpoolError
+
+    try:
+        return asyncio.run(work)
+    except (SendError, SpoolError, ValueError, OSError) as error:
+        fail(str(error))

@@ -1,0 +1,121 @@
+"""Rows in a table of ClickHouse's own engine: each once, and counted by it as the books have them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+import pytest
+from click.testing import CliRunner
+
+from exporters.clickhouse.table import statements
+from exporters.destinations.catalogue import TYPES
+from exporters.probe import OK
+from exporters.settings import DestinationSettings
+from gateway.cli.lake import lake as command
+from spool.clock import SystemClock
+from spool.record import NS
+from tests.clients import environments
+from tests.clients.conftest import PROGRAMS
+from tests.exporters.spools import calls
+from tests.integration.lake.lakes import opened
+
+pytestmark = pytest.mark.clients
+MONTH_NS = 31 * 86400 * NS
+RECORDS = 60
+
+
+class Engine:
+    def __init__(self, port: int) -> None:
+        self.root = f"http://127.0.0.1:{port}/"
+
+    @property
+    def url(self) -> str:
+        return self.root + "costs"
+
+    def ask(self, query: str) -> str:
+        request = Request(self.root + "?" + urlencode({"query": query}), data=b"", method="POST")
+        with urlopen(request, timeout=60) as answer:
+            body: bytes = answer.read()
+        return body.decode().strip()
+
+    def make_table(self) -> None:
+        for name in ("_calls", "_spend", "_once"):
+            self.ask(f"DROP VIEW IF EXISTS ai_telemetry{name}")
+        self.ask("DROP TABLE IF EXISTS ai_telemetry SYNC")
+        for statement in statements("ai_telemetry").split(";\n"):
+            if statement.strip():
+                self.ask(statement)
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    words = [
+        environments.python("clickhouse"),
+        PROGRAMS / "clickhouse_server.py",
+        tmp_path_factory.mktemp("engine"),
+    ]
+    with subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield Engine(int(process.stdout.readline()))
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def engine(started: Engine) -> Engine:
+    started.make_table()
+    return started
+
+
+async def fill(directory: Path, engine: Engine) -> None:
+    """Six deliveries, each with calls of several months, which ClickHouse keeps apart."""
+    async with opened(directory / "data") as house:
+        now = int(house.clock.now() * NS)
+        for n in range(1, RECORDS + 1):
+            start = now - n % 4 * MONTH_NS
+            await house.add(calls(n, n, cost="0.1", cost_source="reported", start_time=start))
+        async with house.forwarding(type="clickhouse", url=engine.url):
+            await house.until(queued=0)
+
+
+async def check(engine: Engine) -> None:
+    settings = DestinationSettings(name="lake", type="clickhouse", url=engine.url)
+    found = await TYPES["clickhouse"].probe(settings, None, SystemClock())
+    assert OK == found.status, found
+
+
+def verify(directory: Path, engine: Engine) -> list[str]:
+    """Return the kinds of the differences."""
+    file = directory / "tollhouse.toml"
+    destination = f'[[destinations]]\nname = "lake"\ntype = "clickhouse"\nurl = "{engine.url}"\n'
+    file.write_text(f'data_dir = "{directory}/data"\n{destination}')
+    result = CliRunner().invoke(command, ["verify", "--config", str(file), "--json"])
+    found = json.loads(result.stdout)
+    kinds = [each["kind"] for each in found["differences"]]
+    assert (1 if kinds else 0) == result.exit_code
+    if not kinds:
+        assert (RECORDS, RECORDS, "6") == (found["rows"], found["calls"], found["spend"])
+    return kinds
+
+
+def test_the_engine_counts_what_the_books_have(engine: Engine, tmp_path: Path) -> None:
+    """Rows that are deleted, doubled or of somebody else show; equal rows, which it merges, do not."""
+    asyncio.run(check(engine))
+    asyncio.run(fill(tmp_path, engine))
+    assert [] == verify(tmp_path, engine)
+    assert "6" == engine.ask("SELECT sum(usd) FROM ai_telemetry_spend FORMAT TSV")
+    engine.ask("INSERT INTO ai_telemetry SELECT * FROM ai_telemetry WHERE number = 5")
+    assert [] == verify(tmp_path, engine)
+    engine.ask(
+        "INSERT INTO ai_telemetry SELECT * REPLACE ('ff' AS id) FROM ai_telemetry WHERE number = 5 LIMIT 1"
+    )
+    assert ["overlap", "foreign"] == verify(tmp_path, engine)
+    engine.ask("DELETE FROM ai_telemetry WHERE number = 5")
+    assert ["hole", "missing"] == verify(tmp_path, engine)

@@ -1,0 +1,50 @@
+"""ClickHouse's own engine behind the HTTP of its server: `clickhouse_server DIRECTORY`; it prints its port."""
+
+import gzip
+import re
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlsplit
+
+from chdb.session import Session
+
+OWN = ("query", "database", "wait_end_of_query")  # what is no setting
+# A setting of replicated tables alone, which this engine cannot have.
+LEFT_OUT = ("insert_quorum", "insert_quorum_parallel", "select_sequential_consistency")
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        asked = dict(parse_qsl(urlsplit(self.path).query))
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        settings = {name: value for name, value in asked.items() if name not in (*OWN, *LEFT_OUT)}
+        query = asked.get("query", "")
+        if settings:
+            words = ", ".join(f"{name} = '{value}'" for name, value in settings.items())
+            query = re.sub(r" FORMAT (\w+)$", rf" SETTINGS {words} FORMAT \1", query)
+        if body:
+            query = f"{query}\n{body.decode()}"
+        try:
+            with self.server.lock:
+                answer, status = bytes(self.server.session.query(query, "TabSeparatedRaw").bytes()), 200
+        except Exception as error:
+            answer, status = str(error).encode(), 500
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+server.lock = threading.Lock()
+server.session = Session(sys.argv[1])
+server.session.query("CREATE DATABASE IF NOT EXISTS costs")
+server.session.query("USE costs")
+print(server.server_port, flush=True)
+server.serve_forever()
