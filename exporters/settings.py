@@ -111,7 +111,10 @@ class DestinationSettings:
         False, "ndjson, focus and file: all nodes mount `path`, which several gateways on one PostgreSQL need"
     )
     format: str = setting(
-        "parquet", "of the files of a lake; ndjson is compressed with zstd", choices=("parquet", "ndjson")
+        "parquet",
+        "of the files of a lake; ndjson is compressed with zstd; focus (CSV, compressed too) and focus-parquet have"
+        " charges by the hour",
+        choices=("parquet", "ndjson", "focus", "focus-parquet"),
     )
     batch_records: int | None = setting(
         None,

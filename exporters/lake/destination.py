@@ -14,6 +14,7 @@ from exporters.problems import one_of
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
+from spool.record import AI_TELEMETRY
 
 if TYPE_CHECKING:
     from exporters.lake.exporter import LakeContext, LakeExporter
@@ -120,9 +121,16 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
     return Probe(status=OK, words=f"{_MARK} is written there, and stays")
 
 
+def is_focus(settings: DestinationSettings) -> bool:
+    """True if the files of a lake have charges by the hour, not records."""
+    return settings.format.startswith("focus")
+
+
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     """Every reason why a lake cannot work, told before anything is opened."""
-    needed = {"parquet": "pyarrow"} if settings.format == "parquet" else {}
+    needed = {"parquet": "pyarrow"} if settings.format.endswith("parquet") else {}
+    if is_focus(settings) and settings.topics != (AI_TELEMETRY,):
+        yield f"{shown}.topics: format {settings.format!r} is of {AI_TELEMETRY} alone"
     if settings.type in SCHEMES:
         needed["a store"] = "obstore"
         yield from _store_problems(shown, settings)

@@ -23,6 +23,7 @@ from exporters.errors import Misconfigured, Retryable
 from exporters.exporter import KeepMark, keep_or_compare
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
+from exporters.lake.formats import files_of
 from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.stores import Store
 from exporters.lake.tables.catalogue import table_of
@@ -90,7 +91,7 @@ class LakeExporter:
         directory = self._context.directory / delivery.route.replace("/", "_")
         await asyncio.to_thread(_begin, directory)
         try:
-            files = DeliveryFiles(
+            files = files_of(
                 directory,
                 series,
                 route=delivery.route,

@@ -12,8 +12,10 @@ from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
 from exporters.lake.tables.catalogue import table_of
 from spool.ledger import money
+from spool.record import CURRENCY
 
 _COUNTED: Final = ("number", "counted", "calls", "spend")
+_CHARGED: Final = ("BilledCost", "BillingCurrency", "x_Calls", "x_InputTokens", "x_OutputTokens")
 _TOKENS: Final = ("input_tokens", "output_tokens")
 
 
@@ -50,7 +52,8 @@ def data_differs(format: FileFormat, path: Path, made: LakeManifest, file: LakeF
         if file_digest(opened, "sha256").hexdigest() != file.sha256:
             return "its SHA-256 is not that of its manifest"
     try:
-        found = _sums(_counted(format, path, made), made)
+        rows = format.read_rows(path, _CHARGED) if format.is_focus else _counted(format, path, made)
+        found = _charge_sums(rows) if format.is_focus else _sums(rows, made)
     except ValueError as error:
         return str(error)
     for name, value in found.items():
@@ -85,6 +88,24 @@ def _sums(rows: Iterator[tuple[Any, ...]], made: LakeManifest) -> Mapping[str, o
             made_tokens += output or 0
     if made.imported is None and len(numbers) != count:
         raise ValueError(f"{count - len(numbers)} numbers are there twice")
+    return {
+        "rows": count,
+        "calls": calls,
+        "spend": money.text(spend),
+        "input_tokens": given_tokens,
+        "output_tokens": made_tokens,
+    }
+
+
+def _charge_sums(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
+    """The same sums, of charges. The spend is what is charged in dollars."""
+    count = calls = spend = given_tokens = made_tokens = 0
+    for cost, currency, its_calls, given, output in rows:
+        count += 1
+        calls += int(its_calls)
+        spend += _units(cost) if currency == CURRENCY else 0
+        given_tokens += int(given)
+        made_tokens += int(output)
     return {
         "rows": count,
         "calls": calls,

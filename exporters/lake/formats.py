@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from exporters.lake.partitions import FileFormat, OpenFile
+from exporters.lake.columns import LakeTable
+from exporters.lake.names import Series
+from exporters.lake.partitions import DeliveryFiles, FileFormat, OpenFile
 
 
 def _open_parquet(path: Path, columns: Mapping[str, str]) -> OpenFile:
@@ -46,6 +48,18 @@ def _ndjson_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterat
     return read_rows(path, columns, skip=skip)
 
 
+def _open_csv(path: Path, columns: Mapping[str, str]) -> OpenFile:
+    from exporters.lake.ndjson import CsvFile
+
+    return CsvFile(path, columns)
+
+
+def _csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
+    from exporters.lake.ndjson import read_csv_rows
+
+    return read_csv_rows(path, columns, skip=skip)
+
+
 PARQUET: Final = FileFormat(
     name="parquet",
     ending="parquet",
@@ -62,4 +76,42 @@ NDJSON: Final = FileFormat(
     read_footer=_ndjson_footer,
     read_rows=_ndjson_rows,
 )
-FORMATS: Final[Mapping[str, FileFormat]] = {format.name: format for format in (PARQUET, NDJSON)}
+FOCUS: Final = FileFormat(
+    name="focus",
+    ending="focus.csv.zst",
+    writer=1,
+    is_focus=True,
+    open=_open_csv,
+    read_footer=_ndjson_footer,
+    read_rows=_csv_rows,
+)
+FOCUS_PARQUET: Final = FileFormat(
+    name="focus-parquet",
+    ending="focus.parquet",
+    writer=1,
+    is_focus=True,
+    open=_open_parquet,
+    read_footer=_parquet_footer,
+    read_rows=_parquet_rows,
+)
+# Endings of names: one that ends with another is before it.
+FORMATS: Final[Mapping[str, FileFormat]] = {
+    format.name: format for format in (FOCUS_PARQUET, FOCUS, PARQUET, NDJSON)
+}
+
+
+def files_of(
+    directory: Path,
+    series: Series,
+    *,
+    route: str,
+    format: FileFormat,
+    leave_out: Sequence[str],
+    table: LakeTable,
+) -> DeliveryFiles:
+    """Return what makes the files of a delivery: of its records, or of their charges."""
+    if not format.is_focus:
+        return DeliveryFiles(directory, series, route=route, format=format, leave_out=leave_out, table=table)
+    from exporters.lake.tables.focus import FocusFiles
+
+    return FocusFiles(directory, series, route=route, format=format, leave_out=leave_out, table=table)

@@ -80,6 +80,9 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     files: list[LakeFile]
     before: str | None = None
     imported: ImportedPart | None = None
+    focus: str | None = (
+        None  # the version of FOCUS: the rows of its files are charges, and `numbers` are of records
+    )
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,13 @@
 """
-Rows as lines of JSON, compressed with zstd: a frame for FRAME_ROWS rows each, and at the end one that readers skip.
+Rows as lines of JSON, or of CSV, compressed with zstd: a frame for FRAME_ROWS rows each, and at the end one that
+readers skip.
 
 A line has the columns that are known, by their names; money is decimal text, times are RFC 3339.
 """
 
 from __future__ import annotations
 
+import csv
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -15,6 +17,7 @@ from typing import Any, BinaryIO, Final
 import orjson
 
 from exporters.lake.columns import COLUMNS, METERS, MONEY, TAGS, TIME
+from spool.csv_cells import csv_lines
 from spool.ledger import money
 from spool.meters import quantity_of
 from spool.record import NS, rfc3339
@@ -40,14 +43,30 @@ class NdjsonFile:
 
     def write(self, rows: Sequence[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), FRAME_ROWS):
-            lines = b"".join([line_of(row, self._columns) for row in rows[start : start + FRAME_ROWS]])
-            self._file.write(zstd.compress(lines, _LEVEL))
+            self._add(self._lines(rows[start : start + FRAME_ROWS]))
+
+    def _lines(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
+        return b"".join([line_of(row, self._columns) for row in rows])
+
+    def _add(self, lines: bytes) -> None:
+        self._file.write(zstd.compress(lines, _LEVEL))
 
     def close(self, metadata: Mapping[str, str]) -> None:
         text = orjson.dumps(dict(metadata))
         body = text + len(text).to_bytes(4, "little") + _END
         self._file.write(_SKIPPED + len(body).to_bytes(4, "little") + body)
         self._file.close()
+
+
+class CsvFile(NdjsonFile):
+    """The same of lines of CSV; the first names the columns. Values are texts."""
+
+    def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
+        super().__init__(path, columns)
+        self._add(csv_lines([columns]).encode())
+
+    def _lines(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
+        return csv_lines(rows).encode()
 
 
 def read_metadata(end: bytes) -> dict[str, str]:
@@ -68,6 +87,16 @@ def read_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[
                 row = orjson.loads(line)
                 yield tuple(row.get(name) for name in columns)
     except (zstd.ZstdError, EOFError, OSError) as error:
+        raise ValueError(f"it cannot be read: {error}") from error
+
+
+def read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
+    """Yield rows like `read_rows`, of lines of CSV: values are texts."""
+    try:
+        with zstd.open(path, "rt", encoding="utf-8", newline="") as file:
+            for row in islice(csv.DictReader(file), skip, None):
+                yield tuple(row[name] for name in columns)
+    except (zstd.ZstdError, EOFError, OSError, csv.Error, KeyError) as error:
         raise ValueError(f"it cannot be read: {error}") from error
 
 

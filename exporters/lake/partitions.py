@@ -51,13 +51,16 @@ class FileFormat:
     name: str
     ending: str
     writer: int
+    is_focus: bool = False  # its rows are charges by the hour, not records
     open: Callable[[Path, Mapping[str, str]], OpenFile]  # with the columns of the table
     read_footer: Callable[[bytes], dict[str, str]]  # of the end of a file; ValueError if it has none
     read_rows: ReadRows
 
 
 @dataclass(eq=False)
-class _Sums:
+class FileSums:
+    """The sums of rows that a manifest has of a file."""
+
     rows: int = 0
     calls: int = 0
     spend: int = 0
@@ -93,11 +96,13 @@ class _Partition:
     path: Path
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     file: OpenFile | None = None
-    sums: _Sums = field(default_factory=_Sums)
+    sums: FileSums = field(default_factory=FileSums)
 
 
 class DeliveryFiles:
     """Takes the entries of a delivery in order; `close` returns the manifest of what is in the directory."""
+
+    focus: str | None = None  # the version of FOCUS, if the rows of its files are charges
 
     def __init__(
         self,
@@ -121,7 +126,7 @@ class DeliveryFiles:
         self._shadow = list(table.columns).index("shadow")
         self._partitions: dict[int, _Partition] = {}
         self._digest = RowDigest(table)
-        self._sums = _Sums()
+        self._sums = FileSums()
         self._kinds: Counter[str] = Counter()
         self._shadows = 0
         self._next = series.first
@@ -192,7 +197,7 @@ class DeliveryFiles:
         """
         self._damaged += range(self._next, self._series.last + 1)
         digest = self._digest.text()
-        files = [self._end(day, self._partitions[day], digest) for day in sorted(self._partitions)]
+        files = self._files(digest)
         return manifest.LakeManifest(
             route=self._route,
             edition=self._series.edition,
@@ -206,22 +211,29 @@ class DeliveryFiles:
             kinds=dict(sorted(self._kinds.items())),
             counted=self._sums.counted(),
             files=files,
+            focus=self.focus,
         )
 
+    def _files(self, digest: str) -> list[manifest.LakeFile]:
+        """End the file of each date."""
+        return [self._end(day, self._partitions[day], digest) for day in sorted(self._partitions)]
+
     def _end(self, day: int, partition: _Partition, digest: str) -> manifest.LakeFile:
-        date, sums = date_of(day), partition.sums
         if partition.rows:
             self._write(partition)
         assert partition.file is not None
         partition.file.close(footer(self._series, route=self._route, digest=digest))
         partition.file = None
-        with partition.path.open("rb") as file:
+        return self._ended(date_of(day), partition.path, partition.sums)
+
+    def _ended(self, date: str, path: Path, sums: FileSums) -> manifest.LakeFile:
+        with path.open("rb") as file:
             sum = file_digest(file, "sha256").hexdigest()
         counted = sums.counted()
         return manifest.LakeFile(
             key=data_name(self._stem, date, self._format.ending, table=self._table.name),
             date=date,
-            bytes=partition.path.stat().st_size,
+            bytes=path.stat().st_size,
             sha256=sum,
             rows=sums.rows,
             calls=counted.calls,

@@ -22,6 +22,7 @@ from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
 from exporters.lake.exporter import made_of
 from exporters.lake.file_checks import format_of
+from exporters.lake.formats import files_of
 from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import DeliveryFiles
 from exporters.lake.stores import Store
@@ -111,7 +112,7 @@ class LakeRepair:
         if format is None:
             raise ValueError(f"the format of {made.files[0].key} is not known")
         series = names.Series(self.destination, made.edition, made.first, made.last)
-        files = DeliveryFiles(
+        files = files_of(
             directory,
             series,
             route=made.route,

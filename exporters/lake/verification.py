@@ -55,7 +55,8 @@ ALL_DATES: Final = Dates()
 @dataclass(frozen=True, kw_only=True)
 class VerifiedLake:
     """
-    `spend` is decimal text with all digits, `imported` how many of the rows are of no delivery. Of some dates: their
+    `spend` is decimal text with all digits, `imported` how many of the rows are of no delivery. `records` are as many
+    as the rows, where these are no charges of FOCUS. Of some dates: their
     files, and the deliveries that they are of. `left` are in no books: what an adoption found and the log did not get.
     """
 
@@ -63,6 +64,7 @@ class VerifiedLake:
     files: int
     bytes: int
     rows: int
+    records: int
     imported: int = 0
     left: int = 0
     damaged: int
@@ -202,7 +204,7 @@ def books_differ(
     Compare the records and damaged numbers of the manifests with the terms that the books had of the route before
     the manifests were read, and after: what landed meanwhile may be in them or not.
     """
-    landed = found.rows - found.imported - found.left + found.damaged
+    landed = found.records - found.imported - found.left + found.damaged
     if landed < _settled(before):
         kind, settled = MISSING, _settled(before)
     elif landed > _settled(after):
@@ -259,6 +261,7 @@ class _Sums:
     files: int = 0
     bytes: int = 0
     rows: int = 0
+    records: int = 0
     imported: int = 0
     left: int = 0
     damaged: int = 0
@@ -269,6 +272,7 @@ class _Sums:
         self.deliveries += made.imported is None
         self.files += len(files)
         self.damaged += len(made.numbers.damaged)
+        self.records += made.numbers.rows if made.focus else sum(file.rows for file in files)
         for file in files:
             self.bytes += file.bytes
             self.rows += file.rows
@@ -282,6 +286,7 @@ class _Sums:
             files=self.files,
             bytes=self.bytes,
             rows=self.rows,
+            records=self.records,
             imported=self.imported,
             left=self.left,
             damaged=self.damaged,

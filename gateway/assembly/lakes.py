@@ -45,9 +45,9 @@ def past_records(config: Config, storage: Storage) -> PastRecords | None:
     """Return what reads records back from the first lake of files; None if there is none."""
     if not config.destinations:
         return None
-    from exporters.lake.destination import WITH_FILES
+    from exporters.lake.destination import WITH_FILES, is_focus
 
-    lakes = [each for each in config.destinations if each.type in WITH_FILES]
+    lakes = [each for each in config.destinations if each.type in WITH_FILES and not is_focus(each)]
     settings = next((each for each in lakes if AI_TELEMETRY in each.topics), None)
     if settings is None:
         return None

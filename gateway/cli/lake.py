@@ -340,10 +340,13 @@ def _route(settings: DestinationSettings, topic: str | None) -> str:
 
 
 def _of_ai_telemetry(settings: DestinationSettings) -> DestinationSettings:
+    from exporters.lake.destination import is_focus
     from spool.record import AI_TELEMETRY
 
     if AI_TELEMETRY not in settings.topics:
         fail(f"{settings.name} does not take {AI_TELEMETRY}, and other topics cannot be brought back", 2)
+    if is_focus(settings):
+        fail(f"{settings.name} has charges in the format {settings.format}, and no records", 2)
     return settings
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from exporters.destinations import focus
+from exporters.destinations import focus as destination
+from exporters.focus import charges as focus
 from exporters.record_file import FileExporter
 from exporters.turns import TURN
 from spool.deliveries.values import Delivery
@@ -285,7 +286,7 @@ async def test_a_file_with_other_columns_is_moved_aside(
     path = tmp_path / "focus.csv"
     (tmp_path / "focus.csv.1").write_text("taken")
     path.write_bytes(b"BillingAccountId,BilledCost\ntollhouse,1\n")
-    exporter = FileExporter(path, write=focus.lines_of, head=focus.header())
+    exporter = FileExporter(path, write=destination.lines_of, head=focus.header())
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     await exporter.prepare(delivery)
@@ -301,7 +302,7 @@ async def test_a_file_with_other_columns_is_moved_aside(
 async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     """The header is the first line of the file alone; a delivery that is repeated replaces what it wrote."""
     path = tmp_path / "focus.csv"
-    exporter = FileExporter(path, write=focus.lines_of, head=focus.header())
+    exporter = FileExporter(path, write=destination.lines_of, head=focus.header())
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     for _ in range(2):
@@ -345,7 +346,7 @@ def test_a_whole_delivery_is_not_one_turn_of_the_event_loop() -> None:
 
     async def run() -> list[bytes]:
         others = asyncio.create_task(take_turns())
-        lines, _ = await focus.lines_of(delivery, [entry])
+        lines, _ = await destination.lines_of(delivery, [entry])
         others.cancel()
         return lines
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from exporters.destinations import focus as focus_rows
+from exporters.focus import charges as focus_rows
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, refuse, with_client
 from gateway.cli.operator.money.report import warn_of_lacking

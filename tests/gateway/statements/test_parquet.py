@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from exporters.destinations import focus
+from exporters.focus import charges as focus
 from gateway.statements import parquet
 from gateway.statements.importing import ReadReport, ReportFile, open_report, read_reports
 from spool.errors import Invalid

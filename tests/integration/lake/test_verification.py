@@ -223,7 +223,7 @@ def test_manifests_are_compared_with_the_books(tmp_path: Path) -> None:
 def test_damaged_numbers_are_in_both_sums() -> None:
     """A number without a record is damaged in the manifest and in the books; it is no difference."""
     found = VerifiedLake(
-        deliveries=1, files=1, bytes=1, rows=8, damaged=2, calls=8, spend="0", differences=[]
+        deliveries=1, files=1, bytes=1, rows=8, records=8, damaged=2, calls=8, spend="0", differences=[]
     )
     same = {"delivered": 8, "damaged": 2, "before_start": 5}
     assert books_differ(found, ROUTE, same, same) is None

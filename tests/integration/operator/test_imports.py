@@ -72,7 +72,7 @@ async def test_a_start_imports_what_a_server_needs(tmp_path: Path) -> None:
         "gateway.insights.detectors", "gateway.mcp", "gateway.normalise.formats.list", "gateway.normalise.otlp",
         "gateway.operator.costs", "gateway.operator.billing", "gateway.recommendations", "gateway.reconciliation",
         "gateway.statements", "gateway.workers.pool", "gateway.allocation.reading", "gateway.final_costs",
-        "exporters.destinations.focus",
+        "exporters.destinations.focus", "exporters.focus",
     )  # fmt: skip
     assert [] == [name for name in own(modules) if name.startswith(first_used)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from exporters.destinations import focus
+from exporters.focus import charges as focus
 from gateway.intake.prices import PriceBook
 from gateway.normalise.reading.operations import BY_NAME
 from gateway.rate_cards import names

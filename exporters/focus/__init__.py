@@ -1,0 +1,1 @@
+"""AI cost in the columns of FOCUS."""

@@ -1,0 +1,367 @@
+"""
+AI cost as FOCUS cost and usage rows (CSV), in the columns of a version. Pure.
+
+One row for an hour and a set of dimensions. Every mandatory column of the specification is there, nulls are
+empty fields, times are UTC, numbers plain decimals; what FOCUS has no column for stands under `x_` names.
+What Tollhouse does not know (invoices, unit prices, commitments) is left out or null, never guessed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Context, Decimal, localcontext
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from exporters.turns import in_turns
+from spool.csv_cells import csv_lines
+from spool.ledger import money
+from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, hour_of
+from spool.log.values import Entry
+from spool.providers import display_name
+from spool.record import CURRENCY, Correction, Record, UsageMetric
+
+# The first column is text: what a crash left of a line must not look like a whole value to the file's repair.
+_ALL = (
+    "BillingAccountId", "BilledCost", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
+    "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency",
+    "ChargePeriodEnd", "ChargePeriodStart", "ConsumedQuantity", "ConsumedUnit", "ContractedCost",
+    "EffectiveCost", "HostProviderName", "InvoiceIssuerName", "ListCost", "PricingCategory",
+    "PricingCurrency", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "RegionId",
+    "RegionName", "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName",
+    "ServiceProviderName", "ServiceSubcategory", "SkuId", "SkuMeter", "SubAccountId", "SubAccountName",
+    "Tags", "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens", "x_Calls",
+    "x_Corrects", "x_CostSource", "x_InputTokens", "x_OutputTokens", "x_Records",
+)  # fmt: skip
+_SINCE_1_3 = ("HostProviderName", "ServiceProviderName")
+_UNTIL_1_3 = ("ProviderName", "PublisherName")
+COLUMNS = tuple(name for name in _ALL if name not in _SINCE_1_3)
+_NOW = tuple(name for name in _ALL if name not in _UNTIL_1_3)
+# Of 1.5 there is a draft, which renames none of these. What versions add of invoices, contracts, shared costs and
+# prices of SKUs is not known here.
+VERSIONS: Mapping[str, Sequence[str]] = {"1.2": COLUMNS, "1.3": _ALL, "1.4": _NOW, "1.5": _NOW}
+VERSION = "1.2"
+ACCOUNT = "tollhouse"  # no report names who is billed: one name stands for the organization
+UNKNOWN = "Unknown"
+_COUNTS = tuple(name for name in COUNTS if name != "reasoning_tokens")
+_EXACT = Context(prec=100)
+TAGS = ("user", "api_key", "device", "source", "status")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What one hour came to for one set of dimensions; money is decimal text."""
+
+    start: datetime
+    cost: str
+    list_cost: str | None  # at list price, when one is known
+    provider: str | None
+    model: str | None
+    team: str | None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    cost_source: str | None = None
+    currency: str = CURRENCY
+    region: str | None = None
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    numbers: str = ""  # of the records in it, where it was made from records
+    corrects: str = ""  # the id of the record that a correction changes
+    billed_in: datetime | None = (
+        None  # the month in which a change of usage became known, if that of the usage had ended
+    )
+
+    @property
+    def usage(self) -> tuple[int, str]:
+        """Tokens where there are any; calls that are not measured in tokens are requests."""
+        tokens = self.input_tokens + self.output_tokens
+        return (tokens, "Tokens") if tokens else (self.calls, "Requests")
+
+
+def header(version: str = VERSION) -> bytes:
+    return csv_lines([VERSIONS[version]]).encode()
+
+
+def lines(charges: Iterable[Charge], *, account: str = ACCOUNT, version: str = VERSION) -> bytes:
+    """A line for each charge, with the columns of a version."""
+    rows = (row_of(charge, account=account) for charge in charges)
+    return csv_lines([row[name] for name in VERSIONS[version]] for row in rows).encode()
+
+
+def row_of(charge: Charge, *, account: str) -> dict[str, str]:
+    """
+    A charge by column; "" is null. Money that came back for a call is a credit, which has no usage. What changes
+    usage of a month that had ended is a correction of what was invoiced, billed in the month in which it became
+    known; what changes usage of a month that runs is usage, and may be less than nothing.
+    """
+    month = charge.billed_in or _month_of(charge.start)
+    quantity, unit = charge.usage
+    is_change = bool(charge.corrects) or quantity < 0 or not charge.calls
+    is_credit = Decimal(charge.cost) < 0 and not is_change
+    provider = display_name(charge.provider) if charge.provider else UNKNOWN
+    model = charge.model or ""
+    return {
+        "BilledCost": charge.cost,
+        "BillingAccountId": account,
+        "BillingAccountName": "",
+        "BillingCurrency": charge.currency,
+        "BillingPeriodEnd": _time((month + timedelta(days=32)).replace(day=1)),
+        "BillingPeriodStart": _time(month),
+        "ChargeCategory": "Credit" if is_credit else "Usage",
+        "ChargeClass": "Correction" if charge.billed_in else "",
+        "ChargeDescription": f"AI usage of {model or 'an unknown model'}",
+        "ChargeFrequency": "One-Time" if is_credit else "Usage-Based",
+        "ChargePeriodEnd": _time(charge.start + timedelta(hours=1)),
+        "ChargePeriodStart": _time(charge.start),
+        "ConsumedQuantity": "" if is_credit or not quantity else str(quantity),
+        "ConsumedUnit": "" if is_credit or not quantity else unit,
+        "ContractedCost": charge.cost,
+        "EffectiveCost": charge.cost,
+        "HostProviderName": provider,  # no report tells on whose machines a provider runs
+        "InvoiceIssuerName": provider,
+        "ListCost": charge.cost if charge.list_cost is None or is_credit else charge.list_cost,
+        "PricingCategory": "" if is_credit else "Standard",
+        "PricingCurrency": charge.currency,
+        "PricingQuantity": "" if is_credit else str(quantity),
+        "PricingUnit": "" if is_credit else unit,
+        "ProviderName": provider,
+        "PublisherName": provider,
+        "RegionId": charge.region or "",
+        "RegionName": charge.region or "",
+        "ResourceId": model,
+        "ResourceName": model,
+        "ResourceType": "Model" if model else "",
+        "ServiceCategory": "AI and Machine Learning",
+        "ServiceName": f"{provider} API",
+        "ServiceProviderName": provider,
+        "ServiceSubcategory": "Generative AI",
+        "SkuId": f"{charge.provider}/{model}" if charge.provider and model else "",
+        "SkuMeter": "" if is_credit or not (charge.provider and model) else unit,
+        "SubAccountId": charge.team or "",
+        "SubAccountName": charge.team or "",
+        "Tags": json.dumps(dict(charge.tags), sort_keys=True, ensure_ascii=False) if charge.tags else "",
+        "x_CacheReadTokens": str(charge.cache_read_tokens),
+        "x_CacheWriteTokens": str(charge.cache_write_tokens),
+        "x_CacheWriteOneHourTokens": str(charge.cache_write_1h_tokens),
+        "x_Calls": str(charge.calls),
+        "x_Corrects": charge.corrects,
+        "x_CostSource": charge.cost_source or "",
+        "x_InputTokens": str(charge.input_tokens),
+        "x_OutputTokens": str(charge.output_tokens),
+        "x_Records": charge.numbers,
+    }
+
+
+def of_report(rows: Iterable[Mapping[str, object]], tags: Sequence[str] = ()) -> list[Charge]:
+    """
+    Rows of an hourly report of the operator API, by DIMENSIONS and by `tags`, which are tags of the charges.
+    """
+    charges = []
+    for row in rows:
+        estimated = str(row["estimated"])
+        foreign = row.get("charges")
+        charges += _by_currency(
+            Charge(
+                start=datetime.fromisoformat(str(row["period"])),
+                cost=_less(str(row["cost"]), str(row["converted"])) if foreign else str(row["cost"]),
+                list_cost=estimated if estimated != "0" else None,
+                provider=_text(row, "provider"),
+                model=_text(row, "model"),
+                team=_text(row, "team"),
+                tags={name: value for name in (*TAGS, *tags) if (value := _text(row, name))},
+                cost_source=_text(row, "cost_source"),
+                region=_text(row, "region"),
+                calls=_count(row, "calls"),
+                input_tokens=_count(row, "input_tokens"),
+                output_tokens=_count(row, "output_tokens"),
+                cache_read_tokens=_count(row, "cache_read_tokens"),
+                cache_write_tokens=_count(row, "cache_write_tokens"),
+                cache_write_1h_tokens=_count(row, "cache_write_1h_tokens"),
+            ),
+            foreign if isinstance(foreign, Mapping) else {},
+        )
+    return charges
+
+
+def _by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
+    """
+    Return a charge for each currency: amounts of several are never one. The usage stands with the first of them.
+    """
+    if not foreign:
+        return [charge]
+    of_each = [(CURRENCY, charge.cost)] if Decimal(charge.cost) else []
+    of_each += sorted(foreign.items())
+    nothing: dict[str, Any] = {**dict.fromkeys(_COUNTS, 0), "list_cost": None}
+    return [
+        replace(charge, currency=currency, cost=cost, **({"list_cost": None} if not place else nothing))
+        for place, (currency, cost) in enumerate(of_each)
+    ]
+
+
+DIMENSIONS = ("provider", "model", "team", "cost_source", "region", *TAGS)
+
+
+class ChargeSums:
+    """
+    Sums records to charges by the hour and the dimensions shown; shadows are never summed. A correction stands
+    apart, with the record that it changes. `shown` takes out what a charge may not show.
+    """
+
+    def __init__(self, shown: Callable[[Charge], Charge] | None = None) -> None:
+        self._shown = shown
+        self._sums: dict[_Apart, HourlySums] = defaultdict(HourlySums)
+        self._charges: dict[tuple[object, ...], Charge] = {}
+
+    def add(self, entry: Entry, places: Sequence[int]) -> None:
+        """Count the records of an entry at some places."""
+        for apart, some in groupby(places, lambda place: _apart(entry.records[place], entry.committed_at)):
+            chosen = list(some)
+            records = [entry.records[place] for place in chosen]
+            self._sums[apart].add([replace(entry, first=entry.first + chosen[0], records=records)])
+
+    def rows(self) -> Iterator[_SummedRow]:
+        """Yield what was counted, for `make`."""
+        for apart, sums in self._sums.items():
+            for row in sums.rows():
+                yield apart, *row
+
+    def make(self, rows: Iterable[_SummedRow]) -> None:
+        """Make charges of what was counted."""
+        for apart, hour, key, row in rows:
+            found = self._sums[apart].meters.get(hour, {}).get(key)
+            for charge in _by_currency(_of_sum(hour, key, row), _charged(found) if found else {}):
+                charge = charge if self._shown is None else self._shown(charge)
+                self._add(apart, hour, charge)
+
+    def _add(self, apart: _Apart, hour: int, charge: Charge) -> None:
+        charges = self._charges
+        shown = (charge.provider, charge.model, charge.team, charge.cost_source, charge.region)
+        place = (*apart, hour, charge.currency, *shown, *sorted(charge.tags.items()))
+        mine = replace(charge, corrects=apart.corrects, billed_in=apart.billed_in)
+        charges[place] = _add(charges[place], mine) if place in charges else mine
+        if apart.corrects and _is_nothing(charges[place]):
+            del charges[place]
+
+    def charges(self) -> list[Charge]:
+        """The charges that were made, in order."""
+        return sorted(self._charges.values(), key=_order)
+
+
+async def of_entries(entries: Sequence[Entry]) -> list[Charge]:
+    """Sum records to charges; see ChargeSums."""
+    sums = ChargeSums()
+    for entry in entries:
+        await in_turns(range(len(entry.records)), partial(sums.add, entry))
+    await in_turns(list(sums.rows()), sums.make)
+    return sums.charges()
+
+
+class _Apart(NamedTuple):
+    """What a charge has besides its dimensions; all calls that change nothing are together."""
+
+    corrects: str = ""
+    billed_in: datetime | None = None
+
+
+_SummedRow = tuple[_Apart, int, Dimensions, Measures]
+
+
+def _apart(record: Record | None, committed_at: float) -> _Apart:
+    """
+    Set what changes earlier usage apart: by the record that it corrects, and by the month in which it became
+    known if that of the usage had ended by then.
+    """
+    if isinstance(record, Correction):
+        corrects = record.corrects.hex()
+    elif isinstance(record, UsageMetric) and Decimal(record.value) < 0:
+        corrects = ""
+    else:
+        return _Apart()
+    used_in = _month_of(datetime.fromtimestamp(hour_of(record.start_time, committed_at), UTC))
+    known_in = _month_of(datetime.fromtimestamp(committed_at, UTC))
+    return _Apart(corrects, known_in if used_in < known_in else None)
+
+
+def _charged(meters: Mapping[str, int]) -> Mapping[str, str]:
+    from spool.currencies.charges import charges_of  # only where there are meters
+
+    return {currency: money.text(units) for currency, units in charges_of(meters.items()).items()}
+
+
+def _order(charge: Charge) -> tuple[datetime, str, str, str, str]:
+    return charge.start, charge.provider or "", charge.model or "", charge.currency, charge.corrects
+
+
+def _add(one: Charge, other: Charge) -> Charge:
+    """The sum of two charges that have the same shown dimensions."""
+    lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (one, other)]
+    known = one.list_cost is not None or other.list_cost is not None
+    return replace(
+        one,
+        cost=_added(one.cost, other.cost),
+        list_cost=_added(*lists) if known else None,
+        **{name: getattr(one, name) + getattr(other, name) for name in _COUNTS},
+    )
+
+
+def _is_nothing(charge: Charge) -> bool:
+    return not Decimal(charge.cost) and not any(getattr(charge, name) for name in _COUNTS)
+
+
+def _added(one: str, other: str) -> str:
+    with localcontext(_EXACT):
+        return format(Decimal(one) + Decimal(other), "f")
+
+
+def _less(one: str, other: str) -> str:
+    with localcontext(_EXACT):
+        return format(Decimal(one) - Decimal(other), "f")
+
+
+def _of_sum(hour: int, key: Dimensions, row: Measures) -> Charge:
+    reported, estimated = row[len(COUNTS) : len(COUNTS) + 2]
+    is_spend = key.status != "cached"
+    cost = {"reported": reported, "estimated": estimated}.get(key.cost_source, 0) if is_spend else 0
+    calls, input_tokens, output_tokens, cache_read, cache_write, _, cache_write_1h = row[: len(COUNTS)]
+    return Charge(
+        start=datetime.fromtimestamp(hour, UTC),
+        cost=money.text(cost),
+        list_cost=money.text(estimated) if estimated and is_spend else None,
+        provider=key.provider,
+        model=key.model,
+        team=key.team,
+        tags={name: value for name in TAGS if (value := getattr(key, name))},
+        cost_source=key.cost_source,
+        region=key.region,
+        calls=calls,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_write,
+        cache_write_1h_tokens=cache_write_1h,
+    )
+
+
+def _text(row: Mapping[str, object], name: str) -> str | None:
+    value = row.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _count(row: Mapping[str, object], name: str) -> int:
+    return int(str(row[name]))
+
+
+def _month_of(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+CREATE OR REPLACE VIEW focus AS SELECT * FROM {rows};

@@ -1,0 +1,134 @@
+"""
+FOCUS files of a lake: the charges of one delivery by the hour, a file for each day of usage. Pure.
+
+They add up over files, as the lines of a `focus` destination do: `x_Records` has the numbers of the delivery. The
+digest and the numbers of the manifest are those of the records, so that a repeat is known as that of any other file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from exporters.focus import charges as focus
+from exporters.focus.charges import Charge, ChargeSums
+from exporters.lake import manifest
+from exporters.lake.columns import COUNT, MONEY, TAGS, TIME, WORD, Row
+from exporters.lake.names import Series
+from exporters.lake.partitions import GROUP_ROWS, DeliveryFiles, FileFormat, FileSums, footer
+from spool.ledger import money
+from spool.log.values import Entry
+from spool.record import CURRENCY
+
+_MOST_MONEY: Final = 10**11 * money.UNIT  # as of other columns of money
+_COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
+_TIMES: Final = ("BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart")
+_COUNTS: Final = (
+    "ConsumedQuantity", "PricingQuantity", "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens",
+    "x_Calls", "x_InputTokens", "x_OutputTokens",
+)  # fmt: skip
+TYPES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(focus.COLUMNS, WORD),
+    **dict.fromkeys(_COSTS, MONEY),
+    **dict.fromkeys(_TIMES, TIME),
+    **dict.fromkeys(_COUNTS, COUNT),
+    "Tags": TAGS,
+}
+_MODELS: Final = frozenset({"request_model", "response_model", "model"})
+
+
+class FocusFiles(DeliveryFiles):
+    """See `exporters.lake.partitions.DeliveryFiles`."""
+
+    focus = focus.VERSION
+
+    def __init__(
+        self,
+        directory: Path,
+        series: Series,
+        *,
+        route: str,
+        format: FileFormat,
+        leave_out: Sequence[str] = (),
+        **others: Any,
+    ) -> None:
+        super().__init__(directory, series, route=route, format=format, leave_out=leave_out, **others)
+        self._charges = ChargeSums(_without(leave_out) if leave_out else None)
+        self._has_types = format.name == "focus-parquet"  # the others have texts
+
+    def add(self, entry: Entry) -> None:
+        super().add(entry)
+        self._charges.add(entry, range(len(entry.records)))
+
+    def _keep(self, row: Row) -> None:
+        """Count a record; no file has it as a row."""
+        self._sums.add(row.values)
+
+    def _files(self, digest: str) -> list[manifest.LakeFile]:
+        self._charges.make(self._charges.rows())
+        days = groupby(self._charges.charges(), lambda charge: charge.start.date().isoformat())
+        return [self._file(date, list(charges), digest) for date, charges in days]
+
+    def _file(self, date: str, charges: Sequence[Charge], digest: str) -> manifest.LakeFile:
+        path = self._directory / f"{date}.{self._format.ending}"
+        file = self._format.open(path, TYPES)
+        for start in range(0, len(charges), GROUP_ROWS):
+            file.write([self._row(charge) for charge in charges[start : start + GROUP_ROWS]])
+        file.close(footer(self._series, route=self._route, digest=digest) | {"focus.version": self.focus})
+        return self._ended(date, path, _summed(charges))
+
+    def _row(self, charge: Charge) -> tuple[Any, ...]:
+        charge = replace(charge, numbers=f"{self._series.first}-{self._series.last}")
+        row = focus.row_of(charge, account=focus.ACCOUNT)
+        if not self._has_types:
+            return tuple(row[name] for name in TYPES)
+        return tuple(_typed(type, row[name]) for name, type in TYPES.items())
+
+
+def _typed(type: str, text: str) -> Any:
+    """The value of a column, of the text that it has in CSV; "" is null."""
+    if not text:
+        return None
+    if type == MONEY:
+        units = money.units(text)
+        return units if -_MOST_MONEY < units < _MOST_MONEY else None
+    if type == TIME:
+        return int(datetime.fromisoformat(text).timestamp()) * 1_000_000
+    if type == COUNT:
+        return int(text)
+    return list(json.loads(text).items()) if type == TAGS else text
+
+
+def _summed(charges: Iterable[Charge]) -> FileSums:
+    """Sums of the charges of a file; the spend is what is charged in dollars."""
+    sums = FileSums()
+    for charge in charges:
+        at = int(charge.start.timestamp()) * 1_000_000
+        sums.rows += 1
+        sums.calls += charge.calls
+        sums.spend += money.units(charge.cost) if charge.currency == CURRENCY else 0
+        sums.input_tokens += charge.input_tokens
+        sums.output_tokens += charge.output_tokens
+        sums.first_at = at if sums.first_at is None else min(sums.first_at, at)
+        sums.last_at = max(sums.last_at, at)
+    return sums
+
+
+def _without(left_out: Collection[str]) -> Callable[[Charge], Charge]:
+    """Take out what columns of a lake would show that are left out."""
+    nothing: dict[str, Any] = {
+        name: None for name in ("provider", "team", "region", "cost_source") if name in left_out
+    }
+    if _MODELS & set(left_out):
+        nothing["model"] = None
+
+    def shown(charge: Charge) -> Charge:
+        tags = {name: value for name, value in charge.tags.items() if name not in left_out}
+        return replace(charge, tags=tags, **nothing)
+
+    return shown

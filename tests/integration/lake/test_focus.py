@@ -1,0 +1,234 @@
+"""FOCUS files in a lake: charges by the hour, with the proofs of all other files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+
+from exporters.destinations.catalogue import secret_of
+from exporters.lake import names
+from exporters.lake.destination import problems, store_of
+from exporters.lake.repair import LakeRepair
+from exporters.lake.stores import Store
+from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify
+from exporters.lake.watch import recount
+from exporters.settings import DestinationSettings
+from gateway.assembly.lakes import past_records
+from gateway.cli.lake import lake as command
+from gateway.configuration.sections import Config
+from spool.deliveries.protocols import LANDINGS
+from spool.record import NS, Record
+from tests.exporters.spools import call, counter
+from tests.integration.lake.lakes import ROUTE, House, opened
+from tests.integration.lake.s3 import BUCKET, s3_server
+
+FORMATS = {"focus": "focus.csv.zst", "focus-parquet": "focus.parquet"}
+AT_NS = 1_790_000_000 * NS  # 2026-09-21
+DAY_NS = 24 * 3600 * NS
+PAID: dict[str, Any] = {"cost": "0.1", "cost_source": "reported", "provider": "openai"}
+SECRET = "ada-7b2c"
+
+
+def records() -> list[Record]:
+    """25 records of two days, of which a shadow is in no charge."""
+    found: list[Record] = [call(n, start_time=AT_NS, team="a", user=SECRET, **PAID) for n in range(1, 21)]
+    found += [call(n, start_time=AT_NS + DAY_NS, team="=b", **PAID) for n in range(21, 24)]
+    return [*found, call(24, start_time=AT_NS, shadow=True, **PAID), counter(25, start_time=AT_NS)]
+
+
+@dataclass
+class Lake:
+    house: House
+    store: Store
+    fields: dict[str, Any]
+    scratch: Path
+
+    async def verified(self) -> VerifiedLake:
+        self.scratch.mkdir(exist_ok=True)
+        read = read_manifests(self.store, "lake", self.scratch)
+        return await verify(self.store, read, level=DATA, scratch=self.scratch)
+
+    async def files(self) -> list[str]:
+        return [each.name async for each in self.store.names(names.DATA)]
+
+    async def charges(self) -> list[tuple[Any, ...]]:
+        """Sums of what DuckDB reads of the files."""
+        self.scratch.mkdir(exist_ok=True)
+        for place, name in enumerate(await self.files()):
+            await self.store.fetch(name, self.scratch / f"{place}.{name.partition('.')[2]}")
+        ending = FORMATS[self.fields["format"]]
+        read = "read_parquet" if ending.endswith("parquet") else "read_csv"
+        options = "" if ending.endswith("parquet") else ", all_varchar = true"
+        found: list[tuple[Any, ...]] = duckdb.sql(
+            f"SELECT SubAccountId, sum(BilledCost::DECIMAL(38,18)), sum(x_Calls::BIGINT), min(x_Records)"
+            f" FROM {read}('{self.scratch}/*.{ending}'{options}) GROUP BY ALL ORDER BY 1 NULLS LAST"
+        ).fetchall()
+        return found
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with s3_server(tmp_path_factory.mktemp("s3")) as address:
+        yield address
+
+
+@asynccontextmanager
+async def filled(tmp_path: Path, **settings: Any) -> AsyncIterator[Lake]:
+    fields = {"type": "file", "path": tmp_path / "lake", "batch_records": 100, **settings}
+    destination = DestinationSettings(name="lake", **fields)
+    async with opened(tmp_path / "data") as house:
+        async with house.forwarding(**fields):
+            await house.add(records())
+            await house.until(queued=0)
+        yield Lake(house, store_of(destination, secret_of(destination)), fields, tmp_path / "scratch")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("format", list(FORMATS))
+@pytest.mark.parametrize("place", ["folder", "s3"])
+async def test_charges_are_in_a_lake_once(
+    place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """A file for each day of usage; costs and calls are those of the records, and both counts hold."""
+    fields: dict[str, Any] = {"format": format}
+    if place == "s3":
+        (tmp_path / "secret").write_text("testing\ntesting-secret\n")
+        fields |= {
+            "type": "s3", "path": None, "url": f"s3://{BUCKET}/{format}", "endpoint": request.getfixturevalue("s3"),
+            "secret_file": tmp_path / "secret",
+        }  # fmt: skip
+    async with filled(tmp_path, **fields) as lake:
+        files = await lake.files()
+        found = await lake.verified()
+        assert (25, "2.3", 23, []) == (found.records, found.spend, found.calls, found.differences)
+        assert [] == (await recount(lake.store, lake.house.context(), ROUTE)).differences
+        assert 25 == (await lake.house.terms())["delivered"]
+        team = "=b" if format == "focus-parquet" else "'=b"
+        charges = [(team, Decimal("0.3"), 3, "1-25"), ("a", Decimal(2), 20, "1-25"), (None, 0, 0, "1-25")]
+        assert sorted(charges, key=str) == sorted(await lake.charges(), key=str)
+    assert [f"{names.DATA}date=2026-09-2{day}/" for day in (1, 2)] == [
+        name[: len(names.DATA) + 16] for name in files
+    ]
+    assert all(name.endswith(f"-000000000001-000000000025.{FORMATS[format]}") for name in files)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("format", list(FORMATS))
+async def test_files_of_charges_are_proved_and_put_again(format: str, tmp_path: Path) -> None:
+    """A changed byte is found, a missing file is made again with its bytes, and a repeat knows its own files."""
+    async with filled(tmp_path, format=format) as lake:
+        first, second = [tmp_path / "lake" / name for name in await lake.files()]
+        kept = first.read_bytes()
+        first.write_bytes(kept[:40] + bytes([kept[40] ^ 1]) + kept[41:])
+        assert ["content"] == [each.kind for each in (await lake.verified()).differences]
+        first.unlink()
+        assert ["missing"] == [each.kind for each in (await lake.verified()).differences]
+        repair = LakeRepair(
+            store=lake.store, landings=lake.house.storage.small.of(LANDINGS), log=lake.house.storage.log,
+            clock=lake.house.clock, destination="lake", topic="ai-telemetry", directory=tmp_path / "work",
+        )  # fmt: skip
+        assert [names.DATA + f"{first.parent.name}/{first.name}"] == list(
+            (await repair.run(dry_run=False)).put
+        )
+        assert kept == first.read_bytes() and second.exists()
+        assert [] == (await lake.verified()).differences
+
+
+@pytest.mark.asyncio
+async def test_a_repeat_after_a_crash_leaves_files_of_charges_as_they_are(tmp_path: Path) -> None:
+    """What was written before a settlement was lost is known by the digest at its end."""
+    lake = tmp_path / "lake"
+    async with filled(tmp_path, format="focus") as first:
+        bodies = {path: path.read_bytes() for path in lake.rglob("*.zst")}
+        assert 2 == len(bodies)
+        (edition,) = await first.house.storage.small.of(LANDINGS).editions(ROUTE, 1)
+    async with opened(tmp_path / "again") as house:
+        await house.storage.small.of(LANDINGS).editions(ROUTE, 1)
+    _take_edition(tmp_path / "again", edition)
+    for path in (lake / "_manifest").rglob("*.json"):
+        path.unlink()
+    async with opened(tmp_path / "again") as house:
+        async with house.forwarding(format="focus", path=lake, batch_records=100):
+            await house.add(records())
+            await house.until(queued=0)
+        assert 25 == (await house.terms())["delivered"]
+    assert bodies == {path: path.read_bytes() for path in lake.rglob("*.zst")}
+
+
+def _take_edition(data: Path, edition: str) -> None:
+    import sqlite3
+
+    connection = sqlite3.connect(data / "spool.sqlite")
+    with connection:
+        connection.execute("UPDATE lake_editions SET edition = ?", (edition,))
+    connection.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("format", list(FORMATS))
+async def test_what_is_left_out_is_in_no_charge(format: str, tmp_path: Path) -> None:
+    """Charges that differed in it alone are one."""
+    left_out = ("user", "team", "provider", "response_model", "device")
+    async with filled(tmp_path, format=format, leave_out=left_out) as lake:
+        assert [(None, Decimal("2.3"), 23, "1-25")] == await lake.charges()
+        assert "2.3" == (await lake.verified()).spend
+        read = "read_parquet" if format == "focus-parquet" else "read_csv"
+        rows = duckdb.sql(
+            f"SELECT COLUMNS(*)::VARCHAR FROM {read}('{lake.scratch}/*.{FORMATS[format]}')"
+        ).fetchall()
+    assert 3 == len(rows)  # a day has calls, the other has calls and a counter
+    assert [] == [word for word in (SECRET, "openai", "OpenAI", "gpt-4o", "=b") if word in str(rows)]
+
+
+def test_commands_know_that_charges_are_no_records(tmp_path: Path) -> None:
+    """Nothing is imported or adopted, views are of charges, and lists of calls do not read them."""
+
+    async def fill() -> None:
+        async with filled(tmp_path, format="focus-parquet"):
+            pass
+
+    asyncio.run(fill())
+    config = tmp_path / "tollhouse.toml"
+    config.write_text(
+        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\ntype = "file"\npath = "{tmp_path}/lake"\n'
+        'format = "focus-parquet"\n'
+    )
+
+    def run(*words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(command, [*words, "--config", str(config)])
+        assert code == result.exit_code, result.output
+        return result.output
+
+    found = json.loads(run("verify", "--data", "--json"))
+    assert (25, []) == (found["records"], found["differences"])
+    (tmp_path / "old.ndjson").write_text("{}\n")
+    for words in (("import", str(tmp_path / "old.ndjson")), ("adopt",)):
+        assert "has charges in the format focus-parquet" in run(*words, code=2)
+    connection = duckdb.connect()
+    connection.execute(run("sql"))
+    assert [(Decimal("2.3"),)] == connection.execute("SELECT sum(BilledCost) FROM focus").fetchall()
+    settings = DestinationSettings(name="lake", type="file", path=tmp_path / "lake", format="focus")
+
+    async def reader() -> object:
+        async with opened(tmp_path / "data") as house:
+            return past_records(Config(destinations=(settings,)), house.storage)
+
+    assert asyncio.run(reader()) is None
+
+
+def test_charges_are_of_calls_alone() -> None:
+    """Another topic beside them is a problem of the configuration."""
+    settings = DestinationSettings(
+        name="lake", type="file", path=Path("lake"), format="focus", topics=("ai-telemetry", "usage-events")
+    )
+    assert ["x.topics: format 'focus' is of ai-telemetry alone"] == list(problems("x", settings))
