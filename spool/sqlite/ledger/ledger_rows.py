@@ -32,6 +32,7 @@ _MARKS = ", ".join("?" * (2 + len(COLUMNS)))
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
 _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
+_FEW = 3  # starts of sums: of more, sums of one number are added up before their dimensions are looked up
 _LOOKED_UP = 20_000  # sums: more are found sooner by going through all of their time
 _FUNCTION = "derived"  # of a connection: takes the name of a derived dimension and the values of its sources
 # Regions came with the third version: sums of before have none.
@@ -168,11 +169,13 @@ class SqliteLedgerRows(SqlLedgerRows):
         read = COLUMNS if LATENCY[0] in needed else COLUMNS[: -len(LATENCY)]
         sums = [f"SUM(h.{name})" if name in wanted else "0" for name in read]
         columns = ", ".join(["h.start" if by_start else "0", "k.status", "k.cost_source", *names, *sums])
-        grouped = ", ".join(str(place) for place in range(1 if by_start else 2, len(names) + 4))
+        # Names first: most rows have one status and one cost source, so these tell few of them apart.
+        places = (*range(4, len(names) + 4), *range(1 if by_start else 2, 4))
+        grouped = ", ".join(map(str, places))
         of = self._of_rollup(width, rollup).replace("{schema}.", "")
         within, values = self._within(of, width, since, until, query)
-        # Looking up the dimensions of every row takes longer than adding it up.
-        if until - since > width and not by_start:
+        # Looking up the dimensions of every row takes longer than adding it up, but for a few days.
+        if until - since > _FEW * width and not by_start:
             by_number = ", ".join(f"SUM({name}) AS {name}" for name in wanted)
             summed = f"(SELECT key, {by_number} FROM {within} GROUP BY key)"
         else:
@@ -182,9 +185,12 @@ class SqliteLedgerRows(SqlLedgerRows):
             values,
         )
         end, rest = 3 + len(names), (0,) * (len(COLUMNS) - len(read))
-        measures = self._measures
+        reported, estimated = end + _REPORTED.start, end + _ESTIMATED.start
+        after, joined = end + _ESTIMATED.stop, money.joined
         for row in rows:
-            yield GroupSum(row[3:end], row[1], row[2], measures(row[end:] + rest), row[0])
+            units = joined(*row[reported:estimated]), joined(*row[estimated:after])
+            measures = [*row[end:reported], *units, *row[after:], *rest]
+            yield GroupSum(row[3:end], row[1], row[2], measures, row[0])
 
     def _within(
         self, of: str, width: int, since: int, until: int, query: CostQuery
