@@ -14,7 +14,7 @@ GENERATE, IMAGE, TRANSCRIPTION, SPEECH = "generate_content", "image_generation",
 # Names of operations that are calls. In spans any other name is that of a step around calls.
 BY_NAME = {
     "chat": CHAT, "text_completion": COMPLETION, "generate_content": GENERATE, "embeddings": EMBEDDINGS,
-    "rerank": RERANK, REALTIME: REALTIME,
+    "rerank": RERANK, REALTIME: REALTIME, IMAGE: IMAGE, TRANSCRIPTION: TRANSCRIPTION, SPEECH: SPEECH,
     # LiteLLM's functions
     "completion": CHAT, "acompletion": CHAT, "responses": CHAT, "aresponses": CHAT, "messages": CHAT,
     "anthropic_messages": CHAT, "aanthropic_messages": CHAT,
