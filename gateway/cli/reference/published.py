@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.addresses.table import FOR_SENDERS
+from gateway.api.measures import REFUSED
 from gateway.http.address import Address
 from spool.registry.scopes import GROUPS
 
@@ -73,7 +74,8 @@ _BESIDE: Mapping[str, str] = {
 }
 # What differs in an operation that is published.
 _DIFFERS: Mapping[str, str] = {
-    "GET /v2/billing/costs": "sums are those of AI calls: cost types of bills are refused with words",
+    "GET /v2/billing/costs": "cost types that need the term of a commitment are refused with words: "
+    + ", ".join(REFUSED),
 }
 _HEAD = """# The published interface
 
