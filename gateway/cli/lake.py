@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.configuration.sections import Config
 
 STREAMS = ("kafka", "clickhouse")  # types of destinations without files
+READERS = ("duckdb", "clickhouse", "athena", "bigquery", "snowflake", "spark")
 _SHOWN = 100  # differences, without --json
 _LOOK_S = 0.5
 _DAY = click.DateTime(["%Y-%m-%d"])
@@ -201,8 +202,10 @@ def import_(sources: tuple[Path, ...], config: Path | None, name: str | None, as
     .parquet or .ndjson.zst. A record whose id the lake has already under its date is left out, and a file that is
     brought again changes nothing. The log and the ledger are not changed.
     """
+    from gateway.cli.transfer.importing import imported
+
     settings = _of_ai_telemetry(_settings(config, name))
-    done = [result_of(_import(settings, source)) for source in sources]
+    done = [result_of(imported(settings, source)) for source in sources]
     if as_json:
         show_json({"imported": done})
     else:
@@ -272,36 +275,36 @@ def manifest_(config: Path | None, name: str | None, topic: str | None, month: s
 @lake.command()
 @config_option
 @destination_option
-def sql(config: Path | None, name: str | None) -> None:
-    """Print views over a lake for DuckDB."""
-    from exporters.lake.views import duckdb_views
+@click.option(
+    "--for",
+    "reader",
+    type=click.Choice(READERS),
+    help="What reads them.  [default: duckdb, or clickhouse of a table]",
+)
+def sql(config: Path | None, name: str | None, reader: str | None) -> None:
+    """
+    Print the statements with which a reader of SQL sees the files of a lake: a table of them, and views.
 
-    click.echo(duckdb_views(_settings(config, name)), nl=False)
+    Of a destination of type clickhouse: the table that it fills, and its views.
+    """
+    settings = _settings(config, name, of_any_type=True)
+    try:
+        click.echo(_statements(settings, reader), nl=False)
+    except ValueError as error:
+        fail(str(error), 2)
 
 
-async def _import(settings: DestinationSettings, source: Path) -> dict[str, Any]:
-    from exporters.lake.formats import FORMATS
-    from exporters.lake.past.importing import LakeImport
-    from spool.clock import SystemClock
+def _statements(settings: DestinationSettings, reader: str | None) -> str:
+    """ValueError where the reader does not read what the destination writes."""
+    if settings.type in STREAMS:
+        from exporters.clickhouse.table import statements
 
-    with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
-        work = LakeImport(
-            store=_store(settings),
-            clock=SystemClock(),
-            destination=settings.name,
-            format=FORMATS[settings.format],
-            directory=Path(directory),
-            leave_out=settings.leave_out,
-        )
-        parts = await work.run(source)
-    imported = [part.imported for part in parts if part.imported is not None]
-    return {
-        "source": source.name,
-        "rows": sum(part.numbers.rows for part in parts),
-        "known": sum(each.known for each in imported),
-        "left_out": sum(each.left_out for each in imported),
-        "files": [file.key for part in parts for file in part.files],
-    }
+        if settings.type != "clickhouse" or reader not in (None, settings.type):
+            raise ValueError(f"{reader or 'no reader of SQL'} reads no destination of type {settings.type}")
+        return statements(settings.table)
+    from exporters.lake.views.statements import views_for
+
+    return views_for(reader or READERS[0], settings)
 
 
 def _date(day: datetime | None) -> str:

@@ -32,7 +32,7 @@ from exporters.lake.verification import (
     read_manifests,
     verify,
 )
-from exporters.lake.views import duckdb_views
+from exporters.lake.views.statements import views_for
 from exporters.settings import DestinationSettings
 from gateway.cli.lake import lake as command
 from spool.record import NS, Correction
@@ -136,7 +136,7 @@ def test_manifests_are_printed_as_one_list(lake: Path) -> None:
 def test_the_views_are_read(lake: Path) -> None:
     """The views that `lake sql` prints run, and add up to the ledger's spend."""
     printed = CliRunner().invoke(command, ["sql", "--config", str(lake.parent / "tollhouse.toml")]).stdout
-    assert printed == duckdb_views(DestinationSettings(type="file", path=lake))
+    assert printed == views_for("duckdb", DestinationSettings(type="file", path=lake))
     connection = duckdb.connect()
     connection.execute(printed)
     for view in ("lake", "once", "spend"):
@@ -171,7 +171,9 @@ def test_the_views_add_corrections_to_calls(tmp_path: Path, format: str) -> None
     asyncio.run(land())
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'America/New_York'")
-    connection.execute(duckdb_views(DestinationSettings(type="file", path=tmp_path / "lake", format=format)))
+    connection.execute(
+        views_for("duckdb", DestinationSettings(type="file", path=tmp_path / "lake", format=format))
+    )
 
     def rows(text: str) -> list[object]:
         return list(connection.execute(text).fetchall())

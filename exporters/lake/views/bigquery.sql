@@ -1,0 +1,8 @@
+-- `tollhouse` is the dataset.
+CREATE OR REPLACE EXTERNAL TABLE tollhouse.lake (
+{columns}
+)
+WITH PARTITION COLUMNS (`date` DATE)
+OPTIONS (
+  format = 'PARQUET', uris = ['{place}/*.parquet'], hive_partition_uri_prefix = '{place}'
+);

@@ -1,0 +1,1 @@
+CREATE OR REPLACE VIEW lake AS SELECT * FROM {rows};

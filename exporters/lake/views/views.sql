@@ -1,0 +1,45 @@
+-- Each id once: after a restore or an import alone.
+CREATE OR REPLACE VIEW {s}once AS
+SELECT {columns}
+  FROM (
+         SELECT {columns}, row_number() OVER (
+                  PARTITION BY {c_id} ORDER BY CASE WHEN {c_number} IS NULL THEN 1 ELSE 0 END, {c_number}, {c_edition}
+                ) AS place
+           FROM {s}lake
+       ) r
+ WHERE place = 1;
+-- What the ledger counts: the sums are those of the reports.
+CREATE OR REPLACE VIEW {s}spend AS
+SELECT {columns}, {usd} AS usd FROM {s}lake WHERE {c_counted};
+-- A row a call, with what corrections changed of its spend, and how many there are.
+CREATE OR REPLACE VIEW {s}calls AS
+SELECT {call_columns},
+       coalesce(k.corrections, 0) AS corrections
+  FROM {s}once c
+  LEFT JOIN (
+         SELECT {c_corrects} AS corrected, sum({c_spend}) AS changed, count(*) AS corrections
+           FROM {s}once WHERE {c_kind} = 'correction' GROUP BY {c_corrects}
+       ) k ON k.corrected = c.{c_id}
+ WHERE c.{c_kind} = 'inference';
+-- By the day of the call in UTC, corrections with the call that they change.
+CREATE OR REPLACE VIEW {s}daily AS
+SELECT {day} AS day, sum({c_calls}) AS calls, sum({c_spend}) AS spend,
+       sum({c_input_tokens}) AS input_tokens, sum({c_output_tokens}) AS output_tokens
+  FROM {s}spend GROUP BY {day};
+CREATE OR REPLACE VIEW {s}by_owner AS
+SELECT {day} AS day, {c_team}, {c_user}, {c_api_key}, sum({c_calls}) AS calls, sum({c_spend}) AS spend
+  FROM {s}spend GROUP BY {day}, {c_team}, {c_user}, {c_api_key};
+-- What became known on a later day than that of the call.
+CREATE OR REPLACE VIEW {s}late AS
+SELECT {columns}, usd, {known_day} AS known_on
+  FROM {s}spend WHERE {known_day} > {day};
+-- By the hour, under names of FOCUS.
+CREATE OR REPLACE VIEW {s}focus AS
+SELECT {hour} AS ChargePeriodStart, 'Usage' AS ChargeCategory, 'AI and Machine Learning' AS ServiceCategory,
+       {c_provider} AS ServiceProviderName, coalesce({c_response_model}, {c_request_model}, {c_model}) AS ResourceId,
+       {c_region} AS RegionId, {c_team} AS SubAccountId, 'USD' AS BillingCurrency, sum({c_spend}) AS BilledCost,
+       sum({c_calls}) AS x_Calls, sum({c_input_tokens}) AS x_InputTokens, sum({c_output_tokens}) AS x_OutputTokens,
+       {c_cost_source} AS x_CostSource
+  FROM {s}spend
+ GROUP BY {hour}, {c_provider}, coalesce({c_response_model}, {c_request_model}, {c_model}), {c_region}, {c_team},
+          {c_cost_source};

@@ -1,0 +1,173 @@
+"""The statements of `tollhouse lake sql --for`: the views of every reader say the same of one lake."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import sqlglot
+from click.testing import CliRunner
+from sqlglot import exp
+
+from exporters.lake.columns import COLUMNS
+from exporters.lake.views.dialects import DIALECTS
+from exporters.lake.views.statements import VIEWS, views_for
+from exporters.settings import DestinationSettings
+from gateway.cli.lake import READERS
+from gateway.cli.lake import lake as command
+from spool.record import NS, Correction, Record
+from tests.exporters.spools import StoppedClock, call, calls, record_id
+from tests.integration.lake.lakes import opened
+
+SAMPLES = Path(__file__).parents[3] / "deploy" / "lake"
+AT_NS = 1_790_000_000 * NS  # 2026-09-21
+PAID: dict[str, Any] = {"cost": "0.1", "cost_source": "reported", "team": "search", "start_time": AT_NS}
+QUESTIONS = {
+    "once": "SELECT count(*), count(DISTINCT id), sum(spend), min(CAST(date AS VARCHAR)) FROM once",
+    "spend": "SELECT count(*), sum(spend), sum(usd) FROM spend",
+    "calls": "SELECT id, spend, corrections FROM calls ORDER BY id",
+    "daily": "SELECT CAST(day AS VARCHAR), calls, spend, input_tokens, output_tokens FROM daily",
+    "by_owner": 'SELECT CAST(day AS VARCHAR), team, "user", calls, spend FROM by_owner ORDER BY team NULLS LAST',
+    "late": "SELECT id, CAST(known_on AS VARCHAR) FROM late",
+    "focus": "SELECT SubAccountId, ResourceId, sum(BilledCost), sum(x_Calls), count(*) FROM focus GROUP BY ALL"
+    " ORDER BY 1",
+}
+
+
+def sample(reader: str) -> DestinationSettings:
+    """The destination of the statements in deploy/."""
+    is_google = "s3" not in DIALECTS[reader].stores
+    url = "gs://acme-costs/tollhouse" if is_google else "s3://acme-costs/tollhouse"
+    return DestinationSettings(name="lake", type="gcs" if is_google else "s3", url=url)
+
+
+def records() -> list[Record]:
+    first, *others = calls(1, 20, **PAID)
+    assert not isinstance(first, Correction)
+    correction = Correction(
+        id=record_id(99),
+        source="test",
+        corrects=first.id,
+        before=call(1, **PAID),
+        after=call(1, **{**PAID, "cost": "0.3"}),
+        reason="final_cost",
+        known_at=AT_NS + 2 * 24 * 3600 * NS,
+        start_time=AT_NS,
+    )
+    return [first, *others, correction, call(21, **{**PAID, "team": None}), call(22, shadow=True, **PAID)]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("lake")
+
+    async def land() -> None:
+        clock = StoppedClock(AT_NS / NS + 60)
+        async with opened(directory / "data", clock) as house, house.forwarding(path=directory / "lake"):
+            await house.add(records())
+            await house.until(queued=0)
+
+    asyncio.run(land())
+    return directory / "lake"
+
+
+def answers(connection: duckdb.DuckDBPyConnection) -> dict[str, list[tuple[Any, ...]]]:
+    return {view: connection.execute(question).fetchall() for view, question in QUESTIONS.items()}
+
+
+@pytest.fixture(scope="module")
+def expected(lake: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """What DuckDB says by its own statements."""
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(views_for("duckdb", DestinationSettings(type="file", path=lake)))
+    return answers(connection)
+
+
+def test_views_are_the_truth(expected: dict[str, list[tuple[Any, ...]]]) -> None:
+    """22 records, of which a shadow counts nothing, and a correction of 0.2 that became known on another day."""
+    assert [(23, 23, Decimal("2.3"), "2026-09-21")] == expected["once"]
+    assert [(22, Decimal("2.3"), Decimal("2.3"))] == expected["spend"]
+    assert [("2026-09-21", 21, Decimal("2.3"), 231, 0)] == [
+        (day, count, spend, given, made or 0) for day, count, spend, given, made in expected["daily"]
+    ]
+    assert (record_id(1).hex(), Decimal("0.3"), 1) in expected["calls"]
+    assert [(record_id(99).hex(), "2026-09-23")] == expected["late"]
+
+
+@pytest.mark.parametrize("reader", [each for each in DIALECTS if each != "duckdb"])
+def test_every_reader_says_the_same(
+    reader: str, lake: Path, expected: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    """Their views, translated to DuckDB by a library that knows each dialect, over the same files."""
+    _, begin, views = views_for(reader, sample(reader)).partition("-- Each id once")
+    language = "trino" if reader == "athena" else reader  # of its views, not of its tables
+    own = [each for each in sqlglot.parse(begin + views, read=language) if each is not None]
+    assert list(VIEWS[1:]) == [table.name for each in own if (table := each.find(exp.Table)) is not None]
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("CREATE SCHEMA tollhouse; SET search_path = 'tollhouse'")
+    mine = views_for("duckdb", DestinationSettings(type="file", path=lake)).partition(";")[0]
+    connection.execute(mine)
+    for each in own:
+        connection.execute(each.sql(dialect="duckdb"))
+    assert expected == answers(connection)
+
+
+@pytest.mark.parametrize("reader", DIALECTS)
+def test_tables_have_every_column(reader: str) -> None:
+    """A column that is appended to the lake is in the statements of each reader."""
+    table, _, _ = views_for(reader, sample(reader)).partition("-- Each id once")
+    quoted = [f"`{name}`" if reader != "snowflake" else f'"{name.upper()}"' for name in COLUMNS]
+    if reader != "duckdb":  # which takes the columns of the files
+        assert [] == [name for name in quoted if name not in table]
+    assert "tollhouse/ai_telemetry/v1" in table
+
+
+@pytest.mark.parametrize("reader", DIALECTS)
+def test_statements_to_copy_are_those_of_the_command(reader: str, tmp_path: Path) -> None:
+    """The files in deploy/lake are what `tollhouse lake sql --for` prints."""
+    assert READERS == tuple(DIALECTS)
+    settings = sample(reader)
+    config = tmp_path / "tollhouse.toml"
+    config.write_text(
+        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\n'
+        f'type = "{settings.type}"\nurl = "{settings.url}"\n'
+    )
+    result = CliRunner().invoke(command, ["sql", "--for", reader, "--config", str(config)])
+    assert 0 == result.exit_code, result.output
+    assert (SAMPLES / f"{reader}.sql").read_text() == result.stdout
+
+
+@pytest.mark.parametrize(
+    ("fields", "reader", "words"),
+    [
+        ('type = "file"\npath = "lake"', "athena", "athena reads no store of type file; it reads s3"),
+        ('type = "file"\npath = "lake"\nformat = "ndjson"', "spark", "views for spark are over Parquet"),
+        ('type = "clickhouse"\nurl = "https://house:8443/costs"', "spark", "spark reads no destination of type"),
+        ('type = "kafka"\nurl = "broker:9093"', "duckdb", "duckdb reads no destination of type kafka"),
+    ],
+)  # fmt: skip
+def test_what_a_reader_does_not_read_is_said(fields: str, reader: str, words: str, tmp_path: Path) -> None:
+    """No statement is printed that could not work."""
+    config = tmp_path / "tollhouse.toml"
+    config.write_text(f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "lake"\n{fields}\n')
+    result = CliRunner().invoke(command, ["sql", "--for", reader, "--config", str(config)])
+    assert 2 == result.exit_code and words in result.output
+
+
+def test_the_table_of_clickhouse_is_printed(tmp_path: Path) -> None:
+    """It is the statement that `tollhouse check` compares a table with."""
+    config = tmp_path / "tollhouse.toml"
+    config.write_text(
+        f'data_dir = "{tmp_path}/data"\n[[destinations]]\nname = "house"\ntype = "clickhouse"\n'
+        'url = "https://house:8443/costs"\ntable = "calls_of_ai"\n'
+    )
+    for words in ((), ("--for", "clickhouse")):
+        result = CliRunner().invoke(command, ["sql", *words, "--config", str(config)])
+        assert 0 == result.exit_code, result.output
+        assert result.stdout.startswith("CREATE TABLE calls_of_ai (")
