@@ -79,6 +79,12 @@ class Brokers:
                 await asyncio.gather(*sent)
                 await producer.commit_transaction()
 
+    async def try_transaction(self) -> None:
+        """Begin a transaction and end it without a message."""
+        with translated():
+            await self._producer.begin_transaction()
+            await self._producer.abort_transaction()
+
     async def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:

@@ -41,9 +41,9 @@ def brokers_of(settings: DestinationSettings, secret: SecretSource | None, topic
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Begin to send under an id of its own, read how far routes have come, and send nothing."""
+    """Begin and end a transaction under an id of its own, read how far routes have come, and send nothing."""
     from exporters.errors import SendError
-    from exporters.probe import OK, REFUSED, Probe, failed
+    from exporters.probe import REFUSED, Probe, failed
 
     for topic in settings.topics:
         try:
@@ -52,11 +52,34 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
             return Probe(status=REFUSED, words=str(error))
         try:
             await brokers.open(f"tollhouse.check.{settings.name}", ())
+            await brokers.try_transaction()
         except SendError as error:
             return failed(error)
         finally:
             await brokers.close()
-    return Probe(status=OK, words="its topics are there, and transactions are allowed")
+    try:
+        return await _setup_probe(settings, secret)
+    except SendError as error:
+        return failed(error)
+
+
+async def _setup_probe(settings: DestinationSettings, secret: SecretSource | None) -> Probe:
+    from exporters.kafka.connection import options_of
+    from exporters.kafka.setup import problems_of, setups_of
+    from exporters.probe import OK, REFUSED, Probe
+
+    names = [settings.topic.replace("{topic}", topic) for topic in settings.topics]
+    progress = settings.topic.replace("{topic}", "progress")
+    found = await setups_of(options_of(settings, secret), [*names, progress])
+    wrong = [
+        words
+        for topic, setup in found.items()
+        for words in problems_of(topic, setup, is_progress=topic == progress)
+    ]
+    if wrong:
+        return Probe(status=REFUSED, words="; ".join(wrong))
+    shown = "; ".join(f"{topic}: {found[topic]}" for topic in names if topic in found)
+    return Probe(status=OK, words=f"its topics are there ({shown}), and transactions are allowed")
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:

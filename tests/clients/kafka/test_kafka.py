@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from aiokafka.admin import NewTopic
 from click.testing import CliRunner
 
 from exporters.destinations.catalogue import TYPES, secret_of
@@ -102,7 +103,31 @@ async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Brok
             state = await house.until(state=PARKED)
     assert state.reason is not None and "create it" in state.reason
     await broker.until_ready(*brokers.topics())
-    assert OK == (await probe(settings, secret_of(settings), SystemClock())).status
+    said = await probe(settings, secret_of(settings), SystemClock())
+    assert (OK, True) == (
+        said.status,
+        "3 partitions, 1 replicas, min.insync.replicas 1" in (said.words or ""),
+    ), said
+
+
+@pytest.mark.parametrize(
+    ("of_data", "of_progress", "words"),
+    [
+        ("compact", "compact", "tollhouse.ai-telemetry: cleanup.policy is compact"),
+        ("delete", "delete", "tollhouse.progress: cleanup.policy is delete"),
+        ("delete", "compact,delete", "tollhouse.progress: cleanup.policy is compact,delete"),
+    ],
+)
+async def test_check_names_a_policy_that_would_forget(
+    broker: Broker, of_data: str, of_progress: str, words: str
+) -> None:
+    """After a week without progress a route would send again what is there."""
+    policies = {TOPIC: of_data, PROGRESS: of_progress}
+    topics = [NewTopic(name, 1, 1, topic_configs={"cleanup.policy": each}) for name, each in policies.items()]
+    await broker.until_ready(*topics)
+    settings = DestinationSettings(name="lake", type="kafka", url=broker.address, tls=False)
+    said = await TYPES["kafka"].probe(settings, secret_of(settings), SystemClock())
+    assert (REFUSED, True) == (said.status, words in (said.words or "")), said
 
 
 async def verified(broker: Broker, directory: Path, *more: str) -> list[str]:

@@ -14,6 +14,7 @@ from aiokafka.errors import ProducerClosed
 from exporters.destinations.catalogue import TYPES
 from exporters.errors import Misconfigured
 from exporters.kafka.brokers import Brokers
+from exporters.kafka.setup import TopicSetup, problems_of
 from exporters.probe import REFUSED
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
@@ -61,6 +62,30 @@ async def test_check_asks_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> Non
             raise Misconfigured("there is no topic tollhouse.usage-events", answered=False)
         return {}
 
+    async def tried(brokers: Brokers) -> None:
+        assert brokers._topic == "tollhouse.ai-telemetry"
+
     monkeypatch.setattr(Brokers, "open", opened)
+    monkeypatch.setattr(Brokers, "try_transaction", tried)
     said = await TYPES["kafka"].probe(SETTINGS, None, SystemClock())
     assert (REFUSED, "there is no topic tollhouse.usage-events") == (said.status, said.words)
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_progress", "is_problem"),
+    [
+        ("delete", False, False),
+        ("compact,delete", False, False),
+        ("compact", False, True),
+        ("compact", True, False),
+        ("compact,delete", True, True),
+        ("delete", True, True),
+        ("", True, False),  # the user may not ask
+    ],
+)
+async def test_a_policy_that_forgets_progress_or_never_ends_is_a_problem(
+    policy: str, is_progress: bool, is_problem: bool
+) -> None:
+    """Records may end, progress may not."""
+    setup = TopicSetup(partitions=1, replicas=3, policy=policy, least_in_sync="2")
+    assert is_problem == bool([*problems_of("one", setup, is_progress=is_progress)])
