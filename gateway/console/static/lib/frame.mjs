@@ -83,12 +83,15 @@ function groups(pages) {
 
 /** Chooses the view inside which every page shows costs and calls; not there while there is none. */
 function ViewPicker({query}) {
-  const {data: views} = useQuery(async () => (await get("/views", {limit: 1000})).views, [], ["views"]);
+  const {data: views, reload} = useQuery(async () => (await get("/views", {limit: 1000})).views, [], ["views"]);
   const asked = query.get("view") ?? "";
   const chosen = views?.find(({id, name}) => asked === id || asked === name);
   useEffect(() => {
     if (chosen && chosen.id !== asked) go(here({view: chosen.id}), {replaces: true}); // a name can change
   }, [chosen?.id, asked]);
+  useEffect(() => {
+    if (views && asked && !chosen) reload(); // it may have been saved just now, and news waits while somebody points at a row
+  }, [asked]);
   if (!asked && !views?.length) return null;
   return html`<label class="view faint">View <select value=${chosen?.id ?? asked}
     onChange=${(event) => go(here({view: event.target.value}))}>
