@@ -27,7 +27,9 @@ def show_table(
     """
     Print columns as wide as their widest cell. `titles` are given where a column is not called by its name.
     """
-    lines = [[printable((titles or {}).get(name, name.replace("_", " "))).upper() for name in columns]]
+    known = titles or {}
+    heads = [known.get(name, name.replace("_", " ")) for name in columns]
+    lines = [[printable(head).upper() for head in heads]]
     lines += [[_cell(row.get(name)) for name in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:

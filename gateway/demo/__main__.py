@@ -20,4 +20,5 @@ async def main(directory: Path, days: int, records: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    _, directory, days, records = sys.argv
+    asyncio.run(main(Path(directory), int(days), int(records)))

@@ -107,7 +107,9 @@ def check_parameters(request: web.Request, once: tuple[str, ...], repeated: tupl
     query = request.query
     if not query:
         return
-    if set(query) - {*once, *repeated} or any(len(query.getall(name)) > 1 for name in once if name in query):
+    unknown = set(query) - {*once, *repeated}
+    is_again = any(len(query.getall(name, ())) > 1 for name in once)
+    if unknown or is_again:
         kinds = [f"{', '.join(once)}, each once"] if once else []
         kinds += [f"{', '.join(repeated)}, also repeatedly"] if repeated else []
         known = "takes " + "; ".join(kinds) if kinds else "takes no parameters"

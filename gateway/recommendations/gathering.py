@@ -100,7 +100,8 @@ async def _hours(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
     found: dict[Work, dict[int, int]] = defaultdict(dict)
     for row in await ledger.costs(query):
         values = dict(zip(query.group_by, row.group, strict=True))
-        found[Work(*(values.get(name) or "" for name in _WORK))][int(row.start.timestamp())] = row.calls
+        work = Work(*(values.get(name) or "" for name in _WORK))
+        found[work][int(row.start.timestamp())] = row.calls
     return found
 
 

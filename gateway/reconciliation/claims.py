@@ -186,7 +186,8 @@ class Left:
         own: dict[tuple[Cell, str], int] = defaultdict(int)
         whole: dict[tuple[Cell, str], int] = defaultdict(int)
         for entry in self.volume():
-            place, worth = (self._split.levels.coarse(entry[1]), entry[2]), abs(self.amounts.get(entry, 0))
+            place = self._split.levels.coarse(entry[1]), entry[2]
+            worth = abs(self.amounts.get(entry, 0))
             whole[place] += worth
             own[place] += worth if entry in chosen else 0
         return {

@@ -145,12 +145,10 @@ def one_source(
 
 
 def _detail(rows: Sequence[BilledTokens | BilledMoney]) -> int:
-    return sum(
-        map(
-            bool,
-            (any(r.key for r in rows), any(r.model for r in rows), any(r.tier is not None for r in rows)),
-        )
-    )
+    keys = any(row.key for row in rows)
+    models = any(row.model for row in rows)
+    tiers = any(row.tier is not None for row in rows)
+    return keys + models + tiers
 
 
 def levels_of(

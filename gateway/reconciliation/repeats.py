@@ -16,6 +16,7 @@ from fractions import Fraction
 from gateway.reconciliation.sides import OUTPUT, Cell, CountedSums
 
 LEAST_DAYS = 3  # on which twice as much was counted, before that is no chance
+_NOTHING = [0, 0]  # tokens of input and output
 MOST_AGAIN = 3  # times that rows may stand in a report beside the first
 
 Owner = tuple[str, str]  # a key and a model
@@ -76,8 +77,10 @@ def _on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
     """
     Return the owners whose key and model are names of both sides; the calls of others are of one side alone.
     """
-    names = [{owner[place] for owner in theirs} & {owner[place] for owner in ours} for place in (0, 1)]
-    return {owner for owner in theirs.keys() | ours.keys() if owner[0] in names[0] and owner[1] in names[1]}
+    keys = {key for key, _ in theirs} & {key for key, _ in ours}
+    models = {model for _, model in theirs} & {model for _, model in ours}
+    owners = theirs.keys() | ours.keys()
+    return {(key, model) for key, model in owners if key in keys and model in models}
 
 
 def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, ...]]:
@@ -98,7 +101,8 @@ def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) ->
     True if twice as much was counted as was billed, on each day of both, except for days whose rows came
     again.
     """
-    times = [_ratio(theirs.get(day, [0, 0]), ours.get(day, [0, 0])) for day in ours.keys() | theirs.keys()]
+    days = ours.keys() | theirs.keys()
+    times = [_ratio(theirs.get(day, _NOTHING), ours.get(day, _NOTHING)) for day in days]
     half = times.count(Fraction(1, 2))
     is_again = all(each and each * 2 == int(each * 2) <= MOST_AGAIN + 1 for each in times)
     return is_again and half >= LEAST_DAYS and half * 2 > len(times)

@@ -62,7 +62,8 @@ async def figures_of(
     prices = await list_prices(services.prices)
     found = await compare(reader.ledger, query, preceding(query), top=CHANGES, prices=prices)
     rows = await reader.ledger.costs(replace(query, measures=("calls",)))
-    groups = sorted(((row.group[0], money.units(row.cost)) for row in rows), key=lambda each: -each[1])
+    groups = [(row.group[0], money.units(row.cost)) for row in rows]
+    groups.sort(key=lambda each: -each[1])
     insights = [
         each
         for each in await reader.registry.insights.found()

@@ -43,7 +43,7 @@ def import_names(client: OperatorClient, file: IO[str]) -> None:
     rows = [row for row in rows if "@" in row[0] or row[0].strip().startswith("email:")]
     if not rows:
         fail("there is no line with an e-mail address or a hash in the first column", 2)
-    names = [{"user": row[0].strip(), "name": row[1].strip() if len(row) > 1 else ""} for row in rows]
+    names = [{"user": user.strip(), "name": "".join(rest[:1]).strip()} for user, *rest in rows]
     for begin in range(0, len(names), _AT_ONCE):
         client.request("POST", "/people-names", body={"names": names[begin : begin + _AT_ONCE]})
     click.echo(f"{len(names)} names kept")

@@ -25,8 +25,8 @@ def module(docs: Path) -> str:
 def _tools(folder: Path) -> Iterator[dict[str, object]]:
     """In the order of the index, by its columns."""
     lines = (folder / "index.md").read_text().splitlines()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
-    kinds, *named = rows
+    rows = [line.split("|")[1:-1] for line in lines if line.startswith("| ")]
+    kinds, *named = [[cell.strip() for cell in row] for row in rows]
     for place, kind in enumerate(kinds):
         for row in named:
             if link := _LINK.search(row[place]):

@@ -249,17 +249,19 @@ def _counts_text(content: ResourceMetadata) -> str:
     )
 
 
+def _cells(line: ResourceLine) -> list[str]:
+    owner = line.owner
+    names = [line.id, line.name, line.state, owner.team or "-", owner.user or "-"]
+    return [*map(cell, names), line.last_seen or "-", money_text(line.cost_30d)]
+
+
 def _text(content: ResourceMetadata, asked: ResourceQuestion) -> str:
     parts = [
         f"{content.total:,} of the kind {asked.kind}; costs are those of the last {DAYS} days. As of {content.as_of}."
     ]
     if asked.kind not in COSTED_BY:
         parts.append(f"No call names a {asked.kind}, so its costs are not known here.")
-    rows = [
-        [cell(each.id), cell(each.name), cell(each.state), cell(each.owner.team or "-"), cell(each.owner.user or "-"),
-         each.last_seen or "-", money_text(each.cost_30d)]
-        for each in content.rows[:MAX_TABLE_ROWS]
-    ]  # fmt: skip
+    rows = [_cells(line) for line in content.rows[:MAX_TABLE_ROWS]]
     if rows:
         parts.append(
             table(["id", "name", "state", "team", "user", "last seen", f"cost ({CURRENCY_UNIT})"], rows)

@@ -87,7 +87,9 @@ def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
     kind.
     """
     lines = found.lines(by)
-    shown = lines if len(lines) <= most else [*lines[: most - 1], together(lines[most - 1 :], name=OTHER)]
+    shown = lines
+    if len(lines) > most:
+        shown = [*lines[: most - 1], together(lines[most - 1 :], name=OTHER)]
     lists: list[Sequence[object]] = [found.claims, found.renamed, found.overrides, found.owners]
     lists += [*found.only_billed.values(), *found.only_counted.values()]
     return {

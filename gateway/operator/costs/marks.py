@@ -114,8 +114,9 @@ async def _prices(ledger: SlicedLedger, money: MoneyServices, query: CostQuery) 
     """Return what changed on the days of the span, which begin at midnight in UTC."""
     asked = replace(query, granularity=TOTAL, group_by=("provider", "model"), measures=("calls",))
     rows = await ledger.costs(replace(asked, top=MOST_MODELS, top_by="calls"))
+    groups = {row.group for row in rows}
     models = sorted(
-        {(row.group[0], str(row.group[1])) for row in rows if row.group[1] not in (None, OTHER)}, key=str
+        {(provider, str(model)) for provider, model in groups if model not in (None, OTHER)}, key=str
     )
     try:
         book = await asyncio.to_thread(money.prices)

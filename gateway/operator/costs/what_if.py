@@ -69,9 +69,8 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     )
     whole = await ledger.costs(_of_days(query, days)) if days else []
     cost = sum(money.units(row.cost) for row in whole)
-    rows = sorted(
-        found.groups.items(), key=lambda item: (-abs(item[1].saves), [word or "" for word in item[0]])
-    )
+    rows = sorted(found.groups.items(), key=lambda item: [word or "" for word in item[0]])
+    rows.sort(key=lambda item: -abs(item[1].saves))
     shown = rows[:MAX_TOP]
     if rows[MAX_TOP:]:
         shown.append(((OTHER,) * len(query.group_by), _together([each for _, each in rows[MAX_TOP:]])))

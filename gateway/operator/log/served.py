@@ -116,10 +116,10 @@ class ServedDay:
 
     def models(self) -> Iterator[ServedModel]:
         """Yield the models that a server served, the largest difference first."""
-        served = [each for each in self._models.values() if each.servers]
-        yield from sorted(
-            served, key=lambda each: (-sum(each.served.values()) + sum(each.told.values()), str(each.name))
+        served = sorted(
+            (each for each in self._models.values() if each.servers), key=lambda each: str(each.name)
         )
+        yield from sorted(served, key=lambda each: sum(each.told.values()) - sum(each.served.values()))
 
 
 async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:

@@ -128,8 +128,9 @@ def _exchanged(extras: Iterable[int]) -> int:
 def _in_both(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Portion]:
     """Exchange tokens between places, as many from those with too many as to those with too few."""
     extras = {place: case.left.extra[place] for place in places}
-    exchanged = _exchanged(extras.values())
-    more, fewer = (sum(abs(each) for each in extras.values() if (each > 0) is sign) for sign in (True, False))
+    more = sum(each for each in extras.values() if each > 0)
+    fewer = -sum(each for each in extras.values() if each < 0)
+    exchanged = min(more, fewer)
     return {
         (entry := (VOLUME, *place)): case.left.portion(
             entry, Fraction(exchanged, more if extra > 0 else fewer)
@@ -249,7 +250,8 @@ def _of_untold_kinds(case: Case, cell: Cell, untold: Mapping[tuple[str, str], st
     """
     found: dict[Entry, Portion] = {}
     for (model, meter), target in untold.items():
-        tokens, listed = -case.left.extra.get((cell, meter), 0), case.split.listed.get((cell, meter), 0)
+        tokens = -case.left.extra.get((cell, meter), 0)
+        listed = case.split.listed.get((cell, meter), 0)
         if model != cell.model or tokens <= 0 or not listed:
             continue
         entry, to = (VOLUME, cell, meter), (VOLUME, cell, target)

@@ -132,10 +132,11 @@ def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     """
     days = sorted({day for each in meters.values() for day in each.worth})
     of_day = {day: [each.ratio({day}) for each in meters.values() if day in each.worth] for day in days}
-    alike = [day for day in days if all(is_near(each, of_day[day][0]) for each in of_day[day])]
+    first = {day: ratios[0] for day, ratios in of_day.items()}
+    alike = [day for day in days if all(is_near(each, first[day]) for each in of_day[day])]
     groups: list[list[int]] = []
     for day in alike:
-        group = next((each for each in groups if is_near(of_day[day][0], of_day[each[0]][0])), None)
+        group = next((each for each in groups if is_near(first[day], first[each[0]])), None)
         if group is None:
             groups.append([day])
         else:

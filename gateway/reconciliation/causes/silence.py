@@ -201,11 +201,14 @@ def silent_hours(case: Case) -> Iterator[Claim]:
             for other in whole
             for hour in range(begin, begin + hours)
         ]
-        mean, mean_day = sum(then) / len(whole), sum(billed[other] for other in whole) / len(whole)
+        mean = sum(then) / len(whole)
+        mean_day = sum(billed[other] for other in whole) / len(whole)
         is_as_usual = (
             mean >= LEAST_USUAL * (1 - usual) * mean_day and mean / ALIKE <= gaps[day] <= mean * ALIKE
         )
-        is_edge = (day, first) == (case.days[0], 0) or (day, first + hours) == (case.days[-1], 24)
+        is_begin = first == 0 and day == case.days[0]
+        is_end = first + hours == 24 and day == case.days[-1]
+        is_edge = is_begin or is_end
         if is_as_usual and sum(map(bool, then)) >= least * len(whole):
             date, hour = day_text(day + begin // 24 * DAY_S), begin % 24
             if is_edge and hours < FARTHEST:
