@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from gateway.api.measures import ANSWERED, REFUSED, USAGE, USAGE_AMOUNT, amount, needed, units
+from gateway.api.measures import ANSWERED, USAGE, USAGE_AMOUNT, amount, needed, units
 from gateway.api.times import parse_moment
 from gateway.api.views import within_view
 from gateway.errors import Refusal
@@ -93,9 +93,6 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     within a period: the rows of these have a part of it. `billed` is there with billed money: how final its days are,
     and what no calls are known for.
     """
-    for name in request.http.query.getall("cost_type", ()):
-        if name in REFUSED:
-            raise _wrong(f"cost_type {name} is not answered: {REFUSED[name]}")
     rows = _Rows(request.services)
     answer = await request.list(cost_list(request.services.ledger.dimensions()), rows)
     return {**answer, **rows.beside}

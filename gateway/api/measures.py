@@ -1,6 +1,5 @@
 """
-What costs are answered in: kinds of money, usage with its units, and the published kinds that are refused,
-and why.
+What costs are answered in: kinds of money, and usage with its units.
 """
 
 from __future__ import annotations
@@ -33,14 +32,6 @@ USAGE: Mapping[str, str] = {
 }
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 
-_NO_TERM = (
-    "statements tell no term that a commitment could be spread over; discounted_cost has its fee on its day"
-)
-REFUSED: Mapping[str, str] = {
-    "amortized_cost": _NO_TERM,
-    "discounted_amortized_cost": _NO_TERM,
-    "invoiced_amortized_cost": _NO_TERM,
-}
 ANSWERED = (*COST_TYPES, *BILLED_TYPES, USAGE_AMOUNT)
 _DECIMALS = 12  # of a quotient
 

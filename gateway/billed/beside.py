@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gateway.reconciliation.counting import seller
 from spool.ledger import money
-from spool.ledger.billed import CLOSED, OPEN, PROVISIONAL, BilledDay
+from spool.ledger.billed import AMORTIZED, CLOSED, INVOICED, OPEN, PROVISIONAL, BilledDay
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import BILLED_DIMENSIONS, CostQuery
 from spool.ledger.sums import DAY_S
@@ -37,12 +37,14 @@ async def billed_beside(
     reasons: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
     for day in made:
-        reasons.update(day.reasons)
+        if query.arranged != INVOICED or day.state == CLOSED:
+            reasons.update(day.reasons)
+            reasons.update(day.accrued if query.arranged & AMORTIZED else {})
         foreign.update(day.foreign)
     return {
         **found,
         "unallocated": money.text(sum(reasons.values())),
-        "by_reason": {reason: money.text(amount) for reason, amount in sorted(reasons.items())},
+        "by_reason": {reason: money.text(amount) for reason, amount in sorted(reasons.items()) if amount},
         "without_statement": await _without(ledger, query, made),
         "sources": _sources(made),
         "foreign": dict(sorted(foreign.items())),

@@ -24,12 +24,14 @@ _Told = TypeVar("_Told", BilledMoney, BilledTokens)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
     """
-    `amounts` and `quantities` by day; both have the names of models and keys as billed. `families` joins names of
-    models of both sides, `keys` those of keys. `states` are of the days that have billed money.
+    `amounts`, `accrued` and `quantities` by day; they have the names of models and keys as billed. `accrued` come to
+    the amounts where fees are on what they cover. `families` joins names of models of both sides, `keys` those of
+    keys. `states` are of the days that have billed money.
     """
 
     provider: str
     amounts: Mapping[int, Sequence[BilledMoney]]
+    accrued: Mapping[int, Sequence[BilledMoney]]
     quantities: Mapping[int, Sequence[BilledTokens]]
     families: Mapping[str, str]
     keys: Keys
@@ -64,7 +66,7 @@ def bill_of(sides: BillSides) -> Bill:
     in_month = set(sides.days)
     rows = list(_by_day(sides))
     told = billed(rows)
-    of_money = one_source(told.money, sides.covered)
+    of_money = one_source([*told.money, *told.accrued], sides.covered)
     of_tokens = one_source(told.tokens, sides.covered)
     amounts = [row for row in told.money if row.day in in_month and of_money[row.day] == row.source]
     tokens = [row for row in told.tokens if row.day in in_month and of_tokens[row.day] == row.source]
@@ -82,6 +84,7 @@ def bill_of(sides: BillSides) -> Bill:
     return Bill(
         provider=sides.provider,
         amounts=_of_days(amounts),
+        accrued=_of_days(row for row in told.accrued if of_money.get(row.day) == row.source),
         quantities=_of_days(tokens),
         families=families_of(tokens, amounts, sides.counted),
         keys=Keys(owners, theirs, {row.key for row in sides.counted}),

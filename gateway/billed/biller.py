@@ -30,7 +30,7 @@ from spool.statements.values import StatementInfo
 
 LOOK_S = 60.0
 EVERY_S = 3600  # calls that came meanwhile change what was made
-RULES = 1  # of dividing: part of every mark, so that days are made anew under other rules
+RULES = 2  # of dividing: part of every mark, so that days are made anew under other rules
 
 _Uses = Sequence[tuple[Dimensions, CountedUse]]
 _log = logging.getLogger(__name__)
@@ -199,6 +199,7 @@ class Biller:
             read_at=read.read_at(bill.provider, source, day),
             made_at=self._clock.now(),
             reasons=found.reasons,
+            accrued=found.accrued,
             foreign=foreign,
         )
 

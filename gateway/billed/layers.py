@@ -1,13 +1,14 @@
 """
 A day of a bill, divided: usage over its calls, and the other lines of the bill as layers upon it. Pure.
 
-A layer is divided by the usage money before all layers, so that no discount counts twice. It stands alone in one
-arrangement of the bill, and is part of what it reduces in the other.
+A layer is divided by the usage money before all layers, so that no discount counts twice. It stands alone in some
+arrangements of the bill, and is part of what it reduces in the others. What a bill accrues is in some of them, too:
+there a fee is not on the day of its purchase but on what it covers, and what was not used of it is of nobody.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,17 +16,18 @@ from gateway.billed.bill import Bill
 from gateway.billed.cells import UNREPORTED, DayCalls, parts_of, placed, quantities_of
 from gateway.billed.spreading import spread
 from gateway.reconciliation.sides import BilledMoney, CountedUse
-from spool.ledger.billed import EVERY, UNALLOCATED, USAGE, BilledSum
+from spool.ledger.billed import AMORTIZED, CLOSED, EVERY, INVOICED, UNALLOCATED, USAGE, BilledSum
 from spool.ledger.queries import BILLED, BILLED_TYPES
 from spool.ledger.sums import Dimensions
 
 SHARED = "shared"
-OTHER, DISCOUNT, TAX, ROUNDING = "other", "discount", "tax", "rounding"
-_ALONE, _WITHIN = BILLED_TYPES["billed_cost"], BILLED_TYPES["discounted_cost"]
+OTHER, DISCOUNT, TAX, ROUNDING, COMMITMENT = "other", "discount", "tax", "rounding", "commitment"
+_ALONE = BILLED_TYPES["billed_cost"] | BILLED_TYPES["amortized_cost"]
+_WITHIN = EVERY & ~_ALONE
 # Kinds of lines that are no usage, by what statements call them; all else is `other`.
 CHARGES: Mapping[str, str] = {
-    "discount": DISCOUNT, "tax": TAX, "credit": "credit", "rounding": ROUNDING, "throughput": "commitment",
-    "refund": "refund", "support": "support",
+    "discount": DISCOUNT, "tax": TAX, "credit": "credit", "rounding": ROUNDING, "throughput": COMMITMENT,
+    "refund": "refund", "support": "support", "unused": "unused",
 }  # fmt: skip
 _Place = tuple[Dimensions, str, str, int]  # dimensions, charge, basis, arranged
 Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and the model as billed
@@ -33,10 +35,14 @@ Base = Mapping[tuple[Dimensions, str], int]  # usage money by dimensions and the
 
 @dataclass(frozen=True, slots=True)
 class DividedDay:
-    """`sums` are all of a day's bill, in a fixed order; `reasons` what nobody's calls are known for."""
+    """
+    `sums` are all of a day's bill, in a fixed order; `reasons` what nobody's calls are known for, and `accrued` what
+    comes to these where fees are on what they cover.
+    """
 
     sums: list[BilledSum]
     reasons: Mapping[str, int]
+    accrued: Mapping[str, int]
     base: Base
 
 
@@ -52,26 +58,48 @@ class _Day:
         self._bill = bill
         self._day = day
         self._calls = calls
+        self._kept = EVERY
+        if bill.states.get(day) != CLOSED:
+            self._kept -= INVOICED
         self._found: dict[_Place, int] = defaultdict(int)
-        self._reasons: dict[str, int] = defaultdict(int)
+        self._reasons: dict[int, Counter[str]] = defaultdict(Counter)
         self._base: dict[tuple[Dimensions, str], int] = defaultdict(int)
 
     def divided(self, month: Base) -> DividedDay:
-        rows = self._bill.amounts.get(self._day, ())
-        self._usage([row for row in rows if row.is_for_tokens])
-        for row in sorted((row for row in rows if not row.is_for_tokens), key=repr):
-            charge = CHARGES.get(row.meter, OTHER)
-            if charge == OTHER:
-                self._other(row)
-            elif charge in (DISCOUNT, TAX):
-                self._layer(row, charge, month if charge == TAX else self._base or month)
-            else:
-                self._nobody(row, charge, row.amount, charge)
+        for told, charge, arranged in (
+            (self._bill.amounts, USAGE, EVERY),
+            (self._bill.accrued, COMMITMENT, AMORTIZED),
+        ):
+            rows = sorted(told.get(self._day, ()), key=repr)
+            self._usage([row for row in rows if row.is_for_tokens], charge, arranged)
+            for row in rows:
+                if not row.is_for_tokens:
+                    self._line(row, arranged, month)
         sums = [BilledSum(*place, amount) for place, amount in self._found.items() if amount]
-        reasons = {reason: amount for reason, amount in self._reasons.items() if amount}
-        return DividedDay(sums=sorted(sums), reasons=reasons, base=self._base)
+        return DividedDay(
+            sums=sorted(sums),
+            reasons=self._amounts(EVERY),
+            accrued=self._amounts(AMORTIZED),
+            base=self._base,
+        )
 
-    def _usage(self, rows: list[BilledMoney]) -> None:
+    def _amounts(self, arranged: int) -> Mapping[str, int]:
+        reasons = self._reasons[arranged].items()
+        return {reason: amount for reason, amount in reasons if amount}
+
+    def _line(self, row: BilledMoney, arranged: int, month: Base) -> None:
+        charge = CHARGES.get(row.meter, OTHER)
+        if charge == OTHER:
+            self._other(row, arranged)
+        elif charge == TAX and arranged == EVERY:
+            self._layer(row, charge, month)
+        elif charge == DISCOUNT and arranged == EVERY:
+            self._layer(row, charge, self._base or month)
+        else:
+            self._nobody(row, charge, row.amount, arranged)
+
+    def _usage(self, rows: list[BilledMoney], charge: str, arranged: int) -> None:
+        """Divide what is of tokens over their calls. Layers are divided by what the bill itself has of them."""
         quantities = quantities_of(self._calls, self._bill.quantities.get(self._day, ()))
         as_billed: dict[object, dict[Dimensions, int]] = defaultdict(lambda: defaultdict(int))
         for row in rows:
@@ -82,26 +110,27 @@ class _Day:
             divided, rest = parts_of(cell, sum(names.values()), quantities)
             label = min(names, key=lambda each: (-abs(names[each]), each))
             parts += [(each, amount, quantity, label) for each, amount, quantity in divided]
-            self._add(self._dimensions(), ROUNDING, UNALLOCATED, EVERY, rest)
+            self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, rest)
         places = placed(self._calls, [(cell, quantity) for cell, _, quantity, _ in parts])
         for (_, amount, _, label), place in zip(parts, places, strict=True):
             found = spread(amount, place.weights, quantity=place.quantity)
             for dimensions, share in found.shares.items():
-                self._add(dimensions, USAGE, place.basis, EVERY, share)
-                self._base[dimensions, label.model or ""] += share
-            self._add(label, USAGE, UNALLOCATED, EVERY, found.unreported)
-            self._base[label, label.model or ""] += found.unreported
-            self._reasons[place.reason or UNREPORTED] += found.unreported
-            self._add(self._dimensions(), ROUNDING, UNALLOCATED, EVERY, found.rest)
+                self._add(dimensions, charge, place.basis, arranged, share)
+            self._add(label, charge, UNALLOCATED, arranged, found.unreported)
+            self._reasons[arranged][place.reason or UNREPORTED] += found.unreported
+            self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, found.rest)
+            if arranged == EVERY:
+                for dimensions, share in (*found.shares.items(), (label, found.unreported)):
+                    self._base[dimensions, label.model or ""] += share
 
-    def _other(self, row: BilledMoney) -> None:
+    def _other(self, row: BilledMoney, arranged: int) -> None:
         """Divide what is not of tokens over the calls of its key; without one nobody has it."""
         keys = self._bill.keys
         found = spread(row.amount, self._calls.of_key(keys.of_billed(row)) if keys.any else {})
         for dimensions, share in found.shares.items():
-            self._add(dimensions, OTHER, SHARED, EVERY, share)
-        self._nobody(row, OTHER, found.unreported, OTHER)
-        self._add(self._dimensions(), ROUNDING, UNALLOCATED, EVERY, found.rest)
+            self._add(dimensions, OTHER, SHARED, arranged, share)
+        self._nobody(row, OTHER, found.unreported, arranged)
+        self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, found.rest)
 
     def _layer(self, row: BilledMoney, charge: str, base: Base) -> None:
         self._add(self._dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
@@ -116,12 +145,12 @@ class _Day:
         self._add(self._dimensions(row), charge, UNALLOCATED, _WITHIN, found.unreported)
         self._add(self._dimensions(), ROUNDING, UNALLOCATED, _WITHIN, found.rest)
 
-    def _nobody(self, row: BilledMoney, charge: str, amount: int, reason: str) -> None:
-        self._add(self._dimensions(row), charge, UNALLOCATED, EVERY, amount)
-        self._reasons[reason] += amount
+    def _nobody(self, row: BilledMoney, charge: str, amount: int, arranged: int) -> None:
+        self._add(self._dimensions(row), charge, UNALLOCATED, arranged, amount)
+        self._reasons[arranged][charge] += amount
 
     def _add(self, dimensions: Dimensions, charge: str, basis: str, arranged: int, amount: int) -> None:
-        self._found[dimensions, charge, basis, arranged] += amount
+        self._found[dimensions, charge, basis, arranged & self._kept] += amount
 
     def _dimensions(self, row: BilledMoney | None = None) -> Dimensions:
         """Return what the bill says of a row that no calls have; of none, the provider alone."""

@@ -24,7 +24,7 @@ from gateway.reconciliation.sides import (
     CountedUse,
 )
 from spool.ledger import money
-from spool.statements.values import StatementRow
+from spool.statements.values import ACCRUED, StatementRow
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
 UNMATCHED = "(other keys)"  # keys of both sides that are not known to be one
@@ -53,10 +53,14 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Billed:
-    """Rows of statements, by what they tell. `foreign`: amounts that are not in dollars, by currency."""
+    """
+    Rows of statements, by what they tell. `accrued`: what comes to the money where fees are on what they cover.
+    `foreign`: amounts that are not in dollars, by currency.
+    """
 
     tokens: Sequence[BilledTokens]
     money: Sequence[BilledMoney]
+    accrued: Sequence[BilledMoney]
     foreign: Mapping[str, int]
     unsettled: Mapping[str, frozenset[int]]  # days that may be told anew, by source
     wide: Mapping[int, int]  # days within a bucket that is longer than a day -> its first
@@ -68,7 +72,7 @@ class Billed:
 
 def billed(rows: Iterable[StatementRow]) -> Billed:
     """Statement rows by day, meter and tier."""
-    tokens, amounts = [], []
+    tokens, amounts, accrued = [], [], []
     foreign: dict[str, int] = defaultdict(int)
     unsettled: dict[str, set[int]] = defaultdict(set)
     wide: dict[int, int] = {}
@@ -88,6 +92,9 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
         elif row.unit == DOLLARS:
             amount = money.units(f"{row.amount:f}")
             amounts.append(_named(BilledMoney(**place, meter=meter_of(row.kind), amount=amount)))  # type: ignore[arg-type]
+        elif row.unit == ACCRUED:
+            amount = money.units(f"{row.amount:f}")
+            accrued.append(BilledMoney(**place, meter=meter_of(row.kind), amount=amount))  # type: ignore[arg-type]
         elif row.unit in (TOKENS, REQUESTS):
             meter = None if row.unit == REQUESTS else meter_of(row.kind)
             if meter is None or meter in METERS or meter in POOLED:
@@ -96,6 +103,7 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
     return Billed(
         tokens=tokens,
         money=amounts,
+        accrued=accrued,
         foreign=dict(foreign),
         unsettled={source: frozenset(days) for source, days in unsettled.items()},
         wide=wide,

@@ -15,7 +15,7 @@ import msgspec
 from gateway.statements.values import Damaged, kept
 from spool.errors import Invalid
 from spool.statements.rules import EXACT
-from spool.statements.values import REQUESTS, TOKENS, USD, StatementRow
+from spool.statements.values import ACCRUED, REQUESTS, TOKENS, USD, StatementRow
 
 MOST_NAMED = 20  # damaged rows that are named
 
@@ -126,6 +126,11 @@ class Cells:
         if not (len(code) == 3 and code.isascii() and code.isalpha()):
             raise Damaged("the currency is not code of three letters")
         self._add(bucket, USD if code == "USD" else code.lower(), kind, code, amount)
+
+    def accrued(self, bucket: Bucket, kind: str, amount: Decimal, currency: str | None = "USD") -> None:
+        """Add what a cell costs beyond its money where fees are on what they cover. In dollars alone."""
+        if (currency or "USD").upper() == "USD":
+            self._add(bucket, ACCRUED, kind, "USD", amount)
 
     def rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:
         """All cells as rows. Those of buckets that end after `settled_until` may still be restated."""

@@ -20,12 +20,16 @@ from spool.ledger.sums import DAY_S, Dimensions
 from spool.record import border
 
 # Charges and bases that a slice of the calls has: all else is of the whole bill.
-SLICED_CHARGES = ("usage", "discount")
+SLICED_CHARGES = ("usage", "discount", "commitment")
 
 OPEN, PROVISIONAL, CLOSED = "open", "provisional", "closed"
 USAGE, EXACT, UNALLOCATED = "usage", "exact", "unallocated"
 
 EVERY = sum(BILLED_TYPES.values())
+INVOICED = BILLED_TYPES["invoiced_amortized_cost"]  # of closed days alone
+AMORTIZED = (
+    BILLED_TYPES["amortized_cost"] | BILLED_TYPES["discounted_amortized_cost"] | INVOICED
+)  # fees on what they cover
 
 _COUNTED_AS = {"charge": USAGE, "basis": EXACT}
 _COUNTED = {
@@ -49,7 +53,8 @@ class BilledDay:
     """
     A day of one provider as it was made. `mark` tells whether another making differs; `revision` counts them.
 
-    `reasons` are the units that no calls are known for, `foreign` the number of rows in other currencies.
+    `reasons` are the units that no calls are known for, `accrued` what comes to them in AMORTIZED types, and
+    `foreign` the number of rows in other currencies.
     """
 
     day: int  # epoch seconds
@@ -61,6 +66,7 @@ class BilledDay:
     made_at: float
     revision: int = 1
     reasons: Mapping[str, int] = field(default_factory=dict)
+    accrued: Mapping[str, int] = field(default_factory=dict)
     foreign: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -91,8 +97,11 @@ def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
 
 def row_of(day: BilledDay) -> dict[str, object]:
     """Return what is kept of a day, by column."""
-    told = {"reasons": {name: money.text(amount) for name, amount in sorted(day.reasons.items())},
-            "foreign": dict(sorted(day.foreign.items()))}  # fmt: skip
+    told = {
+        "reasons": _in_text(day.reasons),
+        "accrued": _in_text(day.accrued),
+        "foreign": dict(sorted(day.foreign.items())),
+    }
     return {
         "start": day.day, "provider": day.provider, "state": day.state, "mark": day.mark, "source": day.source,
         "read_at": day.read_at, "made_at": day.made_at, "revision": day.revision, "told": json.dumps(told),
@@ -102,5 +111,11 @@ def row_of(day: BilledDay) -> dict[str, object]:
 def day_of(row: dict[str, Any]) -> BilledDay:
     """Return the day of such a row."""
     told = json.loads(row.pop("told"))
-    reasons = {name: money.units(text) for name, text in told["reasons"].items()}
-    return BilledDay(day=row.pop("start"), **row, reasons=reasons, foreign=told["foreign"])
+    reasons, accrued = (
+        {name: money.units(text) for name, text in told.get(of, {}).items()} for of in ("reasons", "accrued")
+    )
+    return BilledDay(day=row.pop("start"), **row, reasons=reasons, accrued=accrued, foreign=told["foreign"])
+
+
+def _in_text(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: money.text(amount) for name, amount in sorted(amounts.items())}

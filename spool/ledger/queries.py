@@ -32,7 +32,10 @@ COST_TYPES = {
     "saved_cost": "saved",
 }
 # Cost types of billed money: arrangements of a bill, each a bit of `CostQuery.arranged`.
-BILLED_TYPES: Mapping[str, int] = {"billed_cost": 1, "discounted_cost": 2}
+BILLED_TYPES: Mapping[str, int] = {
+    "billed_cost": 1, "discounted_cost": 2, "amortized_cost": 4, "discounted_amortized_cost": 8,
+    "invoiced_amortized_cost": 16,
+}  # fmt: skip
 
 Group = tuple[str | None, ...]  # a value for each dimension that is grouped by, None: unknown
 Wanted = Mapping[str, tuple[str, ...]]  # values by dimension

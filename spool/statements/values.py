@@ -7,11 +7,9 @@ from decimal import Decimal
 
 import msgspec
 
-TOKENS, USD, REQUESTS = (
-    "tokens",
-    "usd",
-    "requests",
-)  # units; money in another currency has its code in small letters
+# Units; money in another currency has its code in small letters. ACCRUED are dollars that a bill has more, or less,
+# where fees are on what they cover and not on the day of the purchase.
+TOKENS, USD, REQUESTS, ACCRUED = "tokens", "usd", "requests", "accrued_usd"
 DAY_S = 86400
 
 

@@ -56,11 +56,20 @@ class CostQuestion(ToolInput):
     measure: Annotated[Measure, msgspec.Meta(description="What rows show and are sorted by")] = "cost"
     cost_type: Annotated[
         Literal[
-            "real_cost", "reported_cost", "estimated_cost", "saved_cost", "billed_cost", "discounted_cost"
+            "real_cost",
+            "reported_cost",
+            "estimated_cost",
+            "saved_cost",
+            "billed_cost",
+            "discounted_cost",
+            "amortized_cost",
+            "discounted_amortized_cost",
+            "invoiced_amortized_cost",
         ],
         msgspec.Meta(
             description="real_cost is reported by the source, else estimated at list prices; billed_cost is what"
-            " providers billed, discounted_cost the same with discounts and taxes on usage"
+            " providers billed, discounted_cost the same with discounts and taxes on usage; in amortized types fees"
+            " are on what they cover"
         ),
     ] = "real_cost"
     view: Annotated[str | None, msgspec.Meta(description="Id or name of a saved view to stay within")] = None

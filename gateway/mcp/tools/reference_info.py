@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from gateway.api.measures import CURRENCY_UNIT, REFUSED
+from gateway.api.measures import CURRENCY_UNIT
 from gateway.http.address import SLICED
 from gateway.http.holders.installation import InstallationServices
 from gateway.mcp.periods import ZONE, RangeWord, bounds, days_text
@@ -26,6 +26,9 @@ _COST_TYPES = {
     "estimated_cost": "at list prices, of every call whose model has a price",
     "billed_cost": "what providers billed, divided over the calls; discounts and taxes in rows of their own",
     "discounted_cost": "what providers billed, discounts and taxes on the usage that they are for",
+    "amortized_cost": "billed_cost, fees of commitments on what they cover and not on the day of the purchase",
+    "discounted_amortized_cost": "discounted_cost, fees of commitments on what they cover",
+    "invoiced_amortized_cost": "discounted_amortized_cost of days that the provider tells no more anew",
     "saved_cost": "what calls would have cost that a gateway's cache answered",
 }
 _MEASURES = {
@@ -80,10 +83,7 @@ def _types(_: Asking[InstallationServices]) -> Mapping[str, str]:
 
 
 _WORDS: Mapping[str, Callable[[Asking[InstallationServices]], Mapping[str, str]]] = {
-    "cost_types": lambda _: {
-        **_COST_TYPES,
-        **{name: f"not answered: {why}" for name, why in REFUSED.items()},
-    },
+    "cost_types": lambda _: _COST_TYPES,
     "measures": lambda _: _MEASURES,
     "date_ranges": _ranges,
     "recommendation_types": _types,

@@ -2,12 +2,14 @@
 FOCUS 1.x: the cost and usage table that clouds and vendors export alike, as far as it is of AI.
 
 A correction belongs to the bill that it stands in. Charges that a seller on a marketplace collects have a
-billed cost of 0 in AWS's exports: what they cost is in the effective cost.
+billed cost of 0 in AWS's exports: what they cost is in the effective cost. Else the effective cost is the bill
+with fees of commitments on what they cover.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from gateway.statements import cloud_meters
@@ -16,6 +18,7 @@ from gateway.statements.source import DAY_S, ReportSource, Table
 from gateway.statements.sources import aws, azure, google
 from gateway.statements.values import Damaged, moment, number, required, text
 from spool import providers
+from spool.statements.rules import EXACT
 
 AI = "ai and machine learning"
 _SELLERS = {
@@ -62,15 +65,25 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
     currency = text(row, "billingcurrency")
     category = (text(row, "chargecategory") or "usage").lower()
     cost = required(billed, "billedcost")
-    if not cost and effective and provider == "aws.bedrock" and category == "usage":
+    is_covered = text(row, "commitmentdiscountid") is not None
+    if not cost and effective and provider == "aws.bedrock" and category == "usage" and not is_covered:
         cost = effective
+    accrued = Decimal(0) if effective is None else EXACT.subtract(effective, cost)
     if category != "usage":
-        cells.money(bucket, _CATEGORIES.get(category, "other"), cost, currency)
+        line = _CATEGORIES.get(category, "other")
+        cells.money(bucket, line, cost, currency)
+        cells.accrued(bucket, line, accrued, currency)
+        return
+    if (text(row, "commitmentdiscountstatus") or "").lower() == "unused":
+        cells.money(bucket, "throughput", cost, currency)
+        cells.accrued(bucket, "unused", accrued, currency)
         return
     unit = text(row, "consumedunit") or text(row, "pricingunit") or ""
     kind = cloud_meters.token_kind(said) if "token" in unit.lower() else None
     if kind is None:
-        cells.money(bucket, "cost" if not said or "token" in unit.lower() else "other", cost, currency)
+        whole = "cost" if not said or "token" in unit.lower() else "other"
+        cells.money(bucket, whole, cost, currency)
+        cells.accrued(bucket, whole, accrued, currency)
         return
     quantity = number(row, "consumedquantity")
     if quantity is None:
@@ -82,6 +95,7 @@ def _add(row: Mapping[str, Any], cells: Cells) -> None:
         bucket, kind, cloud_meters.tokens_of(required(quantity, "consumedquantity"), size, cost, "quantity")
     )
     cells.money(bucket, kind, cost, currency)
+    cells.accrued(bucket, kind, accrued, currency)
 
 
 def _model(row: Mapping[str, Any], provider: str, meter: str) -> str | None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from spool.ledger.billed import PROVISIONAL
 from spool.ledger.money import UNIT
-from tests.gateway.billed.worlds import calls, divided, paid, row
+from spool.ledger.queries import BILLED_TYPES
+from spool.statements.values import StatementRow
+from tests.gateway.billed.worlds import DAY, bill, calls, divided, paid, row
 
 USES = [calls("a", 30), calls("b", 10)]
 USAGE = {("a", "usage", "value"): 3 * UNIT, ("b", "usage", "value"): 1 * UNIT}
@@ -49,3 +54,46 @@ def test_searches_of_a_key_are_paid_by_its_calls() -> None:
     assert (
         {("a", "other", "shared"): 3 * UNIT, ("b", "other", "shared"): UNIT} == paid(found) == paid(found, 2)
     )
+
+
+def accrued(kind: str, amount: str | int, **more: Any) -> StatementRow:
+    return row(kind, amount, unit="accrued_usd", **more)
+
+
+def test_a_fee_is_on_what_it_covers() -> None:
+    """A purchase of 30 for 30 days covers usage of 0.8 a day: its calls pay that, the rest of the day is unused."""
+    rows = [row("throughput", 30, model=None), row("cost", 4), accrued("throughput", -30, model=None)]
+    rows += [accrued("cost", "0.8"), accrued("unused", "0.2", model=None), row("discount", -2, model=None)]
+    found = divided(rows, USES)
+    fee = {("-", "commitment", "unallocated"): 30 * UNIT}
+    alone = {("-", "discount", "unallocated"): -2 * UNIT}
+    within = {("a", "discount", "shared"): -3 * UNIT // 2, ("b", "discount", "shared"): -UNIT // 2}
+    part = {("a", "commitment", "value"): 6 * UNIT // 10, ("b", "commitment", "value"): 2 * UNIT // 10}
+    covered = {**part, ("-", "commitment", "unallocated"): 0, ("-", "unused", "unallocated"): UNIT // 5}
+    assert {**USAGE, **fee, **alone} == paid(found, BILLED_TYPES["billed_cost"])
+    assert {**USAGE, **fee, **within} == paid(found, BILLED_TYPES["discounted_cost"])
+    assert {**USAGE, **covered, **alone} == paid(found, BILLED_TYPES["amortized_cost"])
+    for name in ("discounted_amortized_cost", "invoiced_amortized_cost"):
+        assert {**USAGE, **covered, **within} == paid(found, BILLED_TYPES[name])
+    assert {"commitment": 30 * UNIT} == found.reasons
+    assert {"commitment": -30 * UNIT, "unused": UNIT // 5} == found.accrued
+
+
+def test_a_covered_day_without_an_amount_is_a_day_of_the_bill() -> None:
+    """All of its usage is covered: nothing is billed on it, and its calls have cost what they used of the fee."""
+    found = divided([accrued("input", 4), row("input", 80, unit="tokens")], USES)
+    assert {} == paid(found, BILLED_TYPES["billed_cost"])
+    part = {("a", "commitment", "exact"): 3 * UNIT // 2, ("b", "commitment", "exact"): UNIT // 2}
+    assert {**part, ("-", "commitment", "unallocated"): 2 * UNIT} == paid(
+        found, BILLED_TYPES["amortized_cost"]
+    )
+    assert ({}, {"unreported": 2 * UNIT}) == (found.reasons, found.accrued)
+
+
+def test_a_day_that_may_be_told_anew_is_not_invoiced() -> None:
+    """It has all other types."""
+    open_day: dict[str, Any] = {"unsettled": {"bill": frozenset({DAY})}}
+    found = divided([row("cost", 4)], USES, **open_day)
+    kinds = {name: bool(paid(found, bit)) for name, bit in BILLED_TYPES.items()}
+    assert {name: name != "invoiced_amortized_cost" for name in BILLED_TYPES} == kinds
+    assert PROVISIONAL == bill([row("cost", 4)], USES, **open_day).states[DAY]

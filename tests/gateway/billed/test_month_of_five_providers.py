@@ -1,6 +1,6 @@
 """
-A month of five providers, with discounts, credits and taxes: every dimension in every cost type closes to the
-invoice, and each key pays what it used at the billed rate.
+A month of five providers, with discounts, credits, taxes and fees that cover usage: every dimension in every cost
+type closes to the invoice, and each key pays what it used at the billed rate.
 """
 
 from __future__ import annotations
@@ -92,6 +92,30 @@ def with_layers(rows: list[StatementRow]) -> list[StatementRow]:
                 "model": None,
             }
             found.append(msgspec.structs.replace(like, **place, tier=None, region=None, batch=None))
+        found += with_fee(like, (usage / 100).quantize(Decimal("0.01")))
+    return found
+
+
+def with_fee(like: StatementRow, a_day: Decimal) -> list[StatementRow]:
+    """A fee on the first day, of which each day has its part: three quarters cover usage, one nobody used."""
+
+    def line(unit: str, kind: str, amount: Decimal, day: int, model: str | None = None) -> StatementRow:
+        place = {
+            "unit": unit,
+            "kind": kind,
+            "amount": amount,
+            "start": day,
+            "end": day + DAY_S,
+            "model": model,
+        }
+        return msgspec.structs.replace(like, **place, tier=None, region=None, batch=None)
+
+    fee = a_day * len(DAYS)
+    found = [line("usd", "throughput", fee, DAYS[0]), line("accrued_usd", "throughput", -fee, DAYS[0])]
+    for day in DAYS:
+        covered = a_day * Decimal("0.75")
+        found.append(line("accrued_usd", "cost", covered, day, like.model))
+        found.append(line("accrued_usd", "unused", a_day - covered, day))
     return found
 
 

@@ -150,7 +150,7 @@ async def test_built_in_roles_are_read_alone(serving: Serving, id: str) -> None:
         ({"filters": [{"dimension": "team", "values": ["a"], "mode": "not"}]}, "is, except"),
         ({"filters": [{"dimension": "team"}]}, "values"),
         ({"permission_sets": ["everything"]}, "view_costs"),
-        ({"cost_types": ["amortized_cost"]}, "billed_cost"),
+        ({"cost_types": ["guessed_cost"]}, "billed_cost"),
         ({"members": ["ada"]}, "e-mail address"),
         ({"members": [7]}, "str"),
         ({"groups": ["a\nb"]}, "groups has"),

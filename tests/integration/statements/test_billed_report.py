@@ -99,7 +99,7 @@ async def test_billed_money_beside_the_time_before_the_largest_and_as_csv(server
         (("unit", "user"), "money alone"),
         (("currency", "EUR"), "in USD"),
         (("per", "hourly"), "whole days of UTC"),
-        (("cost_type", "amortized_cost"), "cost_type"),
+        (("cost_type", "guessed_cost"), "cost_type"),
     ],
     ids=lambda each: each[0] if isinstance(each, tuple) else "",
 )

@@ -291,7 +291,7 @@ DRAFT = RoleDraft(name="Search", data_access=LIMITED, filters=(team("search"),))
         ({"members": ("ada",)}, "e-mail address"),
         ({"groups": ("",)}, "groups has 1 to"),
         ({"permission_sets": ("root",)}, "view_costs"),
-        ({"cost_types": ("amortized_cost",)}, "billed_cost"),
+        ({"cost_types": ("guessed_cost",)}, "billed_cost"),
     ],
 )
 def test_a_draft_breaks_a_rule(changes: dict[str, Any], message: str) -> None:

@@ -54,7 +54,9 @@ export const MEASURES = {
 
 /** The money that costs can be: what was counted, or what providers billed. Of a bill there is money alone, by whole days of UTC. */
 export const COUNTED = "real_cost";
-export const KINDS = {[COUNTED]: "as counted", billed_cost: "as billed", discounted_cost: "as billed, discounts on usage"};
+export const KINDS = {[COUNTED]: "as counted", billed_cost: "as billed", discounted_cost: "as billed, discounts on usage",
+  amortized_cost: "as billed, fees on what they cover", discounted_amortized_cost: "as billed, discounts and fees on usage",
+  invoiced_amortized_cost: "the same, of closed days"};
 export const BILLED_DIMENSIONS = ["charge", "basis"];
 
 /** The value of a measure as text; null where there is none. */

@@ -43,7 +43,9 @@ const preview = async (asked) => (await send("POST", `${PATH}/preview`, asked)).
 
 /** The cost types that a role can be limited to. */
 const MONEY = Object.entries({real_cost: "What counts: reported, else estimated.", reported_cost: "What sources report.", estimated_cost: "At list prices.",
-  on_demand_cost: "The same.", saved_cost: "What a gateway's cache saved.", billed_cost: "What providers billed.", discounted_cost: "The same, discounts on usage."})
+  on_demand_cost: "The same.", saved_cost: "What a gateway's cache saved.", billed_cost: "What providers billed.", discounted_cost: "The same, discounts on usage.",
+  amortized_cost: "What providers billed, fees on what they cover.", discounted_amortized_cost: "The same, discounts on usage.",
+  invoiced_amortized_cost: "The same, of closed days."})
   .map(([id, description]) => ({id, name: id, description, includes: []}));
 
 /** Boxes to check, one a choice. */
