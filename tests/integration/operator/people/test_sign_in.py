@@ -580,7 +580,8 @@ async def test_every_change_is_in_the_audit_list(server: OperatorServer) -> None
     edit = next(row for row in payload["audit"] if row["action"] == "key.edit")
     assert {
         "actor": ADA, "address": "127.0.0.1", "target": "search team", "at": "2026-09-21T14:13:20.000Z",
-        "before": {"description": ""}, "after": {"description": "new"}, "target_name": None, "target_exists": False,
+        "before": {"description": ""}, "after": {"description": "new"}, "target_name": "search team",
+        "target_exists": False,
     } == {name: edit[name] for name in edit if name not in ("id", "action")}  # fmt: skip
     assert (
         "operator socket" == next(row for row in payload["audit"] if row["action"] == "key.create")["address"]
