@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.addresses.table import FOR_SENDERS
-from gateway.api.measures import REFUSED
 from gateway.http.address import Address
 from spool.registry.scopes import GROUPS
 
@@ -72,11 +71,6 @@ _BESIDE: Mapping[str, str] = {
     "GET /unit-cost/v1/telemetry": "which streams there are",
     "GET /unit-cost/v1/telemetry/{type}/{stream}": "one stream, before its records are asked for",
 }
-# What differs in an operation that is published.
-_DIFFERS: Mapping[str, str] = {
-    "GET /v2/billing/costs": "cost types that need the term of a commitment are refused with words: "
-    + ", ".join(REFUSED),
-}
 _HEAD = """# The published interface
 
 Every scope of the published interface with the operations that it opens here. Each is *as specified* (the list of
@@ -121,7 +115,7 @@ def rows() -> Sequence[PublishedRow]:
 
 def declared() -> frozenset[str]:
     """The scopes and operations that the tables above name."""
-    return frozenset((*_SPECIFIED, *_CALLED, *_CHOSEN, *_BESIDE, *_DIFFERS))
+    return frozenset((*_SPECIFIED, *_CALLED, *_CHOSEN, *_BESIDE))
 
 
 def page() -> str:
@@ -147,8 +141,6 @@ def _row(category: str, scope: str, operation: str) -> PublishedRow:
     state, why = CALLED, ""
     if operation in _BESIDE:
         state, why = OTHERWISE, _BESIDE[operation]
-    elif operation in _DIFFERS:
-        state, why = OTHERWISE, _DIFFERS[operation]
     elif operation in _SPECIFIED:
         state = SPECIFIED
     elif scope not in _CALLED:

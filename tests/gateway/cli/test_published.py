@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from gateway.addresses.table import FOR_SENDERS
-from gateway.api.measures import ANSWERED, REFUSED
 from gateway.cli.reference.published import CALLED, SPECIFIED, declared, rows
 from spool.registry.scopes import SCOPES
 
@@ -32,14 +31,6 @@ def test_the_table_names_nothing_that_is_gone() -> None:
     """A row about an operation or a scope that is not there would be a wrong word."""
     found = rows()
     assert set() == declared() - {row.scope for row in found} - {row.operation for row in found}
-
-
-def test_the_row_of_costs_names_what_is_refused() -> None:
-    """Each cost type that is refused, and none that is answered."""
-    [why] = [row.why for row in rows() if row.operation == "GET /v2/billing/costs"]
-    words = set(why.replace(",", " ").split())
-    assert set(REFUSED) == words & {*REFUSED, *ANSWERED}
-    assert "cost types of bills" not in why
 
 
 def test_the_list_of_insights_is_as_specified() -> None:
