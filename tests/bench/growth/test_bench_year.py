@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.growth.year import Fleet, asked, measure
+from tests.bench.growth.year import SHOWN, Fleet, asked, measure, plotted
 
 
 @pytest.mark.bench
@@ -14,6 +14,10 @@ from tests.bench.growth.year import Fleet, asked, measure
 async def test_a_year_is_asked_for(tmp_path: Path) -> None:
     """Every question of the bench is answered, over days whose hours are gone, too."""
     fleet = Fleet(users=50, teams=10, models=20)
-    table = await measure(tmp_path, fleet, calls=4_000, days=100, rounds=1)
+    year = await measure(tmp_path, fleet, calls=4_000, days=100, rounds=1)
+    table = year.table()
     print(f"\n{table}")
     assert len(table.splitlines()) == 3 + len(asked())
+    plots = plotted([year])
+    assert "ledger.sqlite, MB" in plots
+    assert 2 + SHOWN == plots.count("<polyline")

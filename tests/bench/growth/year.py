@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
@@ -30,6 +30,7 @@ from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.money import UNIT
 from spool.ledger.sums import COUNTS, DAY_S, HOUR_S, LATENCY, Dimensions
 from spool.sqlite.ledger.store import open_ledger
+from tests.bench.growth.plots import Plot, svg
 from tests.bench.server.meters import cpu_seconds
 from tests.bench.server.table import machine
 
@@ -42,6 +43,7 @@ listen = "127.0.0.1:0"
 grpc_listen = ""
 """
 BUDGETS = 10
+SHOWN = 3  # questions in the plots
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,56 @@ def asked() -> Sequence[tuple[str, str]]:
     )
 
 
-async def ask_all(process: subprocess.Popen[str], data: Path, rounds: int) -> list[str]:
-    lines = []
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """What a question came to: medians of its rounds, and the most memory that the server had until then."""
+
+    cpu_s: float
+    seconds: float
+    size: int
+    peak_mib: float
+
+    def line(self, name: str) -> str:
+        over = " **over**" if self.cpu_s > MOST_S else ""
+        return (
+            f"| {name} | {self.cpu_s:.2f}{over} | {self.seconds:.2f} | {self.size:,} | {self.peak_mib:.0f} |"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Year:
+    """A ledger of so many calls, its size on disk, and what came of each question."""
+
+    calls: int
+    sums: int
+    size: int
+    answered: Mapping[str, Answered]
+
+    @property
+    def head(self) -> str:
+        return f"{self.calls:,} calls, {self.sums:,} sums of days and hours, ledger.sqlite {self.size / 1e6:,.0f} MB"
+
+    def table(self) -> str:
+        lines = [each.line(name) for name, each in self.answered.items()]
+        return "\n".join((self.head, "| page | CPU s | s | bytes | peak MiB |", "|---" * 5 + "|", *lines))
+
+
+def plotted(years: Sequence[Year]) -> str:
+    """The size on disk, memory, and the processor time of the slowest questions while calls grow in number."""
+    labels = [f"{year.calls / 1e6:g} M" for year in years]
+    most = years[-1].answered
+    slowest = sorted(most, key=lambda name: -most[name].cpu_s)[:SHOWN]
+    lines = {
+        "ledger.sqlite, MB": [year.size / 1e6 for year in years],
+        "peak MiB": [max(each.peak_mib for each in year.answered.values()) for year in years],
+        **{f"{name}, CPU ms": [1000 * year.answered[name].cpu_s for year in years] for name in slowest},
+    }
+    plots = [Plot(title=title, labels=labels, values=values) for title, values in lines.items()]
+    return svg("Calls of a year: the ledger on disk, memory, and processor time of questions", plots)
+
+
+async def ask_all(process: subprocess.Popen[str], data: Path, rounds: int) -> dict[str, Answered]:
+    found = {}
     connector = aiohttp.UnixConnector(str(socket_path(data)))
     async with aiohttp.ClientSession(
         f"http://tollhouse{OPERATOR_API}/", connector=connector, headers={AS: "ada@example.com"}
@@ -169,12 +219,11 @@ async def ask_all(process: subprocess.Popen[str], data: Path, rounds: int) -> li
                     assert answer.status == 200, (question, answer.status, await answer.text())
                 seconds.append(time.perf_counter() - begun)
                 took.append(cpu_seconds(process.pid) - before)
-            over = " **over**" if median(took) > MOST_S else ""
-            peak = max_mib(process.pid)
-            line = f"| {name} | {median(took):.2f}{over} | {median(seconds):.2f} | {size:,} | {peak:.0f} |"
-            click.echo(line, err=True)
-            lines.append(line)
-    return lines
+            found[name] = Answered(
+                cpu_s=median(took), seconds=median(seconds), size=size, peak_mib=max_mib(process.pid)
+            )
+            click.echo(found[name].line(name), err=True)
+    return found
 
 
 def today() -> datetime:
@@ -186,14 +235,13 @@ def max_mib(pid: int) -> float:
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-async def measure(place: Path, fleet: Fleet, *, calls: int, days: int, rounds: int) -> str:
+async def measure(place: Path, fleet: Fleet, *, calls: int, days: int, rounds: int) -> Year:
     data = place / "data"
     data.mkdir(mode=0o700)
     begun = time.perf_counter()
     sums = await fill(data, fleet, calls=calls, days=days, end=int(today().timestamp()))
     size = (data / "ledger.sqlite").stat().st_size
-    head = f"{calls:,} calls, {sums:,} sums of days and hours, ledger.sqlite {size / 1e6:,.0f} MB"
-    click.echo(f"{head}, written in {time.perf_counter() - begun:.0f} s", err=True)
+    click.echo(f"{sums:,} sums written in {time.perf_counter() - begun:.0f} s", err=True)
     settings = place / "tollhouse.toml"
     settings.write_text(f'data_dir = "{data}"\n{SETTINGS}')
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(settings)]
@@ -204,27 +252,40 @@ async def measure(place: Path, fleet: Fleet, *, calls: int, days: int, rounds: i
         try:
             assert process.stdout is not None
             await asyncio.to_thread(process.stdout.readline)
-            lines = await ask_all(process, data, rounds)
+            answered = await ask_all(process, data, rounds)
         finally:
             process.terminate()
-    table = ("| page | CPU s | s | bytes | peak MiB |", "|---" * 5 + "|", *lines)
-    return "\n".join((head, *table))
+    return Year(calls=calls, sums=sums, size=size, answered=answered)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--calls", default=1_000_000, show_default=True, help="Calls of the year.")
+@click.option(
+    "--calls",
+    type=click.IntRange(min=1),
+    multiple=True,
+    default=(1_000_000,),
+    show_default=True,
+    help="Calls of the year; again for a year more.",
+)
 @click.option("--days", default=365, show_default=True, help="Days that they are spread over.")
 @click.option("--users", default=5000, show_default=True)
 @click.option("--teams", default=500, show_default=True)
 @click.option("--models", default=200, show_default=True)
 @click.option("--rounds", default=3, show_default=True, help="Rounds of each question; medians are shown.")
-def year(calls: int, days: int, users: int, teams: int, models: int, rounds: int) -> None:
+@click.option("--plot", type=click.Path(path_type=Path), help="Write the years as plots to this SVG file.")
+def year(
+    calls: Sequence[int], days: int, users: int, teams: int, models: int, rounds: int, plot: Path | None
+) -> None:
     """Fill a ledger with a year, start a server over it, and ask what the console's pages ask."""
-    fleet = Fleet(users=users, teams=teams, models=models)
-    with tempfile.TemporaryDirectory() as directory:
-        shown = asyncio.run(measure(Path(directory), fleet, calls=calls, days=days, rounds=rounds))
+    fleet, years = Fleet(users=users, teams=teams, models=models), []
+    for each in sorted(calls):
+        with tempfile.TemporaryDirectory() as directory:
+            found = asyncio.run(measure(Path(directory), fleet, calls=each, days=days, rounds=rounds))
+        years.append(found)
+    if plot is not None:
+        plot.write_text(plotted(years))
     click.echo(" ".join(f"{key} {value}," for key, value in machine().items()).rstrip(","))
-    click.echo(shown)
+    click.echo("\n\n".join(each.table() for each in years))
 
 
 if __name__ == "__main__":
