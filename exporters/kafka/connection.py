@@ -67,7 +67,8 @@ async def find_fault(options: Mapping[str, Any]) -> None:
     identity = {name: value for name, value in options.items() if name != "bootstrap_servers"}
     for host, port, _ in collect_hosts(options["bootstrap_servers"]):
         try:
-            (await create_conn(host, port, **identity)).close()
+            connection = await create_conn(host, port, **identity)
+            await connection.close()
         except (kafka.KafkaError, OSError, TimeoutError) as error:
             errors.append(error)
     faults = [each for each in errors if _is_fault(each)]

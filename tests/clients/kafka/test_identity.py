@@ -29,7 +29,12 @@ from tests.free_ports import free_port
 from tests.integration.certificates import Certificates
 from tests.integration.lake.lakes import opened
 
-pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.asyncio,
+    # The library does not wait until a connection that was refused is closed.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 # `mutual` asks for a client certificate, `signed` for a user and a password.
 PROPERTIES = """
 listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},MUTUAL://127.0.0.1:{mutual},SIGNED://127.0.0.1:{signed}
