@@ -29,6 +29,7 @@ from gateway.normalise.otlp.span_rules import (
 )
 from gateway.normalise.otlp.spans import siblings, streams
 from gateway.normalise.otlp.spans.calls import NO_TOKENS, SpanCall, call_of
+from gateway.normalise.otlp.spans.counts import meters_of
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
 from gateway.normalise.otlp.spans.siblings import UsageSpan
 from gateway.normalise.otlp.spans.trace_tree import TURN, Key, Node, TraceTree
@@ -451,7 +452,9 @@ def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
         return False
     if operation in operations.BY_NAME or product.spans.operation is never or _is_step(span, shape):
         return False
-    return has_usage(span, shape) or semconv.first(span.attributes, shape.cost) is not None
+    if has_usage(span, shape) or semconv.first(span.attributes, shape.cost) is not None:
+        return True
+    return bool(shape.meters) and meters_of(span.attributes, shape) is not None
 
 
 def _is_step(span: Span, shape: AttributeShape) -> bool:

@@ -16,6 +16,7 @@ from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, r
 from tests.gateway.normalise.outcomes import inferences
 
 OPENAI = {"provider": "openai", "request_model": "gpt-4o", "operation": "chat", "status": "ok"}
+OCR = {"gen_ai.operation.name": "ocr", "gen_ai.request.model": "m"}
 USAGE = {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 20}
 
 
@@ -1030,6 +1031,8 @@ def test_words_for_nothing_are_absent(absent: str) -> None:
         ({"gen_ai.request.model": "m"}, "unrecognised_ai"),
         (USAGE, "unrecognised_ai"),
         ({"model": "m", "input_tokens": 5}, "unrecognised_ai"),
+        ({**OCR, "gen_ai.usage.details.input_document_pages": 3}, "unrecognised_ai"),
+        ({**OCR, "gen_ai.usage.details.input_document_pages": 0}, "not_ai"),
         ({"usage.prompt_tokens": 5}, "unrecognised_ai"),
         ({"gen_ai.operation.name": "invoke_agent", **USAGE}, "not_ai"),
         ({"gen_ai.operation.name": "plan", "gen_ai.request.model": "m", **USAGE}, "not_ai"),
