@@ -1,0 +1,92 @@
+"""A way to a server that resets connections and refuses requests, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from queue import Queue
+from urllib.parse import urlsplit
+
+RESET_EACH, REFUSE_EACH = 53, 37  # connections: a delivery begins again after each of them
+REFUSAL = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_HELD = 4096  # bytes that go on before a reset
+_AT_ONCE = 1 << 16
+
+
+class Relay:
+    """Each connection carries what one request and its answer need, and is closed after a while by its ends."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        self._to = (str(parts.hostname), int(parts.port or 80))
+        self.connections = self.resets = self.refused = 0
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            if number % REFUSE_EACH == 0:
+                self.refused += 1
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(REFUSAL)
+                await writer.drain()
+            else:
+                await self._carry(reader, writer, limit=_HELD if number % RESET_EACH == 0 else None)
+        with suppress(ConnectionError):
+            writer.close()
+            await writer.wait_closed()
+
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limit: int | None
+    ) -> None:
+        there_reader, there = await asyncio.open_connection(*self._to)
+        back = asyncio.create_task(_copy(there_reader, writer))
+        try:
+            await _copy(reader, there, limit=limit)
+            if limit is not None:
+                self.resets += 1
+                held: socket.socket = writer.get_extra_info("socket")
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                writer.transport.abort()
+        finally:
+            there.close()
+            back.cancel()
+
+
+async def _copy(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, limit: int | None = None
+) -> None:
+    """Until the end, or until so many bytes went on."""
+    passed = 0
+    while limit is None or passed < limit:
+        part = await reader.read(_AT_ONCE if limit is None else limit - passed)
+        if not part:
+            return
+        passed += len(part)
+        writer.write(part)
+        await writer.drain()
+
+
+@contextmanager
+def relayed(address: str) -> Iterator[tuple[str, Relay]]:
+    """The address of the way, on a thread of its own."""
+    relay, ports, loops = Relay(address), Queue[int](), Queue[asyncio.AbstractEventLoop]()
+    ended = asyncio.Event()
+
+    async def serve() -> None:
+        async with await asyncio.start_server(relay.take, "127.0.0.1", 0) as server:
+            loops.put(asyncio.get_running_loop())
+            ports.put(server.sockets[0].getsockname()[1])
+            await ended.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{ports.get(timeout=60)}", relay
+    finally:
+        loops.get(timeout=60).call_soon_threadsafe(ended.set)
+        thread.join(timeout=60)

@@ -1,0 +1,141 @@
+"""
+Calls into an object store while the process is killed, connections are reset and requests refused: each is there once.
+
+`TOLLHOUSE_BENCH=full` takes a million calls; the default is a small round. Printed are records a second and a core,
+memory and bytes a record of the last process, which nobody killed, over all that was left to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pyarrow.dataset as ds
+import pytest
+
+from exporters.destinations.catalogue import secret_of
+from exporters.lake import names
+from exporters.lake.destination import store_of
+from exporters.lake.stores import Store
+from exporters.lake.verification import DATA, ReadManifest, VerifiedLake, read_manifests, verify
+from exporters.settings import DestinationSettings
+from tests.bench.lake_relay import relayed
+from tests.integration.lake.s3 import BUCKET, s3_server
+
+FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
+RECORDS, BATCH, KILLS = (1_000_000, 50_000, 8) if FULL else (12_000, 1_500, 3)
+WITHIN_S = 1700 if FULL else 400
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Run:
+    data: Path
+    address: str
+    secret: Path
+    store: Store
+
+    def start(self) -> subprocess.Popen[bytes]:
+        words = (str(self.data), self.address, str(self.secret), str(RECORDS), str(BATCH))
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.lake_writer", *words], cwd=ROOT, stdout=subprocess.PIPE
+        )
+
+    async def there(self, prefix: str) -> int:
+        return len([each async for each in self.store.names(prefix)])
+
+    async def kill_after(self, prefix: str) -> bool:
+        """Kill a process as soon as it has brought one more object; False if it ended before."""
+        before = await self.there(prefix)
+        process = self.start()
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                while process.poll() is None and await self.there(prefix) == before:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+            return process.poll() is None
+        finally:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    (tmp_path / "secret").write_text("testing\ntesting-secret\n")
+    with s3_server(tmp_path) as address, relayed(address) as (shaken, relay):
+        settings = DestinationSettings(
+            name="lake",
+            type="s3",
+            url=f"s3://{BUCKET}/run",
+            endpoint=address,
+            secret_file=tmp_path / "secret",
+        )
+        yield Run(tmp_path / "data", shaken, tmp_path / "secret", store_of(settings, secret_of(settings)))
+        print(f"{relay.connections} connections, {relay.resets} reset, {relay.refused} refused")
+        assert relay.resets and relay.refused
+
+
+async def fetched(store: Store, directory: Path) -> AsyncIterator[int]:
+    """Bytes of each file, which is copied."""
+    async for each in store.names(names.DATA):
+        path = directory / each.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        await store.fetch(each.name, path)
+        yield each.size
+
+
+async def verified(store: Store, scratch: Path) -> tuple[VerifiedLake, list[str]]:
+    """What every byte says, and the files of all manifests."""
+    scratch.mkdir()
+    found = await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+    made = [each async for each in read_manifests(store, "lake", scratch) if isinstance(each, ReadManifest)]
+    return found, [file.key for each in made for file in each.body.files]
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(WITHIN_S + 100)
+def test_every_call_is_in_the_lake_once(run: Run, tmp_path: Path) -> None:
+    """Rows equal the books, none is there twice, each file is in one manifest; DuckDB and pyarrow read the same."""
+    kills = sum(
+        asyncio.run(run.kill_after(names.DATA if place % 2 else names.MANIFESTS)) for place in range(KILLS)
+    )
+    landed = RECORDS - BATCH * asyncio.run(run.there(names.MANIFESTS))
+    last = run.start()
+    out, _ = last.communicate(timeout=WITHIN_S)
+    assert 0 == last.returncode
+    told = json.loads(out)
+    began = time.monotonic()
+    found, keys = asyncio.run(verified(run.store, tmp_path / "scratch"))
+    verified_s = time.monotonic() - began
+
+    async def copied() -> int:
+        return sum([size async for size in fetched(run.store, tmp_path / "copy")])
+
+    size = asyncio.run(copied())
+    assert {"delivered": RECORDS} == told["books"]
+    assert (RECORDS, []) == (found.rows, found.differences)
+    assert len(keys) == len(set(keys)) == found.files
+    files = f"{tmp_path}/copy/{names.DATA}*/*.parquet"
+    sums = duckdb.sql(
+        f"SELECT count(*), count(DISTINCT id), min(number), max(number), sum(spend) FROM read_parquet('{files}')"
+    ).fetchall()
+    assert [(RECORDS, RECORDS, 1, RECORDS, Decimal(RECORDS) / 1000)] == sums
+    assert (
+        RECORDS
+        == ds.dataset(tmp_path / "copy" / names.DATA, format="parquet", partitioning="hive").count_rows()
+    )
+    assert kills == KILLS
+    print(
+        f"\n{RECORDS:,} calls, {kills} kills, {found.files} files of {size / RECORDS:.0f} B a record; the last process "
+        f"landed {landed:,} in {told['landed_s']:.1f} s, {told['landed_cpu_s'] * 1e6 / max(landed, 1):.1f} us of a "
+        f"processor each, {told['peak_kib'] / 1024:.0f} MiB of memory at most; "
+        f"verify --data {verified_s:.1f} s"
+    )
