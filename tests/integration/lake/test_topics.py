@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from exporters.lake.destination import store_of
 from exporters.lake.file_checks import format_of
 from exporters.lake.repair import LakeRepair
 from exporters.lake.stores import Store
-from exporters.lake.tables.catalogue import TABLES, table_of
+from exporters.lake.tables.catalogue import OPTIONAL, TABLES, table_of
 from exporters.lake.verification import DATA, read_manifests, verify
 from exporters.lake.watch import recount
 from exporters.settings import DestinationSettings
@@ -30,6 +30,7 @@ from spool.record import NS, TOPICS, BillingDrop, Record, UnitCostOperation, Usa
 from tests.exporters.spools import call, record_id
 from tests.integration.lake.lakes import House, opened
 from tests.integration.lake.s3 import BUCKET, s3_server
+from tests.integration.lake.test_content import texts
 
 AT_NS = 1_790_000_000 * NS
 BODY = b'{"operation":"replace_drop","rows":[{"cost":1.5}]}'
@@ -70,10 +71,10 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-async def landed(house: House, **fields: Any) -> None:
+async def landed(house: House, records: Mapping[str, Record] = RECORDS, **fields: Any) -> None:
     """A record of each topic is in the lake."""
     async with house.forwarding(topics=TOPICS, **fields):
-        for topic, record in RECORDS.items():
+        for topic, record in records.items():
             await house.storage.log.append(
                 Submission(topic=topic, received=1, records=[record], identities=[Identity(record.id)])
             )
@@ -160,6 +161,39 @@ async def test_a_missing_file_of_a_topic_is_put_again(tmp_path: Path) -> None:
             assert [name] == list((await repair.run(dry_run=False)).put)
             assert kept == (tmp_path / "lake" / name).read_bytes()
             assert [] == await differences(store, house, f"lake/{topic}", tmp_path / "scratch")
+
+
+WORD = "kept-7b2c"
+PLANTED: dict[str, Record] = {
+    "ai-telemetry": call(1, start_time=AT_NS, user=WORD, session=WORD, tags={"a": WORD}),
+    "usage-events": UsageEvent(
+        id=record_id(2), source=WORD, event_id=WORD, event_type=WORD, subject=WORD, start_time=AT_NS,
+        data={WORD: WORD}, tags={WORD: WORD},
+    ),
+    "unit-cost": UnitCostOperation(
+        id=record_id(3), stream=WORD, stream_type="metric", operation="sum", start_time=AT_NS, granularity="DAILY",
+        element_name=WORD, dimensions={WORD: [WORD]}, value="1",
+    ),
+    "billing-data": BillingDrop(
+        id=record_id(4), connection_id=WORD, month="2026-09", operation="replace_drop", rows=1, body=WORD.encode(),
+        start_time=AT_NS, upstream_id=WORD,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("format", ["parquet", "ndjson"])
+@pytest.mark.parametrize("left_out", [OPTIONAL, ()], ids=["left out", "kept"])
+async def test_what_is_left_out_is_in_no_table(
+    tmp_path: Path, format: str, left_out: tuple[str, ...]
+) -> None:
+    """No row, footer, statistic or manifest of a topic has it; where nothing is left out, each table does."""
+    async with opened(tmp_path / "data") as house:
+        await landed(house, PLANTED, path=tmp_path / "lake", format=format, leave_out=left_out)
+    found = dict(texts(tmp_path / "lake"))
+    tables = {name.partition("/")[0] for name, text in found.items() if WORD in text}
+    assert (set() if left_out else {table.name for table in TABLES.values()}) == tables
+    assert 2 * len(TABLES) == len(found)
 
 
 def test_commands_take_a_topic(tmp_path: Path) -> None:
