@@ -28,13 +28,13 @@ from exporters.lake.destination import store_of
 from exporters.lake.stores import Store
 from exporters.lake.verification import DATA, ReadManifest, VerifiedLake, read_manifests, verify
 from exporters.settings import DestinationSettings
-from tests.bench.lake_relay import relayed
+from tests.bench.lakes.relay import relayed
 from tests.integration.lake.s3 import BUCKET, s3_server
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
 RECORDS, BATCH, KILLS = (1_000_000, 50_000, 8) if FULL else (12_000, 1_500, 3)
 WITHIN_S = 1700 if FULL else 400
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Run:
     def start(self) -> subprocess.Popen[bytes]:
         words = (str(self.data), self.address, str(self.secret), str(RECORDS), str(BATCH))
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.lake_writer", *words], cwd=ROOT, stdout=subprocess.PIPE
+            [sys.executable, "-m", "tests.bench.lakes.writer", *words], cwd=ROOT, stdout=subprocess.PIPE
         )
 
     async def there(self, prefix: str) -> int:

@@ -1,5 +1,5 @@
 """
-A process that takes calls in and lands them in an object store: `lake_writer DATA ADDRESS SECRET RECORDS LINE`.
+A process that takes calls in and lands them in an object store: `writer DATA ADDRESS SECRET RECORDS LINE`.
 
 It may be killed at any time and started again: it goes on where its log ends. At the end it prints a line of JSON.
 """

@@ -1,0 +1,1 @@
+"""A lake under load, while processes are killed and connections fail."""
