@@ -3,7 +3,8 @@ A lake in a store of objects: the only module that knows obstore, which the extr
 
 Every option is given here, so that a variable of the environment cannot send the files elsewhere; the
 environment speaks for credentials alone. obstore never repeats a request by itself: a put whose answer was lost
-would come back as one that somebody else has made.
+would come back as one that somebody else has made. Requests that fail soon are repeated here, a put behind the question
+whether it is there: a delivery of many files would else begin again with each of them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final, TypeVar
 
 import obstore
@@ -30,6 +32,8 @@ _CONNECT: Final = timedelta(seconds=10)
 _NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 _STATUS: Final = re.compile(r"status(?: code)?:? ?\"?(\d{3})", re.IGNORECASE)
 _REGION: Final = "us-east-1"
+_PAUSES: Final = (0.1, 0.5, 2.0)  # seconds before each repeat
+_SOON: Final = 5.0  # seconds: who waited longer for an answer is not asked again
 _MOST_WORDS: Final = 300
 _SECRET_LINES: Final = 3
 
@@ -46,11 +50,15 @@ class ObjectStore:
         self._made_with: object = None
 
     async def create(self, name: str, content: Path | bytes) -> bool:
-        if await self.size(name) is not None:  # also where the store ignores conditions
-            return False
         body = content if isinstance(content, bytes) else await asyncio.to_thread(content.read_bytes)
+        return await _repeated(lambda: self._create(name, body))
+
+    async def _create(self, name: str, body: bytes) -> bool:
+        # Also where the store ignores conditions, and where the answer to a put was lost.
+        if await self._size(name) is not None:
+            return False
         try:
-            await self._ask(
+            await self._ask_once(
                 lambda store: obstore.put_async(store, name, body, mode="create", use_multipart=False)
             )
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
@@ -60,8 +68,11 @@ class ObjectStore:
         return True
 
     async def size(self, name: str) -> int | None:
+        return await _repeated(lambda: self._size(name))
+
+    async def _size(self, name: str) -> int | None:
         try:
-            found = await self._ask(lambda store: obstore.head_async(store, name))
+            found = await self._ask_once(lambda store: obstore.head_async(store, name))
         except FileNotFoundError:
             return None
         return int(found["size"])
@@ -98,6 +109,9 @@ class ObjectStore:
         return Misconfigured(f"there is no bucket or container for {self._settings.url}", status=404)
 
     async def _ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
+        return await _repeated(lambda: self._ask_once(question))
+
+    async def _ask_once(self, question: Callable[[Any], Awaitable[T]]) -> T:
         """Raise the errors of exporters.errors, FileNotFoundError, and that something is there already."""
         store = self._client()
         try:
@@ -128,6 +142,19 @@ class ObjectStore:
             return Misconfigured(words)
         # Without a status: whatever comes of it, the repeat finds what is there under the same name.
         return Retryable(words, answered=status is not None)
+
+
+async def _repeated(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again where the answer may be another one in a moment."""
+    for pause in _PAUSES:
+        began = monotonic()
+        try:
+            return await ask()
+        except Retryable:
+            if monotonic() - began > _SOON:
+                raise
+        await asyncio.sleep(pause)
+    return await ask()
 
 
 def _client_of(settings: DestinationSettings, secret: SecretSource | None) -> Any:

@@ -11,16 +11,20 @@ from contextlib import contextmanager, suppress
 from queue import Queue
 from urllib.parse import urlsplit
 
-RESET_EACH, REFUSE_EACH = 53, 37  # connections: a delivery begins again after each of them
+RESET_EACH, REFUSE_EACH = 7, 11  # connections
 REFUSAL = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _HELD = 4096  # bytes that go on before a reset
 _AT_ONCE = 1 << 16
 
 
 class Relay:
-    """Each connection carries what one request and its answer need, and is closed after a while by its ends."""
+    """
+    Each connection carries what one request and its answer need, and is closed after a while by its ends; one of so
+    many is reset, one of so many refuses.
+    """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, reset_each: int, refuse_each: int) -> None:
+        self._reset_each, self._refuse_each = reset_each, refuse_each
         parts = urlsplit(address)
         self._to = (str(parts.hostname), int(parts.port or 80))
         self.connections = self.resets = self.refused = 0
@@ -29,13 +33,13 @@ class Relay:
         self.connections += 1
         number = self.connections
         with suppress(ConnectionError, asyncio.IncompleteReadError):
-            if number % REFUSE_EACH == 0:
+            if number % self._refuse_each == 0:
                 self.refused += 1
                 await reader.readuntil(b"\r\n\r\n")
                 writer.write(REFUSAL)
                 await writer.drain()
             else:
-                await self._carry(reader, writer, limit=_HELD if number % RESET_EACH == 0 else None)
+                await self._carry(reader, writer, limit=_HELD if number % self._reset_each == 0 else None)
         with suppress(ConnectionError):
             writer.close()
             await writer.wait_closed()
@@ -72,9 +76,15 @@ async def _copy(
 
 
 @contextmanager
-def relayed(address: str) -> Iterator[tuple[str, Relay]]:
+def relayed(
+    address: str, *, reset_each: int = RESET_EACH, refuse_each: int = REFUSE_EACH
+) -> Iterator[tuple[str, Relay]]:
     """The address of the way, on a thread of its own."""
-    relay, ports, loops = Relay(address), Queue[int](), Queue[asyncio.AbstractEventLoop]()
+    relay, ports, loops = (
+        Relay(address, reset_each, refuse_each),
+        Queue[int](),
+        Queue[asyncio.AbstractEventLoop](),
+    )
     ended = asyncio.Event()
 
     async def serve() -> None:

@@ -16,6 +16,7 @@ from exporters.lake.destination import store_of
 from exporters.lake.stores import Store
 from exporters.settings import DestinationSettings
 from spool.deliveries.values import PARKED
+from tests.bench.lakes.relay import relayed
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import opened, query
 from tests.integration.lake.s3 import BUCKET, s3_server
@@ -65,6 +66,25 @@ async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -
     away = replace(in_s3, endpoint="http://127.0.0.1:9")
     with pytest.raises(Retryable):
         await store_of(away, secret_of(away)).create("one", b"1")
+
+
+@pytest.mark.asyncio
+async def test_a_request_that_fails_for_the_moment_is_repeated(
+    in_s3: DestinationSettings, tmp_path: Path
+) -> None:
+    """Each third connection is refused, each fifth reset: every request comes through, and nothing is there twice."""
+    with relayed(in_s3.endpoint, reset_each=5, refuse_each=3) as (way, relay):
+        beyond = replace(in_s3, endpoint=way)
+        store = store_of(beyond, secret_of(beyond))
+        for name in ("one", "six", "two"):
+            content = name.encode() * 5_000
+            await store.create(name, content)
+            assert len(content) == await store.size(name)
+            await store.fetch(name, tmp_path / name)
+            assert content == (tmp_path / name).read_bytes()
+            assert not await store.create(name, b"another")
+        assert ["one", "six", "two"] == [each.name async for each in store.names("")]
+    assert relay.refused and relay.resets
 
 
 @pytest.mark.asyncio
