@@ -6,10 +6,11 @@ Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from operator import attrgetter
+from typing import TypeVar
 
 from gateway.reconciliation.causes.list import claims
 from gateway.reconciliation.causes.rest import last_digit
@@ -17,10 +18,12 @@ from gateway.reconciliation.cells import PARTS, Split, split
 from gateway.reconciliation.choices import DAY, KEY, MODEL
 from gateway.reconciliation.claims import Case, Claim, Left
 from gateway.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
-from gateway.reconciliation.sides import BilledTokens, Cell, CountedUse, Prices
+from gateway.reconciliation.sides import BilledMoney, BilledTokens, Cell, CountedUse, Prices
 from gateway.reconciliation.suggestions import Override, OwnerPair, overrides, owner_pairs
 from spool.ledger.money import UNIT
 from spool.statements.values import StatementRow
+
+_Row = TypeVar("_Row", BilledTokens, BilledMoney, CountedUse)
 
 OPEN, AGREES, DIFFERS, UNKNOWN = "open", "agrees", "differs", "no statement"
 CENT = UNIT // 100
@@ -143,10 +146,11 @@ def compare(facts: BothSides) -> Reconciliation:
         of_tokens = dict.fromkeys(facts.covered[source], source) | of_tokens
     states = _states(facts, of_tokens, of_money, told.unsettled, told.wide)
     compared = {day for day, state in states.items() if state not in (OPEN, UNKNOWN)}
-    tokens = [row for row in told.tokens if row.day in compared and of_tokens.get(row.day) == row.source]
-    amounts = [row for row in told.money if row.day in compared and of_money.get(row.day) == row.source]
-    counted = [replace(row, day=told.wide.get(row.day, row.day)) for row in facts.counted]
-    counted = [row for row in counted if row.day in compared]
+    tokens = [row for row in told.tokens if of_tokens.get(row.day) == row.source]
+    tokens = _compared(tokens, told.wide, compared)
+    amounts = [row for row in told.money if of_money.get(row.day) == row.source]
+    amounts = _compared(amounts, told.wide, compared)
+    counted = _compared(facts.counted, told.wide, compared)
     names = [use.model for use in counted]
     tokens, amounts, counted, priced_as, renamed = named_alike(tokens, amounts, counted)
     spelled: dict[str, set[str]] = defaultdict(set)
@@ -215,6 +219,12 @@ def compare(facts: BothSides) -> Reconciliation:
         overrides=overrides(facts.provider, found, claimed, prices, priced_as),
         owners=owner_pairs(facts.provider, key_tokens, own_keys),
     )  # fmt: skip
+
+
+def _compared(rows: Sequence[_Row], wide: Mapping[int, int], days: Collection[int]) -> list[_Row]:
+    """Rows of these days. The first day of a bucket that is longer than a day has all of the days within it."""
+    placed = [replace(row, day=wide.get(row.day, row.day)) for row in rows] if wide else rows
+    return [row for row in placed if row.day in days]
 
 
 def together(lines: Sequence[Line], *, name: str) -> Line:

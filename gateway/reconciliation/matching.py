@@ -19,6 +19,7 @@ from gateway.reconciliation.sides import (
     METERS,
     OUTPUT,
     POOLED,
+    WHOLE,
     BilledMoney,
     BilledTokens,
     CountedUse,
@@ -80,7 +81,10 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
         day = day_of(row)
         if row.end - row.start > DAY_S + _HALF_DAY:
             day = row.start // DAY_S * DAY_S
-            wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
+            if _is_of_calls(
+                row
+            ):  # a fee or a tax of a month is on its first day, beside days with rows of their own
+                wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
         if not row.settled:
             unsettled[row.source].add(day)
         place = {
@@ -108,6 +112,10 @@ def billed(rows: Iterable[StatementRow]) -> Billed:
         unsettled={source: frozenset(days) for source, days in unsettled.items()},
         wide=wide,
     )
+
+
+def _is_of_calls(row: StatementRow) -> bool:
+    return row.unit in (TOKENS, REQUESTS) or meter_of(row.kind) in (*METERS, *POOLED, WHOLE)
 
 
 def _named(row: BilledMoney) -> BilledMoney:

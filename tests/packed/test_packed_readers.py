@@ -174,7 +174,10 @@ def varied(record: Inference, number: int) -> Inference:
 
 
 def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
-    """As products tell them, each many times with other ids, times and counts, in one entry and in ranges of it."""
+    """
+    As products tell them, each many times with other ids, times and counts, in one entry and in ranges of it. A range
+    with too many odd records is left to Python.
+    """
     calls = [
         record
         for path in cases()
@@ -185,9 +188,11 @@ def test_records_of_every_trace_case_are_read_the_same(native: Native) -> None:
     both, packed = Both(native), codec.pack([*calls, *varieties])
     assert both.compare(packed)
     chance = random.Random(1)
+    taken = 0
     for _ in range(20):
         begin = chance.randrange(len(varieties))
-        assert both.compare(packed, begin, chance.randrange(begin + 1, len(calls) + len(varieties) + 1))
+        taken += both.compare(packed, begin, chance.randrange(begin + 1, len(calls) + len(varieties) + 1))
+    assert taken > 10
 
 
 @pytest.mark.parametrize("spans", [1, 10, 100])

@@ -56,9 +56,9 @@ class _CountedConnection:
         self._connection = connection
         self._counted = counted
 
-    def execute(self, *statement: Any) -> Any:
+    def execute(self, *statement: Any, **options: Any) -> Any:
         self._counted.statements += 1
-        return self._connection.execute(*statement)
+        return self._connection.execute(*statement, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)

@@ -67,3 +67,15 @@ def test_the_reports_of_each_source(path: Path) -> None:
         beside = sum(row.amount for row in billed(settled).money if not row.is_for_tokens)
         assert (beside if found.has_money else 0) == found.total.parts[OTHER]
         assert abs(found.total.billed) < 10**9 * UNIT
+
+
+@pytest.mark.parametrize("kind", ["throughput", "tax", "cost", "input"])
+def test_a_line_of_a_month_stands_beside_lines_of_days(kind: str) -> None:
+    """No day within it is lost, whether the long line is of calls or is none."""
+    path = CASES / "focus/commitment.csv"
+    rows = [msgspec.structs.replace(row, settled=True) for row in rows_of(path)["aws.bedrock"]]
+    changed = [msgspec.structs.replace(row, kind=kind) if row.kind == "throughput" else row for row in rows]
+    found = compared("aws.bedrock", changed)
+    assert 310 * UNIT + UNIT // 10 == found.total.billed == sum(line.billed for line in found.days)
+    days = {line.name for line in found.days if line.billed}
+    assert (1 if kind in ("cost", "input") else 2) == len(days)
