@@ -70,7 +70,9 @@ class PostgresDeliveries(SentDeliveries):
         self._database = database
         self._leases = leases
         self._routes = PostgresRoutes(database)
-        self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)  # id -> fence
+        # What workers of a session send: id -> fence. What they were cut off from when it was over is in nobody's hand.
+        self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        self._in_hand_of = leases.session
         # One worker of a route chooses at a time, so that two do not want the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Taken by this session and not sent, as a standby may not have that: id -> fence; and why a route
@@ -343,6 +345,9 @@ class PostgresDeliveries(SentDeliveries):
         return DeliveryRows(self._database, self._leases.session, transaction)
 
     def _where(self, route: str) -> dict[str, object]:
+        if self._in_hand_of != self._leases.session:
+            self._in_hand.clear()
+            self._in_hand_of = self._leases.session
         return {"route": route, "in_hand": list(self._in_hand[route])}
 
     @staticmethod

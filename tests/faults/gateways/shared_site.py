@@ -222,7 +222,16 @@ class SharedSite:
             status = one.asked("/status")
             lines.append(f"node {number}: {status['nodes']} {status['routes']}")
             lines += [line[:500] for line in one.log if "request_refused" not in line][-12:]
-        return "\n".join(lines)
+        return "\n".join([*lines, *map(str, self._open_deliveries())])
+
+    def _open_deliveries(self) -> Sequence[tuple[object, ...]]:
+        """As the database has them, with who sends them."""
+        query = sql.SQL(
+            "SELECT id, route, first, last, owner, fence, sending, attempts, not_before - extract(epoch FROM now()),"
+            " last_error FROM {}.deliveries WHERE state = 'open' ORDER BY route, first LIMIT 20"
+        ).format(sql.Identifier(self.schema))
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            return connection.execute(query).fetchall()
 
     def judge(self) -> Verdict:
         """Of the running, healed gateways, once everything is delivered."""

@@ -14,7 +14,8 @@ import pytest
 import pytest_asyncio
 
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
-from spool.errors import NotAllowed, NotThere, SpoolUnavailable, TakenOver
+from spool.errors import NotAllowed, NotCertain, NotThere, SpoolUnavailable, TakenOver
+from spool.postgres.database import Database, JoinedTransaction
 from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.routes import PostgresRoutes
 from spool.postgres.leases import NAMED_S, PostgresLeases
@@ -33,6 +34,7 @@ OTHER = RouteSpec(name="other/ai-telemetry", topic=SPEC.topic)
 class Node(Spooled):
     """A gateway with a log, deliveries and a session of its own."""
 
+    database: Database
     leases: PostgresLeases
     follow: Callable[[], Awaitable[None]]
 
@@ -82,7 +84,7 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]
             stack.push_async_callback(log.close)
             deliveries = PostgresDeliveries(database, log=log, leases=leases, clock=clock)
             opened = Node(log=log, deliveries=deliveries, clock=clock)
-            opened.leases, opened.follow = leases, log.follow
+            opened.database, opened.leases, opened.follow = database, leases, log.follow
             return opened
 
         yield opener
@@ -114,6 +116,41 @@ async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(
     await first.deliver(lost)
     assert ({"delivered": 10}, 10) == (await first.terms(), (await second.state()).ambiguous)
     assert [] == list((await second.log.verify()).imbalances)
+
+
+@pytest.mark.parametrize("cut_off", ["unconfirmed", "cancelled"])
+async def test_what_a_session_had_in_hand_is_free_in_the_next_one(
+    node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, cut_off: str
+) -> None:
+    """
+    Its workers were cut off. The next session takes it, and nobody learns of that: no standby confirmed it, or who
+    asked was cut off, too. It is taken again, by the same session.
+    """
+    gateway = await node("a")
+    await gateway.deliveries.declare([SPEC])
+    await gateway.add(calls(1, 10))
+    lost = await gateway.taken()
+    clock.move(SESSION_S + 0.1)
+    await gateway.leases.look()
+    pool = gateway.database.pool
+    joined = pool.joined
+
+    async def cut(work: Callable[[JoinedTransaction], object]) -> object:
+        await joined(work)
+        raise (
+            NotCertain("the standby did not confirm it")
+            if cut_off == "unconfirmed"
+            else asyncio.CancelledError
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "joined", cut)
+        with pytest.raises(NotCertain if cut_off == "unconfirmed" else asyncio.CancelledError):
+            await gateway.take()
+    again = await gateway.taken()
+    assert (lost.id, lost.idempotency_key) == (again.id, again.idempotency_key)
+    await gateway.deliver(again)
+    assert {"delivered": 10} == await gateway.terms()
 
 
 async def test_a_late_answer_counts_where_nobody_took_over(node: Opener, clock: MovedClock) -> None:
