@@ -203,10 +203,20 @@ class Server:
         return int((self.folder / "postmaster.pid").read_text().split()[0])
 
     def change(self, **settings: str) -> None:
-        """Change settings of the running server, which takes them over."""
+        """
+        Change settings of the running server, and wait until all its processes have them.
+
+        A new process has what the postmaster read, which told the others then. The one that says whether
+        commits wait for standbys reads before each checkpoint; the first of two may have begun earlier.
+        """
+        before = self.execute(LOADED_AT)
         self._settings.update(settings)
         self._write()
         self.execute("SELECT pg_reload_conf()")
+        while self.execute(LOADED_AT) == before:
+            time.sleep(0.005)
+        for _ in range(2):
+            self.execute("CHECKPOINT")
 
     def execute(self, statement: str) -> list[tuple[object, ...]]:
         """One statement in a connection of its own; its rows, if any."""
@@ -219,6 +229,7 @@ class Server:
             file.writelines(f"{name} = '{value}'\n" for name, value in self._settings.items())
 
 
+LOADED_AT = "SELECT pg_conf_load_time()"
 HAS_ALL = "SELECT bool_and(replay_lsn >= pg_current_wal_lsn()) FROM pg_stat_replication"
 
 

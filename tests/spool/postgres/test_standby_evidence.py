@@ -6,6 +6,8 @@ turns.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -140,6 +142,27 @@ async def test_names_that_come_and_go_confirm_nothing(pair: Pair, role: str, poo
                 await commit(database)
         finally:
             await database.close()
+
+
+def test_a_changed_setting_is_known_before_the_next_commit(pair: Pair) -> None:
+    """The server is not quick: the process that says whether commits wait reads its settings late."""
+    pair.primary.execute("CREATE TABLE kept (n int)")
+    pair.primary.change(synchronous_standby_names="")
+    pair.standby.freeze()
+    try:
+        [(told,)] = pair.primary.execute(
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
+        )
+        os.kill(int(str(told)), signal.SIGSTOP)
+        threading.Timer(0.5, os.kill, (told, signal.SIGCONT)).start()
+        pair.primary.change(synchronous_standby_names=STANDBY)
+        commit = threading.Thread(target=pair.primary.execute, args=("INSERT INTO kept VALUES (1)",))
+        commit.start()
+        while pair.primary.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'") != [(1,)]:
+            assert commit.is_alive()
+    finally:
+        pair.standby.thaw()
+    commit.join()
 
 
 async def commit_until(database: Database, way: str, is_over: Callable[[], bool]) -> int:
