@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from secrets import token_bytes
 
@@ -35,7 +35,7 @@ from spool.turns.fair_turns import pause
 LOOK_S = 5.0
 MOST_AT_ONCE = 128  # counters of one submission: a millisecond or two of work, for which nobody takes turns
 TURN = 32  # counters that are read between two turns of the event loop
-LOOKED_AT = 128  # groups that are looked at between two turns: half a millisecond
+LOOKED_AT = 32  # groups that are looked at between two turns
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class WaitingCounters:
         self._wait_s = wait_s
         self._max_items = max_items
         self._max_bytes = max_bytes
-        self._waiting: OrderedDict[bytes, _Waiting] = OrderedDict()
+        self._waiting: dict[bytes, _Waiting] = {}
         self._queues: dict[str, dict[bytes, _Waiting]] = {}  # the same by the key that they count for
         self._queue_items: Counter[str] = Counter()
         self._queue_bytes: Counter[str] = Counter()
