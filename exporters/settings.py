@@ -145,7 +145,8 @@ class DestinationSettings:
     )
     verify: Duration = setting(
         86400.0,
-        "of a lake of files: how often its list of files is compared with the manifests and the books; `0s` never",
+        "of a lake, kafka and clickhouse: how often its list of files, its progress or the sums of its rows are "
+        "compared with the books; `0s` never",
         least=0,
     )
     table: str = setting("ai_telemetry", "clickhouse: the table that rows are added to")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from exporters.clickhouse.table import WINDOW, differences
+from exporters.clickhouse.table import MOST_RECORDS, WINDOW, differences
 from exporters.destinations.declaration import DestinationType
 from exporters.lake.columns import COLUMNS, KEPT
+from exporters.lake.destination import noted, route_of, watching
 from exporters.problems import one_of, url
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -17,29 +18,55 @@ from spool.clock import Clock
 from spool.record import AI_TELEMETRY
 
 if TYPE_CHECKING:
-    from exporters.clickhouse.exporter import ClickHouseExporter
+    from exporters.exporter import LandingExporter
     from exporters.lake.exporter import LakeContext
+    from exporters.lake.watch import CountedNumbers, LakeLook
     from exporters.probe import Probe
 
 LINGER_S: Final = 5.0
 USUAL_RECORDS: Final = 20_000
-MOST_RECORDS: Final = 100_000  # of a request: it is in memory, compressed, while it is sent
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _SHOWN: Final = 3  # statements that one answer of `check` names
 
 
 def build(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
-) -> ClickHouseExporter:
+) -> LandingExporter:
     from exporters.clickhouse.exporter import ClickHouseExporter
     from exporters.clickhouse.server import ClickHouseServer
 
-    return ClickHouseExporter(
+    exporter = ClickHouseExporter(
         ClickHouseServer(settings, secret, clock=clock),
         context.landings,
         max_records=settings.batch_records or USUAL_RECORDS,
         leave_out=settings.leave_out,
     )
+    return noted(exporter, settings, clock, context)
+
+
+def watch(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
+) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """Return what counts the rows of the table again and again; None if nobody does."""
+
+    async def count(below: int) -> CountedNumbers:
+        from exporters.clickhouse.recount import recount
+        from exporters.clickhouse.server import ClickHouseServer
+        from exporters.lake.watch import CountedNumbers
+
+        server = ClickHouseServer(settings, secret, clock=clock)
+        try:
+            found = await recount(server, settings.table, below=below)
+        finally:
+            await server.close()
+        return CountedNumbers(found.differences, found.settled, found.absent, rows=found.rows)
+
+    async def seen() -> LakeLook:
+        from exporters.lake.watch import look_at_numbers
+
+        return await look_at_numbers(context, route_of(settings), count)
+
+    return watching(settings, clock, context, seen)
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
@@ -99,6 +126,7 @@ TYPE = DestinationType(
     name="clickhouse",
     needs="url",
     build_lake=build,
+    beside=watch,
     probe=probe,
     problems=problems,
     topics=(AI_TELEMETRY,),

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Final
 
-from exporters.clickhouse.destination import MOST_RECORDS
 from exporters.clickhouse.server import ClickHouseServer
-from exporters.clickhouse.table import TableSums
+from exporters.clickhouse.table import MOST_RECORDS, TableSums
 from exporters.lake.verification import ALL_DATES, FOREIGN, HOLE, OVERLAP, Dates, LakeDifference
 from spool.ledger import money
 

@@ -10,6 +10,7 @@ import msgspec
 
 from exporters.lake.columns import COLUMNS, COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
+MOST_RECORDS: Final = 100_000  # of a request: it is in memory, compressed, while it is sent
 WINDOW: Final = 10_000  # blocks whose tokens a table that is not replicated remembers
 _TYPES: Final = {
     TEXT: "String",

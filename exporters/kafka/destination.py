@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from exporters.destinations.declaration import DestinationType
+from exporters.kafka.messages import MOST_RECORDS
+from exporters.lake.destination import noted, route_of, watching
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
 
 if TYPE_CHECKING:
+    from exporters.exporter import LandingExporter
     from exporters.kafka.brokers import Brokers
-    from exporters.kafka.exporter import KafkaExporter
     from exporters.lake.exporter import LakeContext
+    from exporters.lake.watch import CountedNumbers, LakeLook
     from exporters.probe import Probe
 
-MOST_RECORDS: Final = 10_000  # of a transaction: they are in memory while it is open
 USUAL_RECORDS: Final = 1000
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 def build(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
-) -> KafkaExporter:
+) -> LandingExporter:
     brokers = brokers_of(settings, secret, settings.topics[0])
     from exporters.kafka.exporter import KafkaExporter
 
-    return KafkaExporter(brokers, context.landings, max_records=settings.batch_records or USUAL_RECORDS)
+    exporter = KafkaExporter(brokers, context.landings, max_records=settings.batch_records or USUAL_RECORDS)
+    return noted(exporter, settings, clock, context)
 
 
 def brokers_of(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:
@@ -38,6 +41,27 @@ def brokers_of(settings: DestinationSettings, secret: SecretSource | None, topic
     except ImportError as error:
         raise ValueError("type 'kafka' needs a library: pip install 'tollhouse[kafka]'") from error
     return Brokers(settings, secret, topic=topic)
+
+
+def watch(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
+) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """Return what reads the progress of the route again and again, and no message; None if nobody does."""
+    route = route_of(settings)
+
+    async def count(below: int) -> CountedNumbers:
+        from exporters.kafka.recount import recount
+        from exporters.lake.watch import CountedNumbers
+
+        found = await recount(settings, secret, route, below=below)
+        return CountedNumbers(found.differences, found.settled, found.absent or 0)
+
+    async def seen() -> LakeLook:
+        from exporters.lake.watch import look_at_numbers
+
+        return await look_at_numbers(context, route, count)
+
+    return watching(settings, clock, context, seen)
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
@@ -115,5 +139,11 @@ def _is_address(text: str) -> bool:
 
 
 TYPE = DestinationType(
-    name="kafka", needs="url", build_lake=build, probe=probe, problems=problems, secret_lines=2
+    name="kafka",
+    needs="url",
+    build_lake=build,
+    beside=watch,
+    probe=probe,
+    problems=problems,
+    secret_lines=2,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import orjson
@@ -12,6 +12,7 @@ import orjson
 from spool.log.values import Entry
 from spool.record import Correction, Record, as_json
 
+MOST_RECORDS: Final = 10_000  # of a transaction: they are in memory while it is open
 SCHEMA = b"1"  # of what a message holds: fields are only ever added
 
 

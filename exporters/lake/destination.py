@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +17,10 @@ from spool.clock import Clock
 from spool.record import AI_TELEMETRY
 
 if TYPE_CHECKING:
+    from exporters.exporter import LandingExporter
     from exporters.lake.exporter import LakeContext, LakeExporter
     from exporters.lake.stores import Store
+    from exporters.lake.watch import LakeLook
     from exporters.probe import Probe
 
 LINGER_S: Final = 15 * 60.0
@@ -66,7 +68,23 @@ def build(
 def watch(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Return what looks at the lake again and again; None if nobody does."""
+    """Return what looks at the files of a lake again and again; None if nobody does."""
+
+    async def seen() -> LakeLook:
+        from exporters.lake.watch import look_at_files
+
+        return await look_at_files(store_of(settings, secret), context, route_of(settings))
+
+    return watching(settings, clock, context, seen)
+
+
+def watching(
+    settings: DestinationSettings,
+    clock: Clock,
+    context: LakeContext,
+    seen: Callable[[], Awaitable[LakeLook]],
+) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """Return what asks `seen` again and again, and keeps what it found; None if nobody does."""
     verdicts = context.verdicts
     if not settings.verify or verdicts is None:
         return None
@@ -75,16 +93,27 @@ def watch(
         from exporters.lake.watch import LakeWatch  # no start needs it
 
         look = LakeWatch(
-            store=store_of(settings, secret),
-            context=context,
-            verdicts=verdicts,
-            route=f"{settings.name}/{settings.topics[0]}",
-            every_s=settings.verify,
-            clock=clock,
+            seen=seen, verdicts=verdicts, route=route_of(settings), every_s=settings.verify, clock=clock
         )
         await look.run()
 
     return run
+
+
+def noted(
+    exporter: LandingExporter, settings: DestinationSettings, clock: Clock, context: LakeContext
+) -> LandingExporter:
+    """Return an exporter that writes down when a delivery landed, if somebody would read it."""
+    if context.verdicts is None:
+        return exporter
+    from exporters.lake.noted import NotedLandings
+
+    return NotedLandings(exporter, context.verdicts, route_of(settings), clock)
+
+
+def route_of(settings: DestinationSettings) -> str:
+    """The name of the route of settings that have one topic."""
+    return f"{settings.name}/{settings.topics[0]}"
 
 
 def store_of(settings: DestinationSettings, secret: SecretSource | None) -> Store:

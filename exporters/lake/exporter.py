@@ -31,7 +31,7 @@ from exporters.turns import TURN
 from spool.clock import Clock
 from spool.deliveries.protocols import Landings
 from spool.deliveries.rules import LAKE_MARK
-from spool.deliveries.values import Delivery, Landing, Settlement
+from spool.deliveries.values import Delivery, Landing, RouteState, Settlement
 from spool.directories import make_directory
 from spool.log.values import Books, Entry
 from spool.record import moment
@@ -50,6 +50,7 @@ class LakeContext:
     directory: Path
     landings: Landings
     books: Callable[[], Awaitable[Books]] | None = None
+    routes: Callable[[], Awaitable[Sequence[RouteState]]] | None = None
     verdicts: Statements | None = None
 
 

@@ -1,6 +1,6 @@
 """
-Looks at a lake again and again, beside its route: the manifests that this storage keeps, against one list of the
-store. No file of records is read, so the cost is that of the list.
+Looks at a lake again and again, beside its route: at one of files, the manifests that this storage keeps, against one
+list of the store; at a topic its progress, at a table its sums, against the books. No file of records is read.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import asyncio
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from exporters.errors import SendError
 from exporters.lake import manifest, names
@@ -31,6 +31,7 @@ from exporters.lake.verification import (
     ReadManifest,
     VerifiedLake,
     books_differ,
+    compared_with_books,
     read_manifest,
     verify,
 )
@@ -50,12 +51,33 @@ _PAGE: Final = 500  # manifests that are read at once
 _log = logging.getLogger(__name__)
 
 
+class LakeLook(NamedTuple):
+    """What a look found; `rows` are 0 where none were counted."""
+
+    differences: Sequence[LakeDifference]
+    files: int = 0
+    rows: int = 0
+
+
+class CountedNumbers(NamedTuple):
+    """
+    What a topic or a table has: of the settled numbers `settled` are there, None if that is not known, and `absent`
+    are not.
+    """
+
+    differences: Sequence[LakeDifference]
+    settled: int | None
+    absent: int
+    rows: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class LakeWatch:
-    """`every_s` is how often it looks, counted from the newest look of any gateway."""
+    """
+    `every_s` is how often it looks, counted from the newest look of any gateway; `seen` looks, and raises SendError.
+    """
 
-    store: Store
-    context: LakeContext
+    seen: Callable[[], Awaitable[LakeLook]]
     verdicts: Statements
     route: str
     every_s: float
@@ -92,8 +114,8 @@ class LakeWatch:
         return every_s - passed_s if passed_s >= 0 else 0.0  # the clock was set back
 
     async def look(self) -> LakeVerdict:
-        """Compare the manifests that are kept with what the store lists, and with the books."""
-        found = await recount(self.store, self.context, self.route)
+        """Look, and tell the first difference."""
+        found = await self.seen()
         for each in found.differences:
             extra = {"action": "lake_differs", "route": self.route}
             _log.error("the lake of %s differs: %s", self.route, " ".join(each), extra=extra)
@@ -107,6 +129,36 @@ class LakeWatch:
             differences=dict(Counter(each.kind for each in found.differences)),
             words=first,
         )
+
+
+async def look_at_files(store: Store, context: LakeContext, route: str) -> LakeLook:
+    """Compare the manifests that are kept with what the store lists, and with the books."""
+    found = await recount(store, context, route)
+    return LakeLook(found.differences, files=found.files, rows=found.rows)
+
+
+async def look_at_numbers(
+    context: LakeContext, route: str, count: Callable[[int], Awaitable[CountedNumbers]]
+) -> LakeLook:
+    """Compare a topic or a table, which have no manifests, with the books; `count` is told below which number."""
+    before = await _terms(context, route)
+    found = await count(await _settled_below(context, route, before))
+    differences = compared_with_books(
+        found.differences,
+        route,
+        settled=found.settled,
+        absent=found.absent,
+        before=before,
+        after=await _terms(context, route),
+    )
+    return LakeLook(differences, rows=found.rows)
+
+
+async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, int]) -> int:
+    """The number below which all are settled; 1 of a route that brought nothing in yet."""
+    if context.routes is None or not terms.get("delivered", 0) + terms.get("damaged", 0):
+        return 1
+    return next((state.progress for state in await context.routes() if state.name == route), 1)
 
 
 async def recount(store: Store, context: LakeContext, route: str) -> VerifiedLake:

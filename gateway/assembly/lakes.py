@@ -22,19 +22,19 @@ _ANY = 2**62  # above every number
 
 
 async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:
-    """The lakes of files, by the names of their routes; none while the registry is damaged."""
+    """The lakes, also topics and tables, by the names of their routes; none while the registry is damaged."""
     if not config.destinations or storage.registry is None:
         return ()
-    from exporters.lake.destination import WITH_FILES
-    from spool.deliveries.lake_verdicts import LakeState, kept_verdict
+    from exporters.destinations.catalogue import TYPES
+    from spool.deliveries.lake_verdicts import LakeState, kept_landed, kept_verdict
 
     landings, table = storage.small.of(LANDINGS), storage.registry.statements
-    lakes = [each for each in config.destinations if each.type in WITH_FILES]
+    lakes = [each for each in config.destinations if TYPES[each.type].build_lake]
     routes = sorted(f"{each.name}/{topic}" for each in lakes for topic in each.topics)
     return [
         LakeState(
             route=route,
-            landed_at=await _landed_at(landings, route),
+            landed_at=await _landed_at(landings, route) or await kept_landed(table, route),
             verdict=await kept_verdict(table, route),
         )
         for route in routes

@@ -403,6 +403,7 @@ class Assembler:
             directory=config.data_dir / "lake",
             landings=storage.small.of(LANDINGS),
             books=storage.log.books,
+            routes=storage.deliveries.routes,
             verdicts=None if storage.registry is None else storage.registry.statements,
         )
 

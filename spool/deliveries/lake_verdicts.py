@@ -1,4 +1,4 @@
-"""What the newest look at a lake found. It is kept beside the states of pulls, by the name of its route."""
+"""What the newest look at a lake found, and when a topic got a delivery. Kept beside the states of pulls, by route."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 from spool.statements.protocols import Statements
 
 _KEPT_AS: Final = "lake of "  # no pull has a name with a blank
+_LANDED_AS: Final = "landed of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,16 @@ async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
     state = asdict(verdict)
     del state["route"]
     await table.keep_pull_state(_KEPT_AS + verdict.route, state)
+
+
+async def kept_landed(table: Statements, route: str) -> float | None:
+    """When a delivery of a topic or a table landed last, to the minute; None if none did."""
+    kept = await table.pull_state(_LANDED_AS + route)
+    return None if kept is None else float(kept["at"])
+
+
+async def keep_landed(table: Statements, route: str, at: float) -> None:
+    await table.keep_pull_state(_LANDED_AS + route, {"at": at})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,7 +190,9 @@ def _lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
             words = f"{landed}; at {verified['at']} it differed: {kinds} (tollhouse lake verify names each)"
             yield Diagnosis(about=about, status=PROBLEM, words=words)
         else:
-            words = f"{landed}; at {verified['at']} its {verified['files']} files were as the manifests say"
+            files = verified["files"]
+            what = f"its {files} files were as the manifests say" if files else "it was as the books say"
+            words = f"{landed}; at {verified['at']} {what}"
             yield Diagnosis(about=about, status=OK, words=words)
 
 

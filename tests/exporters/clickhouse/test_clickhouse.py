@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from exporters.clickhouse.destination import MOST_RECORDS
 from exporters.clickhouse.exporter import ClickHouseExporter
 from exporters.clickhouse.server import ClickHouseServer
-from exporters.clickhouse.table import COLUMN_TYPES, statements
+from exporters.clickhouse.table import COLUMN_TYPES, MOST_RECORDS, statements
 from exporters.destinations import catalogue
 from exporters.errors import Misconfigured, Retryable
 from exporters.probe import OK, REFUSED

@@ -172,5 +172,5 @@ def test_a_lake_that_differs() -> None:
     states = [LakeState(route=each.route, landed_at=NOW, verdict=each) for each in (sound, broken)]
     never = LakeState(route="new/ai-telemetry", landed_at=None, verdict=None)
     [finding] = found(lake_differs, lakes=[*states, never])
-    assert "The lake of other/ai-telemetry differs from its manifests" == finding.draft.title
+    assert "The lake of other/ai-telemetry differs from what was sent" == finding.draft.title
     assert f"1 foreign, 2 missing. The first: {words}." in finding.draft.description

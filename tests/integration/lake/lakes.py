@@ -55,6 +55,7 @@ class House:
             directory=self.directory / "lake",
             landings=self.storage.small.of(LANDINGS),
             books=self.storage.log.books,
+            routes=self.storage.deliveries.routes,
             verdicts=self.storage.registry.statements,
         )
 

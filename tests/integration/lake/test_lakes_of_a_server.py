@@ -59,7 +59,7 @@ def test_a_difference_is_told_everywhere(tmp_path: Path, monkeypatch: pytest.Mon
     metrics, titles = asyncio.run(run_server(tmp_path))
     assert f'tollhouse_lake_differs{{route="{ROUTE}"}} 1.0' in metrics
     assert f'tollhouse_lake_landed_timestamp_seconds{{route="{ROUTE}"}}' in metrics
-    assert f"The lake of {ROUTE} differs from its manifests" in titles
+    assert f"The lake of {ROUTE} differs from what was sent" in titles
     file = tmp_path / "tollhouse.toml"
     file.write_text(
         f'data_dir = "{tmp_path}/data"\n'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from exporters.errors import Retryable
 from exporters.lake import watch
 from exporters.lake.folder import Folder
 from exporters.lake.stores import Store, StoredObject
-from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch
+from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch, look_at_files
 from spool.deliveries.lake_verdicts import kept_verdict
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
@@ -29,9 +30,8 @@ class AwayStore(Folder):
 def watch_of(house: House, store: Store) -> LakeWatch:
     context = house.context()
     assert context.verdicts is not None
-    return LakeWatch(
-        store=store, context=context, verdicts=context.verdicts, route=ROUTE, every_s=DAY_S, clock=house.clock
-    )
+    seen = partial(look_at_files, store, context, ROUTE)
+    return LakeWatch(seen=seen, verdicts=context.verdicts, route=ROUTE, every_s=DAY_S, clock=house.clock)
 
 
 async def differences(house: House, lake: Path) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""A lake that is not what its manifests and the books say."""
+"""A lake, a topic or a table that is not what its manifests and the books say."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _finding(verdict: LakeVerdict) -> Finding:
     return finding(
         NAME,
         (verdict.route,),
-        title=f"The lake of {route} differs from its manifests",
+        title=f"The lake of {route} differs from what was sent",
         seen=f"{kinds}. The first: {named(verdict.words, most=300)}. Sums over the lake are not those of the reports.",
         advice="`tollhouse lake verify` names every difference. Put back what somebody removed or changed, and take "
         "away what is foreign. The lake is looked at again within an hour.",

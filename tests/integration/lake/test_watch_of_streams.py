@@ -1,0 +1,198 @@
+"""A server looks at a topic of Kafka and a table of ClickHouse as at a lake of files, and so does `doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from unittest.mock import AsyncMock
+
+import pytest
+from click.testing import CliRunner
+
+from exporters.destinations.catalogue import TYPES
+from exporters.exporter import KeepMark
+from exporters.kafka import recount
+from exporters.kafka.messages import TopicProgress, progress_key
+from exporters.lake import watch
+from exporters.lake.noted import EVERY_S, NotedLandings
+from exporters.settings import DestinationSettings
+from gateway.assembly.lakes import lake_states
+from gateway.cli.doctor.command import doctor
+from gateway.configuration.sections import Config
+from spool.deliveries.lake_verdicts import LakeVerdict, kept_landed, kept_verdict
+from spool.deliveries.values import Delivery, Settlement
+from spool.errors import SpoolUnavailable
+from spool.log.values import Entry
+from tests.exporters.clickhouse.server import Table, served
+from tests.exporters.spools import StoppedClock, calls
+from tests.integration.lake.lakes import ROUTE, House, opened
+
+pytestmark = pytest.mark.asyncio
+
+OFTEN_S = 0.01  # between two looks
+
+
+async def seen(house: House, wanted: Mapping[str, int], words: str = "") -> LakeVerdict:
+    """Wait for a look with these differences, the first of which has these words."""
+    verdicts = house.context().verdicts
+    assert verdicts is not None
+    async with asyncio.timeout(60):
+        while True:  # nobody is told of a look
+            verdict = await kept_verdict(verdicts, ROUTE)
+            if verdict is not None and verdict.differences == wanted and words in verdict.words:
+                return verdict
+            await asyncio.sleep(OFTEN_S)
+
+
+async def test_a_table_is_counted_beside_its_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are gone are a difference until they are there again; what is delivered meanwhile is none."""
+    monkeypatch.setattr(watch, "FIRST_S", 0.0)
+    table = Table()
+    async with served(table) as url, opened(tmp_path / "data") as house:
+        began = house.clock.now()
+        settings = DestinationSettings(name="lake", type="clickhouse", url=url)
+        async with house.forwarding(type="clickhouse", url=url, verify=OFTEN_S):
+            await house.add(calls(1, 30))
+            await house.until(queued=0)
+            await seen(house, {})
+            gone = table.rows.pop(4)
+            first = await seen(house, {"hole": 1, "missing": 1}, "1 numbers of 1 to 30 have no row")
+            assert (0, 29) == (first.files, first.rows)
+            [state] = await lake_states(Config(data_dir=tmp_path, destinations=(settings,)), house.storage)
+            assert (ROUTE, first.differences) == (state.route, state.verdict and state.verdict.differences)
+            assert state.landed_at is not None and began <= state.landed_at <= house.clock.now()
+            table.rows.append(gone)
+            await seen(house, {})
+
+
+@asynccontextmanager
+async def looking(house: House, settings: DestinationSettings) -> AsyncIterator[None]:
+    """What runs beside the route of a destination, without the route."""
+    beside = TYPES[settings.type].beside
+    assert beside is not None
+    run = beside(settings, None, house.clock, house.context())
+    assert run is not None
+    task: asyncio.Task[None] = asyncio.create_task(run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_the_progress_of_a_topic_is_compared_with_the_books(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A progress that is behind or gone, and one that nobody of this installation wrote."""
+    there: dict[bytes, TopicProgress] = {}
+
+    @asynccontextmanager
+    async def reader(options: object) -> AsyncIterator[None]:
+        yield
+
+    async def progresses(
+        reader: None, topic: str, is_wanted: Callable[[bytes], bool]
+    ) -> Mapping[bytes, TopicProgress]:
+        assert "tollhouse.progress" == topic
+        return {key: each for key, each in there.items() if is_wanted(key)}
+
+    monkeypatch.setattr(watch, "FIRST_S", 0.0)
+    monkeypatch.setattr(recount, "reader_of", reader)
+    monkeypatch.setattr(recount, "read_progresses", progresses)
+    settings = DestinationSettings(
+        name="lake", type="kafka", url="127.0.0.1:9", tls=False, topics=("ai-telemetry",), verify=OFTEN_S
+    )
+    async with opened(tmp_path / "data") as house, looking(house, settings):
+        await seen(house, {})
+        async with house.forwarding(path=tmp_path / "lake", verify=0.0):  # the books of the same route
+            await house.add(calls(1, 30))
+            await house.until(queued=0)
+        await seen(house, {"missing": 1}, "says up to 0, the route has sent those up to 30")
+        own, other = progress_key("0" * 8, ROUTE), progress_key("0" * 8, "other/ai-telemetry")
+        there[other] = TopicProgress(21, 30, "")
+        there[own] = TopicProgress(11, 20, "")
+        await seen(house, {"missing": 1}, "says up to 20")
+        there[own] = TopicProgress(21, 30, "")
+        await seen(house, {})
+        there[own] = TopicProgress(50_001, 60_000, "")
+        await seen(house, {"foreign": 1})
+
+
+@pytest.mark.parametrize("type", ["kafka", "clickhouse"])
+async def test_nobody_looks_where_verify_is_off(type: str, tmp_path: Path) -> None:
+    """`verify = "0s"` is never."""
+    settings = DestinationSettings(name="lake", type=type, url="127.0.0.1:9", verify=0.0)
+    beside = TYPES[type].beside
+    async with opened(tmp_path / "data") as house:
+        assert beside is not None
+        assert beside(settings, None, house.clock, house.context()) is None
+
+
+class Landed:
+    """An exporter that every delivery lands with."""
+
+    in_flight, max_records = 1, 10
+
+    async def land(
+        self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
+    ) -> Settlement:
+        return Settlement(delivered=delivery.count, damaged=0)
+
+    async def close(self) -> None: ...
+
+
+async def test_a_landing_is_noted_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delivery lands also where that cannot be written down, and the next ones are written down again."""
+    clock = StoppedClock()
+    async with opened(tmp_path / "data", clock) as house:
+        verdicts = house.context().verdicts
+        assert verdicts is not None
+        landings = NotedLandings(Landed(), verdicts, ROUTE, clock)
+        delivery = Delivery(id=1, route=ROUTE, first=1, last=9, attempts=0, idempotency_key="")
+
+        async def landed() -> float | None:
+            async def keep(mark: str) -> None: ...
+
+            async def none() -> AsyncIterator[Entry]:
+                return
+                yield
+
+            assert 9 == (await landings.land(delivery, none(), keep)).delivered
+            return await kept_landed(verdicts, ROUTE)
+
+        began = clock.now()
+        assert began == await landed()
+        clock.move(EVERY_S - 1)
+        assert began == await landed()
+        clock.move(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(verdicts, "keep_pull_state", AsyncMock(side_effect=SpoolUnavailable("away")))
+            assert began == await landed()
+        clock.move(EVERY_S)
+        assert began + 2 * EVERY_S == await landed()
+
+
+@pytest.mark.parametrize(
+    ("columns", "status", "words"),
+    [(True, "ok", "with ReplacingMergeTree"), (False, "problem", "there is no table ai_telemetry")],
+)
+async def test_a_table_is_tried_by_doctor(columns: bool, status: str, words: str, tmp_path: Path) -> None:
+    """A table that is missing is a problem of the destination, before a record waits for it."""
+    table, file = Table(), tmp_path / "tollhouse.toml"
+    if not columns:
+        table.columns = {}
+
+    async with served(table) as url:
+        destination = f'[[destinations]]\nname = "house"\ntype = "clickhouse"\nurl = "{url}"\n'
+        file.write_text(f'data_dir = "{tmp_path}/data"\n{destination}')
+        tried = await asyncio.to_thread(CliRunner().invoke, doctor, ["--config", str(file), "--json"])
+
+    [found] = [
+        each for each in json.loads(tried.stdout)["doctor"]["found"] if each["about"] == "destination house"
+    ]
+    assert (status, True) == (found["status"], words in found["words"]), found
+    assert [] == table.inserts
