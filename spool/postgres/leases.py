@@ -12,6 +12,7 @@ import asyncio
 import json
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -130,6 +131,7 @@ class PostgresLeases:
         self.routes: frozenset[str] = frozenset()  # of this gateway's configuration
         self._known: frozenset[str] = frozenset()  # leases that have a row
         self._woken: Mapping[str, int] = {}
+        self._gains = Counter[str]()  # how often each lease was gained
         self._going: dict[str, asyncio.Task[None]] = {}
         self._let_go_at = clock.monotonic()
         self._trusted_until = 0.0
@@ -146,6 +148,10 @@ class PostgresLeases:
     def held(self) -> Collection[str]:
         """The leases under which tasks run now."""
         return frozenset(self._tasks.held)
+
+    def turn(self, name: str) -> object:
+        """Equal for as long as this session has a lease without a break: what ran under it before has ended."""
+        return self.session, self._gains[name]
 
     async def run(
         self,
@@ -335,6 +341,7 @@ class PostgresLeases:
             if found.leases[name] != self._woken.get(name):
                 self._tasks.wake_held(name)
         for name in sorted(found.leases.keys() - self._tasks.held - self._going.keys()):
+            self._gains[name] += 1
             self._tasks.gain(name)
         self._woken = found.leases
         now = self._clock.monotonic()

@@ -70,9 +70,10 @@ class PostgresDeliveries(SentDeliveries):
         self._database = database
         self._leases = leases
         self._routes = PostgresRoutes(database)
-        # What workers of a session send: id -> fence. What they were cut off from when it was over is in nobody's hand.
+        # What workers of a route send: id -> fence. What they were cut off from when the session was over, or the
+        # lease of the route was lost, is in nobody's hand.
         self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)
-        self._in_hand_of = leases.session
+        self._turns: dict[str, object] = {}  # route -> the turn of its lease that they work in
         # One worker of a route chooses at a time, so that two do not want the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Taken by this session and not sent, as a standby may not have that: id -> fence; and why a route
@@ -345,10 +346,12 @@ class PostgresDeliveries(SentDeliveries):
         return DeliveryRows(self._database, self._leases.session, transaction)
 
     def _where(self, route: str) -> dict[str, object]:
-        if self._in_hand_of != self._leases.session:
-            self._in_hand.clear()
-            self._in_hand_of = self._leases.session
-        return {"route": route, "in_hand": list(self._in_hand[route])}
+        lease = lease_of(route)
+        turn = self._leases.turn(lease)
+        if self._turns.get(route) != turn:
+            self._in_hand[route].clear()
+            self._turns[route] = turn
+        return {"route": route, "lease": lease, "in_hand": list(self._in_hand[route])}
 
     @staticmethod
     def _require(written: list[StoredDelivery] | None) -> None:

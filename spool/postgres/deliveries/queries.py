@@ -64,7 +64,11 @@ _DELIVERY = f"""
 _FREE = f"""(d.owner IS NULL OR (d.owner = %(me)s AND d.id <> ALL(%(in_hand)s::bigint[]))
             OR (d.owner <> %(me)s
                 AND NOT EXISTS (SELECT 1 FROM {{schema}}.nodes n WHERE n.id = d.owner AND n.{LIVE})))"""
-_FREE_OF_ROUTE = f"{_DELIVERY} AND d.route = %(route)s AND d.state = 'open' AND {_FREE}"
+# Also that of a session that lives and has the route's lease no more, for the one that has it: who sent it was cut
+# off, or nobody learned that it was taken.
+_FREE_BY_LEASE = f"""({_FREE} OR (d.owner <> %(me)s
+            AND EXISTS (SELECT 1 FROM {{schema}}.leases l WHERE l.name = %(lease)s AND l.node = %(me)s)))"""
+_FREE_OF_ROUTE = f"{_DELIVERY} AND d.route = %(route)s AND d.state = 'open' AND {_FREE_BY_LEASE}"
 
 # The oldest that may be sent now, of the backlog before those of a replay.
 DUE = f"{_FREE_OF_ROUTE} AND d.not_before <= %(at)s ORDER BY d.replay, d.first LIMIT 1"
@@ -72,7 +76,7 @@ DUE = f"{_FREE_OF_ROUTE} AND d.not_before <= %(at)s ORDER BY d.replay, d.first L
 # How many of the backlog wait, beside those of `StoredDelivery.waits_apart`.
 WAITING = f"""
     SELECT count(*) FROM {{schema}}.deliveries d
-     WHERE d.shard = 0 AND d.route = %(route)s AND NOT d.replay AND d.state = 'open' AND {_FREE}
+     WHERE d.shard = 0 AND d.route = %(route)s AND NOT d.replay AND d.state = 'open' AND {_FREE_BY_LEASE}
        AND NOT (d.first = d.last AND (d.refusals > 0 OR d.server_errors >= {STUCK_AFTER}))"""
 
 # A single record that was never refused alone.
@@ -140,7 +144,7 @@ SUSPECTS = """
 # When the earliest waiting delivery may be sent again.
 NEXT_DUE_AT = f"""
     SELECT min(d.not_before) FROM {{schema}}.deliveries d
-     WHERE d.shard = 0 AND d.route = %(route)s AND d.state = 'open' AND {_FREE}"""
+     WHERE d.shard = 0 AND d.route = %(route)s AND d.state = 'open' AND {_FREE_BY_LEASE}"""
 
 # Numbers of a route that a replay leaves alone.
 UNSETTLED = """

@@ -49,8 +49,44 @@ class Node(Spooled):
     async def deliver(self, delivery: Delivery) -> None:
         await self.deliveries.settle(delivery, Settlement(delivered=delivery.count))
 
+    async def hold(self) -> asyncio.Task[None]:
+        """Run something under the lease of the route; from now on nobody looks but the test."""
+        task = asyncio.create_task(self.leases.run(ROUTE, forever))
+        await asyncio.sleep(0)
+        assert self.leases._keeper is not None
+        self.leases._keeper.cancel()
+        await asyncio.gather(self.leases._keeper, return_exceptions=True)
+        await self.leases.look()
+        assert ROUTE in self.leases.held
+        return task
+
+    async def let_go(self, task: asyncio.Task[None]) -> None:
+        """Give the lease back, and live on."""
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await self.leases.look()
+        assert ROUTE not in self.leases.held
+
+    async def take_in_vain(self, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+        """Take a delivery, and do not learn of it."""
+        pool = self.database.pool
+        joined = pool.joined
+
+        async def cut(work: Callable[[JoinedTransaction], object]) -> object:
+            await joined(work)
+            raise error("the standby did not confirm it")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pool, "joined", cut)
+            with pytest.raises(error):
+                await self.take()
+
     async def routes(self) -> dict[str, str]:
         return {route.name: route.state for route in await self.deliveries.routes()}
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
 
 
 Opener = Callable[[str], Awaitable[Node]]
@@ -118,9 +154,9 @@ async def test_what_a_dead_gateway_had_in_hand_is_sent_by_another_one(
     assert [] == list((await second.log.verify()).imbalances)
 
 
-@pytest.mark.parametrize("cut_off", ["unconfirmed", "cancelled"])
+@pytest.mark.parametrize("error", [NotCertain, asyncio.CancelledError])
 async def test_what_a_session_had_in_hand_is_free_in_the_next_one(
-    node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, cut_off: str
+    node: Opener, clock: MovedClock, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     """
     Its workers were cut off. The next session takes it, and nobody learns of that: no standby confirmed it, or who
@@ -132,24 +168,56 @@ async def test_what_a_session_had_in_hand_is_free_in_the_next_one(
     lost = await gateway.taken()
     clock.move(SESSION_S + 0.1)
     await gateway.leases.look()
-    pool = gateway.database.pool
-    joined = pool.joined
-
-    async def cut(work: Callable[[JoinedTransaction], object]) -> object:
-        await joined(work)
-        raise (
-            NotCertain("the standby did not confirm it")
-            if cut_off == "unconfirmed"
-            else asyncio.CancelledError
-        )
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pool, "joined", cut)
-        with pytest.raises(NotCertain if cut_off == "unconfirmed" else asyncio.CancelledError):
-            await gateway.take()
+    await gateway.take_in_vain(monkeypatch, error)
     again = await gateway.taken()
     assert (lost.id, lost.idempotency_key) == (again.id, again.idempotency_key)
     await gateway.deliver(again)
+    assert {"delivered": 10} == await gateway.terms()
+
+
+@pytest.mark.parametrize("error", [None, NotCertain, asyncio.CancelledError])
+async def test_what_was_taken_goes_along_with_the_lease(
+    node: Opener, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None
+) -> None:
+    """
+    The gateway that took it lives on, and runs the route no more: it was cut off while it sent, or did not learn that
+    it took anything. Who has the lease now sends it, and nobody else.
+    """
+    first, second, third = await node("a"), await node("b"), await node("c")
+    for each in (first, second, third):
+        await each.deliveries.declare([SPEC])
+    await first.add(calls(1, 10))
+    task = await first.hold()
+    if error is None:
+        await first.taken()
+    else:
+        await first.take_in_vain(monkeypatch, error)
+    await first.let_go(task)
+    task = await second.hold()
+    assert None is await third.take()
+    await first.leases.look()
+    again = await second.taken()
+    assert (1, 10, True) == (again.first, again.last, again.ambiguous)
+    await second.deliver(again)
+    await second.let_go(task)
+    assert {"delivered": 10} == await second.terms()
+    assert [] == list((await second.log.verify()).imbalances)
+
+
+async def test_what_was_cut_off_is_free_when_the_lease_comes_back(node: Opener) -> None:
+    """It is the same session that had it in hand."""
+    gateway = await node("a")
+    await gateway.deliveries.declare([SPEC])
+    await gateway.add(calls(1, 10))
+    task = await gateway.hold()
+    lost = await gateway.taken()
+    await gateway.let_go(task)
+    task = await gateway.hold()
+    again = await gateway.taken()
+    assert (lost.id, lost.idempotency_key, True) == (again.id, again.idempotency_key, again.ambiguous)
+    assert None is await gateway.take()
+    await gateway.deliver(again)
+    await gateway.let_go(task)
     assert {"delivered": 10} == await gateway.terms()
 
 
