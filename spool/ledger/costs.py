@@ -6,21 +6,20 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from heapq import nsmallest
 from operator import add, sub
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from spool.ledger import kept, money
+from spool.ledger import money
 from spool.ledger.counting import state_of
-from spool.ledger.days.spans import questions, rolled, spans_of
+from spool.ledger.days.spans import divided, instants, questions
 from spool.ledger.ledger_rows import GroupSum, LedgerRows, MeterSum
 from spool.ledger.limits import CHECK_EVERY, QuestionLimit
 from spool.ledger.periods import beginning, next_beginning
 from spool.ledger.queries import BILLED_DIMENSIONS, TOTAL, CostQuery, CostRow, Group, check_dimension, within
-from spool.ledger.sums import COUNTS, DAY_S, FOUR_WEEKS_S, LATENCY, MONEY, OTHER, Measures
+from spool.ledger.sums import COUNTS, DAY_S, LATENCY, MONEY, OTHER, Measures
 from spool.record import CURRENCY
 from spool.turns.ordering import ordered
 from spool.turns.ordering import sums as column_sums
@@ -68,26 +67,16 @@ def _totals(
 
         query = with_own_dimensions(query)
     asked = list(periods(query))
-    # A period mostly begins where the one before ends: each instant is checked once.
-    instants = dict.fromkeys(moment.timestamp() for period in asked for moment in period)
     has_charges = False
     if query.arranged:
         from spool.ledger.billed import check_days, whole_days_of
 
-        check_days(rows.billed_starts(int(min(instants)) - DAY_S, int(max(instants)) + 1), instants)
+        moments = instants(asked)
+        check_days(rows.billed_starts(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments)
         found = questions(asked, whole_days_of)
     else:
         state = state_of(rows)
-        kept.check(rows, state["hourly"], instants)
-        spans = partial(spans_of, daily=state["daily"], hourly=state["hourly"])
-        low, high = int(min(instants, default=0)), int(max(instants, default=0))
-        if low + DAY_S <= min(high, state["daily"]):
-            from spool.ledger.days.rollups import Division  # only where days are asked for
-
-            longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
-            division = Division(rows, query, low, high, longest=longest)
-            spans = partial(rolled, division=division, spans=spans)
-        found = questions(asked, spans)
+        found = divided(rows, query, asked, state)
         has_charges = bool(state["charged"])
     is_converted = query.currency != CURRENCY
     converter = _converter(rates, query.currency) if has_charges or is_converted else None
@@ -147,20 +136,27 @@ def _top(
     The others of the whole time are what the largest leave of its sum: so the measures of all groups but the one
     that decides are not read.
     """
-    decided = _totals(rows, replace(query, granularity=TOTAL, measures=(query.top_by,)), limit, rates)
+    from spool.ledger.days.largest import largest_groups  # not before the largest are asked for
+
+    whole = replace(query, granularity=TOTAL)
+    near = largest_groups(rows, whole, periods(whole), limit)
+    measures = query.measures if near and query.granularity == TOTAL else (query.top_by,)
+    deciding = replace(whole, measures=measures)
+    decided = _totals(rows, _including(deciding, near) if near else deciding, limit, rates)
     if not decided:
         return {}
     [(start, groups)] = decided.items()
+    groups = {group: groups[group] for group in near & groups.keys()} if near else groups
     kept = _largest(groups, query)
-    if query.granularity != TOTAL or groups.keys() <= kept:
+    if query.granularity != TOTAL or (not near and groups.keys() <= kept):
         return _totals(rows, replace(query, kept=frozenset(kept), top=None), limit, rates)
-    if set(query.measures) != {query.top_by}:
+    if query.measures != measures:
         groups = _totals(rows, _including(query, kept), limit, rates)[start]
-    [whole] = _totals(rows, replace(query, group_by=()), limit, rates)[start].values()
+    [sums] = _totals(rows, replace(query, group_by=()), limit, rates)[start].values()
     rest = (OTHER,) * len(query.group_by)
     found = {group: total for group, total in groups.items() if group in kept and group != rest}
-    whole.subtract(found.values())
-    return {start: {**found, rest: whole}}
+    sums.subtract(found.values())
+    return {start: {**found, rest: sums}}
 
 
 def _including(query: CostQuery, kept: Collection[Group]) -> CostQuery:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from spool.ledger.derived import Derived
-from spool.ledger.queries import CostQuery
+from spool.ledger.queries import CostQuery, Group
 from spool.ledger.sums import Dimensions, Measures, MeterSums
 
 if TYPE_CHECKING:
@@ -173,6 +173,17 @@ class LedgerRows(Protocol):
         """
         Sum by group what the query's filters let through of the periods that begin in [since, until); with
         `by_start`, by each of these periods, too. Of the sums of a rollup if its number is given.
+        """
+        ...
+
+    def largest(
+        self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
+    ) -> tuple[int, Sequence[tuple[Group, float]]]:
+        """
+        Return how many groups a question has, and `most` of them with about what each costs in billionths of a
+        dollar, the largest first; without amounts in other currencies.
+
+        Wrong by 1000 and a billionth of it at most. `spans` are (width, since, until, number of a rollup or 0).
         """
         ...
 

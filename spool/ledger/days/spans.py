@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
-from spool.ledger.sums import DAY_S, HOUR_S, begin
+from spool.ledger import kept
+from spool.ledger.sums import DAY_S, FOUR_WEEKS_S, HOUR_S, begin
+from spool.record import CURRENCY
 
 if TYPE_CHECKING:
     from spool.ledger.days.rollups import Division, Span
+    from spool.ledger.ledger_rows import LedgerRows
+    from spool.ledger.queries import CostQuery
 
 Spans = Callable[[int, int], Iterable["Span"]]  # of a period: the sums that cover it
 
@@ -54,6 +59,31 @@ def questions(asked: Iterable[tuple[datetime, datetime]], spans: Spans) -> Itera
                 open_run = None
     if open_run is not None:
         yield open_run
+
+
+def divided(
+    rows: LedgerRows, query: CostQuery, asked: Sequence[tuple[datetime, datetime]], state: Mapping[str, int]
+) -> Iterator[SpanQuestion]:
+    """
+    Divide the periods of a question by the fewest sums that cover them. NotKept if one of them begins or ends
+    within the smallest sum that is kept there. `state` is that of the rows.
+    """
+    moments = instants(asked)
+    kept.check(rows, state["hourly"], moments)
+    spans: Spans = partial(spans_of, daily=state["daily"], hourly=state["hourly"])
+    low, high = int(min(moments, default=0)), int(max(moments, default=0))
+    if low + DAY_S <= min(high, state["daily"]):
+        from spool.ledger.days.rollups import Division  # only where days are asked for
+
+        longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
+        division = Division(rows, query, low, high, longest=longest)
+        spans = partial(rolled, division=division, spans=spans)
+    return questions(asked, spans)
+
+
+def instants(asked: Iterable[tuple[datetime, datetime]]) -> Sequence[float]:
+    """Return where periods begin and end: each once, as one mostly begins where the one before ends."""
+    return list(dict.fromkeys(moment.timestamp() for period in asked for moment in period))
 
 
 def rolled(start: int, end: int, *, division: Division, spans: Spans) -> Iterator[Span]:

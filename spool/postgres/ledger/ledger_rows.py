@@ -10,7 +10,7 @@ from typing import Any
 from spool.ledger import money
 from spool.ledger.derived import Derived
 from spool.ledger.ledger_rows import GroupSum, MeterSum
-from spool.ledger.queries import BILLED, BILLED_DIMENSIONS, DIMENSIONS, TAG, CostQuery, needed_sums
+from spool.ledger.queries import BILLED, BILLED_DIMENSIONS, DIMENSIONS, TAG, CostQuery, Group, needed_sums
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measures
 from spool.meters import SCALE
 from spool.postgres.database import Connection, Database
@@ -31,6 +31,10 @@ _ARRAYS = ", ".join(
 _KEY_COLUMNS = ", ".join(f'"{name}"' for name in Dimensions._fields)
 _KEY_VALUES = ", ".join("%s" for _ in Dimensions._fields)
 
+_COST = (  # what counts of a sum
+    "CASE WHEN k.status = 'cached' THEN 0 WHEN k.cost_source = 'reported' THEN h.reported"
+    " WHEN k.cost_source = 'estimated' THEN h.estimated ELSE 0 END"
+)
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
 # of numbers in one transaction, each a way to the server and back; then all are read at once
 MOST_LOOKUPS = 16
@@ -140,6 +144,33 @@ class PostgresLedgerRows(SqlLedgerRows):
             for place, value in zip(places, values, strict=True):
                 measures[place] = money.units(value) if _COLUMNS[place] in MONEY else value
             yield GroupSum(group, status, cost_source, measures, start)
+
+    def largest(
+        self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
+    ) -> tuple[int, Sequence[tuple[Group, float]]]:
+        asked = _Question()
+        known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
+        names = [known[name] for name in query.group_by]
+        among = ""
+        if terms := [*self._filters(query, known, asked)]:
+            chosen = f"{{schema}}.ledger_keys k {' '.join(asked.joins)} WHERE {' AND '.join(terms)}"
+            among = f" AND key IN (SELECT k.id FROM {chosen})"
+        parts = [
+            f"SELECT key, {', '.join(MONEY)} FROM {self._of_rollup(width, rollup)}"
+            f" start >= {asked.text(since)} AND start < {asked.text(until)}{among}"
+            for width, since, until, rollup in spans
+        ]
+        by_number = ", ".join(f"SUM({name}) AS {name}" for name in MONEY)
+        summed = f"(SELECT key, {by_number} FROM ({' UNION ALL '.join(parts)}) parts GROUP BY key)"
+        rows = self._ask(
+            f"SELECT {', '.join(names)}, COUNT(*) OVER (), (SUM({_COST}) * 1000000000)::float8 AS cost"
+            f" FROM {summed} h JOIN {{schema}}.ledger_keys k ON k.id = h.key {' '.join(asked.joins)}"
+            f" GROUP BY {', '.join(str(place) for place in range(1, len(names) + 1))}"
+            f" ORDER BY cost DESC LIMIT {asked.text(most)}",
+            asked,
+        )
+        groups = [(tuple([value or None for value in row[:-2]]), row[-1]) for row in rows]
+        return rows[0][-2] if rows else 0, groups
 
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False

@@ -11,7 +11,7 @@ from typing import Any
 from spool.ledger import money
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.ledger_rows import GroupSum, MeterSum
-from spool.ledger.queries import BILLED, BILLED_DIMENSIONS, DIMENSIONS, TAG, CostQuery, needed_sums
+from spool.ledger.queries import BILLED, BILLED_DIMENSIONS, DIMENSIONS, TAG, CostQuery, Group, needed_sums
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures, begin
 from spool.meters import SCALE
 from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows, billed_measures
@@ -34,6 +34,14 @@ _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name 
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
 _FEW = 3  # starts of sums: of more, sums of one number are added up before their dimensions are looked up
 _LOOKED_UP = 20_000  # sums: more are found sooner by going through all of their time
+_LIMBS = tuple(f"{name}_{limb}" for name in MONEY for limb in (1, 2))  # without the lowest
+# What counts of a sum. Limbs are added up as integers: a sum of doubles that cancel each other is wrong by more.
+_COST_LIMBS = [
+    "SUM(CASE WHEN k.status = 'cached' THEN 0"
+    f" WHEN k.cost_source = 'reported' THEN h.reported_{limb}"
+    f" WHEN k.cost_source = 'estimated' THEN h.estimated_{limb} ELSE 0 END)"
+    for limb in (1, 2)
+]
 _FUNCTION = "derived"  # of a connection: takes the name of a derived dimension and the values of its sources
 # Regions came with the third version: sums of before have none.
 _REGIONS = """
@@ -191,6 +199,27 @@ class SqliteLedgerRows(SqlLedgerRows):
             units = joined(*row[reported:estimated]), joined(*row[estimated:after])
             measures = [*row[end:reported], *units, *row[after:], *rest]
             yield GroupSum(row[3:end], row[1], row[2], measures, row[0])
+
+    def largest(
+        self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
+    ) -> tuple[int, Sequence[tuple[Group, float]]]:
+        self._derive(query.derived)
+        names = [_shown(query.derived.get(name, name)) for name in query.group_by]
+        parts, values = list[str](), list[int | str]()
+        for width, since, until, rollup in spans:
+            of = self._of_rollup(width, rollup).replace("{schema}.", "")
+            within, given = self._within(of, width, since, until, query)
+            parts.append(f"SELECT key, {', '.join(_LIMBS)} FROM {within}")
+            values += given
+        by_number = ", ".join(f"SUM({name}) AS {name}" for name in _LIMBS)
+        summed = f"(SELECT key, {by_number} FROM ({' UNION ALL '.join(parts)}) GROUP BY key)"
+        grouped = ", ".join(str(place) for place in range(1, len(names) + 1))
+        rows = self._connection.execute(
+            f"SELECT {', '.join(names)}, COUNT(*) OVER (), {_COST_LIMBS[0]} + {_COST_LIMBS[1]} / 1e9 AS cost"
+            f" FROM {summed} h JOIN keys k ON k.id = h.key GROUP BY {grouped} ORDER BY cost DESC LIMIT ?",
+            (*values, most),
+        ).fetchall()
+        return rows[0][-2] if rows else 0, [(row[:-2], row[-1]) for row in rows]
 
     def _within(
         self, of: str, width: int, since: int, until: int, query: CostQuery

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from spool.ledger import money
+from spool.ledger.days.largest import ALIKE
 from spool.ledger.derived import Derived
 from spool.ledger.queries import CostQuery, CostRow, Group
 from spool.ledger.sums import DAY_S, OTHER
-from spool.record import NS
+from spool.record import NS, Correction, Inference
 from spool.sqlite.ledger.ledger_rows import SqliteLedgerRows
 from spool.sqlite.ledger.store import open_ledger
 from tests.spool.ledger.engines import ENGINES, Ledgers
-from tests.spool.ledger_log import BEGIN, FakeClock, FakeLog, call
+from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 FIRST = datetime.fromtimestamp(BEGIN, UTC)
 WHOLE = CostQuery(
@@ -109,3 +113,120 @@ async def test_of_all_groups_only_the_deciding_measure_is_read(
     assert {("ada",): 2, (OTHER,): 2} == {row.group: row.calls for row in rows}
     read = {(tuple(each.group_by), tuple(each.measures), each.include.get("user")) for each in asked}
     assert {(("user",), ("calls",), None), (("user",), (), ("", "ada")), ((), (), None)} == read
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_by_cost_the_small_groups_are_not_read(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine names those that may be the largest: the sums of these and of everything are read."""
+    ledgers = Ledgers.of(engine, request, tmp_path)
+    try:
+        ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
+        log.add([spent(f"u{place}", f"{place}.5") for place in range(9)])
+        await ledger.catch_up(log)
+        rows: Any = type(await ledgers.store.read(lambda rows: rows))
+        asked, totals = list[CostQuery](), rows.totals
+
+        def noted(self: Any, width: int, since: int, until: int, query: CostQuery, **of: Any) -> Any:
+            asked.append(query)
+            return totals(self, width, since, until, query, **of)
+
+        monkeypatch.setattr(rows, "totals", noted)
+        found = await ledger.costs(replace(WHOLE, group_by=("user",), top=2))
+    finally:
+        await ledgers.close()
+    assert {("u8",): "8.5", ("u7",): "7.5", (OTHER,): "24.5"} == {row.group: row.cost for row in found}
+    read = {(tuple(each.group_by), tuple(sorted(each.include.get("user", ())))) for each in asked}
+    assert {(("user",), ("", "u7", "u8")), ((), ())} == read
+
+
+def spent(user: str | None, cost: str, **of: Any) -> Inference:
+    of = {"start_time": BEGIN * NS, **of}
+    return call(user=user, cost=cost, cost_source="reported", **of)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_digits_that_an_engine_leaves_out_decide(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Path
+) -> None:
+    """
+    Two calls of 5.999999999 billionths of a billionth, each in a sum of its own, cost more than one of 11, whose
+    lowest limb is 0.
+    """
+    ledgers = Ledgers.of(engine, request, tmp_path)
+    try:
+        ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
+        log.add([spent(user, "0") for user in ("u1", "u2", "u3")])
+        log.add(
+            [
+                spent("two", "0.000000000000000005999999999", start_time=(BEGIN + hour * HOUR) * NS)
+                for hour in (0, 1)
+            ]
+        )
+        log.add([spent("one", "0.000000000000000011")])
+        await ledger.catch_up(log)
+        found = await ledger.costs(replace(WHOLE, group_by=("user",), top=1))
+    finally:
+        await ledgers.close()
+    assert {("two",): "0.000000000000000011999999998", (OTHER,): "0.000000000000000011"} == {
+        row.group: row.cost for row in found
+    }
+
+
+CENTS = st.sampled_from(("0", "1", "1.000000000000000000000000001", "0.999999999", "2.000000001"))
+# Beside these, costs of a few units of the last decimal are less than a double can tell.
+LARGE = st.sampled_from(("0", "1000000000", "7000000000.000000000000000000000000002"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    costs=st.lists(st.tuples(CENTS, LARGE, st.sampled_from(("ok", "cached"))), min_size=4, max_size=12),
+    top=st.integers(0, 4),
+    alike=st.sampled_from((1, 2, ALIKE)),
+    user=st.sampled_from((None, OTHER, "u")),
+)
+def test_groups_that_cost_nearly_as_much_are_told_apart(
+    request: pytest.FixtureRequest,
+    engine: str,
+    tmp_path: Path,
+    costs: list[tuple[str, str, str]],
+    top: int,
+    alike: int,
+    user: str | None,
+) -> None:
+    """To the last decimal, and by their names if they cost the same; also where a correction takes much away."""
+
+    async def check() -> None:
+        ledgers = Ledgers.of(engine, request, tmp_path)
+        try:
+            ledger, log = await ledgers.open(clock=FakeClock(BEGIN + 3 * DAY_S)), FakeLog()
+            for place, (cost, large, status) in enumerate(costs):
+                name = user if place == 1 else f"u{place}"
+                before = spent(name, large, request_model="m")
+                log.add([spent(name, cost, status=status), before, corrected(before)])
+            await ledger.catch_up(log)
+            for query in (replace(WHOLE, group_by=("user",)), replace(WHOLE, group_by=("user", "status"))):
+                kept = largest(list(await ledger.costs(query)), top, "cost")
+                expected = await ledger.costs(replace(query, kept=kept))
+                assert expected == await ledger.costs(replace(query, top=top))
+        finally:
+            await ledgers.close()
+
+    for old in tmp_path.glob("*.sqlite*"):
+        old.unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spool.ledger.days.largest.ALIKE", alike)
+        asyncio.run(check())
+
+
+def corrected(before: Inference) -> Correction:
+    """Take all that a call cost away again, so that its group has what is left of sums that cancel."""
+    after = spent(before.user, "0", request_model="m")
+    return Correction(
+        id=b"c" * 16, source="litellm", corrects=before.id, reason="late_usage", known_at=1,
+        start_time=before.start_time or 0, before=before, after=after,
+    )  # fmt: skip
