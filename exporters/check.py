@@ -84,10 +84,10 @@ async def check(
 
 
 async def check_destinations(
-    destinations: Sequence[DestinationSettings], *, clock: Clock
+    destinations: Sequence[DestinationSettings], *, clock: Clock, installation: str | None = None
 ) -> Sequence[DestinationCheck]:
-    """Check each of [[destinations]], in their order."""
-    return [await _check_destination(settings, clock) for settings in destinations]
+    """Check each of [[destinations]], in their order. `installation` is the public id of who asks, if it is known."""
+    return [await _check_destination(settings, clock, installation) for settings in destinations]
 
 
 async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) -> Sequence[ChannelCheck]:
@@ -115,8 +115,14 @@ def _is_used(stream: str, settings: UpstreamSettings, keyring: Keyring) -> bool:
     return STREAMS[stream].telemetry or named or mapped or keyring.covering(STREAMS[stream].scope) is not None
 
 
-async def _check_destination(settings: DestinationSettings, clock: Clock) -> DestinationCheck:
-    found = await TYPES[settings.type].probe(settings, secret_of(settings), clock)
+async def _check_destination(
+    settings: DestinationSettings, clock: Clock, installation: str | None
+) -> DestinationCheck:
+    type, secret = TYPES[settings.type], secret_of(settings)
+    if type.probe_of is None:
+        found = await type.probe(settings, secret, clock)
+    else:
+        found = await type.probe_of(settings, secret, clock, installation)
     return DestinationCheck(
         name=settings.name,
         type=settings.type,

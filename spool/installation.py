@@ -38,6 +38,20 @@ def derived(secret: bytes, use: str) -> bytes:
     return blake2b(use.encode(), key=secret, digest_size=32).digest()
 
 
+def public_id(secret: bytes) -> str:
+    """Return the id under which others know an installation: its own telemetry and its lakes name it so."""
+    return derived(secret, "own telemetry").hex()[:32]
+
+
+def kept_id(file: Path | None) -> str | None:
+    """The public id of the installation whose secret is in a file; None if there is none that can be read."""
+    try:
+        secret = file.read_bytes() if file else b""
+    except OSError:
+        return None
+    return public_id(secret) if len(secret) == SIZE else None
+
+
 def make_secret(path: Path, secret: bytes) -> None:
     """Write beside and rename, so that a crash leaves the whole file or none."""
     draft = path.with_suffix(".new")

@@ -25,6 +25,7 @@ Beside = Callable[
 ]
 Problems = Callable[[str, DestinationSettings], Iterator[str]]
 Try = Callable[[DestinationSettings, SecretSource | None, Clock], Awaitable[Probe]]
+TryOf = Callable[[DestinationSettings, SecretSource | None, Clock, str | None], Awaitable[Probe]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,8 @@ class DestinationType:
     """
     `needs` is the setting of [[destinations]] that must be given; `topics` are those it can take. `probe`
     finds out what would become of a delivery, and leaves nothing behind. A lake has `build_lake` in place of
-    `build`, and `beside` what runs beside its routes; `problems` are those of settings that it alone has.
+    `build`, and `beside` what runs beside its routes; `problems` are those of settings that it alone has. `probe_of`
+    stands in for `probe` where it matters which installation asks: None is one without data.
     """
 
     name: str
@@ -44,5 +46,6 @@ class DestinationType:
     build_lake: BuildLake | None = None
     beside: Beside | None = None
     problems: Problems | None = None
+    probe_of: TryOf | None = None
     secret_lines: int = 1  # of its secret file
     linger_s: float = 0.25  # where none is set

@@ -29,7 +29,6 @@ MOST_RECORDS: Final = 1_000_000  # of a delivery: a file is held in memory while
 SCHEMES: Final = {"s3": "s3", "gcs": "gs", "azure": "az"}
 WITH_FILES: Final = (*SCHEMES, "file")  # the types
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-_MARK: Final = "_tollhouse.json"
 
 
 def lake_type(name: str) -> DestinationType:
@@ -40,6 +39,7 @@ def lake_type(name: str) -> DestinationType:
         build_lake=build,
         beside=watch,
         probe=probe,
+        probe_of=probe,
         problems=problems,
         secret_lines=3 if name == "s3" else 1,
         linger_s=LINGER_S,
@@ -129,25 +129,20 @@ def store_of(settings: DestinationSettings, secret: SecretSource | None) -> Stor
     return ObjectStore(settings, secret)
 
 
-async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Write one small object, which stays, read it and list what is there."""
+async def probe(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock, installation: str | None = None
+) -> Probe:
+    """Try to write, to read and to list, as an installation; one small object stays."""
     from exporters.errors import SendError
-    from exporters.probe import OK, REFUSED, Probe, failed
+    from exporters.lake.owner import tried
+    from exporters.probe import REFUSED, Probe, failed
 
     try:
-        store = store_of(settings, secret)
-        await store.create(_MARK, b'{"lake":1}\n')
-        size = await store.size(_MARK)
-        if size is None:
-            return Probe(status=REFUSED, words=f"{_MARK} is not there after it was written")
-        await store.end(_MARK, size, 10)
-        async for _ in store.names("_manifest/"):
-            break
+        return await tried(store_of(settings, secret), installation)
     except ValueError as error:
         return Probe(status=REFUSED, words=str(error))
     except SendError as error:
         return failed(error)
-    return Probe(status=OK, words=f"{_MARK} is written there, and stays")
 
 
 def is_focus(settings: DestinationSettings) -> bool:

@@ -24,6 +24,7 @@ from exporters.exporter import KeepMark, keep_or_compare
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
 from exporters.lake.formats import files_of
+from exporters.lake.owner import claim
 from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.stores import Store
 from exporters.lake.tables.catalogue import table_of
@@ -44,11 +45,12 @@ FOOTER_BYTES: Final = 1 << 20  # a footer has some 5 KiB for each group of rows
 class LakeContext:
     """
     What the routes to a lake need beside their deliveries; files are made below `directory`. Where `verdicts` is
-    None, nobody looks at lakes.
+    None, nobody looks at lakes. `installation` is the public id of who writes.
     """
 
     directory: Path
     landings: Landings
+    installation: str
     books: Callable[[], Awaitable[Books]] | None = None
     routes: Callable[[], Awaitable[Sequence[RouteState]]] | None = None
     verdicts: Statements | None = None
@@ -131,10 +133,11 @@ class LakeExporter:
 
     async def _check_others(self, delivery: Delivery, editions: Sequence[str]) -> None:
         """
-        Park where the lake has numbers of the delivery already, under other names: those of the installation
-        that this one is a copy of, or of a route of before.
+        Park where the prefix belongs to another installation, or the lake has numbers of the delivery already,
+        under other names: those of the installation that this one is a copy of, or of a route of before.
         """
         if self._others is None:
+            await claim(self._store, self._context.installation)
             self._others = _not_adopted(
                 [each.name async for each in self._store.names(names.manifests_of(self._table.name))]
             )

@@ -53,6 +53,9 @@ class Folder:
         flush_directory(path.parent)
         return True
 
+    async def refuses_again(self, name: str, content: bytes) -> bool:
+        return not await self.create(name, content)
+
     async def size(self, name: str) -> int | None:
         def look() -> int | None:
             try:

@@ -55,8 +55,10 @@ class ObjectStore:
 
     async def _create(self, name: str, body: bytes) -> bool:
         # Also where the store ignores conditions, and where the answer to a put was lost.
-        if await self._size(name) is not None:
-            return False
+        return await self._size(name) is None and await self._put(name, body)
+
+    async def _put(self, name: str, body: bytes) -> bool:
+        """False if the store says that the object is there."""
         try:
             await self._ask_once(
                 lambda store: obstore.put_async(store, name, body, mode="create", use_multipart=False)
@@ -66,6 +68,12 @@ class ObjectStore:
         except FileNotFoundError as error:
             raise self._no_bucket() from error
         return True
+
+    async def refuses_again(self, name: str, content: bytes) -> bool:
+        try:
+            return not await _repeated(lambda: self._put(name, content))
+        except Misconfigured:  # a key that may create and not overwrite, as with Google
+            return True
 
     async def size(self, name: str) -> int | None:
         return await _repeated(lambda: self._size(name))

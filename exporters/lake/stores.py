@@ -22,6 +22,13 @@ class Store(Protocol):
         """Write an object whole, or nothing of it; False if there is one of that name already."""
         ...
 
+    async def refuses_again(self, name: str, content: bytes) -> bool:
+        """
+        Write an object that is there with the bytes that it has, on the condition that it is not there: False if
+        the store takes it.
+        """
+        ...
+
     async def size(self, name: str) -> int | None:
         """None if there is no such object."""
         ...

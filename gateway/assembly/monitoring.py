@@ -19,7 +19,7 @@ from gateway.monitoring.limits import Limit
 from gateway.monitoring.metrics import Exposition, Metrics
 from gateway.monitoring.reconciliation import ReconciledRatio
 from gateway.monitoring.snapshot import Snapshot
-from spool.installation import derived
+from spool.installation import derived, public_id
 from spool.settings import SQLITE
 from spool.steady_clock import doubts
 
@@ -132,7 +132,7 @@ def _reconciled(reconciler: Reconciler) -> Sequence[ReconciledRatio]:
 
 
 def installation_id(parts: Assembler) -> str:
-    return derived(parts.storage.secret, "own telemetry").hex()[:32]
+    return public_id(parts.storage.secret)
 
 
 def instance_id(parts: Assembler) -> str:

@@ -58,7 +58,7 @@ from spool.billing.drops import BILLING_DROPS
 from spool.billing.hours import BILLING_HOURS
 from spool.clock import Clock
 from spool.deliveries.protocols import LANDINGS
-from spool.installation import derived
+from spool.installation import derived, public_id
 from spool.packed.native import NO_NATIVE, NativeUse
 from spool.record import Inference, UsageEvent
 from spool.registry.notices import ChannelState
@@ -402,6 +402,7 @@ class Assembler:
         return LakeContext(
             directory=config.data_dir / "lake",
             landings=storage.small.of(LANDINGS),
+            installation=public_id(storage.secret),
             books=storage.log.books,
             routes=storage.deliveries.routes,
             verdicts=None if storage.registry is None else storage.registry.statements,

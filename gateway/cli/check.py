@@ -35,6 +35,8 @@ from gateway.intake.prices import PriceBook
 from gateway.rate_cards.card import CardUnreadable
 from spool.clock import SystemClock
 from spool.disks.mounts import mount_of
+from spool.installation import FILE, kept_id
+from spool.settings import SQLITE
 
 VALIDATED_HERE = "drops are validated here alone"
 
@@ -97,7 +99,8 @@ async def try_receivers(config: Config) -> tuple[Sequence[StreamCheck], Sequence
     clock = SystemClock()
     used = [UNIT_COST] if config.publish or config.streams else []
     streams = await check_upstream(config.upstream, clock=clock, used=used)
-    destinations = list(await check_destinations(config.destinations, clock=clock))
+    installation = kept_id(_secret_file(config))
+    destinations = list(await check_destinations(config.destinations, clock=clock, installation=installation))
     if config.agent.gateway:
         destinations.append(await check_gateway(config.agent.gateway, config.upstream, clock=clock))
     if config.telemetry.otlp_endpoint:
@@ -105,6 +108,11 @@ async def try_receivers(config: Config) -> tuple[Sequence[StreamCheck], Sequence
             [own_telemetry.as_destination(config.telemetry)], clock=clock
         )
     return streams, destinations
+
+
+def _secret_file(config: Config) -> Path | None:
+    """The file that makes an installation what it is; it may not be there yet."""
+    return config.data_dir / FILE if config.storage.engine == SQLITE else config.storage.secret_file
 
 
 async def try_provider(config: Config) -> str:

@@ -20,6 +20,7 @@ from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
 from spool.engines import open_storage
 from spool.identity import Identity
+from spool.installation import FILE, make_secret, public_id
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings
@@ -54,6 +55,7 @@ class House:
         return LakeContext(
             directory=self.directory / "lake",
             landings=self.storage.small.of(LANDINGS),
+            installation=public_id(self.storage.secret),
             books=self.storage.log.books,
             routes=self.storage.deliveries.routes,
             verdicts=self.storage.registry.statements,
@@ -90,6 +92,12 @@ async def opened(directory: Path, clock: Clock | None = None) -> AsyncIterator[H
         yield House(storage, clock, directory)
     finally:
         await storage.close()
+
+
+def begin_copy(data: Path, original: Storage) -> None:
+    """Make a data directory with the identity of another installation, as its backup has it."""
+    data.mkdir()
+    make_secret(data / FILE, original.secret)
 
 
 def query(lake: Path, text: str) -> list[tuple[Any, ...]]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from exporters.destinations.catalogue import TYPES, secret_of
+from exporters.check import check_destinations
 from exporters.lake.stores import Store, StoredObject
+from exporters.probe import OK, REFUSED, Probe
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
 
@@ -56,8 +57,30 @@ class StoreContract:
         )
         assert [StoredObject("m/3", 3)] == await names(store, "m/", after="m/2")
 
-    async def test_check_writes_one_object(self, settings: DestinationSettings) -> None:
-        """`tollhouse check` writes one small object, as often as it is asked."""
-        probe = TYPES[settings.type].probe
-        for _ in range(2):
-            assert "ok" == (await probe(settings, secret_of(settings), SystemClock())).status
+    async def test_a_condition_holds(self, store: Store) -> None:
+        """An object is not written again on the condition that there is none."""
+        await store.create("one", b"1")
+        assert await store.refuses_again("one", b"1")
+
+    async def test_check_writes_one_object(self, settings: DestinationSettings, store: Store) -> None:
+        """
+        `tollhouse check` writes one small object, as often as it is asked, and tells another installation whose the
+        prefix is; one that has no data yet takes nothing.
+        """
+
+        async def checked(installation: str | None) -> Probe:
+            (found,) = await check_destinations([settings], clock=SystemClock(), installation=installation)
+            return Probe(status=found.status, words=found.words)
+
+        kept = "_tollhouse.json is written there, and stays"
+        new = "_check.json is written there, and stays"
+        belongs = "the prefix belongs to the installation a1, and there is no data of one here yet"
+        assert Probe(status=OK, words=new) == await checked(None)
+        assert [Probe(status=OK, words=kept)] * 2 == [await checked("a1"), await checked("a1")]
+        assert Probe(status=OK, words=f"{new}; {belongs}") == await checked(None)
+        other = await checked("b2")
+        assert other.words is not None and other.words.startswith(
+            "the prefix belongs to another installation (a1"
+        )
+        assert REFUSED == other.status
+        assert ["_check.json", "_tollhouse.json"] == [each.name for each in await names(store, "")]

@@ -90,10 +90,10 @@ def test_a_copy_goes_on_where_its_lake_is(tmp_path: Path) -> None:
     """Nothing is in the lake twice, nothing is missing in the copy, and both counts hold."""
     asyncio.run(restored(tmp_path, calls(21, 35, **PAID), calls(51, 53, **PAID)))
     assert [5, 20, 0, 0] == adopted(tmp_path, "--dry-run")
-    assert 4 == len(list((tmp_path / "lake").rglob("*.json")))
+    assert 4 == len(list((tmp_path / "lake/_manifest").rglob("*.json")))
     assert [5, 20, 0, 0] == adopted(tmp_path)
     # An adoption of each delivery that had more, and two deliveries of what was brought.
-    assert 4 + 3 + 2 == len(list((tmp_path / "lake").rglob("*.json")))
+    assert 4 + 3 + 2 == len(list((tmp_path / "lake/_manifest").rglob("*.json")))
     assert [0, 0, 0, 0] == adopted(tmp_path)
     found, terms = asyncio.run(landed(tmp_path))
     assert ([], 43) == (found, terms["delivered"])

@@ -29,7 +29,7 @@ from gateway.configuration.sections import Config
 from spool.deliveries.protocols import LANDINGS
 from spool.record import NS, Record
 from tests.exporters.spools import call, counter
-from tests.integration.lake.lakes import ROUTE, House, opened
+from tests.integration.lake.lakes import ROUTE, House, begin_copy, opened
 from tests.integration.lake.s3 import BUCKET, s3_server
 
 FORMATS = {"focus": "focus.csv.zst", "focus-parquet": "focus.parquet"}
@@ -152,6 +152,7 @@ async def test_a_repeat_after_a_crash_leaves_files_of_charges_as_they_are(tmp_pa
         bodies = {path: path.read_bytes() for path in lake.rglob("*.zst")}
         assert 2 == len(bodies)
         (edition,) = await first.house.storage.small.of(LANDINGS).editions(ROUTE, 1)
+        begin_copy(tmp_path / "again", first.house.storage)
     async with opened(tmp_path / "again") as house:
         await house.storage.small.of(LANDINGS).editions(ROUTE, 1)
     _take_edition(tmp_path / "again", edition)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -17,7 +18,7 @@ from spool.leases import lease_of
 from spool.record import NS
 from tests.exporters.spools import StoppedClock, call, calls, counter
 from tests.integration.lake import victim
-from tests.integration.lake.lakes import ROUTE, House, opened, query
+from tests.integration.lake.lakes import ROUTE, House, begin_copy, opened, query
 from tests.processes.copied import start_process
 
 PAID = {"cost": "0.1", "cost_source": "reported"}
@@ -105,6 +106,24 @@ async def test_what_others_wrote_is_never_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_prefix_belongs_to_one_installation(tmp_path: Path) -> None:
+    """Another installation writes nothing there and says why; the first one goes on after a start."""
+    lake = tmp_path / "lake"
+    for records in (calls(1, 10), calls(11, 20)):
+        async with opened(tmp_path / "first") as house, house.forwarding(path=lake):
+            await house.add(records)
+            await house.until(queued=0)
+            owner = house.context().installation
+    assert owner == json.loads((lake / "_tollhouse.json").read_bytes())["installation"]
+    before = sorted(lake.rglob("*"))
+    async with opened(tmp_path / "second") as house, house.forwarding(path=lake):
+        await house.add(calls(31, 40))
+        state = await house.until(state=PARKED)
+    assert state.reason is not None and f"belongs to another installation ({owner}" in state.reason
+    assert before == sorted(lake.rglob("*"))
+
+
+@pytest.mark.asyncio
 async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
     """A restored copy whose numbers the lake has already sends none of them twice: it says so and waits."""
     lake = tmp_path / "lake"
@@ -114,6 +133,7 @@ async def test_a_copy_that_is_behind_its_lake_parks(tmp_path: Path) -> None:
         editions = await house.storage.small.of(LANDINGS).editions(ROUTE, 1)
         await house.add(calls(11, 20))
         await house.until(queued=0)
+        begin_copy(tmp_path / "copy", house.storage)
     async with opened(tmp_path / "copy") as house:
         await house.add(calls(1, 10))
         async with house.forwarding(path=tmp_path / "elsewhere"):

@@ -7,20 +7,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 
+from exporters.check import check_destinations
 from exporters.destinations.catalogue import secret_of
 from exporters.errors import Misconfigured, Retryable
 from exporters.lake.destination import store_of
+from exporters.lake.owner import claim
 from exporters.lake.stores import Store
+from exporters.probe import OK
 from exporters.settings import DestinationSettings
+from spool.clock import SystemClock
 from spool.deliveries.values import PARKED
 from tests.bench.lakes.relay import relayed
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import opened, query
 from tests.integration.lake.s3 import BUCKET, s3_server
 from tests.integration.lake.store_contract import StoreContract, names
+
+_KEPT: Final = ("Content-Length", "ETag", "Last-Modified", "Content-Type", "Content-Range")
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +157,46 @@ async def test_a_lake_in_s3_has_every_record_once(in_s3: DestinationSettings, tm
         tmp_path / "back", "SELECT count(DISTINCT number), sum(spend) FROM lake"
     )
     assert 3 == len(await names(store, "_manifest/"))
+
+
+@pytest.mark.asyncio
+async def test_a_prefix_that_an_earlier_release_marked_is_nobodys(
+    store: Store, settings: DestinationSettings
+) -> None:
+    """Its object names no installation: both may write there. What is not of Tollhouse there is told."""
+    await store.create("_tollhouse.json", b'{"lake":1}\n')
+    for installation in ("a1", "b2"):
+        await claim(store, installation)
+    other = store_of(replace(settings, **_below(settings, "other")), secret_of(settings))
+    await other.create("_tollhouse.json", b"[]")
+    with pytest.raises(Misconfigured, match="is not of Tollhouse"):
+        await claim(other, "a1")
+
+
+def _below(settings: DestinationSettings, name: str) -> dict[str, Any]:
+    return {"path": settings.path / name} if settings.path else {"url": f"{settings.url}/{name}"}
+
+
+@pytest.mark.asyncio
+async def test_check_says_that_a_store_ignores_conditions(in_s3: DestinationSettings) -> None:
+    """A store that reads no conditions takes an object a second time; it is used without them."""
+
+    async def forward(request: web.Request) -> web.Response:
+        headers = {name: value for name, value in request.headers.items() if name.lower() != "if-none-match"}
+        url = in_s3.endpoint + str(request.rel_url)
+        async with (
+            ClientSession() as client,
+            client.request(request.method, url, headers=headers, data=await request.read()) as answer,
+        ):
+            body = await answer.read()
+            kept = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
+        return web.Response(status=answer.status, body=body, headers=kept)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", forward)
+    async with TestServer(application) as server:
+        settings = replace(in_s3, endpoint=str(server.make_url("")).rstrip("/"))
+        for _ in range(2):
+            (found,) = await check_destinations([settings], clock=SystemClock(), installation="a1")
+            assert found.words is not None and "the store ignores conditions" in found.words
+            assert OK == found.status

@@ -15,9 +15,9 @@ from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import PARKED
 from spool.engines import MEMORY, open_storage
 from spool.record import AI_TELEMETRY
-from spool.storage import StorageOptions
+from spool.storage import Storage, StorageOptions
 from tests.exporters.spools import calls
-from tests.integration.lake.lakes import ROUTE, House, opened, query
+from tests.integration.lake.lakes import ROUTE, House, begin_copy, opened, query
 
 
 @asynccontextmanager
@@ -29,8 +29,9 @@ async def opened_copy(options: StorageOptions) -> AsyncIterator[House]:
         await storage.close()
 
 
-async def ahead(directory: Path, lake: Path, edition: str) -> None:
-    """An original of the same edition that brought 1 to 20 into the lake."""
+async def ahead(directory: Path, lake: Path, edition: str, copy: Storage) -> None:
+    """An original of the same edition and identity that brought 1 to 20 into the lake."""
+    begin_copy(directory, copy)
     async with opened(directory) as house:
         await house.storage.small.of(LANDINGS).editions(ROUTE, 1)
     connection = sqlite3.connect(directory / "spool.sqlite")
@@ -71,7 +72,7 @@ async def test_a_copy_adopts_its_lake(options: StorageOptions, tmp_path: Path) -
             await house.until(queued=0)
         landings = house.storage.small.of(LANDINGS)
         (edition,) = await landings.editions(ROUTE, 1)
-        await ahead(tmp_path / "original", lake, edition)
+        await ahead(tmp_path / "original", lake, edition, house.storage)
         await landings.begin_edition()
         await house.add(calls(31, 35))
         async with house.forwarding(path=lake):
