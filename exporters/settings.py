@@ -156,9 +156,9 @@ class DestinationSettings:
     )
     tls: bool = setting(True, "kafka: encrypt; false is taken on loopback alone")
     tls_cert_file: Path | None = setting(
-        None, "kafka: the client certificate and its chain, with `tls_key_file`: mutual TLS"
+        None, "kafka and clickhouse: the client certificate and its chain, with `tls_key_file`: mutual TLS"
     )
-    tls_key_file: Path | None = setting(None, "kafka: its private key, without a password")
+    tls_key_file: Path | None = setting(None, "kafka and clickhouse: its private key, without a password")
     sasl: str = setting(
         "",
         "kafka: how it signs in; empty: it does not",

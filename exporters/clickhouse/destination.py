@@ -110,6 +110,10 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
             yield f"{shown}.url: type 'clickhouse' takes https://HOST:PORT/DATABASE"
         if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
             yield f"{shown}.url: http:// is taken on loopback alone, because it shows every record: use https://"
+    if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
+        yield f"{shown}: tls_cert_file and tls_key_file belong together"
+    elif settings.tls_cert_file is not None and not settings.url.startswith("https://"):
+        yield f"{shown}.tls_cert_file needs an https:// url"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", settings.table):
         yield f"{shown}.table: letters, digits and '_', and no digit first"
     if (settings.batch_records or 0) > MOST_RECORDS:

@@ -12,7 +12,7 @@ import msgspec
 
 from exporters.clickhouse.table import COLUMN_TYPES, TableSums
 from exporters.errors import Misconfigured, PutOff, Retryable, SendError
-from exporters.http.client import Client, ClientSettings
+from exporters.http.client import Client, ClientSettings, find_refused_certificate, is_refused_certificate
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -48,12 +48,18 @@ class ClickHouseServer:
         self._database = parts.path.strip("/")
         self._table = settings.table
         self._secret = secret
-        self._client = Client(
-            ClientSettings(
-                proxy=settings.proxy, ca_file=settings.ca_file, timeout_s=TIMEOUT_S, compression="none"
-            ),
-            clock=clock,
+        self._settings = ClientSettings(
+            proxy=settings.proxy,
+            ca_file=settings.ca_file,
+            cert_file=settings.tls_cert_file,
+            key_file=settings.tls_key_file,
+            timeout_s=TIMEOUT_S,
+            compression="none",
         )
+        self._client = Client(self._settings, clock=clock)
+        certificates = [settings.ca_file, settings.tls_cert_file, settings.tls_key_file]
+        self._certificates = [SecretSource("certificates", file=file) for file in certificates if file]
+        self._seen = self._stamps()  # of the certificates that connections are made with
 
     async def rows(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
         """Return number and id of the rows that the table has in a range; at most one more than it can hold."""
@@ -117,22 +123,37 @@ class ClickHouseServer:
         if self._database:
             asked["database"] = self._database
         user, _, password = (self._secret.value() if self._secret else "").partition("\n")
-        headers = {"X-ClickHouse-User": user, "X-ClickHouse-Key": password} if user else {}
+        if (seen := self._stamps()) != self._seen:
+            await self._client.close()
+            self._seen = seen
         try:
             answer = await self._client.send(
                 f"{self._root}?{urlencode(asked)}",
                 body,
                 content_type="text/plain",
-                headers=headers,
+                headers=self._identity(user, password),
                 secrets=(password,),
                 max_answer_bytes=most,
                 is_compressed=is_compressed,
             )
         except SendError as error:
+            if self._settings.cert_file is not None and not self._settings.proxy and error.status is None:
+                await find_refused_certificate(self._root, self._settings)
             raise _whole(error) from error
         if "x-clickhouse-exception-code" in answer.headers:
             raise Retryable("it began to answer, and then failed", answered=False)
         return answer.body
+
+    def _identity(self, user: str, password: str) -> Mapping[str, str]:
+        """Headers of a user with a password, or with the certificate alone; none without a user."""
+        if not user:
+            return {}
+        if self._settings.cert_file is not None and not password:
+            return {"X-ClickHouse-User": user, "X-ClickHouse-SSL-Certificate-Auth": "on"}
+        return {"X-ClickHouse-User": user, "X-ClickHouse-Key": password}
+
+    def _stamps(self) -> list[object]:
+        return [source.stamp() for source in self._certificates]
 
 
 def _read(answer: str, type: type[T]) -> list[T]:
@@ -146,7 +167,11 @@ def _whole(error: SendError) -> SendError:
     """Return an error as one of a delivery that lands whole: it waits or is parked, and is never refused."""
     words = str(error)
     code = _CODE.search(words)
-    is_fault = not isinstance(error, Retryable) or (code is not None and int(code[1]) in _FAULTS)
+    is_fault = (
+        not isinstance(error, Retryable)
+        or (code is not None and int(code[1]) in _FAULTS)
+        or is_refused_certificate(error)
+    )
     kind = Misconfigured if is_fault else Retryable
     wait_s = error.retry_after_s if isinstance(error, PutOff) else None
     return kind(words, answered=False, ambiguous=error.ambiguous, retry_after_s=wait_s)

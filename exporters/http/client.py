@@ -6,12 +6,14 @@ The only place that knows an HTTP client library. Follows no redirect, because t
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -22,6 +24,7 @@ from spool.clock import Clock
 
 PROTOBUF = "application/x-protobuf"
 MAX_ANSWER_BYTES = 64 * 1024
+REFUSAL_S: Final = 5.0  # for who answers to say that it does not take a certificate
 MAX_FIELD_BYTES = 256 * 1024  # of a header: a replay of container metrics names many addresses
 
 
@@ -29,6 +32,8 @@ MAX_FIELD_BYTES = 256 * 1024  # of a header: a replay of container metrics names
 class ClientSettings:
     proxy: str = field(default="", repr=False)  # may hold credentials
     ca_file: Path | None = None
+    cert_file: Path | None = None  # the client's own, and its chain, with `key_file`
+    key_file: Path | None = None
     timeout_s: float = 30.0
     compression: str = "gzip"  # or "none"
     idempotency_header: str = "Idempotency-Key"
@@ -162,7 +167,7 @@ class Client:
             settings = self._settings
             # An answer is never inflated: a few bytes of it must not become gigabytes here.
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=_tls(settings.ca_file)),
+                connector=aiohttp.TCPConnector(ssl=_tls(settings)),
                 timeout=aiohttp.ClientTimeout(total=settings.timeout_s),
                 headers={"User-Agent": settings.user_agent, "Accept-Encoding": "identity"},
                 auto_decompress=False,
@@ -195,10 +200,47 @@ async def _read_beginning(response: aiohttp.ClientResponse, most: int) -> bytes:
     return bytes(answer)
 
 
-def _tls(ca_file: Path | None) -> ssl.SSLContext:
-    """Misconfigured if the file of authorities cannot be used."""
+def is_refused_certificate(error: BaseException | None) -> bool:
+    """True where a certificate is at fault, ours as the other side tells by an alert of TLS, or its own."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+            return True
+        error = error.__cause__
+    return False
+
+
+async def find_refused_certificate(url: str, settings: ClientSettings) -> None:
+    """
+    Raise Misconfigured if who answers at an address takes none of our certificates. It says that behind the handshake:
+    a request that is under way by then may only see that the connection is over.
+    """
+    parts = urlsplit(url)
+    port = parts.port or 443
+    writer: asyncio.StreamWriter | None = None
     try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # ssl.SSLError is one
-        words = error.strerror or error
-        raise Misconfigured(f"ca_file {ca_file} cannot be used: {words}", answered=False) from error
+        async with asyncio.timeout(REFUSAL_S):
+            reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=_tls(settings))
+            await reader.read(1)
+    except (OSError, TimeoutError) as error:
+        if is_refused_certificate(error):
+            raise Misconfigured(f"no answer: {error}", answered=False) from error
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _tls(settings: ClientSettings) -> ssl.SSLContext:
+    """Misconfigured if a file of certificates cannot be used."""
+    shown = f"ca_file {settings.ca_file}"
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+        if settings.cert_file is not None:
+            shown = f"{settings.cert_file} and {settings.key_file}"
+            # With a password nobody is asked for one on the terminal.
+            context.load_cert_chain(settings.cert_file, settings.key_file, password="")
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        words = (isinstance(error, OSError) and error.strerror) or error
+        raise Misconfigured(f"{shown} cannot be used: {words}", answered=False) from error
+    return context

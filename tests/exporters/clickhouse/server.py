@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import socket
+import socketserver
+import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from select import select
 from typing import Any, Final
 
 import orjson
@@ -24,6 +29,9 @@ class Table:
         self.inserts: list[tuple[str, bytes]] = []  # token and body
         self.asked: list[dict[str, str]] = []
         self.users: set[str | None] = set()
+        self.signed: set[tuple[str | None, str | None]] = (
+            set()
+        )  # a password, and whether the certificate is meant
         self.columns = dict(COLUMN_TYPES)
         self.engine = ENGINE
         self.forgets = False  # tokens
@@ -33,6 +41,8 @@ class Table:
         query = request.query["query"]
         self.asked.append(dict(request.query))
         self.users.add(request.headers.get("X-ClickHouse-User"))
+        headers = ("X-ClickHouse-Key", "X-ClickHouse-SSL-Certificate-Auth")
+        self.signed.add((request.headers.get(headers[0]), request.headers.get(headers[1])))
         if query.startswith("INSERT"):
             return self._insert(request, request.query["insert_deduplication_token"], await request.read())
         if "system.columns" in query:
@@ -88,9 +98,55 @@ def _sum(edition: str, rows: list[dict[str, Any]]) -> list[object]:
 
 
 @asynccontextmanager
-async def served(table: Table) -> AsyncIterator[str]:
-    """Yield the address of a database."""
+async def served(table: Table, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """Yield the address of a database; with `tls` behind something that ends TLS as OpenSSL does, with its alerts."""
     app = web.Application()
     app.router.add_post("/", table.answer)
     async with TestServer(app, host="127.0.0.1") as server:
-        yield f"http://127.0.0.1:{server.port}/costs"
+        if tls is None:
+            yield f"http://127.0.0.1:{server.port}/costs"
+            return
+        with TlsFront(server.port, tls) as front:
+            yield f"https://127.0.0.1:{front.server_address[1]}/costs"
+
+
+class TlsFront(socketserver.ThreadingTCPServer):
+    """asyncio's own server drops a connection without a word where it does not take a certificate."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int | None, tls: ssl.SSLContext) -> None:
+        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+        self._port = port
+        self._tls = tls
+
+    def __enter__(self) -> TlsFront:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Pass on what comes, both ways, until either side ends."""
+        try:
+            with (
+                self._tls.wrap_socket(request, server_side=True) as client,
+                socket.create_connection(("127.0.0.1", self._port or 0)) as server,
+            ):
+                while _passed(client, server):
+                    pass
+        except OSError:  # ssl.SSLError is one: the client was told by an alert
+            request.close()
+
+
+def _passed(client: ssl.SSLSocket, server: socket.socket) -> bool:
+    """Pass on one piece; False at the end."""
+    ready = [client] if client.pending() else select([client, server], [], [])[0]
+    for one in ready:
+        piece = one.recv(65536)
+        (server if one is client else client).sendall(piece)
+        if not piece:
+            return False
+    return True

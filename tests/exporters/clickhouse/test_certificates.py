@@ -1,0 +1,126 @@
+"""Who a gateway is to ClickHouse: a client certificate that is good, missing, of somebody else, and exchanged."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporters.destinations.catalogue import TYPES, problems, secret_of
+from exporters.probe import OK, REFUSED, Probe
+from exporters.settings import DestinationSettings
+from spool.clock import SystemClock
+from spool.deliveries.values import PARKED
+from tests.exporters.clickhouse.server import Table, served
+from tests.exporters.spools import calls
+from tests.integration.certificates import Certificates
+from tests.integration.lake.lakes import opened
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Of an authority that the server does not know."""
+    return Certificates(tmp_path_factory.mktemp("others"))
+
+
+def asking(certificates: Certificates) -> ssl.SSLContext:
+    """A server's side, which asks for a client certificate."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.path("ca.pem"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(certificates.path("server.pem"), certificates.path("server.key"))
+    return context
+
+
+def settings(url: str, own: Certificates, **changes: Any) -> dict[str, Any]:
+    usual = {
+        "type": "clickhouse",
+        "url": url,
+        "ca_file": own.path("ca.pem"),
+        "tls_cert_file": own.path("client.pem"),
+        "tls_key_file": own.path("client.key"),
+    }
+    return {**usual, **changes}
+
+
+async def checked(given: dict[str, Any]) -> Probe:
+    made = DestinationSettings(name="lake", **given)
+    return await TYPES["clickhouse"].probe(made, secret_of(made), SystemClock())
+
+
+@pytest.mark.parametrize(
+    ("secret", "signed"),
+    [("writer", (None, "on")), ("writer\nhunter2", ("hunter2", None)), ("", (None, None))],
+)
+async def test_a_certificate_signs_in_a_user_without_a_password(
+    own: Certificates, tmp_path: Path, secret: str, signed: tuple[str | None, str | None]
+) -> None:
+    """With a password both are asked for; without a user the certificate opens the connection alone."""
+    table, file = Table(), tmp_path / "secret"
+    file.write_text(secret)
+    async with served(table, tls=asking(own)) as url:
+        found = await checked(settings(url, own, secret_file=file if secret else None))
+    assert OK == found.status, found
+    assert ({signed}, {secret.partition("\n")[0] or None}) == (table.signed, table.users)
+
+
+async def test_one_that_is_refused_is_named(own: Certificates, others: Certificates, tmp_path: Path) -> None:
+    """None, one of another authority, a server that is not known, and files that hold no certificate."""
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    wrong: dict[str, dict[str, Any]] = {
+        "alert": {"tls_cert_file": None, "tls_key_file": None},
+        "unknown ca": {"tls_cert_file": others.path("client.pem"), "tls_key_file": others.path("client.key")},
+        "certificate verify failed": {"ca_file": others.path("ca.pem")},
+        "broken.pem and": {"tls_cert_file": broken},
+        "ca_file": {"ca_file": broken},
+        "missing.pem and": {"tls_cert_file": tmp_path / "missing.pem"},
+    }
+    async with served(Table(), tls=asking(own)) as url:
+        for words, changes in wrong.items():
+            found = await checked(settings(url, own, **changes))
+            said = (found.words or "").lower().replace("_", " ")
+            assert (REFUSED, True) == (found.status, words.replace("_", " ") in said), (words, found)
+
+
+async def test_one_that_is_exchanged_wakes_the_route(
+    own: Certificates, others: Certificates, tmp_path: Path
+) -> None:
+    """One of another authority parks; nothing is lost, and the right one is taken without a restart."""
+    table, cert, key = Table(), tmp_path / "cert.pem", tmp_path / "key.pem"
+    shutil.copy(others.path("client.pem"), cert)
+    shutil.copy(others.path("client.key"), key)
+    async with served(table, tls=asking(own)) as url, opened(tmp_path / "data") as house:
+        await house.add(calls(1, 10))
+        async with house.forwarding(**settings(url, own, tls_cert_file=cert, tls_key_file=key)):
+            await house.until(state=PARKED)
+            shutil.copy(own.path("client.key"), key)
+            shutil.copy(own.path("client.pem"), cert)
+            await house.until(queued=0)
+    assert [*range(1, 11)] == sorted(row["number"] for row in table.rows)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tls_cert_file": Path("cert.pem")}, "belong together"),
+        (
+            {"url": "http://127.0.0.1:8123/costs", "tls_cert_file": Path("c"), "tls_key_file": Path("k")},
+            "needs an https",
+        ),
+    ],
+)
+async def test_what_cannot_work_is_told_before(changes: dict[str, Any], words: str) -> None:
+    """Half a certificate, and one on a connection without TLS."""
+    given = {"type": "clickhouse", "url": "https://house.example:8443/costs", **changes}
+    [found] = problems([DestinationSettings(name="lake", **given)])
+    assert words in found
