@@ -126,7 +126,9 @@ class DestinationSettings:
     endpoint: str = setting(
         "", "of a lake: the address of a store like S3, or a private one; empty: the provider's"
     )
-    region: str = setting("", "s3: the region of the bucket; empty: us-east-1")
+    region: str = setting(
+        "", "s3: the region of the bucket; empty: us-east-1; kafka: that of the cluster, for `aws-msk-iam`"
+    )
     account: str = setting("", "azure: the storage account")
     role: str = setting("", "s3: the role to assume with `identity_token_file`")
     identity_token_file: Path | None = setting(
@@ -162,7 +164,7 @@ class DestinationSettings:
     sasl: str = setting(
         "",
         "kafka: how it signs in; empty: it does not",
-        choices=("", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer"),
+        choices=("", "plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "aws-msk-iam"),
     )
 
 

@@ -15,8 +15,11 @@ from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import collect_hosts, create_conn
 
 from exporters.errors import Misconfigured, Retryable
+from exporters.kafka.aws_token import aws_token
+from exporters.kafka.messages import AWS
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
+from spool.clock import SystemClock
 
 REQUEST_S: Final = 30.0
 _MOST_WORDS: Final = 300
@@ -47,14 +50,28 @@ def options_of(settings: DestinationSettings, secret: SecretSource | None) -> di
         options["ssl_context"] = _context(settings)
     if settings.sasl == "oauthbearer":
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _Token(settings)}
+    elif settings.sasl == AWS:
+        _lines(secret, most=3)  # told before anybody connects
+        options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _AwsToken(settings, secret)}
     elif settings.sasl:
-        user, _, password = (secret.value() if secret else "").partition("\n")
+        user, password = _lines(secret, most=2)
         options |= {
             "sasl_mechanism": settings.sasl.upper(),
             "sasl_plain_username": user,
             "sasl_plain_password": password,
         }
     return options
+
+
+def _lines(secret: SecretSource | None, *, most: int) -> list[str]:
+    """The lines of a secret file; Misconfigured if there are fewer than two, or too many."""
+    lines = (secret.value() if secret else "").split("\n")
+    if not 2 <= len(lines) <= most:
+        words = (
+            "a user and a password" if most == 2 else "the id and the secret of a key, and its session token"
+        )
+        raise Misconfigured(f"secret_file must hold {words}, a line each", answered=False)
+    return lines
 
 
 async def find_fault(options: Mapping[str, Any]) -> None:
@@ -105,6 +122,18 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the library has no
 
     async def token(self) -> str:
         return self._source.value()
+
+
+class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
+    """A token signed now, with the keys as they are now: one for each connection."""
+
+    def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
+        self._region = settings.region
+        self._secret = secret
+
+    async def token(self) -> str:
+        key_id, secret, *session = _lines(self._secret, most=3)
+        return aws_token(key_id, secret, "".join(session), region=self._region, now=SystemClock().now())
 
 
 def _context(settings: DestinationSettings) -> ssl.SSLContext:

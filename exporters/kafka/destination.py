@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from exporters.destinations.declaration import DestinationType
-from exporters.kafka.messages import MOST_RECORDS
+from exporters.kafka.messages import AWS, MOST_RECORDS
 from exporters.lake.destination import noted, route_of, watching
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -126,7 +127,10 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     if settings.sasl == "oauthbearer" and settings.identity_token_file is None:
         yield f"{shown}.identity_token_file is required for sasl 'oauthbearer': the file of the token"
     if settings.sasl not in ("", "oauthbearer") and settings.secret_file is None:
-        yield f"{shown}.secret_file is required for sasl {settings.sasl!r}: user and password, a line each"
+        what = "id and secret of a key" if settings.sasl == AWS else "user and password"
+        yield f"{shown}.secret_file is required for sasl {settings.sasl!r}: {what}, a line each"
+    if settings.sasl == AWS and not re.fullmatch(r"[a-z0-9-]+", settings.region):
+        yield f"{shown}.region is required for sasl {AWS!r}: that of the cluster"
     if settings.leave_out:
         yield f"{shown}.leave_out is for lakes of files: take it out"
     if not settings.required:
@@ -145,5 +149,5 @@ TYPE = DestinationType(
     beside=watch,
     probe=probe,
     problems=problems,
-    secret_lines=2,
+    secret_lines=3,  # of `aws-msk-iam`
 )

@@ -13,6 +13,7 @@ from spool.log.values import Entry
 from spool.record import Correction, Record, as_json
 
 MOST_RECORDS: Final = 10_000  # of a transaction: they are in memory while it is open
+AWS: Final = "aws-msk-iam"  # the value of `sasl` for tokens that keys of AWS sign
 SCHEMA = b"1"  # of what a message holds: fields are only ever added
 
 

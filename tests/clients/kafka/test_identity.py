@@ -35,17 +35,20 @@ pytestmark = [
     # The library may leave a connection that was refused unclosed.
     pytest.mark.filterwarnings("ignore:(?s).*unclosed:pytest.PytestUnraisableExceptionWarning"),
 ]
-# `mutual` asks for a client certificate, `signed` for a user and a password.
+# `mutual` asks for a client certificate, `signed` for a user and a password, `aws` for a token
+# that `SignedTokens` takes.
 PROPERTIES = """
-listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},MUTUAL://127.0.0.1:{mutual},SIGNED://127.0.0.1:{signed}
-advertised.listeners=PLAINTEXT://127.0.0.1:{plain},MUTUAL://127.0.0.1:{mutual},SIGNED://127.0.0.1:{signed}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MUTUAL:SSL,SIGNED:SASL_SSL
+listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},MUTUAL://127.0.0.1:{mutual},SIGNED://127.0.0.1:{signed},AWS://127.0.0.1:{aws}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},MUTUAL://127.0.0.1:{mutual},SIGNED://127.0.0.1:{signed},AWS://127.0.0.1:{aws}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,MUTUAL:SSL,SIGNED:SASL_SSL,AWS:SASL_SSL
 ssl.keystore.type=PEM
 ssl.keystore.location={directory}/server.both
 ssl.truststore.type=PEM
 ssl.truststore.location={directory}/ca.pem
 listener.name.mutual.ssl.client.auth=required
 listener.name.signed.sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN,OAUTHBEARER
+listener.name.aws.sasl.enabled.mechanisms=OAUTHBEARER
+listener.name.aws.oauthbearer.sasl.server.callback.handler.class=SignedTokens
 """
 MODULES = {
     "scram-sha-512": "scram.ScramLoginModule required;",
@@ -63,6 +66,7 @@ class Secured:
     others: Certificates  # of an authority that the broker does not know
     mutual: int
     signed: int
+    aws: int
 
     def settings(self, **changes: Any) -> dict[str, Any]:
         certificates = self.certificates
@@ -84,20 +88,24 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     own.path("server.both").write_text(key + chain)
     directory = tmp_path_factory.mktemp("broker")
     broker = Broker(java, directory, free_port(), users=USERS)
-    mutual, signed = free_port(), free_port()
+    mutual, signed, aws = free_port(), free_port(), free_port()
     signing = [
-        f"listener.name.signed.{mechanism}.sasl.jaas.config=org.apache.kafka.common.security.{module}\n"
-        for mechanism, module in MODULES.items()
+        f"listener.name.{name}.sasl.jaas.config=org.apache.kafka.common.security.{module}\n"
+        for name, module in (
+            *((f"signed.{mechanism}", module) for mechanism, module in MODULES.items()),
+            ("aws.oauthbearer", MODULES["oauthbearer"]),
+        )
     ]
     broker.more = "".join(signing) + PROPERTIES.format(
         plain=broker.port,
         controller=broker.controller,
         mutual=mutual,
         signed=signed,
+        aws=aws,
         directory=own.path("ca.pem").parent,
     )
     with brokers.running(broker):
-        yield Secured(broker=broker, certificates=own, others=others, mutual=mutual, signed=signed)
+        yield Secured(broker=broker, certificates=own, others=others, mutual=mutual, signed=signed, aws=aws)
 
 
 async def checked(settings: dict[str, Any]) -> Probe:
@@ -187,6 +195,34 @@ async def test_a_token_signs_in_and_a_renewed_file_wakes_the_route(secured: Secu
             file.write_text(token(ends_in_s=3600))
             await house.until(queued=0)
         assert {"delivered": 5} == await house.terms()
+
+
+async def test_keys_of_aws_sign_in_and_renewed_ones_wake_the_route(secured: Secured, tmp_path: Path) -> None:
+    """A broker that makes the signature again takes it, also with a session token; another key's parks the route."""
+    keys = tmp_path / "keys"
+    settings = secured.settings(
+        url=f"127.0.0.1:{secured.aws}",
+        sasl="aws-msk-iam",
+        region="eu-west-1",
+        secret_file=keys,
+        tls_cert_file=None,
+        tls_key_file=None,
+        topic="msk.{topic}",
+    )
+    names = ("msk.ai-telemetry", "msk.progress")
+    await secured.broker.until_ready(*(NewTopic(name, 1, 1) for name in names))
+    keys.write_text("AKIDEXAMPLE\nanother\n")
+    async with opened(tmp_path / "data") as house:
+        await house.add(calls(1, 5))
+        async with house.forwarding(**settings):
+            state = await house.until(state=PARKED)
+            assert state.reason is not None and "do not take the token" in state.reason
+            keys.write_text("AKIDEXAMPLE\nsecret/of+a+key\n")
+            await house.until(queued=0)
+            keys.write_text("AKIDEXAMPLE\nsecret/of+a+key\nsession/token+=\n")
+            await house.add(calls(6, 10))
+            await house.until(queued=0)
+        assert {"delivered": 10} == await house.terms()
 
 
 def token(*, ends_in_s: int) -> str:
