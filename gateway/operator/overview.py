@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from gateway.api.costs import check_span
 from gateway.api.lists.insights import INSIGHTS, describe_for_people
 from gateway.api.measures import per
 from gateway.devices.states import MUTE, SILENT
@@ -16,6 +17,7 @@ from gateway.http.services import OperatorServices
 from gateway.operator import spool
 from gateway.operator.costs import ledger
 from gateway.operator.costs.marks import marks_of
+from gateway.operator.costs.questions import times
 from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import usable_view_of, visible_to
 from spool.ledger.costs import combined
@@ -26,8 +28,8 @@ from spool.record import moment
 from spool.registry.insights import IN_PROGRESS, NEW, Insight
 from spool.registry.permission_sets import VIEW_OPERATION
 
-ONCE = ("view",)
-DAYS = 30
+ONCE = ("view", "from", "to")
+MOST_DAYS = 100  # in the chart
 LISTED = 5
 LISTS = ("model", "team", "user")
 _OF_MONTH = ("cost", "reported", "calls", "errors", "unpriced")
@@ -38,7 +40,8 @@ _OPEN = (NEW, IN_PROGRESS)
 async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     Everything closed by now: the ledger catches up first, and all sums are read in one transaction of it, `marks` of
-    the days of the chart after it.
+    the days of the chart after it. The chart, the lists and the marks are of the days that are asked for, the last 30
+    unless named.
 
     `operation` is null for people without that permission set and for those who see some calls alone, `insights`
     while what keeps them is damaged.
@@ -47,15 +50,16 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     await request.ledger.catch_up(services.money.log)
     now = datetime.fromtimestamp(request.shared.clock.now(), UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    first, since = midnight.replace(day=1), midnight - timedelta(days=DAYS - 1)
+    first = midnight.replace(day=1)
     base = CostQuery(since=first, until=end_of_hour(now.timestamp()), granularity=TOTAL, measures=_OF_MONTH)
     if "view" in request.http.query:
         view = usable_view_of(request, await visible_to(request), request.http.query["view"])
         base = replace(base, include=view.include, exclude=view.exclude)
     today = replace(base, since=midnight, measures=_OF_DAY)
-    largest = replace(base, measures=("cost",), top=LISTED)
-    daily = replace(largest, since=since, granularity="daily", group_by=("model",))
-    lists = [replace(largest, since=since, group_by=(name,)) for name in LISTS]
+    largest = _of_asked_days(request, replace(base, measures=("cost",), top=LISTED))
+    since = largest.since
+    daily = replace(largest, granularity="daily", group_by=("model",))
+    lists = [replace(largest, group_by=(name,)) for name in LISTS]
     found = await request.ledger.costs_of([base, preceding(base), today, preceding(today), daily, *lists])
     month, month_before, day, day_before, by_day, *by_list = found
     whole = await request.ledger.whole_since()
@@ -63,16 +67,25 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
         "overview": {
             "now": moment(now.timestamp()),
             "since": since.date().isoformat(),
+            "last": (largest.until - timedelta(microseconds=1)).date().isoformat(),
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "month": _beside(first, month, month_before, _OF_MONTH),
             "today": _beside(midnight, day, day_before, _OF_DAY),
             "days": _shown(daily, by_day),
-            **await marks_of(request, services.money, replace(base, since=since)),
+            **await marks_of(request, services.money, replace(largest, top=None)),
             "lists": {asked.group_by[0]: _shown(asked, rows) for asked, rows in zip(lists, by_list, strict=True)},
             "operation": await _operation(request),
             "insights": await _insights(request),
         }
     }  # fmt: skip
+
+
+def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:
+    """The question for the days that the request names. Refusal 400 if they are too many or in the wrong order."""
+    since, until, _ = times(request.http.query, request.shared.clock.now(), default="last_30d")
+    asked = replace(query, since=since, until=until)
+    check_span(replace(asked, granularity="daily"), most=MOST_DAYS)
+    return asked
 
 
 def _beside(

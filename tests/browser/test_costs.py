@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import pytest
 from playwright.sync_api import Locator, Route, expect
 
 from tests.acceptance.conftest import Tollhouse, wait_for
@@ -534,12 +535,16 @@ def test_the_money_of_the_costs_is_chosen(console: Console) -> None:
     assert "cost_type" not in page.url
 
 
-def test_the_overview_says_one_figure_of_a_model(console: Console) -> None:
-    """The chart and the lists are of the same days, which each heading names, and lead to costs of these days."""
+@pytest.mark.parametrize("chosen", ["Last 30 days", "Last 7 days"])
+def test_the_overview_says_one_figure_of_a_model(console: Console, chosen: str) -> None:
+    """The chart and the lists are of the days that are chosen, which each heading names, and lead to costs of these."""
     console.open("/")
     page = console.page
+    page.get_by_label("Range").select_option(chosen)
     models = page.locator(".lists section").first
-    expect(models.get_by_role("heading")).to_have_text("Models the last 30 days")
+    expect(models.get_by_role("heading")).to_have_text(f"Models {chosen.lower()}")
+    expect(page.get_by_text(f"What the models cost, {chosen.lower()}").first).to_be_visible()
+    assert [] == console.audit()
     name = models.locator("a.name").first.inner_text()
     listed = models.locator(".number").first.inner_text()
     legend = page.locator(".legend li").filter(has=page.get_by_role("link", name=name, exact=True))

@@ -29,7 +29,7 @@ def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: Open
     console = open_console(house)
     loaded(console)
     assert console.page.url.partition("#")[0] == f"{house.url}/console/demo/"
-    expect(console.page.get_by_role("heading", name="Models the last 30 days")).to_be_visible()
+    expect(console.page.get_by_role("heading", name="Models last 30 days")).to_be_visible()
     assert [] == console.audit()
     console.screenshot("demo-month")
     for page in ("/costs?by=team", "/calls", "/reconciliation"):

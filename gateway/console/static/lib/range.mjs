@@ -73,8 +73,8 @@ export function zoneOf(query) {
   return ZONES.includes(asked) ? asked : "UTC";
 }
 
-/** Chooses the span; days of one's own in two fields. */
-export function RangePicker({query, byDefault = "now-30d"}) {
+/** Chooses the span; days of one's own in two fields. `isOfDays`: whole days in UTC alone. */
+export function RangePicker({query, byDefault = "now-30d", isOfDays = false}) {
   const [isOwn, setOwn] = useState(false);
   const now = span(query, byDefault);
   const choose = (from, until) => go(here({from: from === byDefault ? "" : from, to: until}));
@@ -87,17 +87,17 @@ export function RangePicker({query, byDefault = "now-30d"}) {
   };
   return html`<span class="filters">
     <select aria-label="Range" value=${now.asked ?? "own"} onChange=${chosen}>
-      ${Object.entries(NAMES).map(([value, name]) => html`<option key=${value} value=${value}>${name}</option>`)}
+      ${Object.entries(NAMES).filter(([value]) => !isOfDays || !value.endsWith("h")).map(([value, name]) => html`<option key=${value} value=${value}>${name}</option>`)}
       ${now.asked && !NAMES[now.asked] && html`<option value=${now.asked}>${now.name}</option>`}
       <option value="own">${now.asked ? "Days ..." : now.name}</option></select>
     ${(isOwn || !now.asked) && html`<form class="filters" onSubmit=${submit}>
       <input type="date" name="from" aria-label="First day" defaultValue=${now.asked ? "" : now.from} required />
       <input type="date" name="to" aria-label="Last day" defaultValue=${now.to} />
       <button type="submit">Show</button></form>`}
-    ${ZONES.length > 1 && html`<select aria-label="Time zone" value=${zoneOf(query)}
+    ${!isOfDays && ZONES.length > 1 && html`<select aria-label="Time zone" value=${zoneOf(query)}
       onChange=${(event) => go(here({tz: event.target.value === "UTC" ? "" : event.target.value}))}>
       ${ZONES.map((each) => html`<option key=${each}>${each}</option>`)}</select>`}
-    ${ZONES.length === 1 && html`<span class="faint">UTC</span>`}
+    ${(isOfDays || ZONES.length === 1) && html`<span class="faint">UTC</span>`}
     ${misread(query) && html`<span role="alert" class="wrong">The address says ${misread(query)}, which is not a time that Tollhouse knows: shown is
       ${" "}${now.name.toLowerCase()}. Days are written 2026-11-20.</span>`}</span>`;
 }

@@ -10,25 +10,27 @@ import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";
 import {Copy, Loading, Problem} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
-import {day, daysBefore} from "../lib/range.mjs";
+import {RangePicker, day, daysBefore, span} from "../lib/range.mjs";
 
-const DAYS = 30;
-const SPAN = `now-${DAYS}d`; // of the chart and the lists
+const DAY_MS = 86400000;
 const LISTS = [["model", "Models", "team"], ["team", "Teams", "model"], ["user", "Users", "model"]];
 const OPEN = ["new", "in_progress"];
 const all = () => to("/insights", {status: OPEN, sort: "cost_impact", order: "desc"});
 
-async function load(view) {
-  const {overview} = await get("/overview", {view});
+async function load(view, shown) {
+  const {overview} = await get("/overview", {view, from: shown.from, to: shown.to});
   const now = new Date(overview.now);
   const length = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 0)).getUTCDate();
-  const bins = Array.from({length: DAYS}, (_, index) => day(daysBefore(now, DAYS - 1 - index)));
-  return {...overview, now, length, bins};
+  const [begin, end] = [overview.since, overview.last].map((text) => new Date(text));
+  const days = Math.round((end - begin) / DAY_MS) + 1;
+  const bins = Array.from({length: days}, (_, index) => day(daysBefore(end, days - 1 - index)));
+  return {...overview, now, length, bins, shown};
 }
 
 export function Page({isDark, session, telemetry, query: at}) {
   const view = at.get("view");
-  const query = useQuery(() => load(view), [view]);
+  const shown = span(at);
+  const query = useQuery(() => load(view, shown), [view, shown.from, shown.to]);
   const {data} = query;
   const isEmpty = data?.operation && !data.operation.status.topics.some((topic) => topic.accepted > 0);
   useLive(isEmpty ? ["records"] : ["ledger", "routes", "dead", "insights", "devices", "annotations"], query.reload);
@@ -36,12 +38,16 @@ export function Page({isDark, session, telemetry, query: at}) {
   return html`
     <${Problem} error=${query.error} at=${query.at} retry=${query.reload} />
     <${Loading} of=${query} blocks=${["tiles", "line", "chart", "chart"]}>
-      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${{...data, isDark, session, view}} reload=${query.reload} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
+      ${data && (isEmpty ? html`<${FirstRecord} telemetry=${telemetry} />${demo}` : html`<${Figures} ...${{...data, isDark, session, view, at}} reload=${query.reload} hidden=${at.getAll("hide")} />${data.operation?.demo !== "none" && demo}`)}<//>`;
 }
 
 const costs = (parameters) => to("/costs", parameters);
+const inWords = ({name}) => name.toLowerCase();
 
-function Figures({isDark, session, view, reload, hidden, now, length, today, month, days, marks, truncated, operation, insights, lists, bins}) {
+/** The days that are shown, as other pages name them. */
+const addressOf = ({asked, from, to: last}) => (asked ? {from: asked} : {from, to: last});
+
+function Figures({isDark, session, view, at, shown, reload, hidden, now, length, today, month, days, marks, truncated, operation, insights, lists, bins}) {
   const changed = change(month.cost, month.previous.cost);
   const [date, name] = [now.getUTCDate(), now.toLocaleString("en", {month: "long", timeZone: "UTC"})];
   const cells = days.map((row) => ({bin: row.period.slice(0, 10), group: nameOf(row.model), amount: row.cost}));
@@ -63,13 +69,14 @@ function Figures({isDark, session, view, reload, hidden, now, length, today, mon
         note=${month.unpriced ? "missing from the total" : "every call has one"} />
     </dl>
     ${operation && html`<${Health} ...${operation} />`}
-    <${StackedBars} title=${`What the models cost, the last ${DAYS} days`} ...${{isDark, bins, cells}} field="model" isOpen=${true} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
-      href=${(model) => model !== OTHER && costs({model, by: "team"})}
+    <div class="bar"><${RangePicker} query=${at} isOfDays=${true} /></div>
+    <${StackedBars} title=${`What the models cost, ${inWords(shown)}`} ...${{isDark, bins, cells}} field="model" isOpen=${bins.at(-1) === day(now)} isDaily=${true} marks=${wordsByBin(marks, bins)} hidden=${hidden} hide=${(hide) => go(here({hide}))}
+      href=${(model) => model !== OTHER && costs({...addressOf(shown), model, by: "team"})}
       toBin=${(bin) => go(costs({from: bin, to: bin, by: "model", bin: "hourly"}))}
       toSegment=${(bin, model) => go(costs({from: bin, to: bin, model, by: "team"}))} />
     <${Marks} of=${{data: {marks, truncated}, reload}} session=${session} view=${view} />
     <div class="lists">${LISTS.map(([field, title, next]) => html`
-      <${Shares} key=${field} ...${{title, field, next}} rows=${lists[field]} whole=${sum(["0", ...days.map((row) => row.cost)])} />`)}
+      <${Shares} key=${field} ...${{title, field, next, shown}} rows=${lists[field]} whole=${sum(["0", ...days.map((row) => row.cost)])} />`)}
       ${insights && html`<${Insights} rows=${insights.rows} more=${insights.total_count} />`}</div>`;
 }
 
@@ -78,12 +85,13 @@ function Tile({term, value, exact, href, note, more}) {
     ${more && html`<dd class="faint">${more}</dd>`}</div>`;
 }
 
-function Shares({title, field, next, rows, whole}) {
-  const all = costs({from: SPAN, by: field});
-  const shown = rows.map((row) => ({name: nameOf(row[field]), cost: row.cost}))
+function Shares({title, field, next, shown, rows, whole}) {
+  const at = addressOf(shown);
+  const all = costs({...at, by: field});
+  const shares = rows.map((row) => ({name: nameOf(row[field]), cost: row.cost}))
     .sort((a, b) => (a.name === OTHER) - (b.name === OTHER) || Number(b.cost) - Number(a.cost));
-  return html`<section><h2><a href=${all}>${title}</a> <span class="faint">the last ${DAYS} days</span></h2><ol class="shares">${shown.map(({name, cost}) => html`
-    <li key=${name}><a class="name" href=${name === OTHER ? all : costs({from: SPAN, [field]: name, by: next})} title=${name}>${name}</a>
+  return html`<section><h2><a href=${all}>${title}</a> <span class="faint">${inWords(shown)}</span></h2><ol class="shares">${shares.map(({name, cost}) => html`
+    <li key=${name}><a class="name" href=${name === OTHER ? all : costs({...at, [field]: name, by: next})} title=${name}>${name}</a>
       <span class="number" title=${`$${cost}`}>${money(cost)}</span>
       <svg aria-hidden="true" width="100%" height="4"><rect width=${`${barWidth(cost, whole)}%`} height="4" rx="2" /></svg>
     </li>`)}</ol></section>`;

@@ -83,3 +83,23 @@ async def test_figures_are_those_of_reports(server: OperatorServer, inside: bool
 
 async def test_an_unknown_view_is_refused(server: OperatorServer) -> None:
     assert 400 == (await server.ask("GET", "/overview?view=none")).status
+
+
+async def test_the_days_of_the_chart_are_chosen(server: OperatorServer) -> None:
+    """Chart, lists and marks are of the days from and to; this month and today stay. Too many days are refused."""
+    for day in ("2026-08-24", "2026-08-26"):
+        words = {"day": day, "text": f"on {day}"}
+        assert 201 == (await server.ask("POST", "/annotations", words)).status
+    usual = (await asked(server, "/overview"))["overview"]
+    span = {"from": "2026-08-21", "to": "2026-08-25"}
+    found = (await asked(server, "/overview", **span))["overview"]
+    assert ("2026-08-21", "2026-08-25") == (found["since"], found["last"])
+    assert (usual["month"], usual["today"]) == (found["month"], found["today"])
+    assert {"2026-08-21", "2026-08-25"} == {row["period"] for row in found["days"]}
+    total = (await asked(server, "/report", **span))["total"]["cost"]
+    for rows in (found["days"], *found["lists"].values()):
+        assert Decimal(total) == sum(Decimal(row["cost"]) for row in rows)
+    assert "on 2026-08-24" in [mark["text"] for mark in found["marks"]]
+    assert "on 2026-08-26" not in [mark["text"] for mark in found["marks"]]
+    for wrong in ("from=2026-06-01", "from=2026-09-10&to=2026-09-01", "from=soon"):
+        assert 400 == (await server.ask("GET", f"/overview?{wrong}")).status, wrong
