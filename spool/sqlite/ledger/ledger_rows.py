@@ -42,6 +42,11 @@ _COST_LIMBS = [
     f" WHEN k.cost_source = 'estimated' THEN h.estimated_{limb} ELSE 0 END)"
     for limb in (1, 2)
 ]
+_NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = (
+    (),
+    0,
+    (),
+)  # a filter, at most so many numbers, and these
 _FUNCTION = "derived"  # of a connection: takes the name of a derived dimension and the values of its sources
 # Regions came with the third version: sums of before have none.
 _REGIONS = """
@@ -142,10 +147,12 @@ class SqliteLedgerRows(SqlLedgerRows):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(SqliteConnection(connection))
         self._connection = connection
+        self._chosen: tuple[Sequence[str], int, Sequence[int]] = _NONE_CHOSEN
 
     def number(self, dimensions: Dimensions) -> int:
         number = self.find_number(dimensions)
         if number is None:
+            self._chosen = _NONE_CHOSEN
             number = self._connection.execute(_ADD_NUMBER, dimensions).lastrowid
         assert number is not None
         return number
@@ -155,6 +162,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         return row[0] if row else None
 
     def drop_unused_numbers(self) -> int:
+        self._chosen = _NONE_CHOSEN
         used = " UNION ".join(f"SELECT key FROM {table}" for table in (*TABLES.values(), "billed"))
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
@@ -236,12 +244,25 @@ class SqliteLedgerRows(SqlLedgerRows):
         first = begin(width, since)
         starts = range(first if first == since else first + width, until, width)
         most = _LOOKED_UP // max(len(starts), 1)
-        numbers = [number for (number,) in self._connection.execute(f"{chosen} LIMIT ?", (*values, most + 1))]
-        if len(numbers) > most:
+        numbers = self._numbers(chosen, values, most)
+        if numbers is None:
             return f"{of} start >= ? AND start < ? AND key IN ({chosen})", (since, until, *values)
         listed = "(SELECT value FROM json_each(?))"
         given = (json.dumps([*starts]), json.dumps(numbers))
         return f"{of} start IN {listed} AND key IN {listed}", given
+
+    def _numbers(self, chosen: str, values: Sequence[str], most: int) -> Sequence[int] | None:
+        """
+        The numbers that a filter lets through; None if there are more than `most`. Those of the filter before are kept:
+        one question asks for several stretches of sums, and goes through all dimensions once.
+        """
+        asked = (chosen, *values)
+        known, limit, numbers = self._chosen
+        if known != asked or len(numbers) > limit < most:
+            rows = self._connection.execute(f"{chosen} LIMIT ?", (*values, most + 1))
+            limit, numbers = most, [number for (number,) in rows]
+            self._chosen = (asked, limit, numbers)
+        return numbers if len(numbers) <= most else None
 
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
@@ -310,6 +331,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         """Let statements of this transaction call the dimensions' functions, by their names."""
         if not derived:
             return
+        self._chosen = _NONE_CHOSEN
         functions = {name: each.value for name, each in derived.items()}
         self._connection.create_function(
             _FUNCTION, -1, lambda name, *values: functions[name](values), deterministic=True

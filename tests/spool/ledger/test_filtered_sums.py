@@ -83,3 +83,30 @@ def test_sums_of_few_numbers_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> N
     [statement] = [text for text in asked if "days" in text]
     plan = [row[-1] for row in rows._connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
     assert any("SEARCH days USING PRIMARY KEY (start=? AND key=?)" in line for line in plan), plan
+
+
+def test_numbers_of_a_filter_are_chosen_once_for_several_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until there is a new number or another filter; also after a stretch that took too few of them."""
+    monkeypatch.setattr(ledger_rows, "_LOOKED_UP", 20)
+    rows = filled()
+    asked: list[str] = []
+    rows._connection.set_trace_callback(asked.append)
+
+    def calls(since: int, until: int, team: str = "team-3") -> int:
+        query = CostQuery(**EVER, include={"team": (team,)})
+        found = rows.totals(DAY_S, since * DAY_S, until * DAY_S, query)
+        return sum(each.measures[0] for each in found)
+
+    def chosen() -> int:
+        found = sum(text.startswith("SELECT id FROM keys") for text in asked)
+        asked.clear()
+        return found
+
+    parts = calls(0, DAYS), calls(0, 2), calls(2, 5), calls(5, DAYS)
+    assert 2 == chosen()  # of the first stretch not all, as they are too many for it
+    assert parts[0] == sum(parts[1:])
+    assert [calls(0, 2, "team-4"), calls(0, 2, "team-4")] == [calls(0, 2, "team-4")] * 2
+    assert 1 == chosen()
+    number = rows.number(dimensions(4, MODELS))
+    rows.add(DAY_S, [(0, number, [1000] * WIDTH)])
+    assert calls(0, 2, "team-4") > 1000
