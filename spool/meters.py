@@ -50,6 +50,28 @@ def _beside(unit: str, *wholes: str) -> Meter:
     return Meter(unit, wholes, _MOST_UNITS)
 
 
+# Sizes and qualities of images by which price lists differ; a quality of None: the list has none.
+_SIZED: Final[Mapping[str | None, tuple[str, ...]]] = {
+    None: ("256x256", "512x512", "1024x1024"),
+    "standard": ("1024x1024", "1024x1792", "1792x1024", "2048x2048"),
+    "hd": ("1024x1024", "1024x1792", "1792x1024"),
+    "premium": ("1024x1024", "2048x2048"),
+    "low": ("1024x1024", "1024x1536", "1536x1024"),
+    "medium": ("1024x1024", "1024x1536", "1536x1024"),
+    "high": ("1024x1024", "1024x1536", "1536x1024"),
+}
+
+
+def _name_of_images(size: str, quality: str | None) -> str:
+    return f"output_images_{size}" if quality is None else f"output_images_{size}_{quality}"
+
+
+def _of_images() -> Iterator[tuple[str, Meter]]:
+    for quality, sizes in _SIZED.items():
+        for size in sizes:
+            yield _name_of_images(size, quality), _beside("images", "output_images")
+
+
 METERS: Final[Mapping[str, Meter]] = {
     **dict(_of_modalities()),
     "input_tool_tokens": Meter(TOKENS, ("input_tokens",)),
@@ -70,10 +92,14 @@ METERS: Final[Mapping[str, Meter]] = {
     "storage_searches": _beside("searches"),
     "social_searches": _beside("searches"),
     "rerank_searches": _beside("searches"),
+    "web_search_results": _beside("results"),
     "code_executions": _beside("executions"),
+    "input_classifications": _beside("classifications"),
+    **dict(_of_images()),
 }
+_FEE_UNITS: Final = ("searches", "results", "executions")
 # Charged beside the tokens of the call. Other meters beside the tokens measure the same input or output again.
-FEES: Final = frozenset(name for name, meter in METERS.items() if meter.unit in ("searches", "executions"))
+FEES: Final = frozenset(name for name, meter in METERS.items() if meter.unit in _FEE_UNITS)
 # Parts of one whole that exclude one another: their sum is at most the whole.
 APART: Final[Mapping[str, tuple[str, ...]]] = {
     "input_tokens": tuple(f"input_{kind}_tokens" for kind in MODALITIES),
@@ -92,6 +118,15 @@ def of_modality(kind: str, modality: object) -> str | None:
         "output": f"output_{modality}_tokens",
         "cache_read": f"cache_{modality}_read_tokens",
     }.get(kind)
+
+
+def of_images(size: object, quality: object) -> str | None:
+    """The meter of images of one size and quality; None if no price list has them apart."""
+    if not isinstance(size, str):
+        return None
+    named = None if quality in (None, "auto") else str(quality)
+    name = _name_of_images(size, named)
+    return name if name in METERS else None
 
 
 def millionths(quantity: Quantity) -> int:

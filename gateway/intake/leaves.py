@@ -65,6 +65,8 @@ _PER: Final = {
     "characters": (10**6, "million"),
     "pages": (1000, "thousand"),
     "searches": (1000, "thousand"),
+    "results": (1000, "thousand"),
+    "classifications": (1000, "thousand"),
     "executions": (1000, "thousand"),
 }
 
@@ -259,7 +261,7 @@ def _missing(rate: PartRate, found: Quantities, told: Quantities) -> Unpriced | 
     has_tokens = bool(found.get("input_tokens") or found.get("output_tokens"))
     for name, quantity in told.items():
         unit = UNITS[name]
-        if unit.is_tokens or not quantity or _is_priced(rate, name):
+        if unit.is_tokens or not quantity or _is_priced(rate, name) or _is_in_parts(told, name, quantity):
             continue
         if name in FEES or not (has_tokens and rate.is_by_tokens):
             return Unpriced(NO_PRICE, name)
@@ -287,6 +289,11 @@ def _tells_parts(direction: str, told: Quantities) -> bool:
 def _is_priced(rate: PartRate, name: str) -> bool:
     dimensions = UNITS[name].dimensions
     return any(UNITS[other].dimensions <= dimensions for other in rate.prices)
+
+
+def _is_in_parts(told: Quantities, name: str, quantity: int) -> bool:
+    """True if parts that are told make up the whole, as images of one size do: each of them needs a price."""
+    return quantity <= sum(told[part] or 0 for part in told if part in METERS and name in METERS[part].wholes)
 
 
 def _with_wholes(told: Quantities) -> Quantities:

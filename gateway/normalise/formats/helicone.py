@@ -66,7 +66,7 @@ def calls(event: HeliconeEvent) -> Iterable[Call]:
         response_model=model_name(answered.answered_by, event.provider),
     )
     record.region = region_of(answered.geography, model=model)
-    count_tokens(record, _tokens(figures, answered))
+    count_tokens(record, _tokens(figures, asked, answered))
     record.cost = known_cost(record, money(figures.cost, "metadata.cost"))
     metadata = Metadata()
     tag_tier(metadata, answered.tier)
@@ -85,9 +85,9 @@ def _is_cut(body: Any) -> bool:
     return isinstance(body, str) and bool(body) and of_json(body, ProviderBody) is None
 
 
-def _tokens(figures: HeliconeFigures, answered: ProviderBody) -> Tokens:
+def _tokens(figures: HeliconeFigures, asked: ProviderBody, answered: ProviderBody) -> Tokens:
     """The webhook's own totals first. A body has what they leave out: Anthropic's cache, Perplexity's thoughts."""
-    of_body = answered.tokens()
+    of_body = answered.tokens(asked)
     input_tokens = count(figures.promptTokens, "metadata.promptTokens")
     output_tokens = count(figures.completionTokens, "metadata.completionTokens")
     usage = nested(answered.usage, Usage)

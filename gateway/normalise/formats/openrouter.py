@@ -38,6 +38,9 @@ class OpenRouterStats(msgspec.Struct):
     native_tokens_cached: Any = None
     native_tokens_reasoning: Any = None
     native_tokens_completion_images: Any = None
+    num_media_prompt: Any = None
+    num_media_completion: Any = None
+    num_search_results: Any = None
     total_cost: Any = None
     upstream_inference_cost: Any = None
     is_byok: Any = None
@@ -80,7 +83,12 @@ def calls(event: OpenRouterEvent) -> Iterable[Call]:
         count(stats.native_tokens_completion, "native_tokens_completion"),
         count(stats.native_tokens_cached, "native_tokens_cached"),
         reasoning=count(stats.native_tokens_reasoning, "native_tokens_reasoning"),
-        meters=of_numbers({"output_image_tokens": stats.native_tokens_completion_images}),
+        meters=of_numbers({
+            "output_image_tokens": stats.native_tokens_completion_images,
+            "input_images": stats.num_media_prompt,
+            "output_images": stats.num_media_completion,
+            "web_search_results": stats.num_search_results,
+        }),
     ))  # fmt: skip
     if is_true(stats.cancelled):
         fail(record, "cancelled")
@@ -133,7 +141,7 @@ FORMAT = ItemFormat(
         "output_tokens": "native_tokens_completion",
         "cache_read_tokens": "native_tokens_cached",
         "reasoning_tokens": "native_tokens_reasoning",
-        "meters": "native_tokens_completion_images",
+        "meters": "native_tokens_completion_images, num_media_prompt, num_media_completion, num_search_results",
         "cost": "total_cost; with is_byok upstream_inference_cost",
         "status": "cancelled",
         "user": "external_user",

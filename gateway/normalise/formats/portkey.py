@@ -205,7 +205,7 @@ def _of_file(event: PortkeyEvent) -> Call:
     )
     record.region = region_of(answered.geography, address=request.url, model=asked.model)
     record.end_time = after(record.start_time, response.responseTime)
-    count_tokens(record, answered.tokens())
+    count_tokens(record, answered.tokens(asked))
     if not fail_by_status(record, response.status) and _is_hit(cache_status):
         record.status = "cached"
     record.cost = known_cost(record, _dollars(row.cost))
@@ -230,7 +230,7 @@ def _of_hook(event: PortkeyEvent) -> Call:
     record.request_model = model_name(asked.model, event.provider)
     record.response_model = model_name(answered.answered_by, event.provider)
     record.region = region_of(answered.geography, address=request.url, model=asked.model)
-    count_tokens(record, answered.tokens())
+    count_tokens(record, answered.tokens(asked))
     fail_by_status(record, response.statusCode)
     metadata = Metadata()
     _learn(metadata, event.metadata)

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.reading import meters
+from gateway.normalise.reading.meters import BilledUnits
 from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, of_gemini, of_usage
-from gateway.normalise.reading.values import Other, first, nested, of_json, text
+from gateway.normalise.reading.values import Other, count, first, nested, of_json, text
 from spool.identity import Identity, is_long, of_call
-from spool.meters import millionths
+from spool.meters import millionths, of_images
 from spool.processing import PROVISIONED
 from spool.record import Inference
 
@@ -53,6 +54,19 @@ class PagesRead(msgspec.Struct):
         return Tokens(meters=told)
 
 
+class MadeImage(msgspec.Struct):
+    """An image as an address or in base64, neither of which is read."""
+
+    url: msgspec.Raw = msgspec.Raw()
+    b64_json: msgspec.Raw = msgspec.Raw()
+
+
+class CohereMeta(msgspec.Struct):
+    """`meta` of Cohere's answers without a `usage`: rerank, embed, classify and the first version of chat."""
+
+    billed_units: BilledUnits | Other = None
+
+
 class ProviderBody(msgspec.Struct):
     id: Any = None
     model: Any = None
@@ -64,6 +78,10 @@ class ProviderBody(msgspec.Struct):
     service_tier: Any = None
     output: Other = None
     candidates: Other = None
+    meta: CohereMeta | Other = None
+    data: Other = None  # of images: only their number is read
+    size: Any = None
+    quality: Any = None
 
     @property
     def tier(self) -> str | None:
@@ -81,13 +99,32 @@ class ProviderBody(msgspec.Struct):
         """The model that an answer names; Gemini's answers name it in a place of their own."""
         return first(self.modelVersion, self.model)
 
-    def tokens(self) -> Tokens:
-        """Read the counts by the shape of the usage object; no counts if there is none."""
+    def tokens(self, asked: ProviderBody | None = None) -> Tokens:
+        """
+        Read the counts by the shape of the usage object, and the images that were made; no counts if there is
+        neither. `asked` is the request: DALL-E's answers do not say the size.
+        """
+        counted = self._counted()
+        return counted if asked is None else self._with_searches(counted, self._images(asked))
+
+    def _counted(self) -> Tokens:
+        billed = nested(self.usage, Usage).billed_units or nested(self.meta, CohereMeta).billed_units
+        if isinstance(billed, BilledUnits):
+            return _of_billed_units(billed)
         if isinstance(self.usage, Usage):
             return self._with_searches(of_usage(self.usage), _searches_in_output(self.output))
         if isinstance(self.usageMetadata, Gemini):
             return self._with_searches(of_gemini(self.usageMetadata), self._grounding())
         return self.usage_info.tokens() if isinstance(self.usage_info, PagesRead) else Tokens()
+
+    def _images(self, asked: ProviderBody) -> meters.Told:
+        """The number of images in an answer, and that of their size and quality."""
+        listed = self.data if isinstance(self.data, list) else []
+        if not listed or not _is_image(listed[0]):
+            return None
+        made = len(listed)
+        of_kind = of_images(self.size or asked.size, self.quality or asked.quality)
+        return {"output_images": made} if of_kind is None else {"output_images": made, of_kind: made}
 
     def _with_searches(self, tokens: Tokens, told: meters.Told) -> Tokens:
         """Add the searches that the answer's steps state; a number in its usage has precedence."""
@@ -114,6 +151,18 @@ class ProviderBody(msgspec.Struct):
         return of_call(record, response_id=response_id if is_unique else None, own_id=own_id)
 
 
+def _of_billed_units(billed: BilledUnits) -> Tokens:
+    """The counts of Cohere's billed units: tokens of chats and embeddings, searches of reranking, classifications."""
+    return Tokens(
+        count(billed.input_tokens, "billed_units.input_tokens"),
+        count(billed.output_tokens, "billed_units.output_tokens"),
+        meters=meters.of_numbers({
+            "rerank_searches": billed.search_units,
+            "input_classifications": billed.classifications,
+        }),
+    )  # fmt: skip
+
+
 _TRAFFIC = {"ON_DEMAND_FLEX": "flex", "ON_DEMAND_PRIORITY": "priority", "PROVISIONED_THROUGHPUT": PROVISIONED}
 
 
@@ -137,6 +186,12 @@ def _searches_in_output(output: Any) -> meters.Told:
         if name is not None and nested(item.action, SearchAction).type in (None, "search"):
             found[name] = int(found.get(name, 0)) + 1
     return found or None
+
+
+def _is_image(raw: msgspec.Raw) -> bool:
+    """True for an image; embeddings are listed under the same name."""
+    item = of_json(raw, MadeImage) or MadeImage()
+    return bool(item.url or item.b64_json)
 
 
 def _queries_of(raw: Any) -> int:

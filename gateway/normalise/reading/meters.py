@@ -50,6 +50,15 @@ class ServerTools(msgspec.Struct):
     web_search_requests: Any = None
 
 
+class BilledUnits(msgspec.Struct):
+    """What Cohere charges for; the tokens that it counts besides are the model's own."""
+
+    input_tokens: Any = None
+    output_tokens: Any = None
+    search_units: Any = None
+    classifications: Any = None
+
+
 class ModalityCount(msgspec.Struct):
     """One line of Gemini's lists."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gateway.normalise.reading import meters
-from gateway.normalise.reading.meters import MediaDetails, ServerTools
+from gateway.normalise.reading.meters import BilledUnits, MediaDetails, ServerTools
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested, of_json
 from spool.record import Inference
 
@@ -95,7 +95,7 @@ class Details(MediaDetails):
 
 
 class Usage(msgspec.Struct):
-    """A provider's own usage object: OpenAI's two shapes, Anthropic's, and Converse's."""
+    """A provider's own usage object: OpenAI's two shapes, Anthropic's, Converse's, and Cohere's."""
 
     prompt_tokens: Any = None
     completion_tokens: Any = None
@@ -125,6 +125,7 @@ class Usage(msgspec.Struct):
     cacheReadInputTokens: Any = None
     cacheWriteInputTokens: Any = None
     cacheDetails: CacheDetail | Other = None  # a list of them
+    billed_units: BilledUnits | Other = None  # Cohere's
 
 
 class Gemini(msgspec.Struct):
