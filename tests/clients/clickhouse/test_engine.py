@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
@@ -24,15 +25,41 @@ from tests.clients import environments
 from tests.clients.conftest import PROGRAMS
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import opened
+from tests.rounds import IS_LONG
 
 pytestmark = pytest.mark.clients
 MONTH_NS = 31 * 86400 * NS
 RECORDS = 60
+KILLED, KILLS = 400, 4  # records, and how often the engine is killed while they are added
+KILL_ROUNDS = 20 if IS_LONG else 2
 
 
 class Engine:
-    def __init__(self, port: int) -> None:
-        self.root = f"http://127.0.0.1:{port}/"
+    """A process of its own; started again, it has the directory and the port of before."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._port = 0
+        self.start()
+
+    def start(self) -> None:
+        words = [
+            environments.python("clickhouse"),
+            PROGRAMS / "clickhouse_server.py",
+            self._directory,
+            self._port,
+        ]
+        self._process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self._port = int(self._process.stdout.readline())
+
+    def kill(self) -> None:
+        with self._process as process:
+            process.kill()
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self._port}/"
 
     @property
     def url(self) -> str:
@@ -55,17 +82,11 @@ class Engine:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    words = [
-        environments.python("clickhouse"),
-        PROGRAMS / "clickhouse_server.py",
-        tmp_path_factory.mktemp("engine"),
-    ]
-    with subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield Engine(int(process.stdout.readline()))
-        finally:
-            process.kill()
+    engine = Engine(tmp_path_factory.mktemp("engine"))
+    try:
+        yield engine
+    finally:
+        engine.kill()
 
 
 @pytest.fixture
@@ -91,7 +112,7 @@ async def check(engine: Engine) -> None:
     assert OK == found.status, found
 
 
-def verify(directory: Path, engine: Engine) -> list[str]:
+def verify(directory: Path, engine: Engine, *, records: int = RECORDS) -> list[str]:
     """Return the kinds of the differences."""
     file = directory / "tollhouse.toml"
     destination = f'[[destinations]]\nname = "lake"\ntype = "clickhouse"\nurl = "{engine.url}"\n'
@@ -101,7 +122,7 @@ def verify(directory: Path, engine: Engine) -> list[str]:
     kinds = [each["kind"] for each in found["differences"]]
     assert (1 if kinds else 0) == result.exit_code
     if not kinds:
-        assert (RECORDS, RECORDS, "6") == (found["rows"], found["calls"], found["spend"])
+        assert (records, records, str(records // 10)) == (found["rows"], found["calls"], found["spend"])
     return kinds
 
 
@@ -119,3 +140,28 @@ def test_the_engine_counts_what_the_books_have(engine: Engine, tmp_path: Path) -
     assert ["overlap", "foreign"] == verify(tmp_path, engine)
     engine.ask("DELETE FROM ai_telemetry WHERE number = 5")
     assert ["hole", "missing"] == verify(tmp_path, engine)
+
+
+async def fill_and_kill(directory: Path, engine: Engine, rng: Random) -> None:
+    """Kill the engine at some moments of forty deliveries."""
+    async with opened(directory / "data") as house:
+        await house.add(calls(1, KILLED, cost="0.1", cost_source="reported"))
+        async with house.forwarding(type="clickhouse", url=engine.url):
+            for delivered in sorted(rng.sample(range(0, KILLED, 10), KILLS)):
+                async with asyncio.timeout(120):
+                    while (await house.terms()).get("delivered", 0) < delivered:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+                await asyncio.sleep(rng.uniform(0, 0.1))
+                await asyncio.to_thread(engine.kill)
+                await asyncio.to_thread(engine.start)
+            async with asyncio.timeout(120):
+                await house.until(queued=0)
+        assert {"delivered": KILLED} == await house.terms()
+
+
+@pytest.mark.parametrize("seed", range(KILL_ROUNDS))
+def test_an_engine_that_is_killed_has_each_row_once(engine: Engine, tmp_path: Path, seed: int) -> None:
+    """What it has is asked for before anything is sent again, also where it has forgotten every token."""
+    asyncio.run(fill_and_kill(tmp_path, engine, Random(seed)))
+    assert [] == verify(tmp_path, engine, records=KILLED)
+    assert str(KILLED) == engine.ask("SELECT count() FROM ai_telemetry FORMAT TSV")

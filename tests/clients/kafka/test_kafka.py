@@ -16,6 +16,7 @@ from aiokafka.admin import NewTopic
 from click.testing import CliRunner
 
 from exporters.destinations.catalogue import TYPES, secret_of
+from exporters.lake import watch
 from exporters.probe import OK, REFUSED
 from exporters.settings import DestinationSettings
 from gateway.cli.lake import lake as command
@@ -28,6 +29,7 @@ from tests.clients.kafka.broker import PROGRESS, TOPIC, Broker
 from tests.exporters.spools import calls
 from tests.free_ports import free_port
 from tests.integration.lake.lakes import House, opened
+from tests.integration.lake.test_watch_of_streams import seen
 
 pytestmark = [pytest.mark.clients, pytest.mark.asyncio]
 
@@ -161,6 +163,24 @@ async def test_verify_reads_the_progress_and_every_message(broker: Broker, tmp_p
     await broker.send(PROGRESS, 0, older.key, older.value, [])
     assert ["missing"] == await verified(broker, tmp_path)
     assert [] == await verified(broker, tmp_path, "--without-books")
+
+
+async def test_a_server_looks_at_the_progress_by_itself(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its route runs: a progress that somebody set back is a difference until it is right again."""
+    monkeypatch.setattr(watch, "FIRST_S", 0.0)
+    await broker.until_ready(*brokers.topics())
+    async with opened(tmp_path / "data") as house:
+        await house.add(calls(1, 35))
+        async with house.forwarding(type="kafka", url=broker.address, tls=False, verify=0.5):
+            await house.until(queued=0)
+            await seen(house, {})
+            first, *_, newest = await broker.committed(PROGRESS, 1)
+            await broker.send(PROGRESS, 0, first.key, first.value, [])
+            await seen(house, {"missing": 1}, "the route has sent those up to 35")
+            await broker.send(PROGRESS, 0, newest.key, newest.value, [])
+            await seen(house, {})
 
 
 async def test_what_retention_took_is_no_difference(broker: Broker, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""ClickHouse's own engine behind the HTTP of its server: `clickhouse_server DIRECTORY`; it prints its port."""
+"""ClickHouse's own engine behind the HTTP of its server: `clickhouse_server DIRECTORY [PORT]`; it prints its port."""
 
 import gzip
 import re
@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+server = ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2]) if sys.argv[2:] else 0), Handler)
 server.lock = threading.Lock()
 server.session = Session(sys.argv[1])
 server.session.query("CREATE DATABASE IF NOT EXISTS costs")
