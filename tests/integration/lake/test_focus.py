@@ -29,6 +29,7 @@ from gateway.configuration.sections import Config
 from spool.deliveries.protocols import LANDINGS
 from spool.record import NS, Record
 from tests.exporters.spools import call, counter
+from tests.integration.lake import victim
 from tests.integration.lake.lakes import ROUTE, House, begin_copy, opened
 from tests.integration.lake.s3 import BUCKET, s3_server
 
@@ -82,6 +83,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+def in_s3(directory: Path, address: str, prefix: str) -> dict[str, Any]:
+    """The settings of a lake in the server."""
+    (directory / "secret").write_text("testing\ntesting-secret\n")
+    url = f"s3://{BUCKET}/{prefix}"
+    return {"type": "s3", "url": url, "endpoint": address, "secret_file": directory / "secret"}
+
+
 @asynccontextmanager
 async def filled(tmp_path: Path, **settings: Any) -> AsyncIterator[Lake]:
     fields = {"type": "file", "path": tmp_path / "lake", "batch_records": 100, **settings}
@@ -102,11 +110,7 @@ async def test_charges_are_in_a_lake_once(
     """A file for each day of usage; costs and calls are those of the records, and both counts hold."""
     fields: dict[str, Any] = {"format": format}
     if place == "s3":
-        (tmp_path / "secret").write_text("testing\ntesting-secret\n")
-        fields |= {
-            "type": "s3", "path": None, "url": f"s3://{BUCKET}/{format}", "endpoint": request.getfixturevalue("s3"),
-            "secret_file": tmp_path / "secret",
-        }  # fmt: skip
+        fields |= {"path": None, **in_s3(tmp_path, request.getfixturevalue("s3"), format)}
     async with filled(tmp_path, **fields) as lake:
         files = await lake.files()
         found = await lake.verified()
@@ -164,6 +168,35 @@ async def test_a_repeat_after_a_crash_leaves_files_of_charges_as_they_are(tmp_pa
             await house.until(queued=0)
         assert 25 == (await house.terms())["delivered"]
     assert bodies == {path: path.read_bytes() for path in lake.rglob("*.zst")}
+
+
+@pytest.mark.parametrize(
+    ("place", "format"), [("folder", "focus"), ("folder", "focus-parquet"), ("s3", "focus-parquet")]
+)
+def test_a_kill_at_any_place_leaves_every_charge_once(
+    place: str, format: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Who is killed at each step of files of charges ends with a charge for each delivery, and every proof holds."""
+    fields: dict[str, Any] = {"format": format, "type": "file", "path": tmp_path / "lake"}
+    if place == "s3":
+        fields = {"format": format, **in_s3(tmp_path, request.getfixturevalue("s3"), f"kills-{format}")}
+    victim.kill_at_each_place(tmp_path / "data", **fields)
+    settings = DestinationSettings(name="lake", **{"path": None, **fields})
+
+    async def look() -> tuple[VerifiedLake, list[tuple[Any, ...]], list[str]]:
+        async with opened(tmp_path / "data") as house:
+            lake = Lake(house, store_of(settings, secret_of(settings)), fields, tmp_path / "scratch")
+            found, charges = await lake.verified(), await lake.charges()
+            assert [] == (await recount(lake.store, house.context(), ROUTE)).differences
+        read = "read_parquet" if format == "focus-parquet" else "read_csv"
+        files = f"{lake.scratch}/*.{FORMATS[format]}"
+        numbers = duckdb.sql(f"SELECT x_Records FROM {read}('{files}') ORDER BY 1").fetchall()
+        return found, charges, [text for (text,) in numbers]
+
+    found, charges, numbers = asyncio.run(look())
+    assert ([], victim.RECORDS, "9.5") == (found.differences, found.records, found.spend)
+    assert [(None, Decimal("9.5"), victim.RECORDS)] == [row[:3] for row in charges]
+    assert sorted(f"{first}-{min(first + 9, victim.RECORDS)}" for first in range(1, 96, 10)) == numbers
 
 
 def _take_edition(data: Path, edition: str) -> None:

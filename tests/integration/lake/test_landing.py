@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +18,6 @@ from spool.record import NS
 from tests.exporters.spools import StoppedClock, call, calls, counter
 from tests.integration.lake import victim
 from tests.integration.lake.lakes import ROUTE, House, begin_copy, opened, query
-from tests.processes.copied import start_process
 
 PAID = {"cost": "0.1", "cost_source": "reported"}
 
@@ -71,15 +69,7 @@ async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
 def test_a_kill_at_any_place_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     """A gateway that is killed at each place of a landing, one after the other, ends with every row once."""
     data, lake = tmp_path / "data", tmp_path / "lake"
-    for place in victim.PLACES:
-        words = ("-m", "tests.integration.lake.victim", str(data), str(lake), place)
-        process = start_process([sys.executable, *words], cwd=tmp_path, is_read=True)
-        assert process.stdout is not None and process.stderr is not None
-        with process.stdout as stdout, process.stderr as stderr:
-            said = stdout.read()
-            errors = stderr.read()
-            process.wait()
-        assert ("done\n" if place == "end" else "") == said, errors
+    victim.kill_at_each_place(data, path=lake)
     found = query(
         lake, "SELECT count(*), count(DISTINCT number), min(number), max(number), sum(spend) FROM lake"
     )

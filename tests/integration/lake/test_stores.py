@@ -25,6 +25,7 @@ from spool.clock import SystemClock
 from spool.deliveries.values import PARKED
 from tests.bench.lakes.relay import relayed
 from tests.exporters.spools import calls
+from tests.integration.lake import victim
 from tests.integration.lake.lakes import opened, query
 from tests.integration.lake.s3 import BUCKET, s3_server
 from tests.integration.lake.store_contract import StoreContract, names
@@ -75,6 +76,23 @@ async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -
     away = replace(in_s3, endpoint="http://127.0.0.1:9")
     with pytest.raises(Retryable):
         await store_of(away, secret_of(away)).create("one", b"1")
+
+
+def test_a_kill_at_any_place_loses_nothing_in_s3(in_s3: DestinationSettings, tmp_path: Path) -> None:
+    """Also while an object is on its way: every row is there once."""
+    given = {name: getattr(in_s3, name) for name in ("type", "url", "endpoint", "secret_file")}
+    victim.kill_at_each_place(tmp_path / "data", **given)
+
+    async def copied() -> None:
+        store = store_of(in_s3, secret_of(in_s3))
+        async for each in store.names("ai_telemetry/"):
+            path = tmp_path / "lake" / each.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            await store.fetch(each.name, path)
+
+    asyncio.run(copied())
+    found = query(tmp_path / "lake", "SELECT count(*), count(DISTINCT number), sum(spend) FROM lake")
+    assert [(victim.RECORDS, victim.RECORDS, Decimal("9.5"))] == found
 
 
 @pytest.mark.asyncio

@@ -1,8 +1,9 @@
-"""A process that fills a lake and kills itself at a place: `victim DATA LAKE PLACE`."""
+"""A process that fills a lake and kills itself at a place: `victim DATA PLACE SETTINGS`, the destination's as JSON."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -10,68 +11,121 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from exporters.lake import exporter
+from exporters.lake import exporter, formats
 from exporters.lake.folder import Folder
 from spool.deliveries.protocols import LANDINGS
 from spool.record import AI_TELEMETRY
 from tests.exporters.spools import calls
 from tests.integration.lake.lakes import opened
+from tests.processes.copied import start_process
 
 RECORDS = 95
-# Of the second delivery: before its mark is kept, then each step that follows.
-PLACES = ("mark", "data", "written", "size", "manifest", "settle", "end")
+# Before the owner is written, then of the second delivery: while its files are made, before its mark is kept, and each step
+# that follows.
+PLACES = ("owner", "rows", "mark", "data", "within", "written", "size", "manifest", "settle", "end")
+_BEGIN_S = 0.002  # a request is on its way
 
 
-def die(place: str, wanted: str) -> None:
-    if place == wanted:
-        os.kill(os.getpid(), signal.SIGKILL)
+def kill_at_each_place(data: Path, **settings: object) -> None:
+    """Fill a lake with processes that are killed at each place, one after the other; the last one ends."""
+    given = json.dumps({name: str(value) for name, value in settings.items()})
+    for place in PLACES:
+        words = ("-m", "tests.integration.lake.victim", str(data), place, given)
+        process = start_process([sys.executable, *words], cwd=data.parent, is_read=True)
+        assert process.stdout is not None and process.stderr is not None
+        with process.stdout as stdout, process.stderr as stderr:
+            said, errors = stdout.read(), stderr.read()
+            process.wait()
+        assert ("done\n" if place == "end" else "") == said, errors
 
 
-def before(method: Callable[..., Any], place: Callable[..., str], wanted: str) -> Callable[..., Any]:
-    """The method, which kills the process before it at the place that is wanted."""
-
-    async def wrapped(*arguments: Any, **options: Any) -> Any:
-        die(place(*arguments), wanted)
-        return await method(*arguments, **options)
-
-    return wrapped
+def settings_of(text: str) -> dict[str, Any]:
+    given = json.loads(text)
+    paths = {name: Path(given[name]) for name in ("path", "secret_file") if name in given}
+    return {"path": None, **given, **paths}
 
 
-async def main(data: Path, lake: Path, wanted: str) -> None:
+class Victim:
+    """Kills this process before a step, or after it, of the second delivery."""
+
+    def __init__(self, wanted: str, *, is_second: bool) -> None:
+        self._wanted = wanted
+        self.is_second = is_second
+
+    def die(self, place: str) -> None:
+        if place == self._wanted and (self.is_second or place == "owner"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def before(self, method: Callable[..., Any], place: str) -> Callable[..., Any]:
+        async def wrapped(*arguments: Any, **options: Any) -> Any:
+            self.die(place)
+            return await method(*arguments, **options)
+
+        return wrapped
+
+    def creating(self, create: Callable[..., Any]) -> Callable[..., Any]:
+        """What writes an object: killed before it, while it is on its way, and when it is there."""
+
+        async def wrapped(store: Any, name: str, content: Any) -> bool:
+            is_data = not name.startswith("_")
+            self.die("data" if is_data else "manifest" if name.startswith("_manifest") else "owner")
+            work = asyncio.ensure_future(create(store, name, content))
+            if is_data:
+                await asyncio.wait([work], timeout=_BEGIN_S)
+                self.die("within")
+            done = bool(await work)
+            if is_data:
+                self.die("written")
+            return done
+
+        return wrapped
+
+    def making(self, files_of: Callable[..., Any]) -> Callable[..., Any]:
+        """What makes the files of a delivery: killed when it has their rows and did not end them."""
+
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            files = files_of(*arguments, **options)
+            close = files.close
+
+            def closed() -> Any:
+                self.die("rows")
+                return close()
+
+            files.close = closed
+            return files
+
+        return wrapped
+
+
+async def main(data: Path, wanted: str, settings: dict[str, Any]) -> None:
     async with opened(data) as house:
         if house.storage.log.closed_below(AI_TELEMETRY) == 1:
             await house.add(calls(1, RECORDS, cost="0.1", cost_source="reported"))
-        deliveries: Any = house.storage.deliveries
-        create, link = Folder.create, Path.hardlink_to
         landed = len(await house.storage.small.of(LANDINGS).landed(f"lake/{AI_TELEMETRY}", after=0, most=100))
-        is_second = wanted == "end" or landed > 0
+        victim = Victim(wanted, is_second=landed > 0)
+        deliveries: Any = house.storage.deliveries
+        settle = victim.before(deliveries.settle, "settle")
 
-        def armed(place: str) -> str:
-            return place if is_second else ""
+        async def settled(*arguments: Any) -> None:
+            await settle(*arguments)
+            victim.is_second = True
 
-        async def settle(*arguments: Any) -> None:
-            nonlocal is_second
-            die(armed("settle"), wanted)
-            await type(deliveries).settle(deliveries, *arguments)
-            is_second = True
-
-        async def created(self: Folder, name: str, content: Any) -> bool:
-            die(armed("manifest" if name.startswith("_manifest") else "data"), wanted)
-            return await create(self, name, content)
-
-        def linked(self: Path, target: Any) -> None:
-            die(armed("written"), wanted)
-            link(self, target)
-
-        deliveries.mark = before(deliveries.mark, lambda *_: armed("mark"), wanted)
-        deliveries.settle = settle
-        Folder.create = created  # type: ignore[method-assign]
-        Path.hardlink_to = linked  # type: ignore[method-assign]
-        exporter.bring_manifest = before(exporter.bring_manifest, lambda *_: armed("size"), wanted)
-        async with house.forwarding(path=lake):
+        deliveries.mark = victim.before(deliveries.mark, "mark")
+        deliveries.settle = settled
+        for store in _stores():
+            store.create = victim.creating(store.create)
+        exporter.files_of = victim.making(formats.files_of)  # type: ignore[attr-defined]
+        exporter.bring_manifest = victim.before(exporter.bring_manifest, "size")
+        async with house.forwarding(**settings):
             await house.until(queued=0)
     print("done", flush=True)
 
 
+def _stores() -> list[Any]:
+    from exporters.lake.object_store import ObjectStore
+
+    return [Folder, ObjectStore]
+
+
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], settings_of(sys.argv[3])))
