@@ -146,7 +146,8 @@ class ObjectStore:
             return Misconfigured(words)
         found = _STATUS.search(str(error))
         status = int(found[1]) if found else None
-        if status is not None and (300 <= status < 500) and status not in (408, 409, 425, 429):
+        is_final = status is not None and (300 <= status < 500 or status == 501)
+        if is_final and status not in (408, 409, 425, 429):
             return Misconfigured(words)
         # Without a status: whatever comes of it, the repeat finds what is there under the same name.
         return Retryable(words, answered=status is not None)

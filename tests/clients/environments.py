@@ -6,7 +6,8 @@ says so; an index that answers and a lock that cannot be installed is a failure.
 
 A lock is made from the `.in` file beside it by `uv pip compile --universal --generate-hashes --no-header
 --no-emit-index-url --python-version 3.11 NAME.in -o NAME.lock`, Node's, in `node/NAME`, by `npm install
---package-lock-only`. Maven's, in `maven/NAME`, is `sha256sum *.jar` in the folder that holds them.
+--package-lock-only`. Maven's, in `maven/NAME`, is `sha256sum *.jar` in the folder that holds them; Go's, in `go/NAME`,
+is what `go list -mod=mod -deps PACKAGE` leaves in go.mod and go.sum.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _NO_INDEX = (
     "ECONNREFUSED",
     "ETIMEDOUT",
     "Unknown host",
+    "no such host",
 )
 
 
@@ -92,6 +94,23 @@ def java(name: str) -> list[str]:
     if programs := [str(program) for program in source.glob("*.java")]:
         _make(["javac", "-parameters", "-cp", f"{place}/jars/*", "-d", str(classes), *programs], place)
     return ["java", "-cp", f"{place}/jars/*:{classes}"]
+
+
+def go(name: str, package: str) -> Path:
+    """The program of a package, built with the versions that its lock names."""
+    found = shutil.which("go")
+    if found is None:
+        pytest.skip("go is not installed")
+    place = ROOT / f".venv-clients-{name}"
+    source = HERE / "go" / name
+    lock = source / "go.sum"
+    program = place / "bin" / name
+    if not _is_current(place, lock):
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(source, place)
+        _make([found, "build", "-mod=readonly", "-buildvcs=false", "-o", str(program), package], place)
+        _stamp(place, lock)
+    return program
 
 
 def _make(command: Sequence[str], directory: Path = ROOT) -> None:

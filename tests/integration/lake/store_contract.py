@@ -20,7 +20,9 @@ async def names(store: Store, prefix: str, after: str = "") -> list[StoredObject
 
 @pytest.mark.asyncio
 class StoreContract:
-    """A subclass has the fixtures `settings`, and `store` made of them."""
+    """A subclass has the fixtures `settings`, and `store` made of them; `added` is what `check` says of the store."""
+
+    added = ""
 
     async def test_a_name_is_written_once(self, store: Store, tmp_path: Path) -> None:
         """The second who creates an object changes nothing; its size, its end and all of it are read."""
@@ -72,8 +74,8 @@ class StoreContract:
             (found,) = await check_destinations([settings], clock=SystemClock(), installation=installation)
             return Probe(status=found.status, words=found.words)
 
-        kept = "_tollhouse.json is written there, and stays"
-        new = "_check.json is written there, and stays"
+        kept = f"_tollhouse.json is written there, and stays{self.added}"
+        new = f"_check.json is written there, and stays{self.added}"
         belongs = "the prefix belongs to the installation a1, and there is no data of one here yet"
         assert Probe(status=OK, words=new) == await checked(None)
         assert [Probe(status=OK, words=kept)] * 2 == [await checked("a1"), await checked("a1")]

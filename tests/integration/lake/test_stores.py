@@ -115,6 +115,24 @@ async def test_a_request_that_fails_for_the_moment_is_repeated(
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(("status", "error"), [(501, Misconfigured), (400, Misconfigured), (503, Retryable)])
+async def test_what_a_store_cannot_do_parks(
+    status: int, error: type[Exception], in_s3: DestinationSettings
+) -> None:
+    """A header that it does not know is no state that passes, as being busy is."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=404 if request.method == "HEAD" else status, text="<Error/>")
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(application) as server:
+        settings = replace(in_s3, endpoint=str(server.make_url("")).rstrip("/"))
+        with pytest.raises(error):
+            await store_of(settings, secret_of(settings)).create("one", b"1")
+
+
+@pytest.mark.asyncio
 async def test_an_object_that_is_cut_off_is_asked_for_again(
     in_s3: DestinationSettings, tmp_path: Path
 ) -> None:

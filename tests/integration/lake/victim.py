@@ -20,8 +20,8 @@ from tests.integration.lake.lakes import opened
 from tests.processes.copied import start_process
 
 RECORDS = 95
-# Before the owner is written, then of the second delivery: while its files are made, before its mark is kept, and each step
-# that follows.
+# Before the owner is written, then of the second delivery: while its files are made, before its mark is kept, then each
+# step that follows.
 PLACES = ("owner", "rows", "mark", "data", "within", "written", "size", "manifest", "settle", "end")
 _BEGIN_S = 0.002  # a request is on its way
 
@@ -45,6 +45,11 @@ def settings_of(text: str) -> dict[str, Any]:
     return {"path": None, **given, **paths}
 
 
+def die(place: str, wanted: str) -> None:
+    if place == wanted:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Victim:
     """Kills this process before a step, or after it, of the second delivery."""
 
@@ -53,8 +58,7 @@ class Victim:
         self.is_second = is_second
 
     def die(self, place: str) -> None:
-        if place == self._wanted and (self.is_second or place == "owner"):
-            os.kill(os.getpid(), signal.SIGKILL)
+        die(place if self.is_second or place == "owner" else "", self._wanted)
 
     def before(self, method: Callable[..., Any], place: str) -> Callable[..., Any]:
         async def wrapped(*arguments: Any, **options: Any) -> Any:

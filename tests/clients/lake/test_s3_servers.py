@@ -1,0 +1,123 @@
+"""Lakes in two more servers that speak S3 and read signatures: one holds conditions, the other ignores them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from exporters.destinations.catalogue import secret_of
+from exporters.errors import Misconfigured
+from exporters.lake import names
+from exporters.lake.destination import store_of
+from exporters.lake.stores import Store
+from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify
+from exporters.settings import DestinationSettings
+from tests.clients import environments
+from tests.clients.lake.s3_servers import BUCKET, s3proxy, settings_in, versitygw
+from tests.integration.lake import victim
+from tests.integration.lake.lakes import query
+from tests.integration.lake.store_contract import StoreContract
+
+pytestmark = pytest.mark.clients
+PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
+OBJECTS: dict[str, Path] = {}  # by the address of a server
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("versitygw")
+    with versitygw(environments.go("versitygw", PACKAGE), directory) as address:
+        OBJECTS[address] = directory / "objects" / BUCKET
+        yield address
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("s3proxy")
+    with s3proxy(environments.java("s3proxy"), directory) as address:
+        OBJECTS[address] = directory / "objects" / BUCKET
+        yield address
+
+
+@pytest.fixture(params=["gateway", "proxy"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> DestinationSettings:
+    """A prefix of its own for each test."""
+    return settings_in(request.getfixturevalue(request.param), tmp_path)
+
+
+@pytest.fixture
+def store(settings: DestinationSettings) -> Store:
+    return store_of(settings, secret_of(settings))
+
+
+@pytest.mark.parametrize("settings", ["gateway"], indirect=True)
+class TestVersitygw(StoreContract):
+    pass
+
+
+@pytest.mark.parametrize("settings", ["proxy"], indirect=True)
+class TestS3Proxy(StoreContract):
+    added = "; the store ignores conditions: files are written without"
+
+    async def test_of_many_who_create_a_name_one_does(self, store: Store) -> None:
+        """More than one of eight believes so here; the object is that of one of them, whole."""
+        bodies = [bytes([65 + n]) * 100_000 for n in range(8)]
+        made = await asyncio.gather(*(store.create("race", body) for body in bodies))
+        assert any(made)
+        assert await store.end("race", 100_000, 100_000) in [
+            body for body, is_made in zip(bodies, made, strict=True) if is_made
+        ]
+
+    async def test_a_condition_holds(self, store: Store) -> None:
+        """It does not, and `check` finds it out."""
+        await store.create("one", b"1")
+        assert not await store.refuses_again("one", b"1")
+
+
+async def verified(store: Store, scratch: Path) -> VerifiedLake:
+    scratch.mkdir(exist_ok=True)
+    return await verify(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
+
+
+@pytest.mark.asyncio
+async def test_a_bucket_or_a_key_that_is_wrong_parks(settings: DestinationSettings, tmp_path: Path) -> None:
+    """Both are for the operator to change; the signature is made with the secret of the file."""
+    other = tmp_path / "other"
+    other.write_text("tollhouse\nanother-secret\n")
+    for wrong in (replace(settings, url="s3://nobody-has-this/lake"), replace(settings, secret_file=other)):
+        with pytest.raises(Misconfigured):
+            await store_of(wrong, secret_of(wrong)).create("one", b"1")
+
+
+@pytest.mark.parametrize("format", ["parquet", "focus-parquet"])
+def test_a_kill_at_any_place_leaves_every_row_once(
+    settings: DestinationSettings, store: Store, tmp_path: Path, format: str, request: pytest.FixtureRequest
+) -> None:
+    """Also without conditions; then what is taken away, changed and put beside is told."""
+    given = {name: getattr(settings, name) for name in ("type", "url", "endpoint", "secret_file")}
+    victim.kill_at_each_place(tmp_path / "data", format=format, **given)
+    found = asyncio.run(verified(store, tmp_path / "scratch"))
+    assert ([], 10, victim.RECORDS, "9.5") == (
+        found.differences, found.deliveries, found.records if "focus" in format else found.rows, found.spend,
+    )  # fmt: skip
+    lake = OBJECTS[settings.endpoint] / tmp_path.name
+    if format == "parquet":
+        sums = query(lake, "SELECT count(*), count(DISTINCT number), sum(spend) FROM lake")
+        assert [(victim.RECORDS, victim.RECORDS, Decimal("9.5"))] == sums
+    if request.node.callspec.params["settings"] == "gateway":  # the proxy reads no file that it did not write
+        _change(sorted((lake / names.DATA).rglob("*.parquet")))
+        broken = asyncio.run(verified(store, tmp_path / "scratch"))
+        assert {"missing", "foreign", "content"} == {each.kind for each in broken.differences}
+
+
+def _change(files: Sequence[Path]) -> None:
+    """Take one away, put one beside and damage one."""
+    files[0].unlink()
+    shutil.copy(files[1], files[1].with_name(f"{files[1].name}.parquet"))
+    files[2].write_bytes(files[2].read_bytes()[:-1] + b"X")
