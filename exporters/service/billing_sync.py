@@ -31,7 +31,7 @@ from spool.billing.hours import BillingHours, BillingPlan, SentHour
 from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.errors import NotAllowed, SpoolError
-from spool.ledger.ledger import Ledger
+from spool.ledger.ledger import HOURS_KEPT_S, Ledger
 from spool.ledger.queries import CostQuery, CostRow
 
 NAME = "upstream/billing-hours"
@@ -41,6 +41,8 @@ SETTLE_S = 600  # an hour is sent when most late records are in
 CHECK_EVERY_S = 60.0
 PARKED_RETRY_S = 60.0
 HELD_RETRY_S = 600.0  # a refused drop is tried again after this, and at once when a secret changes
+# Less than hours are kept, so that none becomes a part of its day while it is compared.
+_LOOK_BACK = timedelta(seconds=HOURS_KEPT_S, days=-1)
 _EXACT = Context(prec=100)
 
 _log = logging.getLogger(__name__)
@@ -116,15 +118,24 @@ class BillingSync:
             self._poked.clear()
 
     async def send_changed(self) -> int:
-        """Send every past hour of this and the last month that changed; returns how many were accepted."""
+        """
+        Send every past hour of this and the last month that changed, and of the hours before those that were
+        sent once and are still kept; returns how many were accepted.
+        """
         if not await self._ledger.is_complete():
             return 0
         until = _hour(self._clock.now() - SETTLE_S)
         month = until.replace(day=1, hour=0)
-        since = await self._comparable((month - timedelta(days=1)).replace(day=1))
-        sent = 0
+        last_month = (month - timedelta(days=1)).replace(day=1)
+        since = await self._comparable(last_month)
+        earliest = await self._ledger.since_hours(until - _LOOK_BACK)
         self._waiting = 0
-        async for hours in self._changed(since, until):
+        sent = await self._send_days(self._changed(since, until))
+        return sent + await self._send_days(self._changed(earliest, last_month, only_sent=True))
+
+    async def _send_days(self, days: AsyncIterator[list[Hour]]) -> int:
+        sent = 0
+        async for hours in days:
             self._waiting = len(hours)
             sent += await self._send(hours)
             self._waiting = 0
@@ -215,10 +226,11 @@ class BillingSync:
         until: datetime,
         *,
         all: bool = False,
+        only_sent: bool = False,
     ) -> AsyncIterator[list[Hour]]:
         """
         Yield day by day the hours that differ from those that were sent; with `all`, every hour that has
-        rows.
+        rows, with `only_sent` none that was never sent.
 
         What was sent stays where the ledger lacks records since: it was counted again from a log that had
         lost some.
@@ -233,7 +245,7 @@ class BillingSync:
             costs = await self._costs(day, end, cbf.FINE)
             hours = []
             for start in sorted({*costs, *known}):
-                if start in known and start < whole:
+                if start < whole if start in known else only_sent:
                     continue
                 hour = await self._hour(datetime.fromtimestamp(start, UTC), costs.get(start, []), month)
                 if all or start not in known or known[start].hash != hour.hash:

@@ -351,6 +351,30 @@ async def test_preview_and_push(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_an_hour_before_the_last_month_is_sent_again(tmp_path: Path) -> None:
+    """What becomes known weeks later changes the hour of its call, if it was sent; no other hour is sent."""
+    sent_until, late = MONTH + timedelta(days=25), MONTH + timedelta(days=20)
+    async with Service() as service, syncs_of(tmp_path, service) as one:
+        await one.spend(2000, until=sent_until)
+        async with one.sync() as sync:
+            await sync.send_changed()
+        before = dict(service.hours)
+        one.clock.move(32 * 86_400)
+        await one.ledger.tidy()
+        assert late == await one.ledger.since_hours(late)
+        await one.spend(50, since=late, until=late + timedelta(hours=2), seed=2)
+        total = await one.total()
+        never_sent = sent_until + timedelta(days=1)
+        await one.spend(5, since=never_sent, until=never_sent + timedelta(hours=1), seed=3)
+        async with one.sync() as sync:
+            assert 2 == await sync.send_changed()
+            assert 0 == await sync.send_changed()
+        changed = [start for start, rows in service.hours.items() if rows != before.get(start)]
+        assert [late, late + timedelta(hours=1)] == sorted(map(datetime.fromisoformat, changed))
+        assert total == service.total
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(("ahead", "border"), [(45, 15), (75, 32)])
 async def test_a_day_never_takes_the_place_of_its_hours(tmp_path: Path, ahead: int, border: int) -> None:
     """
