@@ -156,6 +156,10 @@ class DestinationSettings:
         "tollhouse.{topic}",
         "kafka: where records go; progress goes to the topic `progress` of the same pattern",
     )
+    transactions: bool = setting(
+        True,
+        "kafka: false is for brokers without transactions: a record may be there twice, under the same key",
+    )
     tls: bool = setting(True, "kafka: encrypt; false is taken on loopback alone")
     tls_cert_file: Path | None = setting(
         None, "kafka and clickhouse: the client certificate and its chain, with `tls_key_file`: mutual TLS"

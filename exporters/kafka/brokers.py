@@ -1,5 +1,6 @@
 """
-The brokers: one transaction after another, and what the last one brought in.
+The brokers: one transaction after another, and what the last one brought in. Brokers without transactions get the
+messages first, and the progress once they have them: what is repeated after a crash is there twice.
 
 `exporters.errors` are raised: Misconfigured where the operator has to change something, Retryable for all else.
 """
@@ -45,12 +46,12 @@ class Brokers:
         """Begin to send under an id; return the newest progress under each key, as it is from then on."""
         with translated():
             options = options_of(self._settings, self._secret)
+            if self._settings.transactions:
+                options |= {"transactional_id": id, "transaction_timeout_ms": int(TRANSACTION_S * 1000)}
             producer = AIOKafkaProducer(
                 **options,
-                transactional_id=id,
-                transaction_timeout_ms=int(TRANSACTION_S * 1000),
                 acks="all",
-                enable_idempotence=True,
+                enable_idempotence=self._settings.transactions,
                 compression_type="gzip",
                 max_request_size=_MOST_BYTES,
             )
@@ -68,19 +69,25 @@ class Brokers:
         self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
     ) -> None:
         """Send the messages and the progress as one transaction: both are there, or neither is."""
-        producer = self._producer
+        producer, has_transactions = self._producer, self._settings.transactions
         with translated():
             # A commit whose broker goes away has no end of its own.
             async with asyncio.timeout(TRANSACTION_S):
-                await producer.begin_transaction()
+                if has_transactions:
+                    await producer.begin_transaction()
                 sent = [await self._send(producer, message) for message in messages]
+                if not has_transactions:
+                    await asyncio.gather(*sent)
                 place = {"key": progress_key(edition, route), "partition": 0}
                 sent.append(await producer.send(self._progress_topic, write_progress(progress), **place))
                 await asyncio.gather(*sent)
-                await producer.commit_transaction()
+                if has_transactions:
+                    await producer.commit_transaction()
 
     async def try_transaction(self) -> None:
-        """Begin a transaction and end it without a message."""
+        """Begin a transaction and end it without a message; nothing where there are none."""
+        if not self._settings.transactions:
+            return
         with translated():
             await self._producer.begin_transaction()
             await self._producer.abort_transaction()

@@ -104,7 +104,8 @@ async def _setup_probe(settings: DestinationSettings, secret: SecretSource | Non
     if wrong:
         return Probe(status=REFUSED, words="; ".join(wrong))
     shown = "; ".join(f"{topic}: {found[topic]}" for topic in names if topic in found)
-    return Probe(status=OK, words=f"its topics are there ({shown}), and transactions are allowed")
+    how = "transactions are allowed" if settings.transactions else "without transactions: at least once"
+    return Probe(status=OK, words=f"its topics are there ({shown}), and {how}")
 
 
 def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:

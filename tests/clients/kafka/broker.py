@@ -130,6 +130,16 @@ class Broker:
         finally:
             await reader.stop()
 
+    async def ends(self) -> int:
+        """How many places of the topic are taken: by messages, and by marks of transactions."""
+        reader = AIOKafkaConsumer(bootstrap_servers=self.address)
+        await reader.start()
+        try:
+            found = await reader.end_offsets([TopicPartition(TOPIC, number) for number in range(PARTITIONS)])
+            return sum(found.values())
+        finally:
+            await reader.stop()
+
     def log(self) -> str:
         return (self.directory / "log").read_text(errors="replace")[-3000:]
 

@@ -74,6 +74,25 @@ async def test_kills_at_any_place_lose_nothing_and_repeat_nothing(broker: Broker
     assert (record["id"].encode(), "0.1") == (message.key, record["cost"])
 
 
+async def test_without_transactions_nothing_is_missing(broker: Broker, tmp_path: Path) -> None:
+    """What was in hand at a kill is there twice, under the same number; no message of a transaction is there."""
+    await broker.until_ready(*brokers.topics())
+    settings = DestinationSettings(
+        name="lake", type="kafka", url=broker.address, tls=False, transactions=False
+    )
+    said = await TYPES["kafka"].probe(settings, secret_of(settings), SystemClock())
+    assert (OK, True) == (said.status, "without transactions: at least once" in (said.words or "")), said
+    for place in ("mark", "settle", "end"):
+        words = ("-m", "tests.clients.kafka.victim", str(tmp_path / "data"), broker.address, place, "plain")
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, *words], capture_output=True, text=True, timeout=120
+        )
+        assert ("done\n" if place == "end" else "") == done.stdout, done.stderr
+    numbers = await found(broker)
+    assert set(range(1, victim.RECORDS + 1)) == set(numbers)
+    assert await broker.ends() == numbers.total()
+
+
 async def test_a_broker_that_is_killed_and_comes_back_has_each_record_once(
     broker: Broker, tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """
-A process that fills a topic and kills itself: `victim DATA ADDRESS PLACE`. A place is one of PLACES, or how many steps
-of deliveries are begun or done before.
+A process that fills a topic and kills itself: `victim DATA ADDRESS PLACE [plain]`; plain is without transactions. A
+place is one of PLACES, or how many steps of deliveries are begun or done before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAITS = 5
 PLACES = ("mark", "begin", "commit", "settle", "end")
 
 
-async def main(data: Path, address: str, wanted: str) -> None:
+async def main(data: Path, address: str, wanted: str, *, transactions: bool = True) -> None:
     async with opened(data) as house:
         if house.storage.log.closed_below(AI_TELEMETRY) == 1:
             await house.add(calls(1, RECORDS, cost="0.1", cost_source="reported"))
@@ -55,7 +55,7 @@ async def main(data: Path, address: str, wanted: str) -> None:
         producer: Any = AIOKafkaProducer
         producer.begin_transaction = armed("begin", producer.begin_transaction)
         producer.commit_transaction = armed("commit", producer.commit_transaction)
-        async with house.forwarding(type="kafka", url=address, tls=False):
+        async with house.forwarding(type="kafka", url=address, tls=False, transactions=transactions):
             for _ in range(WAITS):  # a broker may be on its way back
                 with suppress(TimeoutError):
                     await house.until(name=ROUTE, queued=0)
@@ -66,4 +66,4 @@ async def main(data: Path, address: str, wanted: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], transactions="plain" not in sys.argv))

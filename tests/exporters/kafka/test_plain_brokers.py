@@ -1,0 +1,55 @@
+"""Brokers without transactions: the progress is sent once they have the messages."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from exporters.kafka.brokers import Brokers
+from exporters.kafka.messages import TopicMessage, TopicProgress
+from exporters.settings import DestinationSettings
+
+SETTINGS = DestinationSettings(name="stream", type="kafka", url="127.0.0.1:1", tls=False, transactions=False)
+MESSAGES = [TopicMessage(key, key, b"{}", 1, []) for key in (b"a", b"b")]
+
+
+class Producer:
+    """Answers a message when it is told to; it has nothing of a transaction."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, bytes]] = []
+        self.answers: list[asyncio.Future[None]] = []
+        self.changed = asyncio.Event()
+
+    async def send(self, topic: str, value: bytes, *, key: bytes, **_: Any) -> asyncio.Future[None]:
+        self.sent.append((topic, key))
+        self.answers.append(asyncio.get_running_loop().create_future())
+        self.changed.set()
+        return self.answers[-1]
+
+    async def until_sent(self, n: int) -> None:
+        async with asyncio.timeout(60):
+            while len(self.sent) < n:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@pytest.mark.asyncio
+async def test_the_progress_is_sent_behind_the_messages() -> None:
+    """Else a crash between them would lose what the progress says is there."""
+    brokers, producer = Brokers(SETTINGS, None, topic="ai-telemetry"), Producer()
+    brokers._producer, brokers._partitions = producer, [0]
+    await brokers.try_transaction()
+    bring = brokers.bring(MESSAGES, TopicProgress(1, 2, ""), edition="0" * 8, route="stream/ai-telemetry")
+    task = asyncio.create_task(bring)
+    await producer.until_sent(2)
+    producer.answers[0].set_result(None)
+    await asyncio.sleep(0)
+    assert [("tollhouse.ai-telemetry", b"a"), ("tollhouse.ai-telemetry", b"b")] == producer.sent
+    producer.answers[1].set_result(None)
+    await producer.until_sent(3)
+    assert "tollhouse.progress" == producer.sent[2][0] and not task.done()
+    producer.answers[2].set_result(None)
+    await task
