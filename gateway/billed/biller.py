@@ -18,7 +18,8 @@ import msgspec
 from gateway.billed.bill import Bill, BillSides, bill_of
 from gateway.billed.layers import Base, DividedDay, divide_day
 from gateway.reconciliation.counting import TokenPrices, counted, counted_use, seller
-from gateway.reconciliation.gathering import CalendarMonth, StatementSources
+from gateway.reconciliation.exchange import currencies_of
+from gateway.reconciliation.gathering import CalendarMonth, StatementSources, exchanged
 from gateway.reconciliation.sides import DAY_S, CountedUse
 from spool.clock import Clock
 from spool.errors import SpoolError
@@ -26,6 +27,7 @@ from spool.ledger import money
 from spool.ledger.billed import BilledDay, BilledSum
 from spool.ledger.days.usage import UsageSum
 from spool.ledger.sums import Dimensions
+from spool.record import CURRENCY
 from spool.statements.values import StatementInfo
 
 LOOK_S = 60.0
@@ -64,6 +66,7 @@ class Biller:
         self._clock = clock
         self._turn = asyncio.Lock()
         self._marks: dict[str, object] = {}  # of months, as they were made last
+        self._currencies: dict[str, set[str]] = defaultdict(set)  # of the bills of months, without dollars
 
     async def run(self) -> None:
         """Look again and again. Runs until cancelled; a full disk only delays it."""
@@ -76,8 +79,8 @@ class Biller:
 
     async def look(self) -> int:
         """
-        Make the months whose statements or owners changed, and once an hour this month and the one before it;
-        how many days changed.
+        Make the months whose statements, owners or rates changed, and once an hour this month and the one before
+        it; how many days changed.
         """
         infos = await self._sources.statements.statements()
         this = CalendarMonth.at(self._clock.now())
@@ -95,10 +98,18 @@ class Biller:
             within = [info for info in infos if info.start < month.end and info.end > month.start]
             hour = int(self._clock.now()) // EVERY_S if month.end > this.previous.start else 0
             mark = (hour, tuple(map(repr, within)), tuple(self._sources.owners()))
-            if self._marks.get(name) != mark and await self._sources.ledger.is_complete():
+            rates = await asyncio.to_thread(self._rates_of, month)
+            if self._marks.get(name) != (mark, rates) and await self._sources.ledger.is_complete():
                 changed += await self.make(month)
-                self._marks[name] = mark
+                self._marks[name] = mark, await asyncio.to_thread(self._rates_of, month)
         return changed
+
+    def _rates_of(self, month: CalendarMonth) -> Sequence[int | None]:
+        """Return the rates by which the month's bills are in dollars."""
+        rates, currencies = self._sources.ledger.rates, sorted(self._currencies[month.name])
+        if rates is None:
+            return ()
+        return [rates(currency, CURRENCY, day) for currency in currencies for day in month.days]
 
     async def make(self, month: CalendarMonth) -> int:
         """Make all bills of a month; how many days changed."""
@@ -149,6 +160,8 @@ class Biller:
 
     async def _bill(self, read: _Month, provider: str, now: float) -> Bill:
         month = read.month
+        told = await self._sources.statements.rows(provider=provider, start=month.start, end=month.end)
+        self._currencies[month.name] |= currencies_of(told)
         covered: dict[str, set[int]] = defaultdict(set)
         unsettled: dict[str, set[int]] = defaultdict(set)
         for info in read.infos:
@@ -161,7 +174,7 @@ class Biller:
             provider=provider,
             days=month.days,
             open_from=int(now) // DAY_S * DAY_S,
-            rows=await self._sources.statements.rows(provider=provider, start=month.start, end=month.end),
+            rows=await exchanged(self._sources.ledger, told),
             counted=read.counted.get(provider, ()),
             covered={source: frozenset(days) for source, days in covered.items()},
             unsettled={source: frozenset(days) for source, days in unsettled.items()},

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from gateway.intake.prices import PriceBook
 from gateway.reconciliation.comparing import BothSides, Tolerance
 from gateway.reconciliation.counting import TokenPrices, calls_of, counted
+from gateway.reconciliation.exchange import in_dollars
 from gateway.reconciliation.matching import Owner
 from gateway.reconciliation.sides import DAY_S, CountedUse
 from spool import providers
@@ -18,7 +19,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.log.protocols import Log
 from spool.statements.protocols import Statements
-from spool.statements.values import StatementInfo
+from spool.statements.values import StatementInfo, StatementRow
 
 _TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 
@@ -107,6 +108,12 @@ async def gather(
     return Gathered(sides=sides, without=without)
 
 
+async def exchanged(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence[StatementRow]:
+    """Return rows of statements with their money in dollars, where a rate is known."""
+    rates = ledger.rates
+    return rows if rates is None else await asyncio.to_thread(in_dollars, rows, rates)
+
+
 async def _sides(
     sources: StatementSources,
     month: CalendarMonth,
@@ -116,7 +123,8 @@ async def _sides(
     by_provider: Mapping[str, Sequence[CountedUse]],
     prices: TokenPrices,
 ) -> BothSides:
-    rows = await sources.statements.rows(provider=provider, start=month.start, end=month.end)
+    told = await sources.statements.rows(provider=provider, start=month.start, end=month.end)
+    rows = await exchanged(sources.ledger, told)
     covered: dict[str, set[int]] = defaultdict(set)
     unsettled: dict[str, set[int]] = defaultdict(set)
     for info in infos:

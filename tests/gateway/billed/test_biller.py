@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.billed.beside import billed_beside
@@ -156,3 +157,31 @@ async def test_a_day_that_is_not_final_says_so() -> None:
     beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
     assert {"closed": 0, "provisional": 1, "open": 1} == beside["days"]
     assert [{"provider": "openai", "real_cost": "0.00035"}] == beside["without_statement"]
+
+
+@pytest.mark.asyncio
+async def test_a_bill_in_other_currencies_is_in_dollars_at_the_rate_of_its_day() -> None:
+    """Each row is rounded once; what has no rate is named, and a rate that becomes known divides its day anew."""
+    world = await World().open()
+    known = {("EUR", FIRST): "1.0831", ("JPY", FIRST): "0.006612345678", ("EUR", FIRST + DAY): "1.0899"}
+
+    def rates(given: str, asked: str, day: int) -> int | None:
+        assert asked == "USD"
+        rate = known.get((given, day))
+        return None if rate is None else int(Decimal(rate).scaleb(12))
+
+    world.ledger.rates = rates
+    told = (("7.13", "EUR", 0), ("1801", "JPY", 0), ("0.1", "EUR", 1), ("99", "JPY", 1))
+    world.told.kept += [line("input", "2"), line("input", "3", day=1)]
+    for amount, currency, day in told:
+        row = line("support", amount, unit=currency.lower(), day=day)
+        world.told.kept.append(msgspec.structs.replace(row, currency=currency))
+    assert (2, 0) == (await world.biller.look(), await world.biller.look())
+    in_dollars = Decimal("5") + Decimal("7.722503") + Decimal("11.908834566078") + Decimal("0.10899")
+    assert {(): in_dollars} == await world.paid("billed_cost")
+    beside = await billed_beside(world.ledger, world.asked("billed_cost"), world.clock.now())
+    assert {"JPY": 1} == beside["foreign"]
+
+    known["JPY", FIRST + DAY] = "0.0066"
+    assert (1, 0) == (await world.biller.look(), await world.biller.look())
+    assert {(): in_dollars + Decimal("0.6534")} == await world.paid("billed_cost")

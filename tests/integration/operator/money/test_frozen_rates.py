@@ -146,14 +146,15 @@ async def billed(server: OperatorServer) -> tuple[dict[tuple[str, str, str], Dec
     return rows, found["billed"]["foreign"]
 
 
-def assert_are_seats(rows: Mapping[tuple[str, str, str], Decimal]) -> None:
-    """The fees of the bill, each on the days that it is for: all of them to the last digit."""
+def assert_are_seats(rows: Mapping[tuple[str, str, str], Decimal], quoted: Quoted) -> None:
+    """The fees of the bill, each on the days that it is for, those in euros at the rate of the first."""
     whole, more = (Fraction(amount) for _, amount, currency, _ in SEATS if currency == "USD")
     assert {("github", "commitment", f"2026-10-{day:02}") for day in range(1, 32)} == set(rows)
-    assert whole + more == sum(map(Fraction, rows.values()))
+    euros = Fraction(SEATS[2][1]) * Fraction(in_dollars("EUR", 0, quoted))
+    assert whole + more + euros == sum(map(Fraction, rows.values()))
     for (_, _, day), fee in rows.items():
-        due = whole / DAYS + (more / 15 if day >= SEATS[1][0] else 0)
-        assert abs(Fraction(fee) - due) <= Fraction(2, 10**27)
+        due = (whole + euros) / DAYS + (more / 15 if day >= SEATS[1][0] else 0)
+        assert abs(Fraction(fee) - due) <= Fraction(3, 10**27)
 
 
 async def bill_seats(server: OperatorServer, file: Path) -> None:
@@ -164,11 +165,15 @@ async def bill_seats(server: OperatorServer, file: Path) -> None:
     rows = [f"{span},Purchase,{','.join(money)}" for span, (_, *money) in zip(spans, SEATS, strict=True)]
     file.write_text("\n".join([COLUMNS, *rows, ""]))
     await asked(server, "POST", "/statements", {"files": [str(file)], "source": "focus"})
+    assert await divide_again(server)
+
+
+async def divide_again(server: OperatorServer) -> int:
     storage = server.storage
     sources = StatementSources(
         ledger=storage.ledger, log=storage.log, prices=PriceBook.load, statements=server.registry.statements
     )
-    assert await Biller(sources, server.clock).make(CalendarMonth.at(BEGIN))
+    return await Biller(sources, server.clock).make(CalendarMonth.at(BEGIN))
 
 
 def rate_by(server: OperatorServer, section: CurrencySettings) -> None:
@@ -218,8 +223,8 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
     server.clock.move(200)
     await bill_seats(server, tmp_path / "seats.csv")
     seats = await billed(server)
-    assert_are_seats(seats[0])
-    assert ({"EUR": DAYS}, company.costs(first)) == (seats[1], await costs(server))
+    assert_are_seats(seats[0], first)
+    assert ({}, company.costs(first)) == (seats[1], await costs(server))
     frozen = (await asked(server, "POST", "/ledger/rates", {"month": "2026-10"}))["frozen_rates"]
     assert ["EUR", "JPY"] == frozen["currencies"]
     await asked(server, "POST", "/ledger/rates", {"month": "2026-10"}, status=409)
@@ -243,11 +248,13 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
         changed = {place for place in {*before, *after} if before.get(place) != after.get(place)}
         assert {(made[number].provider, made[number].day)} == changed
     assert company.costs(first, "EUR") == await costs(server, "EUR")
-    assert seats == await billed(server)
+    assert (0, seats) == (await divide_again(server), await billed(server))
     await assert_books_balance(log)
 
     frozen_costs = await costs(server)
     await asked(server, "DELETE", "/ledger/rates/2026-10")
     assert frozen_costs != await costs(server)
+    assert DAYS == await divide_again(server)
+    assert_are_seats((await billed(server))[0], {(day, "EUR"): Decimal(9) for day in range(DAYS)})
     await asked(server, "DELETE", "/ledger/rates/2026-10", status=404)
     await asked(server, "POST", "/ledger/rates", {"month": "October"}, status=400)
