@@ -35,6 +35,7 @@ def call(
     asks_cost_type: bool = False,
     in_turn: bool = False,
     asks_much: Callable[[Any], bool] | None = None,
+    asks_closed: Callable[[Any], bool] | None = None,
     name: str = "",
 ) -> OperatorAddress:
     """The row of one call: JSON in and out, below OPERATOR_API. `name` is the handler's, unless given."""
@@ -57,4 +58,5 @@ def call(
         asks_cost_type=asks_cost_type,
         in_turn=in_turn,
         asks_much=asks_much,
+        asks_closed=asks_closed,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -49,11 +50,14 @@ class OperatorAddress(Address):
     question is about.
 
     A call that is not GET changes something and needs the CSRF token.
+
+    `asks_closed` says whether a question is about whole months that are over: JSON then has an ETag.
     """
 
     needs: str | None
     shows: str = WHOLE
     asks_cost_type: bool = False
+    asks_closed: Callable[[Any], bool] | None = None  # of the OperatorRequest
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 
     @property

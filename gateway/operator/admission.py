@@ -21,7 +21,7 @@ from gateway.attempts import Buckets, neighbourhood
 from gateway.authentication.hosts import authority, host_name, is_own_name
 from gateway.configuration.addresses import is_loopback
 from gateway.errors import Refusal
-from gateway.http.answers import UNCACHED, give
+from gateway.http.answers import UNCACHED, Pieces, give
 from gateway.http.confirming import SAFE_METHODS, confirmed
 from gateway.http.holders.people import PeopleServices
 from gateway.http.key_carriage import CSRF_HEADER
@@ -75,7 +75,17 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
 
         async def work() -> Result:
             handled = row.handler(admitted)
-            return await confirmed(handled, services.installation.registry, asks_change=asks_change)
+            answer = await confirmed(handled, services.installation.registry, asks_change=asks_change)
+            if (
+                row.asks_closed is None
+                or isinstance(answer, (web.StreamResponse, Pieces))
+                or not row.asks_closed(admitted)
+            ):
+                return answer
+            from gateway.operator.costs.entity_tags import tagged  # no start needs it
+
+            secret = services.installation.cursor_secret
+            return await tagged(request, answer, asker=_rights_of(admitted), secret=secret)
 
         if row.takes_turn(admitted.body):
             questions, who = services.installation.questions, f"person {admitted.actor.name}"
@@ -83,6 +93,22 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
         return await give(request, await work(), status=row.status, headers=UNCACHED)
 
     return handle
+
+
+def _rights_of(admitted: OperatorRequest[Any, object]) -> str:
+    """Return one text of the person and the rights, the same in every process."""
+    rights = admitted.rights
+    shown = [(sorted(types), filters) for types, filters in rights.shown]
+    return repr(
+        (
+            admitted.actor.name,
+            admitted.role,
+            sorted(rights.permission_sets),
+            rights.slice,
+            rights.roles,
+            shown,
+        )
+    )
 
 
 def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:

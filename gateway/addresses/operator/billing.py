@@ -37,5 +37,6 @@ ROWS = (
          takes=statements.StatementPull),
     call("GET", "/reconciliation", VIEW_COSTS, reconciliation.reconciliation,
          "What was billed against what was counted",
-         optional=reconciliation.ONCE, gives={JSON: OBJECT, "text/csv": TEXT}, in_turn=True),
+         optional=reconciliation.ONCE, gives={JSON: OBJECT, "text/csv": TEXT}, in_turn=True,
+         asks_closed=reconciliation.asks_closed_month),
 )  # fmt: skip

@@ -81,6 +81,12 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     return payload
 
 
+def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
+    """True if the month that is asked for is over."""
+    given = request.http.query.get("month")
+    return given is not None and CalendarMonth.of(given).end <= request.shared.clock.now()
+
+
 def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:
     """
     At most so many rows, the others as one: they still add up to `total`; and at most so many names of a

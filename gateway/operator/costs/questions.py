@@ -169,6 +169,16 @@ def times(
     return since, until, zone
 
 
+def asks_closed_months(request: OperatorRequest[Any, Any]) -> bool:
+    """True if the span is of whole months, in its zone, the last of which is over."""
+    now = request.shared.clock.now()
+    since, until, zone = times(request.http.query, now)
+    edges = [since.astimezone(zone), until.astimezone(zone)]
+    return until.timestamp() <= now and all(
+        each == each.replace(day=1, hour=0, minute=0, second=0, microsecond=0) for each in edges
+    )
+
+
 def _words(texts: Sequence[str]) -> list[str]:
     return [name for text in texts for name in text.split(",") if name]
 

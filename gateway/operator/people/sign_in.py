@@ -97,7 +97,8 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
 async def sign_out(request: OperatorRequest[PeopleServices, None]) -> Result:
     if request.session is not None:
         await request.registry.operators.sign_out(request.session, actor=request.actor)
-    response = uncached_json({"session": None})
+    forgets = {"Clear-Site-Data": '"cache"'}  # what answers with an ETag left with the browser
+    response = uncached_json({"session": None}, headers=forgets)
     http, services = request.http, request.services
     response.del_cookie(cookie_name(http, services), path=FOLDER, secure=speaks_https(http, services))
     return response

@@ -42,7 +42,7 @@ from gateway.reconciliation.reconciler import Reconciler
 from spool.billing.drops import BILLING_DROPS
 from spool.billing.hours import BILLING_HOURS
 from spool.engines import MEMORY, open_storage
-from spool.settings import SpoolSettings
+from spool.settings import SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions
 from tests.moved_clock import MovedClock
 
@@ -125,10 +125,16 @@ async def operator_server(
     clock: MovedClock | None = None,
     hold: float = 0,
     proxies: Sequence[str] = (),
+    stored: StorageSettings | None = None,
     **services: Any,
 ) -> AsyncIterator[OperatorServer]:
     clock = clock or MovedClock()
-    options = StorageOptions(directory=directory, settings=SpoolSettings(hold=hold), clock=clock)
+    options = StorageOptions(
+        directory=directory,
+        settings=SpoolSettings(hold=hold),
+        clock=clock,
+        storage=stored or StorageSettings(),
+    )
     storage = await open_storage(options, engine=engine)
     assert storage.registry is not None
     access = Access(storage.registry, ServerSettings(api_key_file=api_key_file), clock=clock)
