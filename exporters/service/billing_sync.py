@@ -32,7 +32,7 @@ from spool.clock import Clock
 from spool.deliveries.values import PARKED, RUNNING, RouteState
 from spool.errors import NotAllowed, SpoolError
 from spool.ledger.ledger import HOURS_KEPT_S, Ledger
-from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.queries import EVERY_METER, CostQuery, CostRow
 
 NAME = "upstream/billing-hours"
 OPERATION = "replace_hourly"
@@ -262,7 +262,7 @@ class BillingSync:
         return dict(await self._hours.sent(self._connection, int(first.timestamp()), int(end.timestamp())))
 
     async def _costs(self, since: datetime, until: datetime, by: Sequence[str]) -> dict[int, list[CostRow]]:
-        query = CostQuery(since=since, until=until, granularity="hourly", group_by=by)
+        query = CostQuery(since=since, until=until, granularity="hourly", group_by=by, meter=EVERY_METER)
         found: dict[int, list[CostRow]] = {}
         for row in await self._ledger.costs(query):
             found.setdefault(int(row.start.timestamp()), []).append(row)

@@ -15,6 +15,7 @@ from hashlib import blake2b
 import msgspec
 
 from spool.ledger.queries import CostRow
+from spool.meters import quantity_of
 
 MAX_BYTES = 4_900_000  # of one request, under the service's 5 MB, whichever it means
 MAX_MONTH_ROWS = 1_000_000
@@ -52,7 +53,7 @@ def hour_of(start: datetime, rows: Sequence[Row]) -> Hour:
 def rows_of(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
     """
     A row for each with a cost or usage; its dimensions are tags and parts of the resource's id. Amounts that no rate is
-    known for are in no cost: a tag for each currency has them.
+    known for are in no cost: a tag for each currency has them, and one for each meter its quantity.
     """
     with_usage = [cost for cost in costs if _has_usage(cost)]
     return [_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in with_usage]
@@ -126,6 +127,7 @@ def _row(cost: CostRow, known: Mapping[str, str | None]) -> Row:
     if cost.unpriced:
         tags["unpriced_calls"] = str(cost.unpriced)
     tags |= {f"unconverted_{currency}": amount for currency, amount in cost.unconverted.items()}
+    tags |= {f"meter_{name}": str(quantity_of(units)) for name, units in sorted(cost.meters.items()) if units}
     for name, value in tags.items():
         if value and _is_tag(value):
             row[f"resource/tag:{name}"] = value[:MAX_TAG]

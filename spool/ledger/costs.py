@@ -111,7 +111,7 @@ def _totals(
             for metered in rows.meter_totals(*asked_of, by_start=by_start):
                 total = totals[question.period_of(metered.start)].get(query.shown(metered.group))
                 if total is not None:  # a meter has a sum beside it
-                    total.add_meter(metered.status, metered.quantity)
+                    total.add_meter(metered)
         if has_charges and converter is not None:
             charged_totals: dict[int, _Total] = {}
             for charged in rows.charge_totals(*asked_of):
@@ -239,6 +239,7 @@ class _Total:
     _limbs: dict[int, Counter[str]] | None = None
     _charges: Counter[str] | None = None
     _unconverted: Counter[str] | None = None
+    _meters: Counter[str] | None = None
 
     def add(self, status: str, cost_source: str, measures: Measures) -> None:
         sums = self._sums
@@ -272,6 +273,8 @@ class _Total:
                 self._charges.subtract(part._charges)
             if self._unconverted and part._unconverted:
                 self._unconverted.subtract(part._unconverted)
+            if self._meters and part._meters:
+                self._meters.subtract(part._meters)
 
     def size(self, name: str) -> int:
         """Return a measure by its name in CostRow; money in units."""
@@ -280,8 +283,11 @@ class _Total:
         value = getattr(self.row(_EPOCH, ()), name)
         return money.units(value) if name in _MONEY else int(value)
 
-    def add_meter(self, status: str, quantity: int) -> None:
-        self._metered += 0 if status == "cached" else quantity
+    def add_meter(self, metered: MeterSum) -> None:
+        if metered.status != "cached":
+            self._metered += metered.quantity
+            self._meters = self._meters or Counter()
+            self._meters[metered.meter] += metered.quantity
 
     def multiplied(self, converter: Converter, each: GroupSum) -> Measures:
         """Return the measures with their dollars times a rate: `row` rounds the sums."""
@@ -356,6 +362,7 @@ class _Total:
             metered=self._metered,
             latency=tuple(latency[1:]) if any(latency) else _NO_LATENCY,
             charges=_texts(self._charges) if self._charges else {},
+            meters=dict(self._meters) if self._meters else {},
             converted=self._amount(self._converted),
             unconverted=_texts(self._unconverted) if self._unconverted else {},
         )

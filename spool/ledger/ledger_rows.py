@@ -96,7 +96,7 @@ class LedgerRows(Protocol):
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterable[MeterSum]:
-        """Return what `totals` does, of the meter of the query."""
+        """Return what `totals` does, of the meter of the query or of each."""
         ...
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[MeterSum]:

@@ -66,7 +66,7 @@ class CostQuery:
     exclude: Wanted = field(default_factory=dict)
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
-    meter: str = ""  # of spool.meters: CostRow.metered is its quantity
+    meter: str = ""  # of spool.meters: CostRow.metered is its quantity; EVERY_METER: CostRow.meters has all
     currency: str = CURRENCY  # in which money is answered; each day's is converted at the rate of that day
     derived: DerivedDimensions = field(default_factory=dict)
     kept: frozenset[Group] | None = None
@@ -84,6 +84,9 @@ class CostQuery:
     def named(self) -> Sequence[str]:
         """Every dimension that the question names."""
         return tuple(dict.fromkeys((*self.group_by, *self.include, *self.exclude)))
+
+
+EVERY_METER = "*"
 
 
 class CostRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +123,9 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     # Amounts in other currencies than dollars, as they were charged, and those among all amounts that could not be
     # converted: they are not in `cost` and `reported`. Decimal text by currency.
     charges: Mapping[str, str] = msgspec.field(default_factory=dict)
+    meters: Mapping[str, int] = msgspec.field(
+        default_factory=dict
+    )  # in millionths, if EVERY_METER was asked for
     converted: str = "0"  # the part of `cost` that was converted from these
     unconverted: Mapping[str, str] = msgspec.field(default_factory=dict)
 

@@ -10,7 +10,16 @@ from typing import Any
 from spool.ledger import money
 from spool.ledger.derived import Derived
 from spool.ledger.ledger_rows import GroupSum, MeterSum
-from spool.ledger.queries import BILLED, BILLED_DIMENSIONS, DIMENSIONS, TAG, CostQuery, Group, needed_sums
+from spool.ledger.queries import (
+    BILLED,
+    BILLED_DIMENSIONS,
+    DIMENSIONS,
+    EVERY_METER,
+    TAG,
+    CostQuery,
+    Group,
+    needed_sums,
+)
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, Measures
 from spool.meters import SCALE
 from spool.postgres.database import Connection, Database
@@ -176,7 +185,11 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterator[MeterSum]:
         asked = _Question()
-        which = [f"h.meter = {asked.text(query.meter)}"]
+        if query.meter == EVERY_METER:
+            first, after = map(asked.text, CHARGES)
+            which = [f'NOT (h.meter COLLATE "C" >= {first} AND h.meter COLLATE "C" < {after})']
+        else:
+            which = [f"h.meter = {asked.text(query.meter)}"]
         return self._metered(asked, width, since, until, query, "h.start" if by_start else "0", which)
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:

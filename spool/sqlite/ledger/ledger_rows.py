@@ -11,7 +11,16 @@ from typing import Any
 from spool.ledger import money
 from spool.ledger.derived import Derived, DerivedDimensions
 from spool.ledger.ledger_rows import GroupSum, MeterSum
-from spool.ledger.queries import BILLED, BILLED_DIMENSIONS, DIMENSIONS, TAG, CostQuery, Group, needed_sums
+from spool.ledger.queries import (
+    BILLED,
+    BILLED_DIMENSIONS,
+    DIMENSIONS,
+    EVERY_METER,
+    TAG,
+    CostQuery,
+    Group,
+    needed_sums,
+)
 from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, Measures, begin
 from spool.meters import SCALE
 from spool.sql.ledger import CHARGES, TABLES, SqlLedgerRows, billed_measures
@@ -268,6 +277,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterator[MeterSum]:
         start = "h.start" if by_start else "0"
+        if query.meter == EVERY_METER:
+            return self._metered(
+                width, since, until, query, start, "NOT (h.meter >= ? AND h.meter < ?)", *CHARGES
+            )
         return self._metered(width, since, until, query, start, "h.meter = ?", query.meter)
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterator[MeterSum]:

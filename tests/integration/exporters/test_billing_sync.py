@@ -263,6 +263,10 @@ async def test_corrections_and_amounts_in_other_currencies_reach_the_bill(tmp_pa
         assert 3 == await sync.send_changed()
         assert ["0.5", "0", "0"] == told("cost/cost")
         assert [None, "2", "0.35"] == told("resource/tag:unconverted_EUR")
+        assert ["2", None, None] == told("resource/tag:meter_web_searches")
+        assert {"resource/tag:meter_web_searches"} == {
+            name for rows in service.hours.values() for row in rows for name in row if "meter_" in name
+        }
         one.ledger.rates = lambda given, asked, _: (
             SCALE * 5 // 4 if (given, asked) == ("EUR", "USD") else None
         )

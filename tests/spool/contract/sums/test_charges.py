@@ -11,7 +11,7 @@ import pytest
 from gateway.intake.prices import PriceBook
 from spool.currencies.exchange import SCALE, scaled
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow
+from spool.ledger.queries import EVERY_METER, CostQuery, CostRow
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import NS, Correction, Inference, UsageMetric
 from tests.spool.ledger.engines import Ledgers
@@ -134,6 +134,8 @@ async def test_nothing_else_is_changed_by_them(ledgers: Ledgers) -> None:
     [(_, row)] = (await by_team(ledger, meter="web_searches")).items()
     assert ({"EUR": "2"}, {}, 1_000_000) == (row.charges, row.unconverted, row.metered)
     assert "4" == row.reported
+    [(_, row)] = (await by_team(ledger, meter=EVERY_METER)).items()
+    assert {"web_searches": 1_000_000} == row.meters
 
 
 async def test_a_correction_of_a_charge(ledgers: Ledgers) -> None:
