@@ -103,7 +103,7 @@ def delete_comment(client: OperatorClient, id: str, number: str, as_json: bool) 
 @as_json
 @with_client
 def run(client: OperatorClient, as_json: bool) -> None:
-    """Look now, with every detector; a server looks every ten minutes."""
+    """Check now, with every detector; a server checks every ten minutes."""
     payload = client.request("POST", "/insights/run", body={})
     done = payload["inspection"]
     words = f"{done['new']} new, {done['again']} found again, {done['reopened']} opened again, {done['gone']} gone"

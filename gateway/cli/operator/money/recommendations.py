@@ -182,7 +182,7 @@ def dimensions(client: OperatorClient, page: PageRequest) -> None:
 @as_json
 @with_client
 def run(client: OperatorClient, as_json: bool) -> None:
-    """Look now; a server looks every hour."""
+    """Check now; a server checks every hour."""
     payload = client.request("POST", "/recommendations/run", body={})
     if as_json:
         show_json(payload)

@@ -35,6 +35,24 @@ UNKNOWN_SEGMENTS = {
 # tests/cases/README.md, litellm: the list of its calls has no word for reranking.
 UNNAMED_IN_LITELLMS_LOG = {"rerank", "arerank"}
 
+# What LangChain (init_chat_model), LiteLLM and Genkit call them.
+NAMED_BY_LIBRARIES = {
+    "aws.bedrock": ("bedrock", "bedrock_converse", "amazon_bedrock", "aws.bedrock"),
+    "azure.ai.inference": ("azure_ai", "az.ai.inference", "azure.ai.inference"),
+    "azure.ai.openai": ("azure", "azure_openai", "azure_text", "az.ai.openai", "azure.ai.openai"),
+    "gcp.gemini": ("gemini", "google_genai", "googleai", "gcp.gemini"),
+    "gcp.vertex_ai": (
+        "google_vertexai",
+        "google_anthropic_vertex",
+        "vertex_ai",
+        "vertex_ai_beta",
+        "gcp.vertex_ai",
+    ),
+    "mistral_ai": ("mistral", "mistralai", "mistral_ai"),
+    "openai": ("openai", "text-completion-openai"),
+    "x_ai": ("xai", "x_ai"),
+}
+
 Entrance = Callable[[str | None, str | None, str | None], Inference]
 
 
@@ -115,6 +133,14 @@ def test_every_spelling_of_a_provider_becomes_its_name(entrance: str, row: provi
     if entrance in OTLP and "google" in expected:
         expected |= {"google": GOOGLE_IN_OTLP, "GOOGLE": GOOGLE_IN_OTLP}
     assert expected == {name: ENTRANCES[entrance](name, None, None).provider for name in expected}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize(("name", "spellings"), NAMED_BY_LIBRARIES.items(), ids=NAMED_BY_LIBRARIES)
+def test_names_of_libraries_are_one_provider(entrance: str, name: str, spellings: tuple[str, ...]) -> None:
+    """A provider has one row in sums, whichever library told its calls."""
+    told = {ENTRANCES[entrance](spelling, "some-model", None).provider for spelling in spellings}
+    assert {name} == told
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
