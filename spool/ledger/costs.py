@@ -218,6 +218,8 @@ def combined(rows: Iterable[CostRow], *, start: datetime, group: tuple[str | Non
             sums[field] = money.text(sum(map(money.units, values)))
         elif field in ("charges", "unconverted"):
             sums[field] = money.added(values)
+        elif field == "meters":
+            sums[field] = dict(sum(map(Counter, values), Counter()))
         elif field == "latency":
             sums[field] = column_sums(values, len(LATENCY) - 1)
         elif field not in ("start", "group"):

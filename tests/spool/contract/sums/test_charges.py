@@ -10,6 +10,7 @@ import pytest
 
 from gateway.intake.prices import PriceBook
 from spool.currencies.exchange import SCALE, scaled
+from spool.ledger.costs import combined
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import EVERY_METER, CostQuery, CostRow
 from spool.ledger.sums import DAY_S, HOUR_S
@@ -136,6 +137,7 @@ async def test_nothing_else_is_changed_by_them(ledgers: Ledgers) -> None:
     assert "4" == row.reported
     [(_, row)] = (await by_team(ledger, meter=EVERY_METER)).items()
     assert {"web_searches": 1_000_000} == row.meters
+    assert {"web_searches": 2_000_000} == combined([row, row], start=row.start, group=()).meters
 
 
 async def test_a_correction_of_a_charge(ledgers: Ledgers) -> None:
