@@ -102,9 +102,9 @@ GATEWAY = (
     "errors", "first_use", "mounts", "schemas", "resources", "attempts", "monitoring", "agent", "normalise", "workers",
     "rate_cards", "allocation", "configuration", "currencies", "authentication", "devices", "intake", "final_costs",
     "statements",
-    "reconciliation", "billed", "insights", "budgets", "recommendations", "error_table", "http", "console", "receivers",
-    "api", "comparison", "scheduled_reports", "mcp", "operator", "addresses", "assembly", "offline", "handover",
-    "refusing", "listeners", "app", "demo", "cli", "__main__",
+    "reconciliation", "billed", "plans", "insights", "budgets", "recommendations", "error_table", "http", "console",
+    "receivers", "api", "comparison", "scheduled_reports", "mcp", "operator", "addresses", "assembly", "offline",
+    "handover", "refusing", "listeners", "app", "demo", "cli", "__main__",
 )  # fmt: skip
 
 

@@ -131,6 +131,7 @@ OPERATOR_AREAS = (
     _operator("notifications", "/notifications", "/notification-channels", "/channel-names"),
     _operator("scheduled_reports", "/scheduled-reports"),
     _operator("annotations", "/annotations", "/marks"),
+    _operator("plans", "/plans", "/plan-costs"),
     _operator("people", "/operators", "/people-names", "/roles", "/permission-sets", "/audit"),
 )  # fmt: skip
 

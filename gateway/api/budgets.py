@@ -169,7 +169,6 @@ async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) ->
 def _fields(given: Any) -> dict[str, Any]:
     """Return the stated fields by the names of a draft."""
     values = stated(given, default_amount=_text, per=lambda dimension: dimension or "")
-    values.pop("cost_type", None)
     if "view" in values:
         values["view_id"] = values.pop("view").id
     if values.get("granularity", "") is None:

@@ -17,14 +17,14 @@ from gateway.http.holders.receivers import ReceiverServices
 from gateway.monitoring.health import Health
 from gateway.monitoring.limits import Limit
 from gateway.monitoring.metrics import Exposition, Metrics
-from gateway.monitoring.reconciliation import ReconciledRatio
+from gateway.monitoring.money import ReconciledRatio
 from gateway.monitoring.snapshot import Snapshot
 from spool.installation import derived, public_id
 from spool.settings import SQLITE
 from spool.steady_clock import doubts
 
 if TYPE_CHECKING:
-    from gateway.monitoring.budgets import BudgetGauge
+    from gateway.monitoring.money import BudgetGauge
     from gateway.monitoring.spend import SpendSeries
     from gateway.reconciliation.reconciler import Reconciler
 

@@ -1,6 +1,6 @@
 """
-Evaluates the budgets: every ten minutes, after many new records, and whenever a budget, a view or a price was
-changed.
+Evaluates the budgets: every ten minutes, after many new records, and whenever a budget, a view, a plan or a price
+was changed.
 
 It reads sums and keeps no count of its own, so that a restart, late records and new prices need nothing
 special.
@@ -13,8 +13,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gateway.budgets.figures import BudgetFigures, BudgetLedger
+from gateway.budgets.figures import AsksCosts, BudgetFigures, BudgetLedger
 from gateway.budgets.judging import judge_all, rules_digest
+from gateway.first_use import imported
 from spool.clock import Clock
 from spool.ledger.ledger import Ledger
 from spool.log.protocols import ReadableLog
@@ -86,7 +87,17 @@ class BudgetEvaluator:
 
     def books(self) -> BudgetLedger:
         """The ledger, asked about budgets up to now."""
-        return BudgetLedger(ledger=self._ledger, now=self._clock.now(), max_owners=self._max_owners())
+        return BudgetLedger(
+            ledger=self._ledger,
+            now=self._clock.now(),
+            max_owners=self._max_owners(),
+            metered=self._metered,
+        )
+
+    async def _metered(self) -> AsksCosts:
+        plans = await imported("gateway.plans.metered")
+        found: AsksCosts = plans.metered_of(self._ledger, self._registry)
+        return found
 
     def wake(self) -> None:
         """Let `run` evaluate soon: sums were changed other than by new records."""
@@ -184,4 +195,5 @@ class BudgetEvaluator:
     def _now(self) -> _Basis:
         views, budgets = self._registry.views, self._registry.budgets.all()
         rules = tuple(rules_digest(budget, views.find(budget.view_id)) for budget in budgets)
-        return _Basis(reach=self._ledger.needs(AI_TELEMETRY) or 0, rules=rules)
+        plans = tuple(f"{each.id}:{each.last_updated}" for each in self._registry.plans.all())
+        return _Basis(reach=self._ledger.needs(AI_TELEMETRY) or 0, rules=(*rules, *plans))

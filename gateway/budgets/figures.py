@@ -9,9 +9,10 @@ of money.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from typing import Protocol
 
 from gateway.budgets.forecast import WINDOW_DAYS, Forecast, History, TooEarly, forecast
 from gateway.budgets.periods import BudgetPeriod, judged_periods
@@ -19,7 +20,7 @@ from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
-from spool.registry.budgets import CALLS, COST, TOKENS, SpendBudget
+from spool.registry.budgets import CALLS, COST, REAL_COST, TOKENS, SpendBudget
 from spool.registry.views import View
 
 HOURS_DAYS = 14  # of which the profile of a day is made
@@ -28,6 +29,12 @@ _MEASURES = {
     CALLS: ("calls",),
     TOKENS: ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens"),
 }
+
+
+class AsksCosts(Protocol):
+    """A ledger, or a part of one."""
+
+    async def costs(self, query: CostQuery) -> Sequence[CostRow]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +99,8 @@ class BudgetLedger:
     ledger: Ledger
     now: float
     max_owners: int
-    _hours: dict[tuple[str, str, str], tuple[int, ...]] = field(default_factory=dict)  # by measure and view
+    metered: Callable[[], Awaitable[AsksCosts]]  # the ledger without the calls that plans cover
+    _hours: dict[tuple[str, ...], tuple[int, ...]] = field(default_factory=dict)  # by measure, money and view
 
     async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
         problem = problem_of(budget, view, self.ledger.dimensions())
@@ -131,7 +139,8 @@ class BudgetLedger:
             zone=budget.zone,
             measures=_MEASURES[budget.measure],
         )
-        rows = await self.ledger.costs(query) if since < until else []
+        ledger = self.ledger if budget.cost_type == REAL_COST else await self.metered()
+        rows = await ledger.costs(query) if since < until else []
         # With thousands of owners this takes so long that senders would wait for it.
         return await asyncio.to_thread(_by_owner, budget.measure, rows)
 
@@ -151,7 +160,7 @@ class BudgetLedger:
 
     async def hours(self, budget: SpendBudget, view: View) -> tuple[int, ...]:
         """Return the spend of each hour of the day in UTC, over some weeks and all owners."""
-        asked = (budget.measure, view.id, view.version)
+        asked = (budget.measure, budget.cost_type, view.id, view.version)
         if asked in self._hours:
             return self._hours[asked]
         until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -19,7 +19,7 @@ from gateway.budgets.forecast import Forecast
 from gateway.budgets.words import Standing, finding_of, notice_of
 from spool.ledger import money
 from spool.registry.budget_alerts import ACTUAL, FIRED, Alert, PeriodAlerts
-from spool.registry.budgets import RULES, SpendBudget, percents
+from spool.registry.budgets import REAL_COST, RULES, SpendBudget, percents
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice
 from spool.registry.tables.budgets import Judged, Kept
@@ -154,6 +154,8 @@ def limit_of(budget: SpendBudget, period: PeriodFigures) -> int | None:
 def rules_digest(budget: SpendBudget, view: View | None) -> str:
     """Hash the rules that alerts depend on. With another hash the running period is judged anew."""
     rules = {name: getattr(budget, name) for name in RULES}
+    if budget.cost_type == REAL_COST:  # rules of before have no other money: they are the same
+        del rules["cost_type"]
     filters = None if view is None else {name: sorted(values) for name, values in view.filter.items()}
     text = msgspec.json.encode([rules, filters], order="sorted")
     return blake2b(text, digest_size=16).hexdigest()

@@ -63,6 +63,7 @@ COMMANDS = {
     "notifications": "gateway.cli.operator.money.notifications",
     "scheduled-reports": "gateway.cli.operator.money.scheduled_reports",
     "annotations": "gateway.cli.operator.money.annotations",
+    "plans": "gateway.cli.operator.money.plans",
     "demo": "gateway.cli.demo",
     "operators": "gateway.cli.operator.operators",
     "people-names": "gateway.cli.operator.people_names",

@@ -501,6 +501,13 @@ class AnnotationSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlanSettings:
+    """Plans of assistants: seats, and what they include: [plans](plans.md)."""
+
+    max: int = setting(100, "plans of assistants", edge="one more: 409; delete one", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AllocationSettings:
     """Dimensions of the organization's own, by definitions of rules: [allocation](allocation.md)."""
 
@@ -840,6 +847,7 @@ class Config:
     channels: ChannelLimits = setting(ChannelLimits(), "")
     scheduled_reports: ScheduledReportSettings = setting(ScheduledReportSettings(), "")
     annotations: AnnotationSettings = setting(AnnotationSettings(), "")
+    plans: PlanSettings = setting(PlanSettings(), "")
     allocation: AllocationSettings = setting(AllocationSettings(), "")
     reconciliation: ReconciliationSettings = setting(ReconciliationSettings(), "")
     final_costs: FinalCostSettings = setting(FinalCostSettings(), "")

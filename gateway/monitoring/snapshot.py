@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from gateway.monitoring.budgets import BudgetGauge
 from gateway.monitoring.database import figures
 from gateway.monitoring.limits import Limit
-from gateway.monitoring.reconciliation import ReconciledRatio
+from gateway.monitoring.money import BudgetGauge, ReconciledRatio
 from spool.container_files.values import WaitingFiles
 from spool.deliveries.values import ROUTE_STATES, RouteState
 from spool.log.values import LogStats

@@ -64,7 +64,11 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = {}
     cost_type: Annotated[
-        Literal["real_cost"], words("What the calls cost; there is no other."), Option(is_by_hand=True)
+        Literal["real_cost", "metered_cost"],
+        words(
+            "What the calls cost; metered_cost is without those that [plans](../plans.md) of assistants cover."
+        ),
+        Option(help="real_cost counts all calls, metered_cost those that no plan of an assistant covers."),
     ] = "real_cost"
     granularity: Annotated[
         Granularity | None,

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from spool.errors import Invalid
 from spool.ledger.periods import beginning
+from spool.ledger.queries import METERED_COST
 from spool.registry.insights import check_amount
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
@@ -24,6 +25,7 @@ GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 COST, TOKENS, CALLS = "cost", "tokens", "calls"
 MEASURES = (COST, TOKENS, CALLS)
 REAL_COST = "real_cost"
+BUDGET_MONEY = (REAL_COST, METERED_COST)
 
 MAX_NAME = 200
 MAX_REASON = 200
@@ -43,6 +45,7 @@ class BudgetDraft:
     no limit. `alerts` and `forecast_alerts` are "Y" or "N" by percent of the amount. `per` is a dimension:
     each of its values is an owner with the whole amount of its own. `channels` are where alerts go, empty: to
     every channel that takes them. Until `silent_until` (epoch seconds) what is crossed is shown and not sent.
+    `cost_type` is of BUDGET_MONEY: with METERED_COST calls that plans of assistants cover do not count.
     """
 
     name: str
@@ -58,11 +61,12 @@ class BudgetDraft:
     channels: tuple[str, ...] = ()
     silent_until: float = 0.0
     silent_reason: str = ""
+    cost_type: str = REAL_COST
 
 
 # What an alert depends on: a change of any of them judges the running period anew.
 RULES = ("view_id", "granularity", "planned", "default_amount", "time_zone", "measure", "per", "alerts",
-         "forecast_alerts")  # fmt: skip
+         "forecast_alerts", "cost_type")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,7 @@ def check_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
     """The draft in its stored form; Invalid names the field and the rule."""
     check_one_of("granularity", draft.granularity, GRANULARITIES)
     check_one_of("measure", draft.measure, MEASURES)
+    check_one_of("cost_type", draft.cost_type, BUDGET_MONEY)
     if len(draft.planned) > MAX_PLANNED:
         raise Invalid(f"planned_limits has at most {MAX_PLANNED} periods")
     if len(draft.channels) > MAX_CHANNELS:

@@ -28,6 +28,7 @@ from spool.registry.tables.keys import KeyTable
 from spool.registry.tables.notices import NoticeTable
 from spool.registry.tables.operators import OperatorTable
 from spool.registry.tables.org_context import OrgContextTable
+from spool.registry.tables.plans import PlanTable
 from spool.registry.tables.recommendations import RecommendationTable
 from spool.registry.tables.roles import RoleTable
 from spool.registry.tables.scheduled_reports import ScheduledReportTable
@@ -56,6 +57,7 @@ class Registry:
         self.budgets = BudgetTable(changes)
         self.scheduled_reports = ScheduledReportTable(changes)
         self.annotations = AnnotationTable(changes)
+        self.plans = PlanTable(changes)
         self.org_context = OrgContextTable(changes)
         self.assistant_tools = AssistantToolTable(changes)
         self.cluster_configs = ClusterConfigTable(changes)
@@ -65,7 +67,7 @@ class Registry:
         self.frozen_rates = PlainDocuments(changes, "frozen_rates")  # of currencies, by month
         self._documents: tuple[DocumentTable[Any], ...] = (
             self.roles, self.connections, self.views, self.budgets, self.scheduled_reports, self.kept_channels,
-            self.annotations, self.allocation,
+            self.annotations, self.plans, self.allocation,
         )  # fmt: skip
 
     @classmethod

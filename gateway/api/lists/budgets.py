@@ -21,7 +21,7 @@ from gateway.schemas import TEXT, closed
 from spool.ledger import money
 from spool.record import moment
 from spool.registry.budget_alerts import ACTUAL, FIRED, KINDS, STATES, Alert, PeriodAlerts
-from spool.registry.budgets import GRANULARITIES, MEASURES, REAL_COST, SpendBudget
+from spool.registry.budgets import GRANULARITIES, MEASURES, SpendBudget
 
 _NO_PERCENT = -1  # sorts before every percent
 
@@ -70,7 +70,6 @@ def describe_budget(row: ShownBudget) -> dict[str, object]:
         budget,
         view={"id": budget.view_id},
         planned_limits={budget.granularity: planned},
-        cost_type=REAL_COST,
         created=seconds(budget.created),
         last_updated=seconds(budget.last_updated),
         default_amount=budget.default_amount or None,

@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.api.report_words import ASKED, PREVIOUS, SAVED_BY_CACHING, columns
+from gateway.comparison.comparing import AnswersCosts
 from gateway.comparison.old_prices import list_prices
+from gateway.first_use import imported
 from gateway.http.answers import CSV, UNCACHED, Pieces
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
@@ -25,7 +27,7 @@ from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import named_dimensions
 from spool.csv_cells import csv_pieces
 from spool.ledger.costs import cut
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, CostQuery
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, METERED_COST, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.record import moment
 from spool.streams import METRIC
@@ -49,14 +51,15 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         known = (*known, *BILLED_DIMENSIONS)
     question = await report_question(request, known)
     ledger = request.ledger_of(question.cost_types)
+    asks = await _metered(request, ledger) if question.cost_type == METERED_COST else ledger
     query, previous = question.query, question.previous
-    now = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))
+    now = await asks.costs(replace(query, top=question.top, top_by=question.top_by))
     if question.top is not None:
         groups = frozenset({(None,) * len(query.group_by), *(row.group for row in now)})
         query, previous = replace(query, kept=groups), previous and replace(previous, kept=groups)
         question = replace(question, query=query, previous=previous)
-    before = [] if previous is None else await ledger.costs(previous)
-    asked = [await _asked(request, ledger, question, each) for each in (query, previous)]
+    before = [] if previous is None else await asks.costs(previous)
+    asked = [await _asked(request, asks, question, each) for each in (query, previous)]
     billed = await billed_money.told(request, query) if query.arranged else None
     whole = await ledger.whole_since()
     since = (previous or query).since
@@ -117,9 +120,16 @@ def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
     return [cells[name] for name in names]
 
 
+async def _metered(request: OperatorRequest[MoneyServices, Any], ledger: SlicedLedger) -> AnswersCosts:
+    """Return the ledger without the calls that plans of assistants cover."""
+    plans = await imported("gateway.plans.metered")
+    found: AnswersCosts = plans.metered_of(ledger, request.registry)
+    return found
+
+
 async def _asked(
     request: OperatorRequest[MoneyServices, Any],
-    ledger: SlicedLedger,
+    ledger: AnswersCosts,
     question: ReportQuestion,
     query: CostQuery | None,
 ) -> AskedMeasures | None:

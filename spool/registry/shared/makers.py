@@ -17,7 +17,7 @@ from spool.shares import may_add
 
 VIEWS, BUDGETS, CONNECTIONS, ROLES = "views.max", "budgets.max", "billing.max_connections", "roles.max"
 SCHEDULED_REPORTS, CHANNELS = "scheduled_reports.max", "channels.max"
-ANNOTATIONS = "annotations.max"
+ANNOTATIONS, PLANS = "annotations.max", "plans.max"
 NAMESPACES, JOBS, INSIGHTS = "allocation.max_namespaces", "allocation.max_jobs", "insights"
 
 

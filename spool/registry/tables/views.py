@@ -16,6 +16,7 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.shared import makers
 from spool.registry.shared.texts import check_dimensions
 from spool.registry.tables.documents import NamedTable, check_name, stated
+from spool.registry.tables.plans import PLANS
 from spool.registry.views import DIMENSIONAL, VIEWS, View, ViewDraft
 
 
@@ -60,7 +61,7 @@ class ViewTable(NamedTable[View]):
         return await self._edit(id, edit, check=_check, version=version, actor=actor)
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """NotAllowed while a budget hangs on it."""
+        """NotAllowed while a budget or a plan hangs on it."""
         await self._remove(id, check=_check_unused, actor=actor)
 
 
@@ -75,3 +76,6 @@ def _check_unused(rows: RegistryRows, view: View) -> None:
         raise NotAllowed(
             f"budgets hang on this view: {', '.join(sorted(budgets))}; delete or move them first"
         )
+    plans = [plan.name for plan in PLANS.all(rows).values() if plan.view_id == view.id]
+    if plans:
+        raise NotAllowed(f"plans hang on this view: {', '.join(sorted(plans))}; delete or move them first")

@@ -87,6 +87,9 @@ CALLS = {
     GET /annotations
     GET /annotations/{id}
     GET /marks
+    GET /plans
+    GET /plans/{id}
+    GET /plan-costs
     GET /scheduled-reports
     GET /scheduled-reports/{id}
     GET /scheduled-reports/{id}/preview
@@ -128,6 +131,9 @@ CALLS = {
     POST /annotations
     PATCH /annotations/{id}
     DELETE /annotations/{id}
+    POST /plans
+    PATCH /plans/{id}
+    DELETE /plans/{id}
     POST /scheduled-reports
     PATCH /scheduled-reports/{id}
     DELETE /scheduled-reports/{id}

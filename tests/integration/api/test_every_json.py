@@ -17,7 +17,7 @@ from spool.registry.scopes import SEND_AI_TELEMETRY
 
 ENVELOPE = {"pagination", "filtering", "sorting"}
 # One thing with rows in it, and no list.
-DOCUMENTS = {"spool status", "spool verify"}
+DOCUMENTS = {"spool status", "spool verify", "plans costs"}
 # They change something, look at the machine or a server, go on for ever, or show one thing that has to be there.
 OTHERS = {
     "reload", "doctor", "agent status", "spool accept-clock", "spool dead discard", "spool dead retry",

@@ -249,6 +249,10 @@ async def channels_and_reports(operators: Operators) -> None:
     one = f"/annotations/{kept.id}"
     await operators.change("edit_annotation", "PATCH", one, {"text": "Checkout 4.3 went live"})
     await operators.change("remove_annotation", "DELETE", one)
+    plan = {"name": "Team", "view": "Weekly", "seats": [{"user": "eve@example.com", "since": "2026-09-01"}]}
+    await operators.change("add_plan", "POST", "/plans", plan)
+    await operators.change("edit_plan", "PATCH", "/plans/Team", {"fee": "25"})
+    await operators.change("remove_plan", "DELETE", "/plans/Team")
     report = {"name": "Weekly", "view": "Weekly", "channels": ["desk"]}
     await operators.change("add_scheduled_report", "POST", "/scheduled-reports", report)
     one = "/scheduled-reports/Weekly"

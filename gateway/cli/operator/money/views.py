@@ -65,7 +65,10 @@ resource_commands(
     NewView,
     noun="view",
     path="/views",
-    help={"show": "Show a view, by its id or its name.", "delete": "Delete a view that no budget hangs on."},
+    help={
+        "show": "Show a view, by its id or its name.",
+        "delete": "Delete a view on which no budget or plan hangs.",
+    },
 )
 
 

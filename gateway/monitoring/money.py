@@ -1,6 +1,4 @@
-"""
-Budgets as `/metrics` shows them: what the running period spent, what is planned, and what it will come to.
-"""
+"""Budgets, and the comparison with bills, as `/metrics` shows them."""
 
 from __future__ import annotations
 
@@ -21,3 +19,15 @@ class BudgetGauge:
     limit: float | None
     forecast: float | None
     ratio: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciledRatio:
+    """
+    What was counted, of what a provider billed: `measure` is tokens or money. 1 is everything, above it too
+    much.
+    """
+
+    provider: str
+    measure: str
+    ratio: float

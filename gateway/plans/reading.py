@@ -1,0 +1,77 @@
+"""Reads from the ledger what the seats of plans used in a month, and what no plan covers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from gateway.plans.coverage import NAME, Coverage
+from gateway.plans.sums import SeatUse
+from gateway.reconciliation.gathering import CalendarMonth
+from spool.ledger import money
+from spool.ledger.derived import Derived
+from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.registry.registry import Registry
+from spool.registry.tables.plans import AssistantPlan
+from spool.registry.views import View
+
+_MEASURES = ("cost", "estimated", "errors", "cached", "unpriced")
+
+
+class AskedLedger(Protocol):
+    """The ledger, or what somebody may see of it."""
+
+    async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]: ...
+
+    def derived(self) -> Sequence[Derived]: ...
+
+    def dimensions(self) -> Sequence[str]: ...
+
+
+@dataclass(slots=True)
+class Uses:
+    """By the mark of a seat; `metered` is the counted cost of the calls that no plan covers, in units."""
+
+    seats: dict[str, SeatUse] = field(default_factory=lambda: defaultdict(SeatUse))
+    metered: int = 0
+
+
+def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[AssistantPlan, View]]:
+    """Return the plans in their order, without those whose view cannot be asked: they cover nothing."""
+    views = [(plan, registry.views.find(plan.view_id)) for plan in registry.plans.in_order()]
+    return [(plan, view) for plan, view in views if view is not None and not view.broken(dimensions)]
+
+
+async def read_uses(ledger: AskedLedger, coverage: Coverage, month: CalendarMonth) -> Uses:
+    """Return what was used in a month, as the ledger has it, corrections included."""
+    queries = [
+        CostQuery(
+            since=datetime.fromtimestamp(start, UTC),
+            until=datetime.fromtimestamp(end, UTC),
+            granularity=TOTAL,
+            group_by=(NAME, "provider", "model"),
+            measures=_MEASURES,
+            derived={NAME: coverage.dimension(start)},
+        )
+        for start, end in coverage.spans(month.start, month.end)
+    ]
+    uses = Uses()
+    for rows in await ledger.costs_of(queries):
+        for row in rows:
+            if mark := row.group[0]:
+                uses.seats[mark] = uses.seats[mark].plus(_use(row))
+            else:
+                uses.metered += money.units(row.cost)
+    return uses
+
+
+def _use(row: CostRow) -> SeatUse:
+    """At list prices; of a model without one, what its source reported, which of a subscription is a list price."""
+    return SeatUse(
+        value=money.units(row.estimated) or money.units(row.cost),
+        calls=row.calls - row.errors - row.cached,
+        unpriced=row.unpriced,
+    )

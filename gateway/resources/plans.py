@@ -1,0 +1,143 @@
+"""A plan of an assistant: what a seat costs and includes, and who has one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from gateway.resources.declaration import Option, changes_of, item_of, one_of, words
+from spool.registry.tables.plans import MAX_NAME, MAX_SEATS
+
+Unit = Literal["usd", "calls", "credits"]
+
+
+class SeatHeld(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Days are such as 2026-11-20, in UTC; `until` is the first day without the seat, empty while it is held."""
+
+    user: str
+    since: str
+    until: str = ""
+    team: str = ""
+
+
+class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[
+        str, words(f"Unique among plans, whatever the case: 1 to {MAX_NAME} printable characters.")
+    ]
+    view: Annotated[
+        str,
+        words(
+            "The view that holds the calls of the assistant, by its id or its name. Those of who has a seat are "
+            "covered."
+        ),
+    ]
+    fee: Annotated[
+        str,
+        words("Dollars for a seat and a calendar month (UTC); a seat of some days pays for these."),
+        Option(metavar="USD"),
+    ] = "0"
+    included: Annotated[
+        str,
+        words("What a seat includes in a calendar month, in the unit; empty: everything."),
+        Option(metavar="QUANTITY"),
+    ] = ""
+    unit: Annotated[
+        Unit,
+        words("What is included: usd at list prices, calls that did not fail, or credits. usd by default."),
+    ] = "usd"
+    is_pooled: Annotated[
+        bool, words("Whether all seats of a month share what they include."), Option("--pooled")
+    ] = False
+    overage_price: Annotated[
+        str, words("Dollars for each unit beyond what is included."), Option(metavar="USD")
+    ] = "0"
+    credit_value: Annotated[
+        str, words("What a credit is worth at list prices, in dollars."), Option(metavar="USD")
+    ] = ""
+    seats: Annotated[
+        list[SeatHeld],
+        words(f"Who has a seat, since and until when, and the team that pays for it; at most {MAX_SEATS}."),
+        Option(is_by_hand=True),
+    ] = []
+
+
+PlanChanges = changes_of(
+    NewPlan,
+    "PlanChanges",
+    """
+    What is left out stays as it is. With the `version` that was read, the change is refused if
+    somebody else made one since.
+    """,
+)
+PlanItem = item_of(
+    NewPlan,
+    "PlanItem",
+    "A plan as it is answered; times are RFC 3339.",
+    answered={
+        "view_name": Annotated[str | None, words("The name of the view; null if it is gone.")],
+        "created": str,
+        "last_updated": str,
+        "version": Annotated[str, words("Another one after each change; given back with an edit.")],
+    },
+)
+OnePlan = one_of("OnePlan", plan=PlanItem)
+
+
+class PlanMonth(msgspec.Struct, kw_only=True):
+    month: str
+    start: Annotated[str, words("The first moment of the month, in UTC.")]
+    end: str
+    row_count: int
+    truncated: bool
+
+
+class PlanTotal(msgspec.Struct, kw_only=True):
+    """Dollars. `paid` is fees, overage and metered; `included_value` is no part of it."""
+
+    paid: str
+    fees: str
+    overage: str
+    metered: Annotated[str, words("What calls cost that no plan covers.")]
+    included_value: Annotated[str, words("What covered calls are worth at list prices, less those beyond.")]
+
+
+class PlanOfMonth(msgspec.Struct, kw_only=True):
+    """A plan in a month, or the part of it that the person sees; quantities are in its unit."""
+
+    id: str
+    name: str
+    seats: int
+    paid: str
+    fees: str
+    overage: str
+    included_value: str
+    unit: str
+    used: str
+    included: Annotated[str | None, words("Null: everything.")]
+    beyond: str
+
+
+class SeatOfMonth(msgspec.Struct, kw_only=True):
+    plan: str
+    user: str
+    team: str | None
+    since: str
+    until: str | None
+    paid: str
+    fees: str
+    overage: str
+    included_value: str
+    unit: str
+    used: str
+    beyond: str
+    calls: int
+    unpriced_calls: int
+    also_in: Annotated[list[str], words("The other plans in which the user has a seat in the month.")]
+
+
+class PlanCosts(msgspec.Struct, kw_only=True):
+    plan_costs: PlanMonth
+    total: PlanTotal
+    plans: list[PlanOfMonth]
+    rows: list[SeatOfMonth]

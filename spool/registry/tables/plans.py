@@ -1,0 +1,167 @@
+"""
+Plans of assistants: what a seat costs, what it includes, and who has one since when. Values, rules and their table,
+all of it in memory, too.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Any
+
+from spool.errors import Invalid, NotAllowed
+from spool.registry.insights import check_amount
+from spool.registry.operators import Actor
+from spool.registry.registry_rows import RegistryRows
+from spool.registry.shared import makers
+from spool.registry.shared.documents import DocumentKind
+from spool.registry.shared.edits import version_of
+from spool.registry.shared.texts import check_one_of, check_text, optional_text
+from spool.registry.tables.documents import NamedTable, check_name, stated
+from spool.registry.views import VIEWS
+
+MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 5000
+USD, CALLS, CREDITS = UNITS = ("usd", "calls", "credits")  # what a plan can include
+NO_VIEW = "view: there is no view with this id or name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Who has a seat from the day `since` until before the day `until`; "" while it is held. `team` pays for it."""
+
+    user: str
+    since: str
+    until: str = ""
+    team: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDraft:
+    """
+    What people state. Amounts are decimal text: `fee` in dollars for a seat and a calendar month, `included` in its
+    unit, "" without a bound. `overage_price` is in dollars for each unit beyond, `credit_value` what a credit is worth
+    at list prices.
+    """
+
+    name: str
+    view_id: str
+    fee: str = "0"
+    included: str = ""
+    unit: str = USD
+    is_pooled: bool = False
+    overage_price: str = "0"
+    credit_value: str = ""
+    seats: tuple[Seat, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantPlan(PlanDraft):
+    """As it is kept. Times are epoch seconds."""
+
+    id: str
+    created: float
+    last_updated: float
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+
+PLANS = DocumentKind("plan", AssistantPlan, "plan")
+
+
+def check_plan(draft: PlanDraft) -> PlanDraft:
+    """The draft in its stored form; Invalid names the field and the rule. Which views exist is asked elsewhere."""
+    check_one_of("unit", draft.unit, UNITS)
+    if (draft.unit == CREDITS) != bool(draft.credit_value):
+        raise Invalid("credit_value is required with the unit credits, and of no other one")
+    credit_value = _amount("credit_value", draft.credit_value)
+    if credit_value and not float(credit_value):
+        raise Invalid("credit_value must be more than 0")
+    if len(draft.seats) > MAX_SEATS:
+        raise Invalid(f"seats has at most {MAX_SEATS} entries")
+    return replace(
+        draft,
+        name=check_text("name", draft.name, MAX_NAME),
+        fee=_amount("fee", draft.fee),
+        included=_amount("included", draft.included),
+        overage_price=_amount("overage_price", draft.overage_price),
+        credit_value=credit_value,
+        seats=_seats(draft.seats),
+    )
+
+
+def _seats(seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+    """Return the seats by user and first day. Invalid if somebody had two at once."""
+    found = sorted(map(_seat, seats), key=lambda seat: (seat.user.casefold(), seat.since))
+    by_user: dict[str, list[Seat]] = defaultdict(list)
+    for seat in found:
+        held = by_user[seat.user.casefold()]
+        if held and (not held[-1].until or held[-1].until > seat.since):
+            raise Invalid(f"seats: {seat.user} has two seats on {seat.since}")
+        held.append(seat)
+    return tuple(found)
+
+
+def _seat(seat: Seat) -> Seat:
+    since = _day("seats.since", seat.since)
+    until = _day("seats.until", seat.until) if seat.until else ""
+    if until and until <= since:
+        raise Invalid("seats.until is the first day without the seat: after since")
+    user = check_text("seats.user", seat.user, MAX_USER)
+    return Seat(user=user, since=since, until=until, team=optional_text("seats.team", seat.team, MAX_USER))
+
+
+def _day(field: str, text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise Invalid(f"{field} is a day such as 2026-11-20") from None
+
+
+def _amount(field: str, amount: str) -> str:
+    if not amount:
+        return ""
+    text = check_amount(amount, field=field)
+    if text.startswith("-"):
+        raise Invalid(f"{field} must not be negative")
+    return text
+
+
+class PlanTable(NamedTable[AssistantPlan]):
+    """Create, change and delete them. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
+
+    kind, draft, limit, action = PLANS, PlanDraft, makers.PLANS, "plan"
+
+    def in_order(self) -> list[AssistantPlan]:
+        """All of them; of two that cover a call, the first does."""
+        return sorted(self.all(), key=lambda plan: (plan.created, plan.id))
+
+    async def create(self, draft: PlanDraft, *, most: int, actor: Actor) -> AssistantPlan:
+        """NotAllowed when there are `most`."""
+        now = self._changes.clock.now()
+        drafted = stated(check_plan(draft))
+        plan = AssistantPlan(id=secrets.token_hex(16), created=now, last_updated=now, **drafted)
+        return await self._add(plan, check=_check, most=most, actor=actor)
+
+    async def change(
+        self, id: str, changes: Mapping[str, Any], *, version: str | None = None, actor: Actor
+    ) -> AssistantPlan:
+        """NotAllowed if it is not of the `version` any more that was read."""
+
+        def edit(before: AssistantPlan) -> AssistantPlan:
+            return replace(before, **stated(check_plan(self._redrafted(before, changes))))
+
+        return await self._edit(id, edit, check=_check, version=version, actor=actor)
+
+    async def delete(self, id: str, *, actor: Actor) -> None:
+        await self._remove(id, actor=actor)
+
+
+def _check(rows: RegistryRows, kept: Mapping[str, AssistantPlan], plan: AssistantPlan) -> None:
+    check_name(kept.values(), plan, noun="plan")
+    if VIEWS.find(rows, plan.view_id) is None:
+        raise NotAllowed(NO_VIEW)

@@ -1,0 +1,512 @@
+"""
+Plans of assistants: seats as people keep them, and a month of a made-up company beside an arithmetic of its own.
+
+Paid, the value of what is included and what was used beyond are three sums, and no call is in two of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+
+from gateway.cli import main
+from spool.engines import MEMORY, POSTGRES, SQLITE
+from spool.identity import Identity
+from spool.record import NS, Correction, Inference, Record
+from spool.registry.operators import Actor
+from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
+from tests.integration.operator.people.test_sign_in import signed_in
+from tests.integration.operator.server import OperatorServer, operator_server
+from tests.moved_clock import MovedClock
+from tests.spool.contract.examples import add, call
+from tests.spool.postgres_cluster import Schema
+
+pytestmark = pytest.mark.asyncio
+NOW = datetime(2026, 9, 3, 14, tzinfo=UTC)
+ROOT = Actor("root@example.com", "local")
+EVA = "eva@example.com"
+SMALLEST = Fraction(1, 10**27)
+USERS = ("ann", "Bob", "cid", "dan", "eve", None)
+TEAMS = {"ann": "search", "Bob": "checkout", "cid": "search", "dan": "checkout"}
+
+# What a seat costs and includes, and who has one: name, view, fields.
+CLAUDE: dict[str, Any] = {
+    "name": "Claude", "view": "claude", "fee": "20", "included": "30", "overage_price": "1.1",
+    "seats": [
+        {"user": "ann", "since": "2026-01-01", "until": "2026-08-16", "team": "search"},
+        {"user": "BOB", "since": "2026-08-16", "team": "checkout"},
+        {"user": "cid", "since": "2026-07-10", "until": "2026-08-11", "team": "search"},
+        {"user": "cid", "since": "2026-08-21", "team": "checkout"},
+        {"user": "eve", "since": "2026-09-01"},
+    ],
+}  # fmt: skip
+COPILOT: dict[str, Any] = {
+    "name": "Copilot", "view": "copilot", "fee": "19", "included": "1900", "unit": "credits", "credit_value": "0.01",
+    "is_pooled": True, "overage_price": "0.02",
+    "seats": [
+        {"user": "ann", "since": "2026-08-01", "team": "search"},
+        {"user": "dan", "since": "2026-08-10", "team": "checkout"},
+    ],
+}  # fmt: skip
+SECOND: dict[str, Any] = {
+    "name": "Second", "view": "claude", "fee": "7", "included": "3", "unit": "calls", "overage_price": "0.25",
+    "seats": [{"user": "ann", "since": "2026-08-05", "until": "2026-08-25"}],
+}  # fmt: skip
+PLANS = (CLAUDE, COPILOT, SECOND)
+SOURCES = {"claude": "claude_code", "copilot": "copilot_cli"}
+
+
+@pytest_asyncio.fixture(params=[MEMORY, SQLITE, POSTGRES])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
+    stored = None
+    if request.param == POSTGRES:
+        schema: Schema = request.getfixturevalue("new_schema")()
+        stored = schema.settings(tmp_path)
+    clock = MovedClock(NOW.timestamp())
+    async with operator_server(tmp_path, engine=request.param, clock=clock, stored=stored) as server:
+        for name, source in SOURCES.items():
+            filter = {"source": [source]}
+            await made(server, "/views", name=name, filter=filter, principal_dimension="user")
+        yield server
+
+
+async def made(server: OperatorServer, path: str, **body: Any) -> Any:
+    answer = await server.ask("POST", path, body)
+    assert 201 == answer.status, answer.payload
+    [one] = answer.payload.values()
+    return one
+
+
+async def keep_plans(server: OperatorServer) -> None:
+    """Make all plans, one after the other: of two that cover a call, the first does."""
+    for plan in PLANS:
+        await made(server, "/plans", **plan)
+        server.clock.move(1)
+
+
+async def costs_of(server: OperatorServer, month: str = "2026-08") -> Any:
+    answer = await server.ask("GET", f"/plan-costs?month={month}")
+    assert 200 == answer.status, answer.payload
+    return answer.payload
+
+
+def a_call(number: int, at: str, user: str | None, source: str = "claude_code", **fields: Any) -> Any:
+    """A call whose estimate is 1 unless another one is given."""
+    when = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp()
+    priced = {"estimated_cost": "1", "cost_source": "estimated", "request_model": "ours", "provider": "us"}
+    team = TEAMS.get(user or "")
+    return call(number, at=when, user=user, source=source, team=team, **(priced | fields))
+
+
+# -- the company ---------------------------------------------------------------------------------------------
+
+
+def august(chance: random.Random) -> list[tuple[Inference, Identity]]:
+    """Calls of all people in three sources: estimated, reported, failed, answered by a cache, of unknown price."""
+    calls = []
+    for number in range(400):
+        at = f"2026-08-{chance.randint(1, 31):02}T{chance.choice((0, 9, 23)):02}:30"
+        amounts = [f"{chance.randint(0, 3)}.{chance.randint(1, 10**18):018}" for _ in range(2)]
+        kinds = ("estimated", "estimated", "reported", "only reported", "none", "error", "cached")
+        kind = chance.choice(kinds)
+        fields: dict[str, Any] = {"estimated_cost": amounts[0]}
+        if kind == "reported":
+            fields |= {"cost": amounts[1], "cost_source": "reported"}
+        elif kind == "only reported":
+            fields = {
+                "estimated_cost": None,
+                "cost": amounts[1],
+                "cost_source": "reported",
+                "request_model": "own",
+            }
+        elif kind == "none":
+            fields = {"estimated_cost": None, "cost_source": "none", "request_model": "unknown"}
+        elif kind in ("error", "cached"):
+            fields["status"] = kind
+        source = chance.choice(("claude_code", "copilot_cli", "otel"))
+        calls.append(a_call(number, at, chance.choice(USERS), source, **fields))
+    return calls
+
+
+@dataclass
+class OwnSeat:
+    """A seat by the arithmetic of this test."""
+
+    plan: dict[str, Any]
+    seat: dict[str, str]
+    fee: Fraction
+    value: Fraction = Fraction(0)
+    calls: int = 0
+    beyond: Fraction = Fraction(0)
+    overage: Fraction = Fraction(0)
+
+    @property
+    def used(self) -> Fraction:
+        unit = self.plan.get("unit", "usd")
+        by_unit = {"usd": self.value, "calls": Fraction(self.calls), "credits": self.value * 100}
+        return by_unit[unit]
+
+    @property
+    def included_value(self) -> Fraction:
+        return self.value * (1 - self.beyond / self.used) if self.used else self.value
+
+
+def has(seat: dict[str, str], day: date) -> bool:
+    return date.fromisoformat(seat["since"]) <= day < date.fromisoformat(seat.get("until", "9999-12-31"))
+
+
+def worked_out(records: list[Inference]) -> tuple[list[OwnSeat], Fraction]:
+    """The seats of August in plain fractions, and what no plan covers."""
+    days = [date(2026, 8, day) for day in range(1, 32)]
+    seats = [
+        OwnSeat(plan, seat, Fraction(plan["fee"]) * sum(has(seat, day) for day in days) / 31)
+        for plan in PLANS for seat in plan["seats"] if any(has(seat, day) for day in days)
+    ]  # fmt: skip
+    metered = Fraction(0)
+    for record in records:
+        if record.status == "cached":
+            continue
+        day = datetime.fromtimestamp((record.start_time or 0) / NS, UTC).date()
+        own = [
+            each for each in seats
+            if SOURCES[each.plan["view"]] == record.source and has(each.seat, day)
+            and each.seat["user"].lower() == (record.user or "").lower()
+        ]  # fmt: skip
+        if not own:
+            metered += Fraction(record.cost or record.estimated_cost or "0")
+            continue
+        own[0].value += Fraction(record.estimated_cost or record.cost or "0")
+        own[0].calls += record.status == "ok"
+    for plan in PLANS:
+        mine = [each for each in seats if each.plan is plan]
+        people = {each.seat["user"].lower() for each in mine}
+        for shared in [people] if plan.get("is_pooled") else [{each} for each in people]:
+            together = [each for each in mine if each.seat["user"].lower() in shared]
+            used = sum((each.used for each in together), Fraction(0))
+            beyond = max(Fraction(0), used - Fraction(plan["included"]) * len(shared))
+            for each in together:
+                each.beyond = beyond * each.used / used if used else Fraction(0)
+                each.overage = each.beyond * Fraction(plan["overage_price"])
+    return seats, metered
+
+
+def is_near(expected: Fraction, actual: str, parts: int = 1) -> bool:
+    """True if a sum of so many parts, each cut at the last digit that is kept, is the amount."""
+    return abs(expected - Fraction(actual)) <= parts * SMALLEST
+
+
+async def check_company(server: OperatorServer, records: list[Inference]) -> Any:
+    seats, metered = worked_out(records)
+    found = await costs_of(server)
+    assert len(seats) == len(found["rows"])
+    for own, row in zip(seats, found["rows"], strict=True):
+        assert (own.plan["name"], own.seat["user"]) == (row["plan"], row["user"])
+        for name in ("fee", "overage", "included_value", "used", "beyond"):
+            shown = row["fees" if name == "fee" else name]
+            assert is_near(getattr(own, name), shown, parts=31), (row, name, float(getattr(own, name)))
+    total = found["total"]
+    assert metered == Fraction(total["metered"])
+    fees, overage, included = (
+        sum((getattr(own, name) for own in seats), Fraction(0))
+        for name in ("fee", "overage", "included_value")
+    )
+    assert is_near(fees, total["fees"], 200) and is_near(overage, total["overage"], 200)
+    assert is_near(included, total["included_value"], 200)
+    paid = [Fraction(total[name]) for name in ("fees", "overage", "metered")]
+    assert sum(paid) == Fraction(total["paid"])  # what is included is no part of it
+    for name in ("paid", "fees", "overage", "included_value", "beyond"):
+        by_plan = sum(Fraction(plan[name]) for plan in found["plans"])
+        assert by_plan == sum(Fraction(row.get(name, "0")) for row in found["rows"])
+    return found
+
+
+async def test_a_month_of_a_company_beside_an_arithmetic_of_its_own(server: OperatorServer) -> None:
+    """
+    Seats that begin, end and come back in the middle of the month, a pool of credits, calls, dollars, two plans of
+    one person, calls before a seat, of nobody and of a cache; then a late correction of a covered call.
+    """
+    await keep_plans(server)
+    calls = august(random.Random(36))
+    await add(server.services.spool.log, *calls)
+    records = [record for record, _ in calls]
+    before = await check_company(server, records)
+    assert all(Fraction(before["total"][name]) for name in ("fees", "overage", "metered", "included_value"))
+    ann = [row for row in before["rows"] if row["user"] == "ann"]
+    assert [["Copilot", "Second"], ["Claude", "Second"], ["Claude", "Copilot"]] == [
+        row["also_in"] for row in ann
+    ]
+    [report] = (await server.ask("GET", "/report?from=2026-08-01&to=2026-08-31")).payload["rows"]
+    assert Fraction(report["cost"]) > Fraction(
+        before["total"]["metered"]
+    )  # what counts is no money that was paid
+
+    [covered] = [
+        place for place, record in enumerate(records)
+        if record.user == "ann" and record.source == "claude_code" and record.cost_source == "estimated"
+        and record.status == "ok" and (record.start_time or 0) < datetime(2026, 8, 16, tzinfo=UTC).timestamp() * NS
+    ][:1]  # fmt: skip
+    corrected = msgspec.structs.replace(records[covered], estimated_cost="9.25")
+    late: Record = Correction(
+        id=b"c" * 16, source="kong", corrects=corrected.id, reason="late_usage", known_at=int(NOW.timestamp()) * NS,
+        start_time=corrected.start_time or 0, before=records[covered], after=corrected,
+    )  # fmt: skip
+    await add(server.services.spool.log, (late, Identity(late.id)))
+    records[covered] = corrected
+    after = await check_company(server, records)
+    changed = [row for row, old in zip(after["rows"], before["rows"], strict=True) if row != old]
+    assert [("Claude", "ann")] == [(row["plan"], row["user"]) for row in changed]
+    assert before["total"]["metered"] == after["total"]["metered"]
+    assert before["total"]["fees"] == after["total"]["fees"]
+
+
+async def test_days_of_a_running_month(server: OperatorServer) -> None:
+    """Fees are those of the days until today; what is included is that of the whole month."""
+    await made(server, "/plans", **CLAUDE | {"fee": "30"})
+    await add(server.services.spool.log, a_call(1, "2026-09-02T09:00", "Bob", estimated_cost="31"))
+    rows = {row["user"]: row for row in (await costs_of(server, "2026-09"))["rows"]}
+    assert {"BOB": ("3", "1.1", "30"), "cid": ("3", "0", "0"), "eve": ("3", "0", "0")} == {
+        user: (row["fees"], row["overage"], row["included_value"]) for user, row in rows.items()
+    }
+    assert [] == (await costs_of(server, "2025-12"))["rows"]
+
+
+async def test_half_seats_are_one_fee(server: OperatorServer) -> None:
+    """A fee that no day divides: the seat of who left and that of who came are the fee to the last digit."""
+    seats = [
+        {"user": "ann", "since": "2026-08-01", "until": "2026-08-12"},
+        {"user": "dan", "since": "2026-08-12"},
+    ]
+    await made(server, "/plans", name="Halves", view="claude", fee="19", seats=seats)
+    found = await costs_of(server)
+    assert all(len(row["fees"]) > 20 for row in found["rows"])
+    assert ("19", "19", "0") == tuple(found["total"][name] for name in ("fees", "paid", "overage"))
+
+
+async def test_a_plan_without_a_bound_has_nothing_beyond(server: OperatorServer) -> None:
+    """Everything is included; a call of the day before the seat is metered, and so are those when the plan is gone."""
+    seats = [{"user": "ann", "since": "2026-08-10"}]
+    plan = await made(server, "/plans", name="All", view="claude", overage_price="5", seats=seats)
+    calls = [a_call(n, at, "ann") for n, at in enumerate(("2026-08-09T23:59", "2026-08-10T00:00"))]
+    await add(server.services.spool.log, *calls)
+    sums = ("paid", "metered", "overage", "included_value")
+    total = (await costs_of(server))["total"]
+    assert ("1", "1", "0", "1") == tuple(total[name] for name in sums)
+    assert 200 == (await server.ask("DELETE", f"/plans/{plan['id']}")).status
+    total = (await costs_of(server))["total"]
+    assert ("2", "2", "0", "0") == tuple(total[name] for name in sums)
+
+
+async def test_who_sees_one_team_sees_its_seats_and_the_value_of_its_calls(server: OperatorServer) -> None:
+    """Nothing of other teams: no seat, no plan, no money. The plans themselves are closed to who sees a part."""
+    await keep_plans(server)
+    calls = august(random.Random(7))
+    await add(server.services.spool.log, *calls)
+    whole = await costs_of(server)
+    draft = RoleDraft(
+        name="Part",
+        data_access=LIMITED,
+        filters=(RoleFilter(dimension="team", values=("checkout",)),),
+        members=(EVA,),
+        permission_sets=("view_costs",),
+    )
+    known = server.services.money.ledger.dimensions()
+    await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+    eva = await signed_in(server, "none", EVA)
+    seen = (await server.over_http("GET", "/plan-costs?month=2026-08", headers=eva)).payload
+    assert {"checkout"} == {row["team"] for row in seen["rows"]}
+    assert ["BOB", "cid", "dan"] == [row["user"] for row in seen["rows"]]
+    assert ["Claude", "Copilot"] == [plan["name"] for plan in seen["plans"]]
+    own = [row for row in whole["rows"] if row["team"] == "checkout"]
+    for name in ("fees", "overage"):
+        assert sum(Fraction(row[name]) for row in own) == Fraction(seen["total"][name])
+    checkout = [record for record, _ in calls if record.team == "checkout"]
+    _, metered = worked_out(checkout)
+    assert metered == Fraction(seen["total"]["metered"]) < Fraction(whole["total"]["metered"])
+    bob = [next(row for row in rows if row["user"] == "BOB") for rows in (whole["rows"], seen["rows"])]
+    assert {**bob[0], "also_in": []} == {**bob[1], "also_in": []}
+    cid = next(row for row in seen["rows"] if row["user"] == "cid")
+    assert (0, "0") == (cid["calls"], cid["included_value"])  # his calls are those of another team
+    refused = await server.over_http("GET", "/plans", headers=eva)
+    assert 403 == refused.status
+
+
+# -- the plans themselves ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"name": " "}, "name has 1 to 100"),
+        ({"view": "nowhere"}, "view: there is no view"),
+        ({"fee": "-1"}, "fee must not be negative"),
+        ({"fee": "much"}, "fee must be a decimal number"),
+        ({"unit": "credits"}, "credit_value is required"),
+        ({"credit_value": "0.01"}, "credit_value is required with the unit credits, and of no other one"),
+        ({"unit": "credits", "credit_value": "0"}, "credit_value must be more than 0"),
+        ({"seats": [{"user": "ann", "since": "yesterday"}]}, "seats.since is a day"),
+        (
+            {"seats": [{"user": "ann", "since": "2026-08-02", "until": "2026-08-02"}]},
+            "seats.until is the first day",
+        ),
+        ({"seats": [{"user": " ", "since": "2026-08-02"}]}, "seats.user has 1 to"),
+        (
+            {"seats": [{"user": "ann", "since": "2026-08-02"}, {"user": "ANN", "since": "2026-08-09"}]},
+            "two seats",
+        ),
+    ],
+)
+async def test_what_is_wrong_is_named(server: OperatorServer, body: Any, words: str) -> None:
+    """400 with the field and its rule; nothing is kept."""
+    answer = await server.ask("POST", "/plans", {"name": "Team", "view": "claude", **body})
+    assert 400 == answer.status and words in answer.error[2], answer.payload
+    assert [] == server.registry.plans.all()
+    assert 400 == (await server.ask("GET", "/plan-costs?month=2026-8")).status
+
+
+async def test_a_plan_is_found_by_its_name_and_keeps_its_view(server: OperatorServer) -> None:
+    """Changed by who read it last, kept over a restart; a view goes when no plan hangs on it."""
+    plan = await made(server, "/plans", **CLAUDE)
+    assert 409 == (await server.ask("POST", "/plans", CLAUDE | {"name": "claude"})).status
+    changed = await server.ask("PATCH", "/plans/claude", {"fee": "25", "version": plan["version"]})
+    assert (200, "25", plan["seats"]) == (
+        changed.status,
+        *(changed.payload["plan"][name] for name in ("fee", "seats")),
+    )
+    assert (
+        409 == (await server.ask("PATCH", "/plans/claude", {"fee": "9", "version": plan["version"]})).status
+    )
+    await server.registry.plans.load()
+    assert ["25"] == [each.fee for each in server.registry.plans.all()]
+    kept = await server.ask("DELETE", f"/views/{plan['view']}")
+    assert (409, "plans hang on this view: Claude; delete or move them first") == (kept.status, kept.error[2])
+    assert 200 == (await server.ask("DELETE", "/plans/Claude")).status
+    assert 200 == (await server.ask("DELETE", f"/views/{plan['view']}")).status
+
+
+async def test_no_more_than_the_limit(server: OperatorServer) -> None:
+    """One above `plans.max` is 409, with the setting and what to do."""
+    server.services.installation.most = {server.registry.plans.limit: 1}.__getitem__
+    await made(server, "/plans", **CLAUDE)
+    answer = await server.ask("POST", "/plans", COPILOT)
+    assert (409, "there are 1 plans (plans.max); delete one") == (answer.status, answer.error[2])
+
+
+async def test_by_command(tmp_path: Path) -> None:
+    """Made, listed, changed from a file of seats, summed up, deleted, without a server."""
+
+    async def run(*words: str, code: int = 0) -> str:
+        result = await asyncio.to_thread(CliRunner().invoke, main, [*words, "--data", str(tmp_path)])
+        assert code == result.exit_code, result.output
+        return result.output
+
+    await run("views", "create", "--name", "claude", "--principal", "user", "--where", "source=claude_code")
+    asked = ("plans", "create", "--name", "Team", "--view", "claude", "--fee", "31", "--included", "5")
+    assert "ann since 2026-08-01" in await run(*asked, "--seat", "ann,2026-08-01,2026-08-11,search")
+    assert "Team" in await run("plans", "list")
+    shown = await run("plans", "costs", "--month", "2026-08")
+    assert [4, 1] == [shown.count("$10.00"), shown.count("Team")]  # paid and fees, also in the total
+    seats = tmp_path / "seats.csv"
+    seats.write_text("user,since,until,team\nann,2026-08-01\nbob,2026-08-30,2026-08-31,checkout\n\n")
+    assert "bob since 2026-08-30" in await run("plans", "edit", "team", "--seats", str(seats))
+    by_seat = await run("plans", "costs", "--month", "2026-08", "--by-seat")
+    assert "$31.00" in by_seat and "$1.00" in by_seat and "$32.00" in by_seat
+    assert "write USER,SINCE" in await run("plans", "edit", "team", "--seat", "ann", code=2)
+    assert "say what to change" in await run("plans", "edit", "team", code=2)
+    assert "deleted" in await run("plans", "delete", "team")
+    assert "Team" not in await run("plans", "list")
+
+
+# -- reports and budgets -------------------------------------------------------------------------------------
+
+
+def metered_by(
+    records: list[Inference], place: Callable[[Inference], tuple[str, ...]]
+) -> dict[tuple[str, ...], Fraction]:
+    """What calls cost that no plan covers, by the arithmetic of this test."""
+    found: dict[tuple[str, ...], Fraction] = {}
+    for record in records:
+        _, metered = worked_out([record])
+        found[place(record)] = found.get(place(record), Fraction(0)) + metered
+    return {at: amount for at, amount in found.items() if amount}
+
+
+def day_of(record: Inference) -> str:
+    return f"{datetime.fromtimestamp((record.start_time or 0) / NS, UTC):%Y-%m-%d}"
+
+
+async def test_a_report_leaves_out_what_plans_cover(server: OperatorServer) -> None:
+    """By day and team, of the largest groups, in the days of another zone, and beside the month before."""
+    await keep_plans(server)
+    calls = august(random.Random(3))
+    await add(server.services.spool.log, *calls)
+    records = [record for record, _ in calls]
+    asked = "/report?from=2026-08-01&to=2026-08-31&cost_type=metered_cost"
+
+    async def shown(more: str) -> dict[tuple[str, ...], Fraction]:
+        answer = await server.ask("GET", f"{asked}&{more}")
+        assert 200 == answer.status, answer.payload
+        names = [name for name in ("period", "team", "user") if name in answer.payload["rows"][0]]
+        rows = {
+            tuple((row[name] or "")[:10] for name in names): Fraction(row["cost"])
+            for row in answer.payload["rows"]
+        }
+        assert sum(rows.values()) == Fraction(answer.payload["total"]["cost"])
+        return {place: amount for place, amount in rows.items() if amount}
+
+    assert metered_by(records, lambda record: (record.team or "",)) == await shown("by=team")
+    by_day = metered_by(records, lambda record: (day_of(record), record.team or ""))
+    assert by_day == await shown("by=team&per=daily")
+    by_user = metered_by(records, lambda record: (record.user or "",))
+    most = {*sorted(by_user, key=lambda user: -by_user[user])[:2], ("",)}
+    largest = await shown("by=user&top=2&per=monthly")
+    assert all(largest["2026-08-01", *user] == by_user[user] for user in most)
+    assert len(most) + 1 == len(largest)  # and all others
+    tokyo = await shown("by=team&per=daily&tz=Asia/Tokyo")
+    assert tokyo.keys() != by_day.keys()
+    plain = (await server.ask("GET", asked.replace("metered", "real"))).payload["total"]
+    metered = (await server.ask("GET", asked)).payload["total"]
+    assert metered["calls"] < plain["calls"] and Fraction(metered["cost"]) < Fraction(plain["cost"])
+
+
+async def test_a_budget_leaves_out_what_plans_cover(server: OperatorServer) -> None:
+    """A call of a seat is no money that a budget of metered cost counts; before the seat, and of others, it is."""
+    view = next(each for each in server.registry.views.all() if each.name == "claude")
+    seats = [{"user": "ann", "since": "2026-09-02"}]
+    days = ("2026-09-01T23:00", "2026-09-02T01:00", "2026-09-03T09:00")
+    calls = [a_call(number, at, "ann", estimated_cost="10") for number, at in enumerate(days)]
+    await add(server.services.spool.log, *calls, a_call(9, days[2], "dan", estimated_cost="5"))
+    budgets = {}
+    for cost_type in ("real_cost", "metered_cost"):
+        body = {"view": {"id": view.id}, "default_amount": "100", "cost_type": cost_type, "per": "user"}
+        budgets[cost_type] = await server.ask("POST", "/budgets", {"name": cost_type, **body})
+        assert (201, cost_type) == (
+            budgets[cost_type].status,
+            budgets[cost_type].payload["budget"]["cost_type"],
+        )
+
+    async def actual(cost_type: str) -> str:
+        await server.ask("POST", "/budgets/evaluate", {})
+        id = budgets[cost_type].payload["budget"]["id"]
+        shown = await server.ask("GET", f"/budgets/{id}?expand=current")
+        found: str = shown.payload["budget"]["current"]["actual"]
+        return found
+
+    assert ("35", "35") == (await actual("real_cost"), await actual("metered_cost"))
+    await made(server, "/plans", name="Claude", view="claude", fee="20", seats=seats)
+    assert ("35", "15") == (await actual("real_cost"), await actual("metered_cost"))
+    id = budgets["metered_cost"].payload["budget"]["id"]
+    changed = await server.ask("PATCH", f"/budgets/{id}", {"cost_type": "real_cost"})
+    assert "real_cost" == changed.payload["budget"]["cost_type"]
+    assert "35" == await actual("metered_cost")
+    assert 400 == (await server.ask("PATCH", f"/budgets/{id}", {"cost_type": "billed_cost"})).status
