@@ -44,6 +44,7 @@ class SeatMonth:
     plan: AssistantPlan
     seat: Seat
     mark: str
+    held_days: int
     fee: int
     use: SeatUse
     used: int
@@ -98,6 +99,7 @@ def _together(
             plan=plan,
             seat=seat,
             mark=mark,
+            held_days=sum(is_held(seat, day) for day in days),
             fee=_fee(plan, seat, days, begun),
             use=use,
             used=amount,

@@ -136,8 +136,24 @@ class SeatOfMonth(msgspec.Struct, kw_only=True):
     also_in: Annotated[list[str], words("The other plans in which the user has a seat in the month.")]
 
 
+class SeatAdviceItem(msgspec.Struct, kw_only=True):
+    """
+    A seat that was held all of a month that is over: `idle` had no call, `other_plan` would have cost less in the plan
+    `instead`. `saves` is what that month would have cost less, by the `formula`.
+    """
+
+    kind: str
+    plan: str
+    user: str
+    team: str | None
+    instead: str | None
+    saves: str
+    formula: str
+
+
 class PlanCosts(msgspec.Struct, kw_only=True):
     plan_costs: PlanMonth
     total: PlanTotal
     plans: list[PlanOfMonth]
+    advice: Annotated[list[SeatAdviceItem], words("Empty for a month that is not over.")]
     rows: list[SeatOfMonth]

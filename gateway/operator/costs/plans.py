@@ -13,11 +13,12 @@ import msgspec
 from gateway.http.holders.money import MoneyServices
 from gateway.http.requests import Result
 from gateway.operator.requests import OperatorRequest
+from gateway.plans.advice import advise
 from gateway.plans.coverage import Coverage
 from gateway.plans.reading import Uses, read_uses, usable_plans
 from gateway.plans.sums import SeatMonth, SeatUse, allowance, month_of_plan, used_of
 from gateway.reconciliation.gathering import CalendarMonth
-from gateway.resources.plans import PlanCosts, PlanMonth, PlanOfMonth, PlanTotal, SeatOfMonth
+from gateway.resources.plans import PlanCosts, PlanMonth, PlanOfMonth, PlanTotal, SeatAdviceItem, SeatOfMonth
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.record import moment
@@ -44,6 +45,7 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     used = await read_uses(request.whole_ledger, coverage, month) if request.is_limited else shown
     months = await asyncio.to_thread(_months, [plan for plan, _ in plans], month, used, now)
     seen = [each for each in months if ledger.holds(partial(_value_of, each.seat))]
+    known = [each.plan for each in seen] if request.is_limited else [plan for plan, _ in plans]
     most = request.shared.answers().max_rows
     answer = PlanCosts(
         plan_costs=PlanMonth(
@@ -55,6 +57,7 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
         ),
         total=_total(months, seen, shown),
         plans=list(_plans(seen, shown)),
+        advice=_advice(seen, known, month, now)[:most],
         rows=_rows(seen, shown, most),
     )
     found: Mapping[str, Any] = msgspec.to_builtins(answer)
@@ -132,6 +135,28 @@ def _plans(seen: Sequence[SeatMonth], shown: Uses) -> Iterator[PlanOfMonth]:
             included=None if included is None else money.text(included),
             beyond=money.text(sum(each.beyond for each in months)),
         )
+
+
+def _advice(
+    seen: Sequence[SeatMonth], plans: Sequence[AssistantPlan], month: CalendarMonth, now: float
+) -> list[SeatAdviceItem]:
+    """Return nothing for a month that is not over: its calls are still to come."""
+    if month.end > now:
+        return []
+    found = []
+    for each in advise(seen, plans, len(month.days)):
+        seat = each.month.seat
+        item = SeatAdviceItem(
+            kind=each.kind,
+            plan=each.month.plan.name,
+            user=seat.user,
+            team=seat.team or None,
+            instead=each.instead or None,
+            saves=money.text(each.saves),
+            formula=each.formula,
+        )
+        found.append(item)
+    return found
 
 
 def _rows(seen: Sequence[SeatMonth], shown: Uses, most: int) -> list[SeatOfMonth]:

@@ -19,6 +19,7 @@ from gateway.resources.plans import NewPlan
 COLUMNS = ("id", "name", "view_name", "fee", "included", "unit", "is_pooled", "overage_price", "seats")
 _SUMS = ("paid", "fees", "overage", "included_value")
 _QUANTITIES = ("used", "beyond")
+_ADVICE = ("kind", "plan", "user", "team", "instead", "saves", "formula")
 _FIELDS = ("user", "since", "until", "team")
 _OPTIONS = (
     click.option("--seat", multiple=True, metavar="USER,SINCE[,UNTIL[,TEAM]]",
@@ -92,9 +93,12 @@ def edit(client: OperatorClient, plan: str, as_json: bool, **given: Any) -> None
     "--month", metavar="YYYY-MM", help="A calendar month (UTC), such as 2026-10; default: the running one."
 )
 @click.option("--by-seat", is_flag=True, help="A line for each seat.")
+@click.option(
+    "--advice", is_flag=True, help="Seats that nobody used, and those that another plan serves for less."
+)
 @as_json
 @with_client
-def costs(client: OperatorClient, month: str | None, by_seat: bool, as_json: bool) -> None:
+def costs(client: OperatorClient, month: str | None, by_seat: bool, advice: bool, as_json: bool) -> None:
     """
     Show what plans came to in a month: paid, and beside it the value of what they include.
 
@@ -104,6 +108,9 @@ def costs(client: OperatorClient, month: str | None, by_seat: bool, as_json: boo
     answer = client.request("GET", "/plan-costs", query=[("month", month)] if month else [])
     if as_json:
         show_json(answer)
+        return
+    if advice:
+        show_table(answer["advice"], _ADVICE)
         return
     total = answer["total"]
     names = ("plan", "user", "team") if by_seat else ("name", "seats")

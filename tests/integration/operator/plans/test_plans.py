@@ -281,6 +281,42 @@ async def test_days_of_a_running_month(server: OperatorServer) -> None:
     assert [] == (await costs_of(server, "2025-12"))["rows"]
 
 
+async def test_advice_on_seats_of_a_month_that_is_over(server: OperatorServer) -> None:
+    """
+    An idle seat saves its fee; who used much, or little, is told what the same calls cost in another plan. Who has both
+    plans, had the seat for a part of the month, or calls without a price, is told of no other plan.
+    """
+    since = {"since": "2026-07-01"}
+    people = ("ann", "dan", "eve", "idle")
+    small = [{"user": user, **since} for user in people] + [{"user": "late", "since": "2026-08-02"}]
+    large = [{"user": user, **since} for user in ("Bob", "cid", "eve")]
+    plan = {"view": "claude", "unit": "usd"}
+    await made(
+        server, "/plans", name="Small", fee="20", included="10", overage_price="1.5", seats=small, **plan
+    )
+    server.clock.move(1)
+    await made(
+        server, "/plans", name="Large", fee="100", included="80", overage_price="1.5", seats=large, **plan
+    )
+    spent = (("ann", "110"), ("dan", "12"), ("Bob", "11"), ("cid", "85"), ("eve", "300"), ("late", "300"))
+    calls = [
+        a_call(n, "2026-08-20T09:00", user, estimated_cost=amount) for n, (user, amount) in enumerate(spent)
+    ]
+    unknown = a_call(
+        99, "2026-08-21T09:00", "cid", estimated_cost=None, cost_source="none", request_model="new"
+    )
+    await add(server.services.spool.log, *calls, unknown)
+    advice = (await costs_of(server))["advice"]
+    assert [
+        ("idle", "Large", "eve", None, "100"),
+        ("other_plan", "Large", "Bob", "Small", "78.5"),  # 100, or 20 + 1 * 1.5
+        ("other_plan", "Small", "ann", "Large", "25"),  # 20 + 100 * 1.5, or 100 + 30 * 1.5
+        ("idle", "Small", "idle", None, "20"),
+    ] == [tuple(row[name] for name in ("kind", "plan", "user", "instead", "saves")) for row in advice]
+    assert "20 of fee and 150 beyond, in place of which Large has 100 and 45" == advice[2]["formula"]
+    assert [] == (await costs_of(server, "2026-09"))["advice"]  # it is not over
+
+
 async def test_half_seats_are_one_fee(server: OperatorServer) -> None:
     """A fee that no day divides: the seat of who left and that of who came are the fee to the last digit."""
     seats = [
@@ -412,15 +448,18 @@ async def test_by_command(tmp_path: Path) -> None:
 
     await run("views", "create", "--name", "claude", "--principal", "user", "--where", "source=claude_code")
     asked = ("plans", "create", "--name", "Team", "--view", "claude", "--fee", "31", "--included", "5")
-    assert "ann since 2026-08-01" in await run(*asked, "--seat", "ann,2026-08-01,2026-08-11,search")
+    assert "ann since 2025-08-01" in await run(*asked, "--seat", "ann,2025-08-01,2025-08-11,search")
     assert "Team" in await run("plans", "list")
-    shown = await run("plans", "costs", "--month", "2026-08")
+    shown = await run("plans", "costs", "--month", "2025-08")
     assert [4, 1] == [shown.count("$10.00"), shown.count("Team")]  # paid and fees, also in the total
     seats = tmp_path / "seats.csv"
-    seats.write_text("user,since,until,team\nann,2026-08-01\nbob,2026-08-30,2026-08-31,checkout\n\n")
-    assert "bob since 2026-08-30" in await run("plans", "edit", "team", "--seats", str(seats))
-    by_seat = await run("plans", "costs", "--month", "2026-08", "--by-seat")
+    seats.write_text("user,since,until,team\nann,2025-08-01\nbob,2025-08-30,2025-08-31,checkout\n\n")
+    assert "bob since 2025-08-30" in await run("plans", "edit", "team", "--seats", str(seats))
+    by_seat = await run("plans", "costs", "--month", "2025-08", "--by-seat")
     assert "$31.00" in by_seat and "$1.00" in by_seat and "$32.00" in by_seat
+    advised = await run("plans", "costs", "--month", "2025-07", "--advice")
+    assert "KIND" in advised and "idle" not in advised  # nobody had a seat then
+    assert "idle" in await run("plans", "costs", "--month", "2025-08", "--advice")
     assert "write USER,SINCE" in await run("plans", "edit", "team", "--seat", "ann", code=2)
     assert "say what to change" in await run("plans", "edit", "team", code=2)
     assert "deleted" in await run("plans", "delete", "team")
