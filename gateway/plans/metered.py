@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 
 from gateway.plans.coverage import NAME, Coverage
 from gateway.plans.reading import AskedLedger, usable_plans
@@ -30,17 +32,9 @@ class MeteredLedger:
         """Return costs as `Ledger.costs` does. Seats change at midnight (UTC), so a period may be asked in parts."""
         if query.top is not None:
             query = replace(query, top=None, kept=await self._largest(query, query.top))
-        starts = [start for start, _ in periods(query)]
-        found: dict[_Place, list[CostRow]] = defaultdict(list)
-        for rows in await self._ledger.costs_of(self._parts(query)):
-            for row in rows:
-                period = bisect_right(starts, row.start) - 1
-                found[starts[period], row.group].append(row)
-        combined_rows = []
-        for place in sorted(found, key=_order):
-            start, group = place
-            combined_rows.append(combined(found[place], start=start, group=group))
-        return combined_rows
+        parts = await asyncio.to_thread(self._parts, query)  # thousands of seats take a while
+        found = await self._ledger.costs_of(parts)
+        return await asyncio.to_thread(_together, query, found)
 
     def _parts(self, query: CostQuery) -> Sequence[CostQuery]:
         """Return a question for each span in which the same seats are held."""
@@ -77,6 +71,20 @@ class MeteredLedger:
 def metered_of(ledger: AskedLedger, registry: Registry) -> MeteredLedger:
     """Return a ledger, or what somebody may see of it, without the calls that the plans of now cover."""
     return MeteredLedger(ledger, Coverage(usable_plans(registry, ledger.dimensions()), ledger.derived()))
+
+
+def _together(query: CostQuery, found: Sequence[Sequence[CostRow]]) -> list[CostRow]:
+    """Return the rows of all parts, those of a period and a group as one."""
+    starts = [start for start, _ in periods(query)]
+    places: dict[_Place, list[CostRow]] = defaultdict(list)
+    for row in chain.from_iterable(found):
+        period = bisect_right(starts, row.start) - 1
+        places[starts[period], row.group].append(row)
+    rows = []
+    for place in sorted(places, key=_order):
+        start, group = place
+        rows.append(combined(places[place], start=start, group=group))
+    return rows
 
 
 def _size(row: CostRow, name: str) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Protocol
 
 from gateway.plans.coverage import NAME, Coverage
@@ -47,7 +49,13 @@ def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[As
 
 async def read_uses(ledger: AskedLedger, coverage: Coverage, month: CalendarMonth) -> Uses:
     """Return what was used in a month, as the ledger has it, corrections included."""
-    queries = [
+    queries = await asyncio.to_thread(_queries, coverage, month)  # thousands of seats take a while
+    found = await ledger.costs_of(queries)
+    return await asyncio.to_thread(_added_up, found)
+
+
+def _queries(coverage: Coverage, month: CalendarMonth) -> list[CostQuery]:
+    return [
         CostQuery(
             since=datetime.fromtimestamp(start, UTC),
             until=datetime.fromtimestamp(end, UTC),
@@ -58,13 +66,15 @@ async def read_uses(ledger: AskedLedger, coverage: Coverage, month: CalendarMont
         )
         for start, end in coverage.spans(month.start, month.end)
     ]
+
+
+def _added_up(found: Sequence[Sequence[CostRow]]) -> Uses:
     uses = Uses()
-    for rows in await ledger.costs_of(queries):
-        for row in rows:
-            if mark := row.group[0]:
-                uses.seats[mark] = uses.seats[mark].plus(_use(row))
-            else:
-                uses.metered += money.units(row.cost)
+    for row in chain.from_iterable(found):
+        if mark := row.group[0]:
+            uses.seats[mark] = uses.seats[mark].plus(_use(row))
+        else:
+            uses.metered += money.units(row.cost)
     return uses
 
 

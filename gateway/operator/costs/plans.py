@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from gateway.reconciliation.gathering import CalendarMonth
 from gateway.resources.plans import PlanCosts, PlanMonth, PlanOfMonth, PlanTotal, SeatAdviceItem, SeatOfMonth
 from spool.errors import Invalid
 from spool.ledger import money
+from spool.ledger.slices import SlicedLedger
 from spool.record import moment
 from spool.registry.tables.plans import AssistantPlan, Seat
 from spool.statements.rules import day_text
@@ -43,10 +45,34 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     coverage = Coverage(plans, ledger.derived())
     shown = await read_uses(ledger, coverage, month)
     used = await read_uses(request.whole_ledger, coverage, month) if request.is_limited else shown
-    months = await asyncio.to_thread(_months, [plan for plan, _ in plans], month, used, now)
-    seen = [each for each in months if ledger.holds(partial(_value_of, each.seat))]
-    known = [each.plan for each in seen] if request.is_limited else [plan for plan, _ in plans]
-    most = request.shared.answers().max_rows
+    asked = _Asked(
+        plans=[plan for plan, _ in plans],
+        month=month,
+        now=now,
+        ledger=ledger,
+        most=request.shared.answers().max_rows,
+    )
+    return await asyncio.to_thread(_answer, asked, used, shown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What an answer is made of, beside what was used."""
+
+    plans: Sequence[AssistantPlan]
+    month: CalendarMonth
+    now: float
+    ledger: SlicedLedger
+    most: int
+
+
+def _answer(asked: _Asked, used: Uses, shown: Uses) -> Mapping[str, Any]:
+    """Thousands of seats take a while: not for the event loop. `shown` is the part of `used` that the person sees."""
+    month, most = asked.month, asked.most
+    months = _months(asked.plans, month, used, asked.now)
+    seen = [each for each in months if asked.ledger.holds(partial(_value_of, each.seat))]
+    own = {each.plan.id: each.plan for each in seen}
+    known = asked.plans if asked.ledger.is_whole else list(own.values())
     answer = PlanCosts(
         plan_costs=PlanMonth(
             month=month.name,
@@ -57,7 +83,7 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
         ),
         total=_total(months, seen, shown),
         plans=list(_plans(seen, shown)),
-        advice=_advice(seen, known, month, now)[:most],
+        advice=_advice(seen, known, month, asked.now)[:most],
         rows=_rows(seen, shown, most),
     )
     found: Mapping[str, Any] = msgspec.to_builtins(answer)

@@ -23,7 +23,7 @@ from spool.registry.shared.texts import check_one_of, check_text, optional_text
 from spool.registry.tables.documents import NamedTable, check_name, stated
 from spool.registry.views import VIEWS
 
-MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 5000
+MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 2000
 USD, CALLS, CREDITS = UNITS = ("usd", "calls", "credits")  # what a plan can include
 NO_VIEW = "view: there is no view with this id or name"
 

@@ -11,13 +11,14 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace as changed
 
-from gateway.budgets.judging import judge_all
+from gateway.budgets.judging import judge_all, rules_digest
 from gateway.budgets.words import CROSSED, EXPECTED, TAKEN_BACK
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.listing import ListQuery, SortField
 from spool.record import NS, Correction, Inference
 from spool.registry.budget_alerts import ACTUAL, FIRED
+from spool.registry.budgets import SpendBudget
 from spool.registry.insights import Insight
 from spool.registry.views import ViewConnections
 from tests.gateway.budgets.house import ADA, House
@@ -378,3 +379,14 @@ async def test_the_insight_of_a_deleted_budget_is_not_open() -> None:
     await house.registry.budgets.delete(kept.id, actor=ADA)
     await house.evaluate()
     assert {"addressed"} == {each.status for each in await house.registry.insights.found()}
+
+
+async def test_an_upgrade_judges_no_budget_anew() -> None:
+    """The rules of a budget of all calls have the hash that they had before budgets could count other money."""
+    budget = SpendBudget(
+        name="Search", view_id="v", planned={"2026-11-01": "5"}, default_amount="1", alerts={"80": "Y"},
+        forecast_alerts={}, id="b", created=1.0, last_updated=1.0, rules_since=1.0,
+    )  # fmt: skip
+    before = "7930aa069e85e3b35b09cfa6d761a32d"
+    assert before == rules_digest(budget, None)
+    assert before != rules_digest(replace(budget, cost_type="metered_cost"), None)
