@@ -15,10 +15,11 @@ from typing import NamedTuple, TypeVar
 import urllib3
 
 from tests.acceptance.conftest import wait_for
-from tests.acceptance.payloads import post, request, span
+from tests.acceptance.payloads import KEEP_ALIVE, request, span
 
 CALLS_A_REQUEST = (1, 1, 5, 50)
 RETRIED = (429, 503)
+PATIENCE_S = 120.0  # a safety net for a machine that is busy
 
 T = TypeVar("T")
 
@@ -79,10 +80,10 @@ class Oracle:
         spans = [span(name, tokens=tokens, user__id=user) for name, tokens, user in calls]
         return SentRequest(request(spans), made)
 
-    def send(self, url: str, sent: SentRequest) -> bool:
+    def send(self, url: str, sent: SentRequest, patience_s: float = PATIENCE_S) -> bool:
         """Whether it was acknowledged; urllib3.exceptions.HTTPError without an answer."""
         began = time.monotonic()
-        answer = self.post(url, sent)
+        answer = self.post(url, sent, patience_s)
         if answer.status == 200:
             with self._lock:
                 self.latencies_s.append(time.monotonic() - began)
@@ -95,10 +96,13 @@ class Oracle:
             self.unexpected.append(f"{answer.status} {answer.data[:200]!r}")
         return answer.status == 200
 
-    def post(self, url: str, sent: SentRequest) -> urllib3.BaseHTTPResponse:
-        return post(url, sent.body, self.key)
+    def post(self, url: str, sent: SentRequest, patience_s: float) -> urllib3.BaseHTTPResponse:
+        headers = {"Content-Type": "application/json", "Authorization": self.key}
+        return KEEP_ALIVE.request(
+            "POST", f"{url}/v1/traces", body=sent.body, headers=headers, timeout=patience_s
+        )
 
-    def send_all(self, url: str, count: int, *, at_once: int = 50, timeout_s: float = 30.0) -> None:
+    def send_all(self, url: str, count: int, *, at_once: int = 50, timeout_s: float = PATIENCE_S) -> None:
         """Send new calls until all are acknowledged, one request after the other."""
         deadline = time.monotonic() + timeout_s
         for first in range(0, count, at_once):

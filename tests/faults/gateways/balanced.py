@@ -13,8 +13,7 @@ import urllib3
 
 from tests.faults.oracle import CALLS_A_REQUEST, Oracle, SentRequest
 
-CLIENT = urllib3.PoolManager(maxsize=16, retries=False)
-PATIENCE_S = 3.0  # a gateway that stands still is given up then
+PATIENCE_S = 3.0  # a gateway that stands still is given up then, where another one may take it
 
 
 class BalancedOracle(Oracle):
@@ -33,11 +32,8 @@ class BalancedOracle(Oracle):
         self.twice = 0  # requests that two gateways acknowledged
         self.answers: Counter[str] = Counter()  # what senders saw, by status
 
-    def post(self, url: str, sent: SentRequest) -> urllib3.BaseHTTPResponse:
-        headers = {"Content-Type": "application/json", "Authorization": self.key}
-        answer = CLIENT.request(
-            "POST", f"{url}/v1/traces", body=sent.body, headers=headers, timeout=self.patience_s
-        )
+    def post(self, url: str, sent: SentRequest, patience_s: float) -> urllib3.BaseHTTPResponse:
+        answer = super().post(url, sent, patience_s)
         self.answers[str(answer.status)] += 1
         return answer
 
@@ -77,9 +73,9 @@ class BalancedOracle(Oracle):
         return ""
 
     def is_taken(self, url: str, sent: SentRequest) -> bool:
-        """Whether that gateway acknowledged it; no answer is none."""
+        """Whether that gateway acknowledged it; no answer within `patience_s` is none."""
         try:
-            return self.send(url, sent)
+            return self.send(url, sent, self.patience_s)
         except urllib3.exceptions.HTTPError:
             self.answers["none"] += 1
             return False

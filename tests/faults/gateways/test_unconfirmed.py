@@ -91,7 +91,7 @@ def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path)
     with sites(trial, tmp_path) as rounds:
         for site, pair, rng, way in rounds:
             site.upstream.behave(refuse(503))
-            site.oracle.send_all(site.gateways[0].url, CALLS, timeout_s=ANSWERED_S)
+            site.oracle.send_all(site.gateways[0].url, CALLS)
             wait_for(partial(was_tried, site), ANSWERED_S, "deliveries were cut")
             pair.catch_up()
             with way(pair, rng):

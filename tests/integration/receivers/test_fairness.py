@@ -29,6 +29,14 @@ async def keep_back(serving: Serving, key: str, body: bytes, coding: str) -> asy
     return writer
 
 
+async def held(serving: Serving, n: int) -> None:
+    """Wait until the bodies that were kept back hold more than `n` bytes."""
+    inflight = serving.app.services.receivers.inflight
+    async with asyncio.timeout(120):
+        while inflight.held <= n:  # noqa: ASYNC110 - the server holds them
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("coding", ["gzip", "identity"])
 async def test_a_request_that_is_kept_back_refuses_nobody_else(serve: Serve, coding: str) -> None:
     """
@@ -41,7 +49,7 @@ async def test_a_request_that_is_kept_back_refuses_nobody_else(serve: Serve, cod
         await keep_back(serving, slow, gzip.compress(plain, 1) if coding == "gzip" else plain, coding)
         for _ in range(3 if coding == "gzip" else 1)
     ]
-    await asyncio.sleep(0.5)
+    await held(serving, 512 * KIB if coding == "gzip" else 63 * MIB)
     large = json_traces(json_span()) + b" " * 2 * MIB
     answers = [await serving.send("/v1/traces", json_traces(json_span())) for _ in range(100)]
     answers += [await serving.send("/v1/traces", large) for _ in range(3)]
@@ -56,7 +64,7 @@ async def test_many_small_bodies_of_one_key_leave_room_for_another(serve: Serve)
     serving = await serve(**limits, small_body_bytes=16 * KIB, small_body_reserve=64 * KIB)
     slow = await serving.make_key("slow", use_cases=[SEND_AI_TELEMETRY])
     writers = [await keep_back(serving, slow, b" " * 16 * KIB, "identity") for _ in range(20)]
-    await asyncio.sleep(0.2)
+    await held(serving, 80 * KIB)  # all of the budget, and half of the reserve
     answers = [await serving.send("/v1/traces", json_traces(json_span())) for _ in range(50)]
     for writer in writers:
         writer.close()
@@ -85,7 +93,7 @@ async def test_a_budget_that_one_key_fills_over_http_takes_small_calls_over_grpc
     serving = await serve(grpc_listen="127.0.0.1:0")
     slow = await serving.make_key("slow", use_cases=[SEND_AI_TELEMETRY])
     writer = await keep_back(serving, slow, b" " * 64 * MIB, "identity")
-    await asyncio.sleep(0.5)
+    await held(serving, 63 * MIB)
     async with grpc.aio.insecure_channel(serving.app.grpc_address) as channel:
         export: Any = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
         metadata = (("authorization", serving.key),)

@@ -1,0 +1,51 @@
+"""The client of several gateways: when it gives up a gateway that stands still, and when it waits."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.faults.gateways.balanced import BalancedOracle
+
+PATIENCE_S = 0.2
+
+
+class Standing(BaseHTTPRequestHandler):
+    """Answers 200, not before a client had to wait longer than the patience of a load balancer."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(PATIENCE_S * 3)
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Standing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_only_a_request_that_another_gateway_may_take_is_given_up(url: str, tmp_path: Path) -> None:
+    """A busy machine may take longer than that: what has one gateway alone is waited for."""
+    oracle = BalancedOracle(tmp_path / "acknowledged", random.Random(1), "key", lambda: [url])
+    oracle.patience_s = PATIENCE_S
+    assert not oracle.is_taken(url, oracle.make(1))
+    oracle.send_all(url, 2)
+    assert 2 == len(oracle.acknowledged)
+    oracle.close()
