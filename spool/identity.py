@@ -121,6 +121,11 @@ def of_call(
     if record.session and record.start_time is not None:
         tokens = (record.input_tokens or 0, record.output_tokens or 0)
         return Identity(digest(6, record.source, record.session, record.start_time, *tokens, sequence))
+    return no_identity()
+
+
+def no_identity() -> Identity:
+    """An id of its own for what nothing tells apart: it repeats nothing."""
     return Identity(os.urandom(16), certain=False)
 
 
@@ -153,7 +158,7 @@ def of_moment(record: Inference, groups: Iterable[str | None]) -> tuple[bytes, .
     """
     if record.start_time is None:
         return ()
-    model = (record.request_model or record.response_model or "").rpartition("/")[2]
+    model = _model(record)
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     moment = (record.start_time + 500) // 1000
     call = f"{model}\0{record.status == 'error'}\0{tokens}\0at\0{moment}"
@@ -187,7 +192,7 @@ def of_answer(record: Inference, chosen: str | None) -> tuple[bytes, ...]:
     """
     if chosen is None or record.status != "ok":
         return ()
-    model = (record.request_model or record.response_model or "").rpartition("/")[2]
+    model = _model(record)
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     return (digest(3, f"{chosen}\0{model}\0{tokens}\0answer"),)
 
@@ -201,7 +206,7 @@ def of_end(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, byt
     """
     if record.session is None or record.end_time is None:
         return ()
-    model = (record.request_model or record.response_model or "").rpartition("/")[2]
+    model = _model(record)
     tokens = f"{record.input_tokens or 0}\0{record.output_tokens or 0}"
     return _by_end(
         f"{record.session}\0{model}\0{record.status == 'error'}\0{tokens}\0end", record.end_time, own, other
@@ -217,9 +222,14 @@ def of_stream(record: Inference, *, own: str, other: str) -> tuple[tuple[bytes, 
     """
     if record.end_time is None or record.input_tokens is None or record.output_tokens is None:
         return ()
-    model = (record.request_model or record.response_model or "").rpartition("/")[2]
+    model = _model(record)
     tokens = f"{record.input_tokens}\0{record.output_tokens}"
     return _by_end(f"{record.tags.get('service')}\0{model}\0{tokens}\0stream", record.end_time, own, other)
+
+
+def _model(record: Inference) -> str:
+    """The model without the names of those who serve it."""
+    return (record.request_model or record.response_model or "").rpartition("/")[2]
 
 
 def _by_end(call: str, end_time: int, own: str, other: str) -> tuple[tuple[bytes, bytes], ...]:

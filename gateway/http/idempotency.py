@@ -8,12 +8,11 @@ it is kept. Keys are those of one API key and path, and are known as long as ids
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from gateway.http.requests import KeyRequest
-from spool.identity import Identity, RequestNames, of_item, of_keyed_item, of_request
+from spool.identity import Identity, RequestNames, no_identity, of_item, of_keyed_item, of_request
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
@@ -42,7 +41,7 @@ def _identity(
     if given is not None:
         return Identity(given)
     if names is None:
-        return Identity(os.urandom(16), certain=False)
+        return no_identity()
     key = request.http.headers[IDEMPOTENCY_KEY]
     earlier = of_keyed_item(request.bearer.name, request.http.path, key, place)
     return Identity(of_item(names, place), lookups=(earlier,))

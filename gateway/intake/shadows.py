@@ -173,7 +173,7 @@ class Shadows:
         `default_user` is the user whom a report of the same sender is put down to when it names none itself;
         `key` is the key that brought it, "" if that is not known any more.
         """
-        when = self._clock.now() if at is None else at
+        when = self._now(at)
         if not 0 <= when - self._noted_at < NOTED_S:
             self._noted.clear()
             self._noted_at = when
@@ -216,21 +216,19 @@ class Shadows:
         """A counter came in: an agent's span beside it sums up the same."""
         if metric.source in _TELL_RUNS:
             for run in _runs(metric.source, metric.session):
-                self._note(run, self._clock.now() if at is None else at, key)
+                self._note(run, self._now(at), key)
 
     def note_session(
         self, source: str, service: str | None, session: str, at: float | None = None, *, key: str = ""
     ) -> None:
         """Calls came in of a sender whose resource names this session, whatever they name themselves."""
-        self._note(
-            Reporter(source, service, "session", session), self._clock.now() if at is None else at, key
-        )
+        self._note(Reporter(source, service, "session", session), self._now(at), key)
 
     def shade(self, record: AiRecord, at: float | None = None) -> None:
         """
         Mark a record whose tokens others hold that came in the hour before it, or since (at: default now).
         """
-        if self.have_heard(reporters_of(record), self._clock.now() if at is None else at):
+        if self.have_heard(reporters_of(record), self._now(at)):
             record.shadow = True
 
     def have_heard(self, reporters: Iterable[Reporter], at: float) -> bool:
@@ -262,11 +260,14 @@ class Shadows:
             self._kept_at.clear()
         return taken
 
+    def _now(self, at: float | None) -> float:
+        return self._clock.now() if at is None else at
+
     def put_back(self, reporters: Iterable[Reporter]) -> None:
         """Note that these reporters were not stored after all."""
         for reporter in reporters:
             at = self._kept_at.pop(reporter, None)
-            self._unkept[reporter] = self._clock.now() if at is None else at
+            self._unkept[reporter] = self._now(at)
 
     async def run(self) -> None:
         """

@@ -9,7 +9,6 @@ counted. A bad event is refused alone.
 from __future__ import annotations
 
 import binascii
-import os
 import re
 from base64 import b64decode
 from collections.abc import Generator, Mapping
@@ -29,7 +28,7 @@ from gateway.normalise.payload.large_items import LARGE, SmallValues
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.content import is_content
 from gateway.normalise.reading.times import instant
-from spool.identity import Identity, of_event
+from spool.identity import Identity, no_identity, of_event
 from spool.record import Scalar, UsageEvent
 
 MAX_ID: Final = 1024  # characters of an id or a source: both make the identity, so they are never cut
@@ -171,7 +170,7 @@ def _identity(source: str | None, event_id: str | None, given: Any) -> Identity:
         return Identity(bytes.fromhex(given))
     if source and event_id:
         return Identity(of_event(source, event_id))
-    return Identity(os.urandom(16), certain=False)
+    return no_identity()
 
 
 def _word(attributes: Mapping[str, Any], name: str, most: int, *, required: bool) -> str | None:

@@ -29,7 +29,7 @@ from gateway.operator.visible import insight_of, visible_to
 from gateway.rate_cards.card import CardUnreadable
 from gateway.statements.arrivals import Arrival, arrivals
 from spool.errors import Invalid
-from spool.registry.insights import check_effort, check_status
+from spool.registry.insights import Insight, check_effort, check_status
 
 
 class InsightStatus(RequestBody):
@@ -94,7 +94,7 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
 
 
 async def show_insight(request: OperatorRequest[InstallationServices, None]) -> Result:
-    insight = await insight_of(request, await visible_to(request), request.word("id"))
+    insight = await _insight(request)
     comments = await request.registry.insights.comments(insight.id)
     return {
         "insight": describe_for_people(insight),
@@ -107,33 +107,26 @@ async def set_insight(request: OperatorRequest[InstallationServices, InsightStat
     if given.status is not None:  # what is wrong with the request is said first, whatever the insight is
         check_status(given.status)
     changes: dict[str, Any] = {} if given.effort is None else {"effort": check_effort(given.effort)}
-    id, table = (
-        (await insight_of(request, await visible_to(request), request.word("id"))).id,
-        request.registry.insights,
-    )
+    id, table = (await _insight(request)).id, request.registry.insights
     insight = await table.change(id, status=given.status, fields=changes, actor=request.actor)
     return {"insight": describe_for_people(insight)}
 
 
 async def list_comments(request: OperatorRequest[InstallationServices, None]) -> Result:
-    id = (await insight_of(request, await visible_to(request), request.word("id"))).id
+    id = (await _insight(request)).id
     page = await request.list(COMMENTS, await comment_rows(request.registry, id))
     return {"insight": {"id": id}, **page}
 
 
 async def comment_insight(request: OperatorRequest[InstallationServices, InsightComment]) -> Result:
-    given = request.body
-    insight, table = (
-        await insight_of(request, await visible_to(request), request.word("id")),
-        request.registry.insights,
-    )
-    comment = await table.comment(insight.id, given.message, actor=request.actor)
+    insight, table = await _insight(request), request.registry.insights
+    comment = await table.comment(insight.id, request.body.message, actor=request.actor)
     return {"comment": describe_comment(comment)}
 
 
 async def delete_insight_comment(request: OperatorRequest[InstallationServices, None]) -> Result:
     number = comment_number(request.word("comment"))
-    insight = await insight_of(request, await visible_to(request), request.word("id"))
+    insight = await _insight(request)
     await request.registry.insights.delete_comment(insight.id, number, actor=request.actor)
     return {"deleted": str(number)}
 
@@ -146,3 +139,7 @@ async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Res
     except CardUnreadable as error:
         raise Invalid(f"prices.file: {error}") from error
     return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}
+
+
+async def _insight(request: OperatorRequest[InstallationServices, Any]) -> Insight:
+    return await insight_of(request, await visible_to(request), request.word("id"))

@@ -106,7 +106,7 @@ async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
     request.shared.require_registry()
     key = request.services.access.key(request.word("name"))
     overlap_ends_at = key.overlap_ends_at
-    over = overlap_ends_at is not None and overlap_ends_at <= request.shared.clock.now()
+    over = overlap_ends_at is not None and overlap_ends_at <= request.now()
     return {"key": describe(key), "previous_secret_until": None if over else moment(overlap_ends_at)}
 
 

@@ -48,7 +48,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     """
     services = request.services
     await request.ledger.catch_up(services.money.log)
-    now = datetime.fromtimestamp(request.shared.clock.now(), UTC)
+    now = datetime.fromtimestamp(request.now(), UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     first = midnight.replace(day=1)
     base = CostQuery(since=first, until=end_of_hour(now.timestamp()), granularity=TOTAL, measures=_OF_MONTH)
@@ -82,7 +82,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
 
 def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:
     """The question for the days that the request names. Refusal 400 if they are too many or in the wrong order."""
-    since, until, _ = times(request.http.query, request.shared.clock.now(), default="last_30d")
+    since, until, _ = times(request.http.query, request.now(), default="last_30d")
     asked = replace(query, since=since, until=until)
     check_span(replace(asked, granularity="daily"), most=MOST_DAYS)
     return asked

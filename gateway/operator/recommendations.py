@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -75,7 +76,7 @@ async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> 
 
 
 async def list_recommendation_comments(request: OperatorRequest[MoneyServices, None]) -> Result:
-    id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
+    id = await _id(request)
     page = await request.list(
         RECOMMENDATION_COMMENTS, await recommendation_comment_rows(request.registry, id)
     )
@@ -83,20 +84,20 @@ async def list_recommendation_comments(request: OperatorRequest[MoneyServices, N
 
 
 async def comment_recommendation(request: OperatorRequest[MoneyServices, NewComments]) -> Result:
-    id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
+    id = await _id(request)
     return await by_key.add_comments(request.registry, id, request.body, request.actor)
 
 
 async def change_recommendation_comment(request: OperatorRequest[MoneyServices, OneMessage]) -> Result:
     table, number = request.registry.recommendations, by_key.comment_number(request.word("comment"))
-    id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
+    id = await _id(request)
     changed = await table.change_comment(id, number, request.body.message, actor=request.actor)
     return {"comment": describe_recommendation_comment(changed)}
 
 
 async def delete_recommendation_comment(request: OperatorRequest[MoneyServices, None]) -> Result:
     number = by_key.comment_number(request.word("comment"))
-    id = (await recommendation_of(request, await visible_to(request), request.word("id"))).id
+    id = await _id(request)
     await request.registry.recommendations.delete_comment(id, number, actor=request.actor)
     return {"deleted": str(number)}
 
@@ -146,3 +147,7 @@ async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result
 
 def _seen(each: Recommendation, visible: Visible) -> Recommendation:
     return each if visible.realized(each) else replace(each, realized=None)
+
+
+async def _id(request: OperatorRequest[MoneyServices, Any]) -> str:
+    return (await recommendation_of(request, await visible_to(request), request.word("id"))).id

@@ -52,6 +52,9 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
             raise Refusal(404, "not_found", f"{name} is a whole number")
         return int(text)
 
+    def now(self) -> float:
+        return self.shared.clock.now()
+
     @property
     def is_limited(self) -> bool:
         """True if the person may see only a part of the calls, or none."""

@@ -97,7 +97,7 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
             "version": services.native.version or None,
             "words": services.native.words,
         },
-        "nodes": await describe_nodes(request.shared.leases, request.shared.clock.now()),
+        "nodes": await describe_nodes(request.shared.leases, request.now()),
         "lakes": [_describe_lake(state) for state in await services.lakes()],
     }  # fmt: skip
 
@@ -148,7 +148,7 @@ async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
     services = request.services
     body = request.body
     since = _time("since", body.since)
-    until = request.shared.clock.now() if body.until is None else _time("until", body.until)
+    until = request.now() if body.until is None else _time("until", body.until)
     if since >= until:
         raise Invalid("since must be earlier than until")
     if body.route not in {route.name for route in await services.deliveries.routes()}:
@@ -172,7 +172,7 @@ async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
     step_s, held_s = doubts(request.shared.clock)
     return {
         "clock": {
-            "now": moment(request.shared.clock.now()),
+            "now": moment(request.now()),
             "step_s": step_s,
             "held_s": held_s,
         }

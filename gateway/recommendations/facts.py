@@ -60,6 +60,9 @@ class Work(NamedTuple):
         """The dimensions that stay when the model changes."""
         return {"source": self.source, "team": self.team, "tag:service": self.service}
 
+    def processing(self, mode: str | None = None) -> Processing:
+        return Processing(model=self.model, provider=self.provider, mode=mode)
+
     @property
     def values(self) -> dict[str, str]:
         """All of it, by dimension."""

@@ -28,7 +28,9 @@ from gateway.reconciliation.sides import (
     Cell,
     CountedSums,
     CountedUse,
+    Place,
     Prices,
+    counts,
     divided,
 )
 
@@ -37,7 +39,7 @@ PARTS = (VOLUME, RATE, OTHER, OWN)
 
 VARIES = 200  # of a price: one part in so many is another price
 Entry = tuple[str, Cell, str]  # a part, its cell, and the meter; of OWN ""
-Regional = dict[tuple[Cell, str], dict[str, int]]  # of a cell and meter: what is of each region
+Regional = dict[Place, dict[str, int]]  # of a cell and meter: what is of each region
 
 
 @dataclass(slots=True)
@@ -49,8 +51,8 @@ class _Worth:
     tokens: int = 0
     worth: int = 0
     listed: int = 0
-    counted_in: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    billed_in: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    counted_in: dict[str, int] = field(default_factory=counts)
+    billed_in: dict[str, int] = field(default_factory=counts)
 
 
 _AtOurPrices = dict[Cell, dict[str, _Worth]]
@@ -118,19 +120,19 @@ class Split:
     billed: dict[Cell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
     counted: dict[Cell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
     metered: set[int] = field(default_factory=set)  # days of which a statement tells tokens
-    parts: dict[Entry, int] = field(default_factory=lambda: defaultdict(int))
-    extra: dict[tuple[Cell, str], int] = field(default_factory=dict)  # tokens billed less tokens counted
-    values: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
-    listed: dict[tuple[Cell, str], int] = field(default_factory=dict)
+    parts: dict[Entry, int] = field(default_factory=counts)
+    extra: dict[Place, int] = field(default_factory=dict)  # tokens billed less tokens counted
+    values: dict[Place, int] = field(default_factory=counts)
+    listed: dict[Place, int] = field(default_factory=dict)
     repeats: Repeats = field(default_factory=Repeats)
-    worth: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
-    paid: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
-    sold: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
-    lines: dict[tuple[Cell, str], int] = field(default_factory=lambda: defaultdict(int))
-    billed_money: dict[Cell, int] = field(default_factory=lambda: defaultdict(int))
+    worth: dict[Place, int] = field(default_factory=counts)
+    paid: dict[Place, int] = field(default_factory=counts)
+    sold: dict[Place, int] = field(default_factory=counts)
+    lines: dict[Place, int] = field(default_factory=counts)
+    billed_money: dict[Cell, int] = field(default_factory=counts)
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
-    told_fees: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # that calls tell, by kind
+    told_fees: dict[str, int] = field(default_factory=counts)  # that calls tell, by kind
     varying: set[str] = field(
         default_factory=set
     )  # models some of whose calls have another price than the listed one
@@ -142,6 +144,10 @@ class Split:
     @property
     def counted_total(self) -> int:
         return sum(each.cost for each in self.counted.values())
+
+    def cells(self, model: str) -> set[Cell]:
+        """Cells of a model that have a worth."""
+        return {cell for cell, _ in self.worth if cell.model == model}
 
     def part(self, name: str) -> int:
         return sum(amount for (part, _, _), amount in self.parts.items() if part == name)
@@ -169,7 +175,7 @@ def split(
     theirs_of = {cell: _told(found, cell) for cell in {*found.billed, *found.counted}}
     found.repeats = repeats_of(theirs_of, found.counted)
     moved = list(moves(theirs_of, found.counted, prices, found.repeats.times))
-    arrived: dict[tuple[Cell, str], list[Move]] = defaultdict(list)
+    arrived: dict[Place, list[Move]] = defaultdict(list)
     for move in moved:
         arrived[move.target].append(move)
     at_our_prices: _AtOurPrices = defaultdict(lambda: defaultdict(_Worth))

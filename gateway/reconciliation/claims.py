@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.reconciliation.cells import OTHER, RATE, VOLUME, Entry, Split
 from gateway.reconciliation.rate_series import of_model
-from gateway.reconciliation.sides import Cell
+from gateway.reconciliation.sides import Cell, Place
 from gateway.reconciliation.wording import dollars
 
 # How sure a claim is: an identity or an id; two independent numbers that agree; the shape of the difference
@@ -116,7 +116,7 @@ class Left:
     def __init__(self, split: Split) -> None:
         self._split = split
         self.amounts: dict[Entry, int] = dict(split.parts)
-        self.extra: dict[tuple[Cell, str], int] = dict(split.extra)
+        self.extra: dict[Place, int] = dict(split.extra)
         self.told: set[Cell] = set()  # whose calls are explained: those of one side alone
         self.untold_tiers: set[tuple[str, str]] = (
             set()
@@ -124,8 +124,8 @@ class Left:
         self.counted_again: set[str] = set()  # models of which more was counted than billed
         self.may_be_silent: list[int] = []  # days with hours without a call, which may lack them by chance
         self.shift = 0  # hours by which the ledger's times are ahead of the statement's days
-        self._priced: set[tuple[Cell, str]] = set()  # whose rate was claimed as a whole
-        self._fine: dict[tuple[Cell, str], list[Cell]] = defaultdict(list)  # cells of each cell of money
+        self._priced: set[Place] = set()  # whose rate was claimed as a whole
+        self._fine: dict[Place, list[Cell]] = defaultdict(list)  # cells of each cell of money
 
     @property
     def unexplained(self) -> int:
@@ -165,7 +165,7 @@ class Left:
         entries = list(volume)
         coarse = {self._split.levels.coarse(cell) for _, cell, _ in entries}
         for model in {cell.model for cell in coarse}:
-            rates = [entry for entry in self.of(RATE) if entry[1] in coarse and entry[1].model == model]
+            rates = [entry for entry in self.rates(model) if entry[1] in coarse]
             series = of_model(self._split, model, {meter for _, _, meter in rates}, self.paid)
             unsteady = {meter for meter, each in series.items() if not each.is_steady()}
             of_calls = [entry for entry in rates if entry[2] in unsteady or entry[2] not in series]
@@ -183,8 +183,8 @@ class Left:
         same place of money: each has as much of a rate as of the worth of these tokens.
         """
         chosen = set(entries)
-        own: dict[tuple[Cell, str], int] = defaultdict(int)
-        whole: dict[tuple[Cell, str], int] = defaultdict(int)
+        own: dict[Place, int] = defaultdict(int)
+        whole: dict[Place, int] = defaultdict(int)
         for entry in self.volume():
             place = self._split.levels.coarse(entry[1]), entry[2]
             worth = abs(self.amounts.get(entry, 0))
@@ -198,7 +198,7 @@ class Left:
 
     def _is_one_share(self, volume: Sequence[Entry], rates: Sequence[Entry]) -> bool:
         """True if rates are the same share of the tokens of one side in each cell."""
-        worth: dict[tuple[Cell, str], int] = defaultdict(int)
+        worth: dict[Place, int] = defaultdict(int)
         for entry in volume:
             if entry[0] == VOLUME:
                 worth[self._split.levels.coarse(entry[1]), entry[2]] += self.amounts.get(entry, 0)
@@ -211,6 +211,10 @@ class Left:
 
     def of(self, part: str) -> list[Entry]:
         return [entry for entry in self.amounts if entry[0] == part]
+
+    def rates(self, model: str) -> list[Entry]:
+        """Entries of a model's rates that are left."""
+        return [entry for entry in self.of(RATE) if entry[1].model == model]
 
     def take(
         self,
@@ -239,7 +243,7 @@ class Left:
         by_cell: dict[Cell, int] = defaultdict(int)
         by_day: dict[int, int] = defaultdict(int)
         taken, parts = False, set()
-        priced_whole: set[tuple[Cell, str]] = set()
+        priced_whole: set[Place] = set()
         for entry in entries:
             part, cell, meter = entry
             share = self.amounts.pop(entry, None)

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from gateway.reconciliation.sides import INPUT_METERS, METERS, STANDARD, Cell, CountedSums, Prices
-
-Place = tuple[Cell, str]
+from gateway.reconciliation.sides import INPUT_METERS, METERS, STANDARD, Cell, CountedSums, Place, Prices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ def of_model(
     split: Split, model: str, meters: Collection[str], paid_of: Paid | None = None
 ) -> dict[str, RateSeries]:
     """The series of some meters of a model, those that a statement bills."""
-    return of_cells(split, {cell for cell, _ in split.worth if cell.model == model}, meters, paid_of)
+    return of_cells(split, split.cells(model), meters, paid_of)
 
 
 def of_cells(
@@ -80,6 +80,11 @@ def of_cells(
     return {meter: RateSeries(*each) for meter, each in sums.items()}
 
 
+def days_of(meters: Mapping[str, RateSeries]) -> set[int]:
+    """Days on which any of the kinds of tokens has a worth."""
+    return {day for each in meters.values() for day in each.worth}
+
+
 def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict[str, Decimal]]]:
     """
     Days at the same ratios, whatever their order, with the ratios that are none of our price; a few sets at
@@ -89,7 +94,7 @@ def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict
     sets are one day each: calls of another price come and go.
     """
     found: list[tuple[list[int], dict[str, Decimal]]] = []
-    for day in sorted({day for each in meters.values() for day in each.worth}):
+    for day in sorted(days_of(meters)):
         ratios = {meter: each.ratio({day}) for meter, each in meters.items() if day in each.worth}
         for days, known in found:
             if all(meter not in known or abs(known[meter] - ratio) <= SAME * max(ratio, known[meter])

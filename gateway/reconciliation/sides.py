@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 DAY_S = 86400
 
@@ -44,6 +44,13 @@ class Cell(NamedTuple):
     model: str = ""
     tier: str = STANDARD
     region: str = ""
+
+
+Place = tuple[Cell, str]  # a cell and a meter
+
+
+def counts() -> dict[Any, int]:
+    return defaultdict(int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +118,8 @@ class CountedUse:
 class BilledSums:
     """One cell of what was billed; `regional` are the tokens of a region and meter."""
 
-    tokens: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    regional: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    tokens: dict[str, int] = field(default_factory=counts)
+    regional: dict[tuple[str, str], int] = field(default_factory=counts)
     calls: int | None = None
 
 
@@ -123,16 +130,16 @@ class CountedSums:
     meter.
     """
 
-    tokens: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    valued: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    values: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    by_source: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    regional: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
+    tokens: dict[str, int] = field(default_factory=counts)
+    valued: dict[str, int] = field(default_factory=counts)
+    values: dict[str, int] = field(default_factory=counts)
+    by_source: dict[str, int] = field(default_factory=counts)
+    regional: dict[tuple[str, str], int] = field(default_factory=counts)
     calls: int = 0
     errors: int = 0
     unsized: int = 0
     cost: int = 0
-    fees: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    fees: dict[str, int] = field(default_factory=counts)
 
     def add(self, row: CountedUse) -> None:
         for meter, tokens in row.tokens.items():

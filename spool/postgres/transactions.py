@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
+from spool.postgres.connections.joined import Answer
 from spool.postgres.database import Connection, Database
 from spool.sql.connection import SqlConnection
 
@@ -24,20 +25,23 @@ class PostgresConnection:
         self._sql = sql
 
     def run(self, statement: str, /, **values: object) -> int:
-        return self._connection.execute(self._sql(_text(statement)), values).rowcount
+        return self._execute(statement, values).rowcount
 
     def run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
         with self._connection.cursor() as cursor:
             cursor.executemany(self._sql(_text(statement)), rows)
 
     def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]:
-        return self._connection.execute(self._sql(_text(statement)), values).fetchall()
+        return self._execute(statement, values).fetchall()
 
     def one(self, statement: str, /, **values: object) -> Any:
-        return self._connection.execute(self._sql(_text(statement)), values).fetchone()
+        return self._execute(statement, values).fetchone()
 
     def ask(self, statement: str, /, **values: object) -> Iterable[tuple[Any, ...]]:
         """Send a query in a pipeline: its rows are read once that is over."""
+        return self._execute(statement, values)
+
+    def _execute(self, statement: str, values: Mapping[str, object]) -> Answer:
         return self._connection.execute(self._sql(_text(statement)), values)
 
 

@@ -25,6 +25,7 @@ class Changes:
 
     def __init__(self, store: RegistryStore, *, clock: Clock, secret: bytes) -> None:
         self.clock = clock
+        self.now = clock.now
         self.read = store.read
         self._store = store
         self.is_shared = store.is_shared  # other processes change the same rows

@@ -154,7 +154,7 @@ class Registry:
 
     async def note_all(self, changes: Sequence[AuditedChange]) -> None:
         """Add the audit rows of changes that happen together elsewhere, in one transaction."""
-        at = self._changes.clock.now()
+        at = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             for change in changes:

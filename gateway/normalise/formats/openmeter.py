@@ -5,7 +5,6 @@ event, one count of one type of a model's tokens, is usage of no call that is kn
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,7 +26,7 @@ from gateway.normalise.reading.models import model_name, provider
 from gateway.normalise.reading.times import instant
 from gateway.normalise.reading.tokens import Usage, of_usage
 from gateway.normalise.reading.values import Other, count, money, nested, text
-from spool.identity import Identity, is_long, of_answer, of_call, of_event
+from spool.identity import Identity, is_long, no_identity, of_answer, of_call, of_event
 from spool.record import Inference, UsageMetric
 
 NAME = "openmeter"
@@ -104,9 +103,7 @@ def _count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Count]:
         tags=metadata.tags,
     )
     known = source is not None and event_id is not None
-    identity = (
-        Identity(of_event(source or "", event_id or "")) if known else Identity(os.urandom(16), certain=False)
-    )
+    identity = Identity(of_event(source or "", event_id or "")) if known else no_identity()
     return (Count(metric, identity, metadata.left_out),)
 
 

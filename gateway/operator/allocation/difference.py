@@ -44,7 +44,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     """
     services, draft = request.services, request.body
     ledger, limits = services.ledger, services.allocation_limits()
-    since, until = _month(draft.month, request.shared.clock.now())
+    since, until = _month(draft.month, request.now())
     drafted = parse(draft.definition.encode(), ledger.own_dimensions(), limits)
     in_force = services.published.definition
     others = in_force.of_other_namespaces(draft.namespace)

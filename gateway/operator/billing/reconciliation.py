@@ -84,7 +84,7 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
 def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
     """True if the month that is asked for is over."""
     given = request.http.query.get("month")
-    return given is not None and CalendarMonth.of(given).end <= request.shared.clock.now()
+    return given is not None and CalendarMonth.of(given).end <= request.now()
 
 
 def _provider(found: Reconciliation, by: str, most: int) -> dict[str, Any]:

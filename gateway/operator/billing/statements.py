@@ -150,7 +150,7 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     if not 0 < len(body.files) <= MAX_FILES:
         raise Invalid(f"give 1 to {MAX_FILES} files")
     paths = [local_path(request, "files", each, elsewhere=ELSEWHERE) for each in body.files]
-    now = request.shared.clock.now()
+    now = request.now()
 
     def read() -> list[ReadReport]:
         files = [_open(path, settings.max_file_bytes, now) for path in paths]

@@ -28,6 +28,6 @@ async def told(request: OperatorRequest[MoneyServices, None], query: CostQuery) 
     """Return how final the days of a question are, and for who sees all calls what the bills have beside them."""
     beside = await imported("gateway.billed.beside")
     found: dict[str, object] = await beside.billed_beside(
-        request.whole_ledger, query, request.shared.clock.now(), states_alone=request.is_limited
+        request.whole_ledger, query, request.now(), states_alone=request.is_limited
     )
     return found

@@ -35,7 +35,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     await ledger.catch_up(services.log)
     known = await known_dimensions(request)
     query = await query_of(request, known)
-    baseline = baseline_of(query, given.get("against", SAME_WEEKDAYS), request.shared.clock.now())
+    baseline = baseline_of(query, given.get("against", SAME_WEEKDAYS), request.now())
     top = top_of(given.get("top", str(DEFAULT_TOP)))
     prices = await list_prices(services.prices)
     found = await compare(ledger, query, baseline, top=top, prices=prices)

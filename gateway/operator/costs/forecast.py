@@ -30,7 +30,7 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     per = given.get("per", MONTHLY)
     check_one_of("per", per, PERIODS)
     query = await query_of(request, await known_dimensions(request))
-    found = await outlook(ledger, query, per, request.shared.clock.now())
+    found = await outlook(ledger, query, per, request.now())
 
     def shown(units: int) -> str:
         return rounded(COST, units)

@@ -44,7 +44,7 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     from gateway.currencies.frozen import days_of, digest_of
     from gateway.currencies.rates import ExchangeRates
 
-    services, now = request.services, request.shared.clock.now()
+    services, now = request.services, request.now()
     month = _month(request.body.month)
     if month.end > now:
         raise Invalid(f"{month.name} is not over: its rates can be frozen on {moment(month.end)}")

@@ -38,7 +38,7 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
 
     Who may see some calls alone sees the seats whose user and team pass, and the value of these calls alone.
     """
-    ledger, now = request.ledger, request.shared.clock.now()
+    ledger, now = request.ledger, request.now()
     await ledger.catch_up(request.services.log)
     month = _month(request.http.query.get("month"), now)
     plans = usable_plans(request.registry, ledger.dimensions())

@@ -134,7 +134,7 @@ async def query_of(request: OperatorRequest[MoneyServices, Any], known: Sequence
             raise Invalid(f"unknown dimension {name!r}. Use one of: {', '.join(known)}")
     per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
-    since, until, zone = times(parameters, request.shared.clock.now())
+    since, until, zone = times(parameters, request.now())
     query = CostQuery(
         since=since,
         until=until,
@@ -172,7 +172,7 @@ def times(
 
 def asks_closed_months(request: OperatorRequest[Any, Any]) -> bool:
     """True if the span is of whole months, in its zone, the last of which is over."""
-    now = request.shared.clock.now()
+    now = request.now()
     since, until, zone = times(request.http.query, now)
     edges = [since.astimezone(zone), until.astimezone(zone)]
     return until.timestamp() <= now and all(

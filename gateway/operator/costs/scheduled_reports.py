@@ -34,7 +34,7 @@ async def preview_scheduled_report(request: OperatorRequest[OperatorServices, No
     """The report of the last whole period, as the person who asks may see it. Nothing is sent."""
     report = await _report(request)
     await request.ledger.catch_up(request.services.money.log)
-    due = report.latest(request.shared.clock.now())
+    due = report.latest(request.now())
     try:
         notice = await sender(request.services).notice(report, request.rights, due, id=report.id)
     except NotReadable as error:
@@ -46,7 +46,7 @@ async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendR
     """The report of the last whole period to everybody who gets it; the schedule stays as it is."""
     report, writer = await _report(request), sender(request.services)
     await request.ledger.catch_up(request.services.money.log)
-    due = report.latest(request.shared.clock.now())
+    due = report.latest(request.now())
     told, problem = await writer.written(report, due, id=f"{report.id}-now-{secrets.token_hex(8)}")
     if not told:
         raise NotAllowed(problem or "there is nobody to send it to")

@@ -37,7 +37,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     services, ledger = request.services, request.ledger
     await ledger.catch_up(services.log)
     query = await query_of(request, await known_dimensions(request))
-    model, now = request.http.query.get("model", ""), request.shared.clock.now()
+    model, now = request.http.query.get("model", ""), request.now()
     if not model:
         raise Invalid("model says which one: such as model=gpt-4.1-mini")
     try:

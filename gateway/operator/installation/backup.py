@@ -34,7 +34,7 @@ async def back_up(request: OperatorRequest[SpoolServices, BackupPlace]) -> Resul
             request.shared.copy,
             place,
             version=request.shared.version,
-            made_at=moment(request.shared.clock.now()),
+            made_at=moment(request.now()),
             records=records,
         )
     return {"backup": {"directory": str(place), "made_at": manifest.made_at, "bytes": manifest.bytes}}

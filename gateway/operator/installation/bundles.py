@@ -49,7 +49,7 @@ async def export_bundle(request: OperatorRequest[SpoolServices, BundleExport]) -
             file,
             body.key,
             version=request.shared.version,
-            made_at=moment(request.shared.clock.now()),
+            made_at=moment(request.now()),
             ambiguous=body.ambiguous,
         )
     states = {state.name: state for state in await services.deliveries.routes()}

@@ -45,7 +45,7 @@ async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
     The records that pass, open ones too: the newest, those of dates, or the first of a span by an amount.
     `looked_through` says how far was looked.
     """
-    now = request.shared.clock.now()
+    now = request.now()
     times({name: request.http.query[name] for name in ONE_SPAN if name in request.http.query}, now)
     rows = RecordRows(request)
     return {**await request.list(await newest.records_in_views(request, LISTED), rows), **rows.beside}
@@ -89,7 +89,7 @@ class RecordRows:
         How far was looked must not tell how much of others there is.
         """
         end = start + OWN_DATES_S
-        until = end if self._request.shared.clock.now() > end else None
+        until = end if self._request.now() > end else None
         is_own, count = newest.own_to(self._request), 0
         passing: list[KeptRecord] = []
 

@@ -174,5 +174,5 @@ def seen(request: OperatorRequest[Any, Any], found: Iterable[KeptRecord]) -> Ite
 
 def _until(request: OperatorRequest[Any, Any], spool: SpoolServices) -> float:
     """Up to when records are counted: now, or what is closed by now, because no open one is shown to some."""
-    now = request.shared.clock.now()
+    now = request.now()
     return now - spool.hold_s() if request.is_limited else now

@@ -48,7 +48,7 @@ class RankedRows:
     async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
         best = _Best(listed, wanted)
         span_filters = {name: values[0] for name, values in wanted.filters.items() if name in ONE_SPAN}
-        now = self._request.shared.clock.now()
+        now = self._request.now()
         since, until, _ = times(span_filters, now, default="last_30d")
         start, end = since.timestamp(), until.timestamp()
 

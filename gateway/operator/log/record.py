@@ -50,13 +50,13 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     word = request.word("id").lower()
     if not _ID.fullmatch(word):
         raise Invalid("a record's id is 32 hexadecimal digits")
-    since = request.shared.clock.now() - LOOK_BACK_S
+    since = request.now() - LOOK_BACK_S
     if "since" in request.http.query:
         since = parse_moment("since", request.http.query["since"]).timestamp()
     id = bytes.fromhex(word)
     stored = await _known(services.spool.log, id) or await _found(services.spool.log, id, since, inf)
     if stored is None and "since" in request.http.query:
-        days = dates_of(since, request.shared.clock.now())
+        days = dates_of(since, request.now())
         stored = await past_record(request, services.spool, id, days)
     stored = None if stored is None else next(seen(request, [stored]), None)
     if request.is_limited and stored is not None and stored.committed_at < since:

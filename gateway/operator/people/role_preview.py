@@ -139,7 +139,7 @@ def _calls(
 async def _seen(
     request: OperatorRequest[OperatorServices, RoleToPreview], sliced: SlicedLedger, slice: LedgerSlice
 ) -> Mapping[str, object]:
-    since, until = span(RANGE, request.shared.clock.now())
+    since, until = span(RANGE, request.now())
     known = set(sliced.dimensions())
     values = []
     for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):

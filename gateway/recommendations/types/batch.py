@@ -12,7 +12,7 @@ from gateway.recommendations.facts import DAY_S, Opportunity, SavingFacts, Use
 from spool.ledger.repricing import TokenSum
 from spool.processing import STANDARD
 from spool.registry.insights import MEDIUM
-from spool.registry.recommendations import WEAK, Processing
+from spool.registry.recommendations import WEAK
 
 NAME = "batch"
 TITLE = "Batches for jobs that run at their hour"
@@ -44,8 +44,8 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             f"come within {SPAN} hours, day after day: a job.",
             advice="Send this job as a batch, if its answers may come within a day.",
             formula=f"{exact(priced.cost)} call by call - {exact(priced.cost - priced.saving)} as a batch",
-            current=Processing(model=work.model, provider=work.provider, mode=STANDARD),
-            recommended=Processing(model=work.model, provider=work.provider, mode="batch"),
+            current=work.processing(STANDARD),
+            recommended=work.processing("batch"),
             measured_by=work.measured_by,
         )
 

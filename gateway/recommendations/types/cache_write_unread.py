@@ -10,7 +10,7 @@ from gateway.recommendations.by_work import repriced
 from gateway.recommendations.facts import Opportunity, SavingFacts, Use
 from spool.ledger.repricing import TokenSum
 from spool.registry.insights import LOW
-from spool.registry.recommendations import EXACT, Processing
+from spool.registry.recommendations import EXACT
 
 NAME = "cache_write_unread"
 TITLE = "No cache where what is written is hardly read"
@@ -36,8 +36,8 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             "that calls follow each other before the cache forgets.",
             formula=f"{exact(priced.cost)} with {written:,} tokens written and {read:,} read"
             f" - {exact(priced.cost - priced.saving)} as plain input",
-            current=Processing(model=work.model, provider=work.provider),
-            recommended=Processing(model=work.model, provider=work.provider),
+            current=work.processing(),
+            recommended=work.processing(),
             measured_by=work.measured_by,
         )
 

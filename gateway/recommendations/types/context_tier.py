@@ -14,7 +14,7 @@ from gateway.recommendations.facts import Opportunity, SavingFacts, Use
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES
 from spool.registry.insights import MEDIUM
-from spool.registry.recommendations import EXACT, Processing
+from spool.registry.recommendations import EXACT
 
 NAME = "context_tier"
 TITLE = "Inputs below the size at which the price rises"
@@ -47,8 +47,8 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             "on.",
             advice="Cut what is sent (older turns, whole files, tool results) so that the input stays below that size.",
             formula=f"{exact(priced.cost)} beyond {edge:,} tokens - {exact(priced.cost - priced.saving)} below",
-            current=Processing(model=work.model, provider=work.provider),
-            recommended=Processing(model=work.model, provider=work.provider),
+            current=work.processing(),
+            recommended=work.processing(),
             measured_by=work.measured_by,
         )
 

@@ -52,7 +52,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             "costs less for input and output.",
             advice=f"Try {model} on a part of this work, and change over when the answers are as good.",
             formula=f"{exact(priced.cost)} with {work.model} - {exact(priced.cost - priced.saving)} with {model}",
-            current=Processing(model=work.model, provider=work.provider),
+            current=work.processing(),
             recommended=Processing(model=model, provider=work.provider),
             measured_by=work.measured_by,
         )

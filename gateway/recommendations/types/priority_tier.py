@@ -11,7 +11,7 @@ from gateway.recommendations.facts import Opportunity, SavingFacts, Use
 from spool.ledger.repricing import TokenSum
 from spool.processing import STANDARD
 from spool.registry.insights import LOW
-from spool.registry.recommendations import EXACT, Processing
+from spool.registry.recommendations import EXACT
 
 NAME = "priority_tier"
 TITLE = "Standard processing instead of a faster tier"
@@ -40,7 +40,7 @@ def _of_mode(facts: SavingFacts, mode: str) -> Iterator[Opportunity]:
             seen=f"{priced.calls:,} calls of {work.name} with {work.model} were processed as {mode}.",
             advice=f"Ask for {mode} processing only where somebody waits for the answer.",
             formula=f"{exact(priced.cost)} as {mode} - {exact(priced.cost - priced.saving)} as standard",
-            current=Processing(model=work.model, provider=work.provider, mode=mode),
-            recommended=Processing(model=work.model, provider=work.provider, mode=STANDARD),
+            current=work.processing(mode),
+            recommended=work.processing(STANDARD),
             measured_by=work.measured_by,
         )

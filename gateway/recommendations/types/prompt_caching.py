@@ -16,7 +16,7 @@ from gateway.recommendations.amounts import exact
 from gateway.recommendations.facts import DAY_S, Opportunity, RecentCall, SavingFacts, Work, share_of
 from spool.record import NS, Inference
 from spool.registry.insights import MEDIUM
-from spool.registry.recommendations import STRONG, Processing
+from spool.registry.recommendations import STRONG
 
 NAME = "prompt_caching"
 TITLE = "A prompt cache for conversations"
@@ -82,8 +82,8 @@ def _of_work(facts: SavingFacts, work: Work, calls: Sequence[RecentCall]) -> Ite
         advice="Switch prompt caching on in that client (a cache breakpoint after the system prompt), and keep what "
         "changes from call to call at the end of the prompt.",
         formula=f"{exact(cost)} without a cache - {exact(cost - saved)} with one",
-        current=Processing(model=work.model, provider=work.provider),
-        recommended=Processing(model=work.model, provider=work.provider),
+        current=work.processing(),
+        recommended=work.processing(),
         measured_by=work.measured_by,
     )
 

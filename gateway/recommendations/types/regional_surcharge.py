@@ -40,7 +40,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             seen=f"{found.calls:,} calls of {work.name} asked for {work.model}, which costs more for its region.",
             advice=f"Ask for {name} where the data may be processed in any region.",
             formula=f"{exact(found.cost)} in the region - {exact(found.cost - found.saving)} globally",
-            current=Processing(model=work.model, provider=work.provider),
+            current=work.processing(),
             recommended=Processing(model=name, provider=work.provider),
             measured_by=work.measured_by,
         )

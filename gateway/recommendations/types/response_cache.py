@@ -14,7 +14,7 @@ from gateway.recommendations.amounts import exact
 from gateway.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work
 from spool.record import NS
 from spool.registry.insights import MEDIUM
-from spool.registry.recommendations import WEAK, Processing
+from spool.registry.recommendations import WEAK
 
 NAME = "response_cache"
 TITLE = "A cache of answers"
@@ -73,7 +73,7 @@ def _of_work(work: Work, calls: Sequence[RecentCall]) -> Iterator[Opportunity]:
         advice="Look whether the same question is asked again, and keep its answer in the program or the gateway for a "
         "while.",
         formula=f"{exact(cost)} for {count:,} repeats x ({count:,} - {chance:,}) / {count:,}",
-        current=Processing(model=work.model, provider=work.provider),
-        recommended=Processing(model=work.model, provider=work.provider),
+        current=work.processing(),
+        recommended=work.processing(),
         measured_by=work.measured_by,
     )

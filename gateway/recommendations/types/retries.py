@@ -11,7 +11,7 @@ from gateway.recommendations.amounts import exact
 from gateway.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work
 from spool.record import NS, Inference
 from spool.registry.insights import MEDIUM
-from spool.registry.recommendations import STRONG, Processing
+from spool.registry.recommendations import STRONG
 
 NAME = "retries"
 TITLE = "No paid calls that fail and are sent again"
@@ -67,8 +67,8 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             advice="Find why they fail (a timeout that is too short, an output that is cut, a tool that breaks), and "
             "wait longer before each repeat.",
             formula=f"{exact(cost)} for {len(calls):,} failed calls",
-            current=Processing(model=work.model, provider=work.provider),
-            recommended=Processing(model=work.model, provider=work.provider),
+            current=work.processing(),
+            recommended=work.processing(),
             measured_by=work.measured_by,
         )
 

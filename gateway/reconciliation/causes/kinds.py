@@ -10,7 +10,7 @@ from fractions import Fraction
 from gateway.reconciliation.causes.days import shift_of
 from gateway.reconciliation.cells import VOLUME, Entry
 from gateway.reconciliation.claims import EXACT, KINDS, OTHERS, STRONG, WEAK, Case, Claim, Portion
-from gateway.reconciliation.sides import INPUT_METERS, METERS, WRITE_1H, WRITE_5M, Cell
+from gateway.reconciliation.sides import INPUT_METERS, METERS, WRITE_1H, WRITE_5M, Cell, Place
 from gateway.reconciliation.wording import named
 
 ONE_OF = 4  # days at least they are, where they are not as many
@@ -33,7 +33,7 @@ class _Exchange:
     Places of one day with too many tokens and others with too few, so many apart in all of what was billed.
     """
 
-    places: list[tuple[Cell, str]]
+    places: list[Place]
     apart: float
     gains: frozenset[str]
 
@@ -48,7 +48,7 @@ class _Exchange:
 
 def tier_unknown(case: Case) -> Iterator[Claim]:
     """The tiers of a model disagree, their sum does not: reports lack batch, flex or priority."""
-    groups: dict[Cell, list[tuple[Cell, str]]] = defaultdict(list)
+    groups: dict[Cell, list[Place]] = defaultdict(list)
     for cell, meter in case.left.extra:
         groups[cell._replace(tier="")].append((cell, meter))
     tokens: dict[Cell, int] = defaultdict(int)
@@ -125,7 +125,7 @@ def _exchanged(extras: Iterable[int]) -> int:
     return min(sum(each for each in extras if each > 0), -sum(each for each in extras if each < 0))
 
 
-def _in_both(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Portion]:
+def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     """Exchange tokens between places, as many from those with too many as to those with too few."""
     extras = {place: case.left.extra[place] for place in places}
     more = sum(each for each in extras.values() if each > 0)
@@ -140,7 +140,7 @@ def _in_both(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Portion]
     }
 
 
-def _of_tiers_alone(case: Case, places: list[tuple[Cell, str]]) -> dict[Entry, Portion]:
+def _of_tiers_alone(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     """
     Claim for tiers, over all tiers, if kinds of tokens differ as well: those tiers under which the ledger has
     tokens of the kinds that are too few.
@@ -168,7 +168,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
     """
     All input agrees, its cached and uncached parts do not; if only writes disagree, how long they are kept.
     """
-    found: dict[str, list[tuple[Cell, str]]] = {"cache_split": [], "cache_ttl_1h": []}
+    found: dict[str, list[Place]] = {"cache_split": [], "cache_ttl_1h": []}
     groups: dict[Cell, list[str]] = defaultdict(list)
     for cell, meter in case.left.extra:
         if meter in INPUT_METERS:

@@ -12,7 +12,7 @@ from statistics import median
 from gateway.reconciliation.causes.days import hints_at_shift
 from gateway.reconciliation.cells import VOLUME, Entry
 from gateway.reconciliation.claims import EXCHANGED, OTHERS, STRONG, WEAK, Case, Claim
-from gateway.reconciliation.sides import INPUT, OUTPUT, Cell, CountedSums
+from gateway.reconciliation.sides import INPUT, OUTPUT, Cell, CountedSums, Place
 from gateway.reconciliation.wording import day_text, named
 
 LEAST_SHARE = 0.01  # of the tokens: less is not a gap
@@ -224,7 +224,7 @@ def days_lacking_half(case: Case) -> set[int]:
     unless the others lack little.
     """
     are_few = median([extra / tokens for extra, tokens in _lacking(case).values()] or [0]) <= MOST_USUAL
-    kinds: dict[tuple[Cell, str], list[int]] = defaultdict(lambda: [0, 0])
+    kinds: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
     for cell, meter, extra, tokens in _said(case):
         sums = kinds[cell._replace(tier="", region="") if are_few else cell, meter]
         sums[0] += extra

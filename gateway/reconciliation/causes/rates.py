@@ -19,7 +19,7 @@ from gateway.reconciliation.causes.factors import (
 from gateway.reconciliation.causes.regions import REGION, are_told
 from gateway.reconciliation.cells import OWN, RATE, Entry
 from gateway.reconciliation.claims import EXACT, STRONG, Case, Claim, Portion
-from gateway.reconciliation.rate_series import SAME, RateSeries, of_cells, sets_of_days
+from gateway.reconciliation.rate_series import SAME, RateSeries, days_of, of_cells, sets_of_days
 from gateway.reconciliation.sides import Cell
 from gateway.reconciliation.wording import day_text, dollars, named, per_million
 
@@ -71,11 +71,11 @@ def rates(case: Case) -> Iterator[Claim]:
             yield claim
         found = [*_of_place(case, model, lambda cell: True)]
         yield from found
-        places = {_place(cell) for _, cell, _ in case.left.of(RATE) if cell.model == model}
-        if found or len({_place(cell) for cell, _ in case.split.worth if cell.model == model}) < 2:
+        places = {_place(cell) for _, cell, _ in case.left.rates(model)}
+        if found or len({_place(cell) for cell in case.split.cells(model)}) < 2:
             continue
         for place in sorted(places):
-            entries = [e for e in case.left.of(RATE) if e[1].model == model and _place(e[1]) == place]
+            entries = [each for each in case.left.rates(model) if _place(each[1]) == place]
             if not all(
                 cell in apart or case.is_rounded((part, cell, meter)) for part, cell, meter in entries
             ):
@@ -87,9 +87,9 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     One factor of every kind of token on most days, or on all before a price changed, where other days have
     another price: what those have beside it is left.
     """
-    entries = [entry for entry in case.left.of(RATE) if entry[1].model == model]
+    entries = case.left.rates(model)
     left = {meter for _, _, meter in entries}
-    cells = {cell for cell, _ in case.split.worth if cell.model == model}
+    cells = case.split.cells(model)
     meters = of_cells(case.split, cells, left, case.left.paid)
     usual, others = _usual_days(meters)
     are_few = all(each.steps() is not None for each in meters.values()) or bool(sets_of_days(meters))
@@ -130,7 +130,7 @@ def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     Days on which every kind of token has one and the same ratio, which is none of our price, and the others;
     none unless they are most, or all before the first other one.
     """
-    days = sorted({day for each in meters.values() for day in each.worth})
+    days = sorted(days_of(meters))
     of_day = {day: [each.ratio({day}) for each in meters.values() if day in each.worth] for day in days}
     first = {day: ratios[0] for day, ratios in of_day.items()}
     alike = [day for day in days if all(is_near(each, first[day]) for each in of_day[day])]
@@ -159,15 +159,15 @@ def _within(place: tuple[str, str, str], apart: Collection[Cell]) -> Callable[[C
 
 def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
     """The first shape that what is left of some cells of a model has."""
-    entries = [entry for entry in case.left.of(RATE) if entry[1].model == model and is_of(entry[1])]
+    entries = [entry for entry in case.left.rates(model) if is_of(entry[1])]
     left, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
-    cells = {cell for cell, _ in case.split.worth if cell.model == model and is_of(cell)}
+    cells = set(filter(is_of, case.split.cells(model)))
     meters = of_cells(case.split, cells, left, case.left.paid)
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
-    told = {day for each in meters.values() for day in each.worth}
-    if len(told) <= FEW_DAYS < len({cell.day for cell, _ in case.split.worth if cell.model == model}) // 2:
+    told = days_of(meters)
+    if len(told) <= FEW_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
         return  # on most days tokens are apart: the few that are left show no price
     if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
         return
@@ -228,7 +228,7 @@ def _on_days(
     A claim for each set of days that has a price of its own; one that stays to the end is a price that
     changed.
     """
-    every = sorted({day for each in meters.values() for day in each.worth})
+    every = sorted(days_of(meters))
     apart = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     sets = sets_of_days(meters)
     others = {day for days, _ in sets for day in days}
@@ -344,7 +344,7 @@ def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
     ):
         return True
     apart = {cell.day for each, _ in case.split.extra if (cell := coarse(each)).model == model}
-    clean = {cell.day for cell, _ in case.split.worth if cell.model == model} - apart
+    clean = {cell.day for cell in case.split.cells(model)} - apart
     return bool(clean) and len(days) <= FEW_DAYS and days.isdisjoint(clean)
 
 

@@ -287,7 +287,7 @@ def _entries(case: Case, days: Collection[int]) -> list[Entry]:
     volume = [entry for entry in left.volume() if entry[1].day in chosen]
     rates: list[Entry] = []
     for model in {entry[1].model for entry in left.of(RATE)}:
-        of_model_ = [entry for entry in left.of(RATE) if entry[1].model == model and entry[1].day in chosen]
+        of_model_ = [entry for entry in left.rates(model) if entry[1].day in chosen]
         series = of_model(case.split, model, {meter for _, _, meter in of_model_}, left.paid)
         for entry in of_model_:
             of_meter = series.get(entry[2])
@@ -306,7 +306,7 @@ def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
     entries = [entry for entry in left.of(RATE) if entry[1].day in days]
     found = {}
     for model in {entry[1].model for entry in entries}:
-        cells = {cell for cell, _ in split.worth if cell.model == model and cell.day not in days}
+        cells = {cell for cell in split.cells(model) if cell.day not in days}
         meters = {meter for _, cell, meter in entries if cell.model == model}
         for meter, of_meter in of_cells(split, cells, meters, left.paid).items():
             steps = of_meter.steps() if of_meter.is_steady() else None

@@ -122,7 +122,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         asked = _Question()
-        known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
+        known = self._expressions(query, asked)
         names = [known[name] for name in query.group_by]
         terms = [*self._filters(query, known, asked)]
         needed = needed_sums(query.measures)
@@ -158,7 +158,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, spans: Sequence[tuple[int, int, int, int]], query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
         asked = _Question()
-        known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
+        known = self._expressions(query, asked)
         names = [known[name] for name in query.group_by]
         among = ""
         if terms := [*self._filters(query, known, asked)]:
@@ -208,7 +208,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         begin: str,
         which: Sequence[str],
     ) -> Iterator[MeterSum]:
-        known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
+        known = self._expressions(query, asked)
         names = [known[name] for name in query.group_by]
         terms = [
             f"h.width = {asked.text(width)}",
@@ -233,7 +233,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterator[GroupSum]:
         asked = _Question()
-        known = {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
+        known = self._expressions(query, asked)
         terms = [
             f"h.start >= {asked.text(since)}",
             f"h.start < {asked.text(until)}",
@@ -277,6 +277,10 @@ class PostgresLedgerRows(SqlLedgerRows):
             f" WHERE value <> '' ORDER BY value LIMIT {asked.text(limit)}"
         )
         return [value for (value,) in self._ask(statement, asked)]
+
+    def _expressions(self, query: CostQuery, asked: _Question) -> dict[str, str]:
+        """SQL for each dimension that a query names."""
+        return {name: self._expression(query.derived.get(name, name), asked) for name in query.named}
 
     def _expression(self, dimension: str | Derived, asked: _Question) -> str:
         """

@@ -323,17 +323,20 @@ class PostgresLog:
 
     # -- the books -------------------------------------------------------------------------------------------
 
+    async def _border(self) -> Border:
+        return await self._database.snapshot(partial(border, self._database, routes=self._routes))
+
     async def books(self) -> Books:
         """Read the counters of every topic and of the routes."""
-        found = await self._database.snapshot(partial(border, self._database, routes=self._routes))
+        found = await self._border()
         return books.books(books.by_topic({**found.counters, **found.kept}), found.routes)
 
     async def verify(self) -> Books:
         async with self._upkeep.lock:
             for _ in range(RECOUNTS):
-                found = await self._database.snapshot(partial(border, self._database, routes=self._routes))
+                found = await self._border()
                 counted = await recount(self._database, found)
-                after = await self._database.snapshot(partial(border, self._database, routes=self._routes))
+                after = await self._border()
                 if (after.first_commit, after.kept_from) == (found.first_commit, found.kept_from):
                     break
             else:
@@ -349,7 +352,7 @@ class PostgresLog:
         Set damaged terms aside before retention carries damaged rows forward: the numbers show what their
         commits stored.
         """
-        found = await self._database.snapshot(partial(border, self._database, routes=self._routes))
+        found = await self._border()
         counted = await recount_commits(self._database, found)
         counted.sums.update(found.kept)
         await self._set_terms_aside(found, counted)

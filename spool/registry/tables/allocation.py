@@ -102,7 +102,7 @@ class AllocationTable(DocumentTable[Namespace]):
         self, id: str, *, name: str, description: str, most: int, actor: Actor
     ) -> Namespace:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
         drafted = allocation.check_namespace(NamespaceDraft(name=name, description=description))
         made = Namespace(
             id=allocation.check_namespace_id(id), created=now, last_updated=now, **stated(drafted)
@@ -177,7 +177,7 @@ class AllocationTable(DocumentTable[Namespace]):
         oldest jobs that are over are forgotten, of whoever has the most, so that no more than `most` are
         kept.
         """
-        now, id = self._changes.clock.now(), secrets.token_hex(16)
+        now, id = self._changes.now(), secrets.token_hex(16)
 
         def work(rows: RegistryRows) -> _Kept:
             documents = _all(rows)
@@ -213,7 +213,7 @@ class AllocationTable(DocumentTable[Namespace]):
 
     async def cancel(self, id: str, *, actor: Actor) -> PublishJob:
         """NotAllowed unless it is queued or validating."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> _Kept:
             job = _job(_all(rows), id)
@@ -237,7 +237,7 @@ class AllocationTable(DocumentTable[Namespace]):
 
         The oldest versions of the namespace are forgotten, so that no more than `most` are kept.
         """
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> _Kept:
             documents = _all(rows)
@@ -273,7 +273,7 @@ class AllocationTable(DocumentTable[Namespace]):
         return documents.versions[version_id(job.namespace, job.version or 0)]
 
     async def _step(self, id: str, change: Callable[[PublishJob], PublishJob]) -> PublishJob:
-        now = self._changes.clock.now()
+        now = self._changes.now()
         was_over = False
 
         def work(rows: RegistryRows) -> _Kept:

@@ -70,7 +70,7 @@ class AnnotationTable(DocumentTable[Annotation]):
 
     async def create(self, draft: AnnotationDraft, *, most: int, actor: Actor) -> Annotation:
         """NotAllowed when there are `most`."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
         annotation = Annotation(
             id=secrets.token_hex(16),
             author=actor.name,

@@ -39,7 +39,7 @@ class AssistantToolTable:
 
     async def decide(self, name: str, *, enabled: bool, actor: Actor) -> None:
         """Enable or disable a tool, with an audit row; what was decided before changes nothing."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> Mapping[str, ToolDecision]:
             there = dict(_read(rows))

@@ -70,7 +70,7 @@ class BudgetTable(DocumentTable[SpendBudget]):
         self, draft: BudgetDraft, *, known: Collection[str], most: int, actor: Actor
     ) -> SpendBudget:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
         drafted = budgets.check_budget(draft, now=now)
         _check_owners(drafted, known)
         id = budgets.new_budget_id()
@@ -91,7 +91,7 @@ class BudgetTable(DocumentTable[SpendBudget]):
 
         NotAllowed if it is not of the `version` any more that was read.
         """
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def edit(before: SpendBudget) -> SpendBudget:
             drafted = budgets.check_budget(self._redrafted(before, changes), now=now)
@@ -110,7 +110,7 @@ class BudgetTable(DocumentTable[SpendBudget]):
 
     async def keep(self, judge: Callable[[Kept], Judged]) -> Judged:
         """Keep what `judge` finds from the rows of this moment, all of it or nothing."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> Judged:
             alerts = BUDGET_ALERTS.all(rows)

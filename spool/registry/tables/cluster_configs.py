@@ -51,7 +51,7 @@ class ClusterConfigTable:
         """
         before = self._reports.get(cluster)
         reached = wanted if applied == wanted else None if before is None else before.reached
-        now = self._changes.clock.now()
+        now = self._changes.now()
         report = RunConfig(applied=applied, asked=wanted, reached=reached, failed=failed, since=now)
         if before is not None and replace(before, since=now) == report:
             return

@@ -84,7 +84,7 @@ class ConnectionTable(DocumentTable[BillingConnection]):
     async def _make(
         self, id: str, draft: ConnectionDraft, *, most: int | None, actor: Actor
     ) -> BillingConnection:
-        now = self._changes.clock.now()
+        now = self._changes.now()
         connection = BillingConnection(
             id=id, created=now, last_updated=now, **stated(check_connection(draft))
         )

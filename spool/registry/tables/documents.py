@@ -152,7 +152,7 @@ class DocumentTable(Generic[Row]):
 
         NotAllowed if it is not of the `version` any more that was read.
         """
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> Row:
             stored = self.kind.all(rows)
@@ -179,7 +179,7 @@ class DocumentTable(Generic[Row]):
         self, id: str, *, check: Callable[[RegistryRows, Row], None] | None = None, actor: Actor
     ) -> None:
         """`check` raises if the row has to stay, and takes away what goes with it."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             before = self._found(self.kind.all(rows), id)
@@ -236,7 +236,7 @@ class PlainDocuments:
         self, id: str, body: Mapping[str, Any], *, actor: Actor, action: str, shown: Mapping[str, object]
     ) -> None:
         """Keep one that is not there; AlreadyThere if it is. `shown` is what the audit list shows of it."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             if rows.document(self._kind, id) is not None:
@@ -248,7 +248,7 @@ class PlainDocuments:
 
     async def remove(self, id: str, *, actor: Actor, action: str) -> None:
         """Take one away; NotThere if it is not there."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             if rows.document(self._kind, id) is None:

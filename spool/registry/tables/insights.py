@@ -84,7 +84,7 @@ class InsightTable:
         return await self._changes.read(work)
 
     async def create(self, draft: Draft, *, status: str = NEW, actor: Actor) -> Insight:
-        draft, now = check_draft(draft), self._changes.clock.now()
+        draft, now = check_draft(draft), self._changes.now()
         insight = replace(_fresh(draft, now), status=check_status(status), touched=True)
 
         def work(rows: RegistryRows) -> Insight:
@@ -96,7 +96,7 @@ class InsightTable:
         """
         The insight of exactly this draft: a new one, or the one that was logged before, as it stands by now.
         """
-        draft, now = check_draft(draft), self._changes.clock.now()
+        draft, now = check_draft(draft), self._changes.now()
         insight = replace(_fresh(draft, now), id=_id_of(draft), touched=True)
 
         def work(rows: RegistryRows) -> Insight:
@@ -110,7 +110,7 @@ class InsightTable:
         """Set a status, or fields of a draft. A detector writes its own fields again when it runs next."""
         if status is not None:
             check_status(status)
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> Insight:
             before = _read(rows, id)
@@ -145,13 +145,13 @@ class InsightTable:
             rows.delete_insight(id)
             forget_maker(rows, INSIGHTS, id)
             was = {"title": before.title, "status": before.status}
-            rows.add_audit(self._changes.clock.now(), actor, "insight.delete", id, before=was)
+            rows.add_audit(self._changes.now(), actor, "insight.delete", id, before=was)
             return comments
 
         return id, await self._changes.change(work)
 
     async def comment(self, id: str, text: str, *, actor: Actor) -> Comment:
-        now = self._changes.clock.now()
+        now = self._changes.now()
         draft = Comment(
             id=0, insight=id, text=check_comment(text), author=actor.name, created=now, last_updated=now
         )
@@ -170,7 +170,7 @@ class InsightTable:
         return await self._changes.change(work)
 
     async def change_comment(self, id: str, comment: int, text: str, *, actor: Actor) -> Comment:
-        now = self._changes.clock.now()
+        now = self._changes.now()
         text = check_comment(text)
 
         def work(rows: RegistryRows) -> Comment:
@@ -187,7 +187,7 @@ class InsightTable:
 
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
         """The audit row keeps whose it was, not what it said."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             before = _comment_of(rows, id, comment)
@@ -210,7 +210,7 @@ class InsightTable:
         more than it told: what it did not tell is gone after a day. Beyond MAX_INSIGHTS, findings are left
         out and counted. Channels are told of what opens.
         """
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> Merged:
             tell, channels = self._notices.subscriptions, self._notices.channels

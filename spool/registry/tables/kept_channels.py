@@ -112,7 +112,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         self, draft: ChannelDraft, secret: str | None, seal: Seal, *, most: int, actor: Actor
     ) -> KeptChannel:
         """NotAllowed when there are `most`, AlreadyThere for a name that the configuration or another one has."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
         drafted = replace(check_channel(draft), secret_since=moment(now) if secret else "")
         if drafted.name in self._notices.channels:
             raise AlreadyThere(f"there is a channel named {drafted.name!r}")
@@ -131,7 +131,7 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         actor: Actor,
     ) -> KeptChannel:
         """Keep what is left out, the secret too. Invalid for another address without it."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def edit(before: KeptChannel) -> KeptChannel:
             drafted = check_channel(self._redrafted(before, changes))

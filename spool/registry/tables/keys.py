@@ -85,7 +85,7 @@ class KeyTable:
         key = self._keys[owner[1]]
         for each in key.secrets:
             if each.digest == digest:
-                is_over = each.ends_at is not None and each.ends_at <= self._changes.clock.now()
+                is_over = each.ends_at is not None and each.ends_at <= self._changes.now()
                 return None if is_over else key
         return None
 
@@ -126,7 +126,7 @@ class KeyTable:
         A secret that was deleted never opens again; another one in its place waits until it is adopted `anew`.
         NotAllowed if the secret would change while gateways of these names run with the one before.
         """
-        digest, now = self._digest(secret), self._changes.clock.now()
+        digest, now = self._digest(secret), self._changes.now()
 
         def work(rows: RegistryRows) -> tuple[Key | None, FileKey | None, str]:
             state = _file_key(rows)
@@ -187,7 +187,7 @@ class KeyTable:
             labels=check_labels(labels or {}),
             created_by=actor.name,
             updated_by=actor.name,
-            last_modified=self._changes.clock.now(),
+            last_modified=self._changes.now(),
             secrets=(Secret(self._digest(secret)),),
         )
 
@@ -248,7 +248,7 @@ class KeyTable:
         if not 0 <= overlap_s <= MAX_OVERLAP_S:
             raise Invalid(f"an overlap lasts from 0 to {MAX_OVERLAP_S / 86400:.0f} days")
         secret = new_secret()
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def rotated(key: Key) -> Key:
             if overlap_s and key.overlap_ends_at is not None and key.overlap_ends_at > now:
@@ -270,7 +270,7 @@ class KeyTable:
         def work(rows: RegistryRows) -> tuple[Key, FileKey | None]:
             key, state = _read(rows, name), _file_key(rows)
             rows.delete_key(key.id)
-            rows.add_audit(self._changes.clock.now(), actor, "key.delete", name, before=_describe(key))
+            rows.add_audit(self._changes.now(), actor, "key.delete", name, before=_describe(key))
             if state is not None and state.key == key.id:
                 state = replace(state.without(each.digest for each in key.secrets), key=None)
                 rows.put_document(FILE_KEY, DEPLOYMENT, stored_file_key(state))
@@ -296,7 +296,7 @@ class KeyTable:
     async def follow_accesses(self) -> None:
         """Take in the last accesses that other processes noted."""
         self._note_accesses(
-            await self._changes.read(lambda rows: rows.accesses(self._changes.clock.now() - ACCESSES_S))
+            await self._changes.read(lambda rows: rows.accesses(self._changes.now() - ACCESSES_S))
         )
 
     def _note_accesses(self, times: Mapping[int, float]) -> None:
@@ -310,9 +310,7 @@ class KeyTable:
     async def _update(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
         def work(rows: RegistryRows) -> Key:
             before = _read(rows, name)
-            after = edited(
-                before, change(before), updated_by=actor.name, last_modified=self._changes.clock.now()
-            )
+            after = edited(before, change(before), updated_by=actor.name, last_modified=self._changes.now())
             if after is before:
                 return before
             _check_free(rows, after)

@@ -124,7 +124,7 @@ class NoticeTable:
         def work(rows: RegistryRows) -> Notification:
             add_notices(rows, [notice], [channel])
             rows.add_audit(
-                self._changes.clock.now(), actor, "notification.test", channel, after={"notice": notice.id}
+                self._changes.now(), actor, "notification.test", channel, after={"notice": notice.id}
             )
             return _find(rows, notification_id(channel, notice.id))
 
@@ -162,7 +162,7 @@ class NoticeTable:
 
     async def update(self, changed: Sequence[Notification]) -> None:
         """Keep what became of notifications; one that does not wait any more stays as it is."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             still = [each for each in changed if rows.document(_WAITING, each.id) is not None]
@@ -200,7 +200,7 @@ class NoticeTable:
 
     async def trim(self) -> None:
         """Forget those that are over for KEPT_S, and the oldest beyond MAX_OVER."""
-        ends = self._changes.clock.now() - KEPT_S
+        ends = self._changes.now() - KEPT_S
         over = sorted(await self.over(), key=lambda each: (each.settled or 0.0, each.id), reverse=True)
         old = [each for each in over[:MAX_OVER] if (each.settled or 0.0) <= ends]
         gone = [*old, *over[MAX_OVER:]]
@@ -222,7 +222,7 @@ class NoticeTable:
         """
         Change notices by hand and return how many changed. NotThere if an id is unknown: then none changed.
         """
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> int:
             count = 0

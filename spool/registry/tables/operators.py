@@ -55,7 +55,7 @@ class OperatorTable:
         return await self._changes.read(lambda rows: _read(rows, email))
 
     async def add(self, email: str, *, role: str, password: str, actor: Actor) -> Operator:
-        now = self._changes.clock.now()
+        now = self._changes.now()
         operator = Operator(
             email=check_email(email),
             role=check_role(role),
@@ -88,7 +88,7 @@ class OperatorTable:
         if role is not None:
             check_role(role)
         digest = None if password is None else await asyncio.to_thread(hashed, check_password(password))
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> Operator:
             before = _read(rows, email.strip().lower())
@@ -123,7 +123,7 @@ class OperatorTable:
             rows.delete_operator(operator.email)
             check_organizer_remains(organizers, _organizers(rows))
             rows.delete_sessions_of(operator.email)
-            now, before = self._changes.clock.now(), {"role": operator.role}
+            now, before = self._changes.now(), {"role": operator.role}
             if operator.issuer:  # a token would bring the operator back; one of a later sign-in may
                 by = now + _OTHER_CLOCK_S
                 _token_ends().end_person(rows, operator.issuer, operator.subject, by=by, now=now)
@@ -172,7 +172,7 @@ class OperatorTable:
         another person of a provider, or, unless the provider `takes_accounts`, of an account of Tollhouse's
         own.
         """
-        secret, now = secrets.token_urlsafe(32), self._changes.clock.now()
+        secret, now = secrets.token_urlsafe(32), self._changes.now()
         email = check_email(person.email)
         actor = Actor(email, address)
 
@@ -213,7 +213,7 @@ class OperatorTable:
         """
         The operator that a person of a provider is, added if there is none; refused as `sign_in_person` does.
         """
-        email, now = check_email(person.email), self._changes.clock.now()
+        email, now = check_email(person.email), self._changes.now()
         actor, known = Actor(email, address), replace(person, email=email)
         return await self._changes.change(
             lambda rows: _kept_operator(rows, known, actor, now, takes_accounts=takes_accounts)
@@ -223,7 +223,7 @@ class OperatorTable:
         self, issuer: str, *, subject: str | None, sign_in: str | None, issued_by: float
     ) -> None:
         """End the tokens of one sign-in at a provider, or without one all of a person that were issued by then."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             if sign_in is not None:
@@ -243,7 +243,7 @@ class OperatorTable:
             for session in meant:
                 rows.delete_session(session.digest)
                 before = {"role": session.role}
-                rows.add_audit(self._changes.clock.now(), actor, "session.end", session.actor, before=before)
+                rows.add_audit(self._changes.now(), actor, "session.end", session.actor, before=before)
             return len(meant)
 
         return await self._changes.change(work)
@@ -255,7 +255,7 @@ class OperatorTable:
         It ends with `account`, which made it.
         """
         secret = secrets.token_urlsafe(32)
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         link = ConsoleLink(
             digest=self._digest(secret),
@@ -279,7 +279,7 @@ class OperatorTable:
 
         def work(rows: RegistryRows) -> Session | None:
             link = rows.take_link(self._digest(secret))
-            if link is None or link.ends_at <= self._changes.clock.now():
+            if link is None or link.ends_at <= self._changes.now():
                 return None
             session = self._session(
                 begun, link.actor, link.role, address, account=link.account, operator=False
@@ -292,7 +292,7 @@ class OperatorTable:
 
     async def session(self, secret: str) -> Session | None:
         """The session behind a cookie, kept alive by being asked for; None if there is none or it is over."""
-        digest, now = self._digest(secret), self._changes.clock.now()
+        digest, now = self._digest(secret), self._changes.now()
         session = await self._changes.read(lambda rows: rows.session(digest))
         if session is None:
             return None
@@ -305,7 +305,7 @@ class OperatorTable:
 
     async def is_on(self, session: Session) -> bool:
         """True if a session goes on; asking does not keep it alive."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
         kept = await self._changes.read(lambda rows: rows.session(session.digest))
         return kept is not None and not kept.is_over(now)
 
@@ -316,13 +316,13 @@ class OperatorTable:
             rows.delete_session(session.digest)
             if actor is not None:
                 before = {"role": session.role}
-                rows.add_audit(self._changes.clock.now(), actor, "session.end", session.actor, before=before)
+                rows.add_audit(self._changes.now(), actor, "session.end", session.actor, before=before)
 
         await self._changes.change(work)
 
     async def sessions(self) -> Sequence[Session]:
         """Return the sessions that have not ended."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
         return [one for one in await self._changes.read(lambda rows: rows.sessions()) if not one.is_over(now)]
 
     async def checked_until(self) -> Mapping[bytes, float]:
@@ -356,14 +356,14 @@ class OperatorTable:
                 raise NotThere("there is no session with this id; it may be over")
             rows.delete_session(found.digest)
             before = {"role": found.role}
-            rows.add_audit(self._changes.clock.now(), actor, "session.end", found.actor, before=before)
+            rows.add_audit(self._changes.now(), actor, "session.end", found.actor, before=before)
 
         await self._changes.change(work)
 
     def _session(
         self, secret: str, actor: str, role: str, address: str, *, account: str, operator: bool
     ) -> Session:
-        now = self._changes.clock.now()
+        now = self._changes.now()
         return Session(
             digest=self._digest(secret),
             actor=actor,
@@ -378,7 +378,7 @@ class OperatorTable:
         )
 
     def _keep(self, rows: RegistryRows, session: Session, after: Mapping[str, object]) -> None:
-        now = self._changes.clock.now()
+        now = self._changes.now()
         rows.delete_sessions_before(created_at=now - SESSION_LIFE_S, seen_at=now - SESSION_IDLE_S)
         rows.put_session(session)
         rows.add_audit(

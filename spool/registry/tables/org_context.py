@@ -19,7 +19,7 @@ class OrgContextTable:
 
     async def set(self, text: str, *, actor: Actor) -> OrgContext | None:
         """Replace the notes; an empty text removes them. The same text again changes nothing."""
-        text, now = check_context(text), self._changes.clock.now()
+        text, now = check_context(text), self._changes.now()
 
         def work(rows: RegistryRows) -> OrgContext | None:
             before = _read(rows)

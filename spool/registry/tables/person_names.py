@@ -44,7 +44,7 @@ class PersonNameTable:
             raise Invalid(
                 f"{wrong[:MAX_NAME]!r} is no hash of an e-mail address, such as email:0123456789abcdef"
             )
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> int:
             count = len({*_read(rows), *checked})
@@ -60,7 +60,7 @@ class PersonNameTable:
 
     async def forget(self, users: Collection[str] | None, *, actor: Actor) -> int:
         """Forget these names, all of them with None; how many were there."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> int:
             known = _read(rows)

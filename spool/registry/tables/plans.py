@@ -142,7 +142,7 @@ class PlanTable(NamedTable[AssistantPlan]):
 
     async def create(self, draft: PlanDraft, *, most: int, actor: Actor) -> AssistantPlan:
         """NotAllowed when there are `most`."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
         drafted = stated(check_plan(draft))
         plan = AssistantPlan(id=secrets.token_hex(16), created=now, last_updated=now, **drafted)
         return await self._add(plan, check=_check, most=most, actor=actor)

@@ -86,7 +86,7 @@ class RecommendationTable:
         found. What was not found is closed. Beyond MAX_RECOMMENDATIONS, what is found is left out and
         counted.
         """
-        now = self._changes.clock.now()
+        now = self._changes.now()
         by_key = {saving.key: saving for saving in savings}
 
         def work(rows: RegistryRows) -> Merged:
@@ -137,7 +137,7 @@ class RecommendationTable:
         changes = {} if status is None else {"status": check_status(status)}
         if assignee is not None:
             changes["assignee"] = check_assignee(assignee)
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> Mapping[str, Recommendation | None]:
             return {
@@ -158,7 +158,7 @@ class RecommendationTable:
         checked = [check_comment(text) for text in texts]
         if not checked:
             raise Invalid("there is no comment to add")
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> Sequence[RecommendationComment]:
             thread = _thread(rows, id)
@@ -179,7 +179,7 @@ class RecommendationTable:
     async def change_comment(
         self, id: str, comment: int, text: str, *, actor: Actor
     ) -> RecommendationComment:
-        text, now = check_comment(text), self._changes.clock.now()
+        text, now = check_comment(text), self._changes.now()
 
         def work(rows: RegistryRows) -> RecommendationComment:
             thread = _thread(rows, id)
@@ -195,7 +195,7 @@ class RecommendationTable:
         return await self._changes.change(work)
 
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> None:
             thread = _thread(rows, id)
@@ -221,7 +221,7 @@ class RecommendationTable:
         recommendations.
         """
         checked = {name: _CHECKS[name](value) for name, value in changes.items()}
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> TypeSettings:
             before = _restore(rows.document(TYPE_KIND, type) or {}, TypeSettings)

@@ -65,7 +65,7 @@ class RoleTable(NamedTable[Role]):
         asker: Holder | None = None,
     ) -> Role:
         """NotAllowed when there are as many as may be, or a key made as many as it leaves free."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
         drafted = check_role_draft(draft, limits)
         check_dimensions(roles.dimensions(drafted), known)
         id = roles.new_role_id()

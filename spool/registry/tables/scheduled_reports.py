@@ -30,7 +30,7 @@ class ScheduledReportTable(NamedTable[ScheduledReport]):
         self, draft: ScheduledReportDraft, *, owner: str, most: int, actor: Actor
     ) -> ScheduledReport:
         """NotAllowed when there are `most`. The first is sent at the next moment of its schedule."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
         report = ScheduledReport(
             id=reports.new_scheduled_report_id(),
             owner=owner,
@@ -45,7 +45,7 @@ class ScheduledReportTable(NamedTable[ScheduledReport]):
         self, id: str, changes: Mapping[str, Any], *, version: str | None = None, actor: Actor
     ) -> ScheduledReport:
         """A schedule that was changed begins at its next moment. NotAllowed if it is not of the `version` any more."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def edit(before: ScheduledReport) -> ScheduledReport:
             drafted = reports.check_scheduled_report(self._redrafted(before, changes))
@@ -90,7 +90,7 @@ class ScheduledReportTable(NamedTable[ScheduledReport]):
             for notice, channel in told:
                 add_notices(rows, [notice], [channel])
             after = {"notices": [f"{channel}:{notice.id}" for notice, channel in told]}
-            rows.add_audit(self._changes.clock.now(), actor, "scheduled_report.send", report.id, after=after)
+            rows.add_audit(self._changes.now(), actor, "scheduled_report.send", report.id, after=after)
 
         await self._changes.change(work)
 

@@ -79,7 +79,7 @@ class StatementTable:
 
     async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
         rules.check(statement)
-        now = self._changes.clock.now()
+        now = self._changes.now()
 
         def work(rows: RegistryRows) -> StatementOutcome:
             outcome, changes = _compared(rows, statement, now)
@@ -146,7 +146,7 @@ class StatementTable:
             rows.delete_document(KIND, id)
             before = {"month": month.month, "rows": sum(entry.rows for entry in month.days.values())}
             target = _target(month.source, month.account)
-            rows.add_audit(self._changes.clock.now(), actor, "statement.delete", target, before=before)
+            rows.add_audit(self._changes.now(), actor, "statement.delete", target, before=before)
 
         await self._changes.change(work)
 

@@ -31,7 +31,7 @@ class ViewTable(NamedTable[View]):
 
     async def create(self, draft: ViewDraft, *, known: Collection[str], most: int, actor: Actor) -> View:
         """NotAllowed when there are `most`, or a key made as many as it leaves free."""
-        now = self._changes.clock.now()
+        now = self._changes.now()
         drafted = views.check_view(draft)
         check_dimensions(views.dimensions(drafted), known)
         view = View(id=views.new_view_id(), created=now, last_updated=now, **stated(drafted))

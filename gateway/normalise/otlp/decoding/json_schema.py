@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct
+from msgspec.json import Decoder
 
 Whole = int | str | float | None  # a 64-bit integer, as text or number
 Double = float | str | None
@@ -156,20 +156,20 @@ class Traced(Struct, gc=False):
     traceId: str = ""
 
 
-TRACE_ID = msgspec.json.Decoder(Traced)
-TRACE_IDS = msgspec.json.Decoder(list[Traced])
-SPANS = msgspec.json.Decoder(list[Raw])
-TRACES = msgspec.json.Decoder(JsonTraces)
-LOGS = msgspec.json.Decoder(JsonLogs)
-METRICS = msgspec.json.Decoder(JsonMetrics)
-SPAN: msgspec.json.Decoder[JsonSpan | None] = msgspec.json.Decoder(JsonSpan | None)
-LOG_RECORD: msgspec.json.Decoder[JsonLogRecord | None] = msgspec.json.Decoder(JsonLogRecord | None)
-METRIC: msgspec.json.Decoder[Metric | None] = msgspec.json.Decoder(Metric | None)
-DATA_POINT: msgspec.json.Decoder[DataPoint | None] = msgspec.json.Decoder(DataPoint | None)
-ARRAY: msgspec.json.Decoder[Array | None] = msgspec.json.Decoder(Array | None)
-DATA: msgspec.json.Decoder[Data] = msgspec.json.Decoder(Data)
-KEY_VALUE: msgspec.json.Decoder[KeyValue | None] = msgspec.json.Decoder(KeyValue | None)
-EVENT: msgspec.json.Decoder[JsonEvent | None] = msgspec.json.Decoder(JsonEvent | None)
-RESOURCE: msgspec.json.Decoder[JsonResource | None] = msgspec.json.Decoder(JsonResource | None)
-SCOPE: msgspec.json.Decoder[JsonScope | None] = msgspec.json.Decoder(JsonScope | None)
-NAMED = msgspec.json.Decoder(NamedAttribute)
+TRACE_ID = Decoder(Traced)
+TRACE_IDS = Decoder(list[Traced])
+SPANS = Decoder(list[Raw])
+TRACES = Decoder(JsonTraces)
+LOGS = Decoder(JsonLogs)
+METRICS = Decoder(JsonMetrics)
+SPAN: Decoder[JsonSpan | None] = Decoder(JsonSpan | None)
+LOG_RECORD: Decoder[JsonLogRecord | None] = Decoder(JsonLogRecord | None)
+METRIC: Decoder[Metric | None] = Decoder(Metric | None)
+DATA_POINT: Decoder[DataPoint | None] = Decoder(DataPoint | None)
+ARRAY: Decoder[Array | None] = Decoder(Array | None)
+DATA: Decoder[Data] = Decoder(Data)
+KEY_VALUE: Decoder[KeyValue | None] = Decoder(KeyValue | None)
+EVENT: Decoder[JsonEvent | None] = Decoder(JsonEvent | None)
+RESOURCE: Decoder[JsonResource | None] = Decoder(JsonResource | None)
+SCOPE: Decoder[JsonScope | None] = Decoder(JsonScope | None)
+NAMED = Decoder(NamedAttribute)

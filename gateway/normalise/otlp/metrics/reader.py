@@ -7,7 +7,6 @@ What counts is in `families`; what a cumulative point adds to the one before is 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from decimal import Decimal
@@ -35,7 +34,7 @@ from gateway.normalise.otlp.sources import sender_of
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Outcome
 from gateway.normalise.reading import values
 from gateway.normalise.reading.ai_names import names_model
-from spool.identity import Identity, of_point
+from spool.identity import Identity, no_identity, of_point
 from spool.log.values import CounterPoint
 from spool.meters import of_modality
 from spool.record import UsageMetric, decimal_text
@@ -216,5 +215,5 @@ def _declared_word(point: Point, family: MetricFamily) -> str | None:
 
 def _identity(series: bytes, point: Point) -> Identity:
     if not point.time:  # without it every point of the series would be taken for the same one
-        return Identity(os.urandom(16), certain=False)
+        return no_identity()
     return Identity(of_point(series, point.start_time, point.time))
