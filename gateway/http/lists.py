@@ -31,10 +31,12 @@ from spool.listing import (
     SortValue,
     cut_page,
 )
+from spool.turns.fair_turns import pause_when_due
 
 Row = TypeVar("Row")
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
+BESIDE_ROWS = 100  # more in memory are looked through beside the event loop
 ORDERS = (ASCENDING, DESCENDING)
 _RESERVED = ("cursor", "limit", "sort_key", "sort_order")
 _SIGNATURE = 16
@@ -125,19 +127,23 @@ class Rows(Protocol[Row]):
 async def envelope(
     listed: List[Row], rows: Rows[Row], query: Sequence[tuple[str, str]], *, secret: bytes
 ) -> dict[str, Any]:
-    """
-    The whole answer to a list request. Refusal 400 names the allowed values; `secret` signs the cursors.
-    """
-    wanted = _wanted(listed, query, secret)
-    page = await rows.page(listed, wanted)
-
-    def shown() -> list[Mapping[str, object]]:
-        return [listed.show(row) for row in page.rows]
-
+    """The answer to a list request. Refusal 400 names the allowed values; `secret` signs the cursors."""
+    page = await rows.page(listed, wanted := _wanted(listed, query, secret))
     return {
-        listed.root: await asyncio.to_thread(shown) if len(page.rows) > MAX_LIMIT else shown(),
+        listed.root: await _show(listed, page.rows),
         **_beside(listed, wanted, page, _cursors(listed, wanted, page, secret)),
     }
+
+
+async def _show(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, object]]:
+    """Show rows in steps, so that others have their turn between two; very many beside the event loop."""
+    if len(rows) > MAX_LIMIT:
+        return await asyncio.to_thread(lambda: list(map(listed.show, rows)))
+    shown = []
+    for row in rows:
+        shown.append(listed.show(row))
+        await pause_when_due()
+    return shown
 
 
 def envelope_of(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
@@ -191,7 +197,7 @@ class MemoryRows(Generic[Row]):
         self._rows = rows
 
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
-        if len(self._rows) > MAX_LIMIT:
+        if len(self._rows) > BESIDE_ROWS:
             return await asyncio.to_thread(self._page, listed, wanted)
         return self._page(listed, wanted)
 
@@ -235,9 +241,7 @@ class StoredRows(Generic[Row]):
 
 
 def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]:
-    """
-    Return the values of each field over rows in memory, sorted; fields with too many values are left out.
-    """
+    """Return the values of each field over rows in memory, sorted; no fields with too many values."""
     known: dict[str, list[str]] = {}
     for name, by in listed.filters.items():
         if by.values is None or by.excludes or not by.is_told:

@@ -14,7 +14,9 @@ import sys
 import threading
 from typing import Final
 
-STEPS_LOWER: Final = 5  # of nice: beside a thread of usual priority about a quarter of the processor
+# Of nice: beside a thread of usual priority about a tenth of the processor. The kernel lets a thread that
+# wakes wait for what it had beyond its part: with a quarter for these up to a tick of its clock, 4 ms.
+STEPS_LOWER: Final = 10
 # A thread that wakes has the processor at once from one whose slices are longer. Without that the thread that
 # commits waits for the next tick of the kernel's clock after each flush: 4 ms where the flush takes 0.5.
 SHORT_SLICE_NS: Final = 100_000  # the shortest that Linux takes

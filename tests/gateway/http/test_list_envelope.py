@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
+from dataclasses import replace
+from threading import get_ident
 from typing import Any
 
 import pytest
 
-from gateway.http.lists import Filter, List, MemoryRows, Sort, envelope
+from gateway.http.lists import BESIDE_ROWS, Filter, List, MemoryRows, Sort, envelope
+from spool.turns.fair_turns import ALONE_S, FairTurns
 
 STATUSES = ("new", "in_progress", "on_hold", "addressed", "ignored")
 Row = Mapping[str, Any]
@@ -181,3 +186,43 @@ async def test_the_limit_is_50_unless_said_and_1000_at_most() -> None:
     """The limit parameter sets the items per page; our default and maximum."""
     assert 50 == (await ask(1200))["pagination"]["item_count"]
     assert 1000 == (await ask(1200, ("limit", "1000")))["pagination"]["item_count"]
+
+
+@pytest.mark.asyncio
+async def test_others_have_their_turn_while_rows_are_shown() -> None:
+    """Rows that take long to show do not hold up the event loop for the whole page."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def slow(row: Row) -> Row:
+        until = time.perf_counter() + ALONE_S * 1.1
+        while time.perf_counter() < until:
+            pass
+        return row
+
+    counting = asyncio.create_task(count())
+    with FairTurns().request("key") as work:
+        await work.begin()
+        await work.run(envelope(replace(INSIGHTS, show=slow), MemoryRows(rows(10)), (), secret=b"k" * 32))
+    counting.cancel()
+    assert 10 <= turns
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("count", "is_beside"), [(BESIDE_ROWS, False), (BESIDE_ROWS + 1, True)])
+async def test_many_rows_are_looked_through_beside_the_loop(count: int, is_beside: bool) -> None:
+    """More than BESIDE_ROWS are filtered and sorted on another thread."""
+    threads: set[int] = set()
+
+    def title(row: Row) -> str:
+        threads.add(get_ident())
+        return str(row["title"])
+
+    listed = replace(INSIGHTS, sorts={"title": Sort(value=title)}, default_sort=("title", "asc"))
+    await envelope(listed, MemoryRows(rows(count)), (), secret=b"k" * 32)
+    assert is_beside is (get_ident() not in threads)
