@@ -171,6 +171,8 @@ def check_encoding(request: web.Request, passed: Collection[str] = ()) -> None:
     Refusal 415 for a content coding that is neither supported nor passed on. It comes before every other
     check.
     """
+    if "Content-Encoding" not in request.headers:
+        return
     coding = _coding(request)
     if coding not in _INFLATERS and coding not in passed:
         message = f"This Content-Encoding is not supported; send {SUPPORTED} or none."

@@ -67,6 +67,8 @@ def is_json(request: web.Request) -> bool | None:
 
 
 def check_media_type(request: web.Request) -> None:
+    if request.headers.get("Content-Type", "") in _IS_JSON:
+        return
     if is_json(request) is None:
         message = f"Content-Type must be {answers.PROTOBUF} or {answers.JSON}."
         raise Refusal(415, "unsupported_media_type", message)

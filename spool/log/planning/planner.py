@@ -54,7 +54,8 @@ def has_charges(submission: Submission) -> bool:
     for record in submission.records:
         if record.charges if type(record) is Inference else _is_foreign(record):
             return True
-    return any(_is_foreign(point.template) for point in submission.points)
+    points = submission.points
+    return bool(points) and any(_is_foreign(point.template) for point in points)
 
 
 def _is_foreign(record: Record) -> bool:
