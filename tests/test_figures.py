@@ -15,7 +15,6 @@ LONG_FILES = {
     "gateway/authentication/access.py",
     "gateway/configuration/sections.py",
     "gateway/devices/lifecycle.py",
-    "gateway/intake/prices.py",
     "gateway/intake/waiting_counters.py",
     "gateway/normalise/formats/langfuse/merger.py",
     "gateway/normalise/otlp/decoding/json_decoder.py",

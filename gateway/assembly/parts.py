@@ -20,10 +20,9 @@ from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import UpstreamClient, client_of
 from gateway.assembly.limits import shares
 from gateway.authentication.access import Access, Bearer
-from gateway.configuration.counted_sources import counted_sources
 from gateway.configuration.digests import digests
-from gateway.configuration.kept_tags import kept_tags
 from gateway.configuration.local_operator import local_address
+from gateway.configuration.reading_options import counted_sources, kept_tags
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError, PriceSettings
 from gateway.devices.assignment import DeviceAssignment

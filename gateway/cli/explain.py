@@ -21,9 +21,8 @@ from gateway.cli.data_directory import installation
 from gateway.cli.operator.client import OperatorClient, part
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
-from gateway.configuration.counted_sources import counted_sources
-from gateway.configuration.kept_tags import kept_tags
 from gateway.configuration.local_operator import local_address
+from gateway.configuration.reading_options import counted_sources, kept_tags
 from gateway.configuration.sections import Config
 from gateway.errors import BadPayload, Refusal
 from gateway.intake.attribution import Attribution

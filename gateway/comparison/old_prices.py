@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.intake.prices import PriceBook, Rate
+from gateway.intake.prices import PriceBook
+from gateway.intake.rates import Rate
 from gateway.rate_cards.card import CardUnreadable
 from spool.ledger import money
 from spool.ledger.queries import CostRow

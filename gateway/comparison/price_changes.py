@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.intake.leaves import UNITS
-from gateway.intake.prices import PriceBook, Quote
+from gateway.intake.prices import PriceBook
+from gateway.intake.rates import Quote
 from spool.record import NS
 
 _SHORT = -1  # the size of input from which the prices of short prompts hold

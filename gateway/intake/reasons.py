@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.intake.price_lines import itemise, problem
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import sums_up, tells_the_calls_of
 from spool import identity
@@ -43,7 +44,7 @@ def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
     """
     if not isinstance(record, Inference) or book.estimate(record) != record.estimated_cost:
         return []
-    return [line._asdict() for line in book.itemise(record) or ()]
+    return [line._asdict() for line in itemise(book, record) or ()]
 
 
 def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
@@ -57,8 +58,8 @@ def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
     if record.estimated_cost is not None:
         counted = "its tokens" if not record.meters else "its tokens and meters"
         why["estimated_cost"] = f"worked out from {counted} with the price book {record.price_book}"
-    elif (problem := book.problem(record)) is not None:
-        why["estimated_cost"] = problem
+    elif (words := problem(book, record)) is not None:
+        why["estimated_cost"] = words
     elif record.input_tokens is None and record.output_tokens is None:
         why["estimated_cost"] = "unknown: it has no tokens"
     else:

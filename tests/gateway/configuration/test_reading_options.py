@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.configuration.counted_sources import counted_sources
 from gateway.configuration.reader import load
+from gateway.configuration.reading_options import counted_sources
 
 
 def test_only_what_is_written_down_counts_by_itself(tmp_path: Path) -> None:

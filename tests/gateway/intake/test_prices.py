@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.configuration.sections import PriceOverride, PriceSettings
+from gateway.intake.price_lines import itemise
 from gateway.intake.prices import PriceBook
 from gateway.rate_cards import card as cards
 from spool.ledger.repricing import TokenSum
@@ -243,7 +244,7 @@ def test_tokens_of_capacity_that_is_paid_apart_cost_nothing() -> None:
     assert "0" == BOOK.estimate(record)
     record.meters = {"input_audio_tokens": 400, "web_searches": 2}
     assert "0.07" == BOOK.estimate(record)
-    [searches] = [line for line in BOOK.itemise(record) or () if line.price != "0"]
+    [searches] = [line for line in itemise(BOOK, record) or () if line.price != "0"]
     assert ("web searches", 2, "35", "0.07") == searches[:4]
     assert BOOK.estimate(call("unheard-of", tags=tags)) is None
 
@@ -403,7 +404,7 @@ def test_sums_cost_what_their_calls_cost(
         )  # fmt: skip
     each = [BOOK.estimate(one) for one in calls]
     for one, cost in zip(calls, each, strict=True):
-        lines = BOOK.itemise(one)
+        lines = itemise(BOOK, one)
         assert cost == (
             None if lines is None else decimal_text(sum((Decimal(line.amount) for line in lines), Decimal(0)))
         )

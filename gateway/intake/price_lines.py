@@ -1,0 +1,91 @@
+"""The lines that an estimate adds up, and why there is none: for people who ask about one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import NamedTuple
+
+from gateway.intake import leaves
+from gateway.intake.leaves import PartRate, Unpriced
+from gateway.intake.prices import PriceBook
+from gateway.intake.rates import Rate, fitting_rate
+from spool.record import Inference, decimal_text
+
+
+class PriceLine(NamedTuple):
+    """
+    One unit of a call, or the call itself: how many, the price of so many (`per`) of them, dollars.
+    """
+
+    of: str
+    quantity: int | str
+    price: str
+    amount: str
+    per: str = "million"
+
+
+def itemise(book: PriceBook, record: Inference) -> list[PriceLine] | None:
+    """List the lines that an estimate adds up; None if the book knows no cost."""
+    if book.estimate(record) is None:
+        return None
+    quote = book.quote(record)
+    given = record.input_tokens or 0
+    if record.meters:
+        return _part_lines(fitting_rate(quote.parts, given), record)
+    rate = next((dearer for above, dearer in quote.tiers if given > above), quote.rate)
+    return [] if rate is None else list(_lines(rate, record))
+
+
+def problem(book: PriceBook, record: Inference) -> str | None:
+    """Why there is no estimate, in words; None where that is all that is known."""
+    rate = fitting_rate(book.quote(record).parts, record.input_tokens or 0)
+    if rate is None or (not record.meters and not rate.apart):
+        return None
+    found = leaves.leaves(rate, leaves.quantities_of(record))
+    return leaves.words_of(found) if isinstance(found, Unpriced) else None
+
+
+def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
+    charged = None if rate is None else leaves.leaves(rate, leaves.quantities_of(record))
+    if rate is None or charged is None or isinstance(charged, Unpriced):
+        return []
+    lines = [
+        PriceLine(
+            leaves.UNITS[leaf.unit].words,
+            leaves.shown_quantity(leaf),
+            rate.shown[leaf.unit],
+            leaves.shown_amount(rate, leaf),
+            leaves.UNITS[leaf.unit].per_words,
+        )
+        for leaf in charged
+    ]
+    return [*lines, *_request_line(rate.per_request, rate.digits)]
+
+
+def _lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
+    """The parts of `cost_of_tokens`: no token is in two of them."""
+    read, written = record.cache_read_tokens or 0, record.cache_write_tokens or 0
+    written_1h, thought = record.cache_write_1h_tokens or 0, record.reasoning_tokens or 0
+    thought = 0 if rate.reasoning is None else thought
+    counts = (
+        ("input", (record.input_tokens or 0) - read - written, rate.input),
+        ("cache read", read, rate.cache_read),
+        ("cache write", written - written_1h, rate.cache_write),
+        ("cache write for an hour", written_1h, rate.cache_write_1h),
+        ("output", (record.output_tokens or 0) - thought, rate.output),
+        ("reasoning", thought, rate.reasoning),
+    )
+    for of, quantity, price in counts:
+        if quantity and price is not None:
+            amount = Decimal(quantity * price).scaleb(-rate.digits)
+            yield PriceLine(
+                of, quantity, decimal_text(Decimal(price).scaleb(6 - rate.digits)), decimal_text(amount)
+            )
+    yield from _request_line(rate.per_request, rate.digits)
+
+
+def _request_line(per_request: int, digits: int) -> Iterator[PriceLine]:
+    if per_request:
+        each = decimal_text(Decimal(per_request).scaleb(-digits))
+        yield PriceLine("request", 1, each, each, "one")

@@ -1,0 +1,224 @@
+"""
+What tokens cost: rates made of the rows of a card and of the operator's own prices, and the sum by one.
+
+What these rates mean is said in `gateway.intake.prices`.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from itertools import pairwise
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gateway.configuration.sections import PriceOverride
+from gateway.intake.leaves import AMOUNTS, PartRate, rate_of
+from gateway.rate_cards.card import DAY_NS, Amounts, Model, Price, day_ns
+from spool.ledger.sums import SIZES
+from spool.meters import FEES
+from spool.processing import STANDARD
+
+NO_TIME = 2**62  # later than any record: a call without a time gets the newest price
+
+
+class Rate(NamedTuple):
+    """Prices of one token each, in units of 10 ** -digits dollars."""
+
+    input: int | None
+    output: int | None
+    cache_read: int | None
+    cache_write: int | None
+    cache_write_1h: int | None
+    reasoning: int | None
+    per_request: int
+    digits: int
+
+
+class Quote(NamedTuple):
+    """
+    The rate from `low` until `high` (ns), and those of larger inputs, the largest first; None is unknown.
+    """
+
+    low: int
+    high: int
+    rate: Rate | None  # of calls that tell nothing but text
+    tiers: tuple[tuple[int, Rate], ...] = ()
+    parts: tuple[tuple[int, PartRate], ...] = ()  # of all calls, beyond which inputs, the largest first
+
+
+NEVER = Quote(1, 0, None)
+
+
+def fitting_rate(parts: tuple[tuple[int, PartRate], ...], input_tokens: int) -> PartRate | None:
+    return next((rate for above, rate in parts if input_tokens > above), None)
+
+
+def cost_of_tokens(
+    rate: Rate,
+    input_tokens: int,
+    output_tokens: int | None,
+    cache_read_tokens: int,
+    cache_write_tokens: int,
+    reasoning_tokens: int,
+    cache_write_1h_tokens: int,
+    calls: int = 1,
+) -> str | None:
+    """
+    Decimal text; None if a price or count that it needs is unknown, or the counts contradict each other.
+    """
+    (
+        input_price,
+        output_price,
+        read_price,
+        write_price,
+        write_1h_price,
+        reasoning_price,
+        per_request,
+        digits,
+    ) = rate
+    if input_price is None:
+        return None
+    total = per_request * calls
+    if cache_read_tokens or cache_write_tokens:
+        if (cache_read_tokens and read_price is None) or (cache_write_tokens and write_price is None):
+            return None
+        total += cache_read_tokens * (read_price or 0) + cache_write_tokens * (write_price or 0)
+        if cache_write_1h_tokens:
+            if write_1h_price is None or cache_write_1h_tokens > cache_write_tokens:
+                return None
+            total += cache_write_1h_tokens * (write_1h_price - (write_price or 0))
+        input_tokens -= cache_read_tokens + cache_write_tokens
+    if input_tokens < 0:
+        return None
+    total += input_tokens * input_price
+    if output_price is not None:
+        if output_tokens is None or output_tokens < 0:
+            return None
+        if reasoning_price is not None and reasoning_tokens:
+            if reasoning_tokens > output_tokens:
+                return None
+            total += reasoning_tokens * (reasoning_price - output_price)
+        total += output_tokens * output_price
+    elif output_tokens:
+        return None
+    if not total:
+        return "0"
+    text = str(total)
+    if len(text) <= digits:
+        return "0." + text.zfill(digits).rstrip("0")
+    return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")
+
+
+def token_rate(amounts: Amounts, model: str) -> Rate:
+    charged_writes = "claude" in model
+    instead = None if charged_writes else amounts.input
+    read = amounts.cache_read if amounts.cache_read is not None else instead
+    written = amounts.cache_write if amounts.cache_write is not None else instead
+    written_1h = amounts.cache_write_1h
+    if written_1h is None and not charged_writes:
+        written_1h = written
+    per_million = (amounts.input, amounts.output, read, written, written_1h, amounts.reasoning)
+    per_request = amounts.per_request or Decimal(0)
+    digits = max(6 + max(_decimals(amount) for amount in per_million), _decimals(per_request))
+
+    def units(amount: Decimal | None) -> int | None:
+        return None if amount is None else int(amount.scaleb(digits - 6))
+
+    return Rate(
+        input=units(amounts.input),
+        output=units(amounts.output),
+        cache_read=units(read),
+        cache_write=units(written),
+        cache_write_1h=units(written_1h),
+        reasoning=units(amounts.reasoning),
+        per_request=int(per_request.scaleb(digits)),
+        digits=digits,
+    )
+
+
+def _decimals(amount: Decimal | None) -> int:
+    exponent = 0 if amount is None else amount.as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+def tiers_of(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
+    return tuple((tier.above, token_rate(tier, model)) for tier in reversed(row.tiers))
+
+
+def parts_of(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int, PartRate], ...]:
+    """The largest input first; the row itself is last."""
+
+    def made(amounts: Amounts) -> PartRate:
+        return rate_of(amounts, apart=apart, charges_writes="claude" in model)
+
+    return (*((tier.above, made(tier)) for tier in reversed(row.tiers)), (-1, made(row)))
+
+
+def overridden(
+    own: PriceOverride, row: Price | None
+) -> tuple[Rate, tuple[tuple[int, Rate], ...], tuple[tuple[int, PartRate], ...]]:
+    """The operator's prices, flat whatever the size; what they leave open is taken from the card."""
+    base = row or Price()
+    amounts = Amounts(
+        input=base.input if own.input is None else own.input,
+        output=base.output if own.output is None else own.output,
+        cache_read=base.cache_read if own.cache_read is None else own.cache_read,
+        cache_write=base.cache_write if own.cache_write is None else own.cache_write,
+        cache_write_1h=base.cache_write_1h if own.cache_write_1h is None else own.cache_write_1h,
+        reasoning=base.reasoning if own.output is None else None,
+        per_request=base.per_request,
+        meters={**base.meters, **own.meters},
+    )
+    parts = rate_of(amounts, apart=(), charges_writes="claude" in own.model)
+    return token_rate(amounts, own.model), (), ((-1, parts),)
+
+
+def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:
+    """The last row in force, as the card's order says."""
+    if model is None:
+        return None
+    rows = [row for row in model.prices if row.mode == mode]
+    for row in reversed(rows):
+        if row.since_ns <= time and _open_at(row, time):
+            return row
+    return rows[0] if rows and mode == STANDARD else None
+
+
+def fees_of(row: Price) -> Price:
+    """A row whose tokens are paid apart: what is charged beside them stays."""
+    nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
+    fees = {name: amount for name, amount in row.meters.items() if name in FEES}
+    return replace(row, **nothing, tiers=(), meters=fees)
+
+
+def _open_at(row: Price, time: int) -> bool:
+    window = row.window()
+    if window is None:
+        return True
+    if time >= NO_TIME:
+        return False
+    start, end = window
+    of_day = time % DAY_NS
+    return start <= of_day < end if start <= end else of_day >= start or of_day < end
+
+
+def validity(model: Model | None, overriding: list[tuple[int, PriceOverride]], time: int) -> tuple[int, int]:
+    """The stretch around `time` in which no price changes."""
+    edges = {-NO_TIME, 2 * NO_TIME, *(since_ns(row) for row in overriding)}
+    midnight = time - time % DAY_NS
+    for row in model.prices if model else ():
+        edges.add(row.since_ns)
+        if window := row.window():
+            edges.update((midnight, midnight + window[0], midnight + window[1], midnight + DAY_NS))
+    ordered = sorted(edges)
+    return next((low, high) for low, high in pairwise(ordered) if low <= time < high)
+
+
+def since_ns(overriding: tuple[int, PriceOverride]) -> int:
+    return day_ns(overriding[1].since) if overriding[1].since else 0
+
+
+def is_size(above: int) -> bool:
+    """True if the ledger keeps calls beyond this number apart; 199,999 stands for 200,000 in some tables."""
+    return above in SIZES or above + 1 in SIZES
