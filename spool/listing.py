@@ -8,15 +8,56 @@ change exactly once, whatever others insert and delete meanwhile.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 Row = TypeVar("Row")
-SortValue = str | int | float | None  # null first, then numbers, then text by code point
+SortValue = str | int | float | None  # null first, then numbers, then text as `text_rank` has it
 
 ASCENDING, DESCENDING = "asc", "desc"
 MOST_KNOWN = 200  # values of a field that are told: more of them are no choice
+_FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944  # letters of two cases are between these
+
+
+@cache
+def small_letters() -> Mapping[str, str]:
+    """
+    Return each capital letter with its small one, where both are one character.
+
+    Of Unicode's simple case folding, in every engine alike: SQL has no such rule of its own, and what a database
+    calls lower case depends on its release and its locale.
+    """
+    letters = {}
+    for code in range(_FIRST_CASED, _PAST_CASED):
+        letter = chr(code)
+        small = letter.casefold()
+        if small != letter and len(small) == 1:
+            letters[letter] = small
+    return letters
+
+
+def folded(text: str) -> str:
+    """Return the text with small letters in place of capital ones."""
+    return text.lower() if text.isascii() else text.translate(_table())
+
+
+@cache
+def _table() -> dict[int, str]:
+    return {ord(letter): small for letter, small in small_letters().items()}
+
+
+def text_rank(text: str) -> tuple[str, str]:
+    """Return what texts are sorted by: without regard to case, then, of the same letters, by code point."""
+    return folded(text), text
+
+
+def rank_of(value: SortValue) -> tuple[Any, ...]:
+    """Return what a sort value is sorted by: null first, then numbers, then text."""
+    if value is None:
+        return 0, value
+    return (2, *text_rank(value)) if isinstance(value, str) else (1, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +76,14 @@ class Position:
 class SortField:
     """
     A field of the rows to sort by: by its value, by the order of `words`, or as the number that its text is.
+
+    `is_text`: it has words of people, which are sorted without regard to case.
     """
 
     name: str
     words: tuple[str, ...] = ()
     numeric: bool = False
+    is_text: bool = False
 
     def value_of(self, row: object) -> SortValue:
         """The row's sort value; None for a word that is not among `words`."""
@@ -88,6 +132,16 @@ class ListPage(Generic[Row]):
     known: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
+def empty_page(*, total: int) -> ListPage[Any]:
+    """A page of which the rows are elsewhere."""
+    return ListPage(rows=[], keys=[], before=False, after=False, total=total)
+
+
+def choices(values: Collection[str]) -> list[str]:
+    """Return the values of a field in their order; none if there are too many to choose from."""
+    return sorted(values, key=text_rank) if len(values) <= MOST_KNOWN else []
+
+
 def page_of(rows: Iterable[Row], query: ListQuery) -> ListPage[Row]:
     """Answer a query from rows in memory."""
     there = list(rows)
@@ -102,8 +156,7 @@ def page_of(rows: Iterable[Row], query: ListQuery) -> ListPage[Row]:
     known = {}
     for name in query.known:
         values = [getattr(row, name) for row in there]
-        words = sorted({str(value) for value in values if value is not None})
-        known[name] = words if len(words) <= MOST_KNOWN else []
+        known[name] = choices({str(value) for value in values if value is not None})
     return replace(page, known=known)
 
 
@@ -117,7 +170,7 @@ def cut_page(
     position: Position | None,
 ) -> ListPage[Row]:
     """Sort rows that passed the filters and cut one page out of them."""
-    ranked = [(_rank(value_of(row)), identity_of(row), row) for row in rows]
+    ranked = [(rank_of(value_of(row)), identity_of(row), row) for row in rows]
     ranked.sort(key=lambda each: each[:2])
     keys = [each[:2] for each in ranked]
     # Counted in rising order; in a falling list the page is the mirror image.
@@ -131,7 +184,7 @@ def cut_page(
         before, after = after, before
     return ListPage(
         rows=[row for _, _, row in cut],
-        keys=[(rank[1], identity) for rank, identity, _ in cut],
+        keys=[(rank[-1], identity) for rank, identity, _ in cut],
         before=before,
         after=after,
         total=len(ranked),
@@ -139,12 +192,12 @@ def cut_page(
 
 
 def _bounds(
-    keys: Sequence[tuple[tuple[int, Any], Any]], position: Position | None, limit: int, *, from_end: bool
+    keys: Sequence[tuple[tuple[Any, ...], Any]], position: Position | None, limit: int, *, from_end: bool
 ) -> tuple[int, int]:
     """The page's range among rising keys; `from_end`: it is below the position, else above it."""
     start, end = 0, len(keys)
     if position is not None:
-        key = (_rank(position.value), position.identity)
+        key = (rank_of(position.value), position.identity)
         below, through = bisect_left(keys, key), bisect_right(keys, key)
         if from_end:
             end = through if position.inclusive else below
@@ -161,9 +214,3 @@ def _passes(row: object, filters: Mapping[str, tuple[str, ...]]) -> bool:
         if value is None or str(value) not in accepted:
             return False
     return True
-
-
-def _rank(value: SortValue) -> tuple[int, Any]:
-    if value is None:
-        return 0, None
-    return (2, value) if isinstance(value, str) else (1, value)

@@ -29,6 +29,7 @@ from spool.listing import (
     Position,
     SortField,
     SortValue,
+    choices,
     cut_page,
 )
 from spool.turns.fair_turns import pause_when_due
@@ -40,6 +41,8 @@ BESIDE_ROWS = 100  # more in memory are looked through beside the event loop
 ORDERS = (ASCENDING, DESCENDING)
 _RESERVED = ("cursor", "limit", "sort_key", "sort_order")
 _SIGNATURE = 16
+# Part of a signature. A cursor of another order of texts would leave rows out: the number changes with the order.
+_SORTED, _SORTED_BEFORE = b"list cursor 2", b"list cursor"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +158,6 @@ def envelope_of(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[s
     return beside
 
 
-def empty_page(*, total: int) -> ListPage[Any]:
-    """A page of which the rows are elsewhere."""
-    return ListPage(rows=[], keys=[], before=False, after=False, total=total)
-
-
 def _beside(
     listed: List[Row], wanted: PageQuery, page: ListPage[Row], cursors: Mapping[str, object]
 ) -> dict[str, Any]:
@@ -251,7 +249,7 @@ def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]
             found.update(by.values(row))
             if len(found) > MOST_KNOWN:
                 break
-        known[name] = sorted(found) if len(found) <= MOST_KNOWN else []
+        known[name] = choices(found)
     return known
 
 
@@ -351,7 +349,7 @@ def _sealed(listed: List[Any], wanted: PageQuery, position: Position, secret: by
         position.value, position.identity, position.backward, position.inclusive,
     ]  # fmt: skip
     text = orjson.dumps(state)
-    return urlsafe_b64encode(_signature(text, secret) + text).decode().rstrip("=")
+    return urlsafe_b64encode(_signature(text, secret, _SORTED) + text).decode().rstrip("=")
 
 
 def _opened(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
@@ -360,7 +358,9 @@ def _opened(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
     except ValueError:
         raise _stale("it is not one of ours") from None
     signature, text = sealed[:_SIGNATURE], sealed[_SIGNATURE:]
-    if not hmac.compare_digest(signature, _signature(text, secret)):
+    if not hmac.compare_digest(signature, _signature(text, secret, _SORTED)):
+        if hmac.compare_digest(signature, _signature(text, secret, _SORTED_BEFORE)):
+            raise _unusable("texts were sorted otherwise when it was made; begin again without it")
         raise _stale("it is not one of ours")
     root, sort_key, sort_order, filters, limit, value, identity, backward, inclusive = orjson.loads(text)
     if root != listed.root or sort_key not in listed.sorts or not filters.keys() <= listed.filters.keys():
@@ -370,8 +370,8 @@ def _opened(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
     return PageQuery(sort_key=sort_key, sort_order=sort_order, filters=asked, limit=limit, position=position)
 
 
-def _signature(text: bytes, secret: bytes) -> bytes:
-    return blake2b(text, key=secret, digest_size=_SIGNATURE, person=b"list cursor").digest()
+def _signature(text: bytes, secret: bytes, order: bytes) -> bytes:
+    return blake2b(text, key=secret, digest_size=_SIGNATURE, person=order).digest()
 
 
 def passes(listed: List[Row], filters: Mapping[str, Sequence[str]], row: Row) -> bool:
@@ -393,8 +393,8 @@ def _wrong(message: str) -> Refusal:
 
 
 def _stale(reason: str) -> Refusal:
-    return Refusal(
-        400,
-        "invalid_cursor",
-        f"cursor cannot be used: {reason}; take next_cursor or previous_cursor of the same list",
-    )
+    return _unusable(f"{reason}; take next_cursor or previous_cursor of the same list")
+
+
+def _unusable(reason: str) -> Refusal:
+    return Refusal(400, "invalid_cursor", f"cursor cannot be used: {reason}")

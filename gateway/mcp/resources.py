@@ -21,6 +21,7 @@ from gateway.mcp.tools import cost_data, org_context
 from gateway.mcp.tools.list import offered
 from gateway.mcp.writing import clean
 from spool.errors import Invalid, NotThere
+from spool.listing import text_rank
 from spool.registry.views import View
 
 CONTEXT_URI = "tollhouse://context"
@@ -44,7 +45,7 @@ async def resource_list(asking: Asking[OperatorServices], cursor: str | None) ->
     except Invalid as error:
         raise McpError(INVALID_PARAMS, str(error)) from None
     tools = offered(asking)
-    views = sorted(await _views(asking), key=lambda view: (view.name.casefold(), view.id))
+    views = sorted(await _views(asking), key=lambda view: (text_rank(view.name), view.id))
     listed = [_CONTEXT] if org_context.TOOL.name in tools else []
     listed += map(_of_view, views) if cost_data.TOOL.name in tools else []
     end = first + PAGE

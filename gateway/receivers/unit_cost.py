@@ -40,7 +40,7 @@ RECORDS: List[Total] = List(
     identity=Sort(field=SortField("key")),
     sorts={
         "timestamp": Sort(field=SortField("start_time")),
-        "element_name": Sort(field=SortField("element_name")),
+        "element_name": Sort(field=SortField("element_name", is_text=True)),
     },
     default_sort=("timestamp", "asc"),
     filters={

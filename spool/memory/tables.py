@@ -10,6 +10,7 @@ from functools import cache
 from typing import TypeVar
 
 from spool.sql.connection import SqlConnection
+from spool.sqlite.database import add_functions
 from spool.sqlite.migrations import migrate, spool_scripts
 from spool.sqlite.transactions import SqliteConnection
 
@@ -50,7 +51,9 @@ class MemoryTables:
 
 
 def _connected() -> sqlite3.Connection:
-    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    add_functions(connection)
+    return connection
 
 
 @cache

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
+from spool.listing import small_letters
 from spool.postgres.connections.joined import Answer
 from spool.postgres.database import Connection, Database
 from spool.sql.connection import SqlConnection
@@ -15,6 +16,9 @@ T = TypeVar("T")
 _NOT_IN = re.compile(r"\bNOT IN (:\w+)")
 _IN = re.compile(r"\bIN (:\w+)")
 _PARAMETER = re.compile(r"(?<!:):([a-z]\w*)")
+# translate() looks through all letters for each one: only texts with a capital beyond ASCII pay for that.
+_FOLDED = """
+    CASE WHEN {text} ~ :any_capital THEN translate(lower({text}), :capitals, :small) ELSE lower({text}) END"""
 
 
 class PostgresConnection:
@@ -41,6 +45,9 @@ class PostgresConnection:
         """Send a query in a pipeline: its rows are read once that is over."""
         return self._execute(statement, values)
 
+    def folded(self, text: str) -> tuple[str, Mapping[str, object]]:
+        return _FOLDED.format(text=f'{text} COLLATE "C"'), _letters()
+
     def _execute(self, statement: str, values: Mapping[str, object]) -> Answer:
         return self._connection.execute(self._sql(_text(statement)), values)
 
@@ -62,6 +69,14 @@ class PostgresTransactions:
 
     def _within(self, work: Callable[[SqlConnection], T]) -> Callable[[Connection], T]:
         return lambda connection: work(PostgresConnection(connection, self._database.sql))
+
+
+@cache
+def _letters() -> Mapping[str, object]:
+    """The letters that lower() of the collation C leaves, and what becomes of them."""
+    letters = {letter: small for letter, small in small_letters().items() if not letter.isascii()}
+    capitals = "".join(letters)
+    return {"any_capital": f"[{capitals}]", "capitals": capitals, "small": "".join(letters.values())}
 
 
 @cache

@@ -35,6 +35,10 @@ class SqlConnection(Protocol):
         """Return the first row, None if there is none."""
         ...
 
+    def folded(self, text: str) -> tuple[str, Mapping[str, object]]:
+        """Return an expression for a text as `spool.listing.folded` has it, and the values that it takes."""
+        ...
+
 
 class SqlTransactions(Protocol):
     """Runs functions of a connection, which may be on a thread of their own."""

@@ -1,7 +1,8 @@
 """
 A page of a table's rows. Names of tables and fields come from the program, every value is bound.
 
-Texts of a table sort by code point: in PostgreSQL they are `COLLATE "C"`.
+Words of people are sorted without regard to case (`spool.listing.text_rank`), other texts of a table by code point:
+in PostgreSQL they are `COLLATE "C"`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from spool.listing import DESCENDING, MOST_KNOWN, ListPage, ListQuery, Position, SortField
+from spool.listing import (
+    DESCENDING,
+    MOST_KNOWN,
+    ListPage,
+    ListQuery,
+    Position,
+    SortField,
+    choices,
+    folded,
+)
 from spool.sql.connection import SqlConnection
 
 Row = TypeVar("Row")
@@ -32,16 +42,21 @@ def read_page(
     """
     sort, identity = _expression(query.sort), f'"{query.identity}"'
     where, values = _where(query, within)
+    keys = [sort]
+    if query.sort.is_text:
+        small, letters = connection.folded(sort)
+        keys = [small, sort]
+        values |= letters
     downward = (query.order == DESCENDING) != query.backward
-    ahead, behind = _around(query.position, sort, identity, downward)
-    if query.position is not None:
-        values |= {"at_value": query.position.value, "at_identity": query.position.identity}
+    ahead, behind = _around(query.position, [*keys, identity], downward)
+    values |= _at(query.position)
     names = ", ".join(f'"{name}"' for name in columns)
     way = "DESC" if downward else "ASC"
     last = "LAST" if downward else "FIRST"
+    order = ", ".join(f"{key} {way} NULLS {last}" for key in keys)
     statement = f"""
         SELECT {names}, {sort}, {identity} FROM {{schema}}.{table} WHERE {where} AND {ahead}
-         ORDER BY {sort} {way} NULLS {last}, {identity} {way} LIMIT :at_most"""
+         ORDER BY {order}, {identity} {way} LIMIT :at_most"""
     page = connection.all(statement, **values, at_most=query.limit + 1)
     counts = f"""
         SELECT (SELECT count(*) FROM {{schema}}.{table} WHERE {where}),
@@ -67,32 +82,48 @@ def _known(
     """The values of a field, sorted; none if there are too many to choose from."""
     condition, values = within
     statement = f'SELECT DISTINCT "{name}" FROM {{schema}}.{table} WHERE {condition} LIMIT {MOST_KNOWN + 1}'
-    found = sorted(str(value) for (value,) in connection.all(statement, **values) if value is not None)
-    return found if len(found) <= MOST_KNOWN else []
+    found = [str(value) for (value,) in connection.all(statement, **values) if value is not None]
+    return choices(found)
 
 
-def _around(position: Position | None, sort: str, identity: str, downward: bool) -> tuple[str, str]:
-    """Conditions for the rows ahead of the position and for those behind it. Null comes first."""
+def _at(position: Position | None) -> dict[str, object]:
+    """The values by which a row is before or after the position."""
+    if position is None:
+        return {}
+    value = position.value
+    small = folded(value) if isinstance(value, str) else value
+    return {"at_folded": small, "at_value": value, "at_identity": position.identity}
+
+
+def _around(position: Position | None, keys: Sequence[str], downward: bool) -> tuple[str, str]:
+    """
+    Conditions for the rows ahead of the position and for those behind it. Null comes first.
+
+    `keys` are what rows are sorted by; the last but one is the value itself, the last the identity.
+    """
     if position is None:
         return "true", "false"
-    above, below = _beyond(position, sort, identity, ">"), _beyond(position, sort, identity, "<")
+    above, below = _beyond(position, keys, ">"), _beyond(position, keys, "<")
     ahead, behind = (below, above) if downward else (above, below)
-    at = f"({_same(position, sort)} AND {identity} = :at_identity)"
+    at = f"({_same(position, keys)} AND {keys[-1]} = :at_identity)"
     if position.inclusive:
         return f"({ahead} OR {at})", behind
     return ahead, f"({behind} OR {at})"
 
 
-def _beyond(position: Position, sort: str, identity: str, sign: str) -> str:
-    of_same = f"({_same(position, sort)} AND {identity} {sign} :at_identity)"
+def _beyond(position: Position, keys: Sequence[str], sign: str) -> str:
+    value = keys[-2]
+    of_same = f"({_same(position, keys)} AND {keys[-1]} {sign} :at_identity)"
     if position.value is None:
-        return f"({sort} IS NOT NULL OR {of_same})" if sign == ">" else of_same
-    of_others = f"{sort} {sign} :at_value"
-    return f"({of_others} OR {of_same})" if sign == ">" else f"({sort} IS NULL OR {of_others} OR {of_same})"
+        return f"({value} IS NOT NULL OR {of_same})" if sign == ">" else of_same
+    of_others = f"{value} {sign} :at_value"
+    if len(keys) > 2:
+        of_others = f"({keys[0]} {sign} :at_folded OR ({keys[0]} = :at_folded AND {of_others}))"
+    return f"({of_others} OR {of_same})" if sign == ">" else f"({value} IS NULL OR {of_others} OR {of_same})"
 
 
-def _same(position: Position, sort: str) -> str:
-    return f"{sort} IS NULL" if position.value is None else f"{sort} = :at_value"
+def _same(position: Position, keys: Sequence[str]) -> str:
+    return f"{keys[-2]} IS NULL" if position.value is None else f"{keys[-2]} = :at_value"
 
 
 def _expression(sort: SortField) -> str:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import aiosqlite
 
+from spool.listing import folded
 from spool.turns.thread_priority import lower_priority
 
 T = TypeVar("T")
@@ -314,6 +315,11 @@ def _create(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
+def add_functions(connection: sqlite3.Connection) -> None:
+    """Add what statements call and SQLite does not have: `folded`, for texts that are not of ASCII alone."""
+    connection.create_function("folded", 1, folded, deterministic=True)
+
+
 def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     try:
@@ -321,6 +327,7 @@ def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
             connection.execute(setting)
         if not durable:
             connection.execute("PRAGMA synchronous = OFF")
+        add_functions(connection)
     except UnicodeDecodeError as error:  # SQLite names a damaged table as it is written
         connection.close()
         raise damage("the list of tables is damaged") from error
@@ -336,4 +343,5 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     connection.execute("PRAGMA busy_timeout = 5000")
     connection.execute("PRAGMA query_only = ON")
+    add_functions(connection)
     return connection

@@ -41,6 +41,9 @@ class SqliteConnection:
         text, lists = _text(statement)
         return self._connection.execute(text, _bound(values, lists) if lists else values).fetchone()
 
+    def folded(self, text: str) -> tuple[str, Mapping[str, object]]:
+        return f"CASE WHEN {text} GLOB '*[^ -~]*' THEN folded({text}) ELSE lower({text}) END", {}
+
 
 class SqliteTransactions:
     """See `spool.sql.connection.SqlTransactions`. Errors say what is kept: "billing hours"."""

@@ -17,9 +17,9 @@ import msgspec
 import orjson
 
 from gateway.errors import Refusal
-from gateway.http.lists import Filter, List, PageQuery, Sort, empty_page, envelope_of
+from gateway.http.lists import Filter, List, PageQuery, Sort, envelope_of
 from spool.billing.drops import HourRows
-from spool.listing import DESCENDING, ListPage, Position
+from spool.listing import DESCENDING, ListPage, Position, empty_page
 
 ROOT = "billing_drop"
 PAGE = 10_000

@@ -70,7 +70,7 @@ INSIGHTS: List[Insight] = List(
     show=describe,
     identity=Sort(field=SortField("id"), value=lambda insight: insight.id),
     sorts={
-        "category": Sort(field=SortField("category"), value=lambda insight: insight.category),
+        "category": Sort(field=SortField("category", is_text=True), value=lambda insight: insight.category),
         "cost_impact": Sort(  # to sort by; what is shown is exact
             field=SortField("cost_impact", numeric=True), value=lambda insight: float(insight.cost_impact)
         ),
@@ -81,7 +81,7 @@ INSIGHTS: List[Insight] = List(
         "status": Sort(
             field=SortField("status", words=STATUSES), value=lambda insight: STATUSES.index(insight.status)
         ),
-        "title": Sort(field=SortField("title"), value=lambda insight: insight.title),
+        "title": Sort(field=SortField("title", is_text=True), value=lambda insight: insight.title),
     },
     default_sort=("status", "asc"),
     filters={

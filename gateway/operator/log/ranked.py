@@ -22,7 +22,7 @@ from gateway.operator.requests import OperatorRequest
 from spool.deliveries.past_records import PastDates
 from spool.ledger.own_records import STEP, first_after
 from spool.ledger.sums import AHEAD_S, hour_of
-from spool.listing import DESCENDING, ListPage, SortValue
+from spool.listing import DESCENDING, ListPage, SortValue, rank_of
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.turns.fair_turns import pause
 
@@ -160,11 +160,7 @@ class _Ranked:
     kept: KeptRecord
 
     def __lt__(self, other: _Ranked) -> bool:
-        mine, others = _rank(self.value), _rank(other.value)
+        mine, others = rank_of(self.value), rank_of(other.value)
         if mine == others:
-            mine, others = (0, self.kept.place), (0, other.kept.place)
+            mine, others = (self.kept.place,), (other.kept.place,)
         return bool(mine < others if self.falls else mine > others)
-
-
-def _rank(value: SortValue) -> tuple[int, Any]:
-    return (0, 0) if value is None else (1, value)

@@ -78,13 +78,15 @@ OPERATORS: List[Operator] = List(
     },
 )
 
+_WORDS = ("actor", "action", "target")
+
 AUDIT: List[NamedRow] = List(
     root="audit",
     show=describe_audit,
     identity=Sort(field=SortField("id")),
-    sorts={name: Sort(field=SortField(name)) for name in ("at", "id", "actor", "action", "target")},
+    sorts={name: Sort(field=SortField(name, is_text=name in _WORDS)) for name in ("at", "id", *_WORDS)},
     default_sort=("id", "desc"),
-    filters={name: Filter(field=name, is_open=True) for name in ("actor", "action", "target", "address")},
+    filters={name: Filter(field=name, is_open=True) for name in (*_WORDS, "address")},
 )
 
 

@@ -50,7 +50,7 @@ NAMES: List[PersonName] = List(
     root="people_names",
     show=lambda row: {"user": row.user, "name": row.name, "origin": row.origin},
     identity=Sort(value=lambda row: row.user),
-    sorts={"name": Sort(value=lambda row: row.name.casefold()), "user": Sort(value=lambda row: row.user)},
+    sorts={"name": Sort(value=lambda row: row.name), "user": Sort(value=lambda row: row.user)},
     default_sort=("name", "asc"),
     filters={
         "user": Filter(values=lambda row: (row.user,), is_open=True),

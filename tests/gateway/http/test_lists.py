@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import Refusal
+from gateway.http import lists
 from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, envelope
 from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField, page_of
 from spool.sql.lists import read_page
+from spool.sqlite.database import add_functions
 from spool.sqlite.transactions import SqliteConnection
 from tests.rounds import examples
 
@@ -30,7 +32,10 @@ THINGS: List[Row] = List(
     root="things",
     show=dict,
     identity=Sort(value=lambda row: row["id"], field=SortField("id")),
-    sorts={name: Sort(value=itemgetter(name), field=SortField(name)) for name in ("name", "size", "id")},
+    sorts={
+        name: Sort(value=itemgetter(name), field=SortField(name, is_text=name == "name"))
+        for name in ("name", "size", "id")
+    },
     default_sort=("name", "asc"),
     filters={
         "color": Filter(values=lambda row: (row["color"],), field="color", valid_values=COLORS),
@@ -48,6 +53,7 @@ class Shop:
         self.rows = {row["id"]: row for row in rows}
         self.connection = sqlite3.connect(":memory:")
         self.connection.isolation_level = None
+        add_functions(self.connection)
         self.connection.execute(
             "CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT, size REAL, color TEXT)"
         )
@@ -97,7 +103,7 @@ def a_row(id: int, dice: random.Random) -> Row:
     """Few different values, so that ties and nulls are everywhere."""
     return {
         "id": id,
-        "name": dice.choice((None, "a", "b", "ä", "Ω", "a b", "")),
+        "name": dice.choice((None, "a", "A", "B", "b", "ä", "Ä", "Ω", "ω", "a b", "")),
         "size": dice.choice((None, 0, 1, 1.5, -2, 10)),
         "color": dice.choice(COLORS),
     }
@@ -120,9 +126,13 @@ async def walk(shop: Shop, start: Sequence[tuple[str, str]], word: str, disturb:
 
 def ordered(rows: Sequence[Row], key: str, order: str) -> list[int]:
     """The order that the list promises, said in another way than the module says it."""
-    ranked = sorted(
-        rows, key=lambda row: (row[key] is not None, 0 if row[key] is None else row[key], row["id"])
-    )
+
+    def place(row: Row) -> tuple[Any, ...]:
+        value = row[key]
+        words = (value.casefold(), value) if isinstance(value, str) else (value or 0,)
+        return (value is not None, *words, row["id"])
+
+    ranked = sorted(rows, key=place)
     return [row["id"] for row in (ranked if order == "asc" else ranked[::-1])]
 
 
@@ -274,6 +284,18 @@ async def test_a_forged_cursor_is_refused(change: Any) -> None:
     shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
     with pytest.raises(Refusal, match="next_cursor or previous_cursor") as caught:
         await shop.get(("cursor", change(await a_cursor(shop))))
+    assert (400, "invalid_cursor") == (caught.value.status, caught.value.type)
+
+
+@pytest.mark.asyncio
+async def test_a_cursor_of_another_order_of_texts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would leave rows out: 400 says to begin again."""
+    shop = Shop("at hand", [a_row(id, random.Random(1)) for id in range(5)])
+    monkeypatch.setattr(lists, "_SORTED", lists._SORTED_BEFORE)
+    cursor = await a_cursor(shop)
+    monkeypatch.undo()
+    with pytest.raises(Refusal, match="begin again") as caught:
+        await shop.get(("cursor", cursor))
     assert (400, "invalid_cursor") == (caught.value.status, caught.value.type)
 
 

@@ -11,7 +11,7 @@ from spool.billing.hours import BILLING_HOURS, SentHour
 from spool.engines import ENGINES, engine_of
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity
-from spool.listing import ASCENDING, ListQuery, Position, SortField
+from spool.listing import ASCENDING, ListQuery, Position, SortField, small_letters, text_rank
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, UNIT_COST, UnitCostOperation
 from spool.storage import Storage
@@ -101,9 +101,51 @@ async def test_totals_of_a_stream_are_listed_in_pages(storage: Storage) -> None:
     assert (["a"], 1) == ([total.element_name for total in filtered.rows], filtered.total)
 
 
-def _operation(stream: str, element_name: str | None, hour: int) -> UnitCostOperation:
+@pytest.mark.asyncio
+async def test_texts_have_one_order_in_every_engine(storage: Storage) -> None:
+    """Without regard to case, then by code point: every letter of Unicode that has two cases, page by page."""
+    pairs = [*small_letters().items()][::3]
+    names = [f"{letter}b" for pair in pairs for letter in pair]
+    names += [
+        "apple",
+        "Apple",
+        "Äpfel",
+        "äpfel",
+        "Zebra",
+        "zebra",
+        "Straße",
+        "STRASSE",
+        "10",
+        "9",
+        "a b",
+        "日本",
+        "",
+    ]
+    records = [_operation("s", name, 0, number) for number, name in enumerate(names)]
+    identities = [Identity(record.id) for record in records]
+    await storage.log.append(
+        Submission(topic=UNIT_COST, received=len(records), records=records, identities=identities)
+    )
+    seen: list[str | None] = []
+    sort = SortField("element_name", is_text=True)
+    query = ListQuery(sort=sort, order=ASCENDING, identity="key", limit=100)
+    while True:
+        page = await storage.streams.page("s", query)
+        seen += [total.element_name for total in page.rows]
+        if not page.after:
+            break
+        value, identity = page.keys[-1]
+        query = replace(query, position=Position(value=value, identity=identity))
+    assert sorted(set(names), key=text_rank) == seen
+    value, identity = page.keys[0]
+    before = Position(value=value, identity=identity, backward=True)
+    back = await storage.streams.page("s", replace(query, position=before, limit=5000))
+    assert seen[: -len(page.rows)] == [total.element_name for total in back.rows]
+
+
+def _operation(stream: str, element_name: str | None, hour: int, number: int = 0) -> UnitCostOperation:
     return UnitCostOperation(
-        id=bytes([hour]) * 15 + stream[:1].encode(),
+        id=bytes([hour]) * 13 + number.to_bytes(2) + stream[:1].encode(),
         source="unit-cost",
         stream=stream,
         stream_type=ALLOCATION,
