@@ -6,7 +6,8 @@ and resource is walked.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,22 +70,27 @@ async def answered(there: Place, method: str, **params: Any) -> str:
 
 async def everything(there: Place) -> Mapping[str, str]:
     """What each question to each tool, and each list, prompt and resource answers."""
+    return await answers(partial(answered, there), (there.foreign, there.own))
+
+
+async def answers(ask: Callable[..., Awaitable[str]], worlds: Sequence[World]) -> Mapping[str, str]:
+    """What one assistant is answered: `ask` takes a method and its parameters."""
     found = {
-        method: await answered(there, method)
+        method: await ask(method)
         for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
     }
     for name in TOOLS:
         for asked in QUESTIONS.get(name, [{}]):
             question = f"{name} {asked}"
-            found[question] = await answered(there, "tools/call", name=name, arguments=asked)
+            found[question] = await ask("tools/call", name=name, arguments=asked)
     for resource in json.loads(found["resources/list"])["result"]["resources"]:
-        found[resource["uri"]] = await answered(there, "resources/read", uri=resource["uri"])
-    for world in (there.foreign, there.own):
+        found[resource["uri"]] = await ask("resources/read", uri=resource["uri"])
+    for world in worlds:
         uri = f"{VIEW_URI}{world.ids['views']}"
-        found[uri] = await answered(there, "resources/read", uri=uri)
+        found[uri] = await ask("resources/read", uri=uri)
     for name, prompt in PROMPTS.items():
         given = dict.fromkeys(prompt.arguments, "x")
-        found[name] = await answered(there, "prompts/get", name=name, arguments=given)
+        found[name] = await ask("prompts/get", name=name, arguments=given)
     return found
 
 

@@ -150,33 +150,45 @@ def calls(world: World, now: float, number: int) -> list[Any]:
 async def place(directory: Path, role: RoleFilter | None, engine: str = MEMORY) -> AsyncIterator[Place]:
     """`role` None: the person may see no call at all."""
     async with operator_server(directory, engine=engine, clock=MovedClock()) as server:
-        services, registry = server.services, server.registry
-        adviser = Adviser(
-            Sources(ledger=services.money.ledger, log=services.spool.log, prices=services.money.prices),
-            registry.recommendations,
-            services.installation.clock,
-        )
-        services.money.adviser = Once(lambda: adviser)
-        made = await server.ask("POST", "/allocation/publish", {"definition": DEFINITION, "base": 0})
-        assert 201 == made.status, made.payload
-        registry.notices.channels = (CHANNEL,)
-        registry.notices.report_channels = frozenset({CHANNEL})
-        worlds = [World(OWN), World(FOREIGN)]
-        for number, world in enumerate(worlds):
-            await fill(server, world, number)
-            owner = EVA if world.team == OWN and role is not None else "other@example.com"
-            await schedule(registry, world, owner)
+        filters = () if role is None else (role,)
+        own, foreign = await prepare(server, [filters])
+        yield Place(server, await signed_in(server, "none", EVA), own=own, foreign=foreign)
+
+
+async def prepare(
+    server: OperatorServer, roles: Sequence[Sequence[RoleFilter]], *teams: str
+) -> tuple[World, World]:
+    """
+    Fill an installation with what there is of two teams, and of `teams`, and give Eva a role of each of `roles`,
+    the filters of one; of none it shows no call.
+    """
+    services, registry = server.services, server.registry
+    adviser = Adviser(
+        Sources(ledger=services.money.ledger, log=services.spool.log, prices=services.money.prices),
+        registry.recommendations,
+        services.installation.clock,
+    )
+    services.money.adviser = Once(lambda: adviser)
+    made = await server.ask("POST", "/allocation/publish", {"definition": DEFINITION, "base": 0})
+    assert 201 == made.status, made.payload
+    registry.notices.channels = (CHANNEL,)
+    registry.notices.report_channels = frozenset({CHANNEL})
+    worlds = [World(team) for team in (OWN, FOREIGN, *teams)]
+    for number, world in enumerate(worlds):
+        await fill(server, world, number)
+        owner = EVA if world.team == OWN and any(roles) else "other@example.com"
+        await schedule(registry, world, owner)
+    for number, filters in enumerate(roles):
         draft = RoleDraft(
-            name="Part",
-            data_access=NO_DATA if role is None else LIMITED,
-            filters=() if role is None else (role,),
+            name=f"Part {number}",
+            data_access=LIMITED if filters else NO_DATA,
+            filters=tuple(filters),
             permission_sets=tuple(PERMISSION_SETS),
             members=(EVA,),
         )
-        await registry.roles.create(
-            draft, known=services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT
-        )
-        yield Place(server, await signed_in(server, "none", EVA), own=worlds[0], foreign=worlds[1])
+        known = services.money.ledger.dimensions()
+        await registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
+    return worlds[0], worlds[1]
 
 
 async def fill(server: OperatorServer, world: World, number: int) -> None:

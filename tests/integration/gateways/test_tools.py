@@ -1,0 +1,54 @@
+"""Gateways on one PostgreSQL: the tools of assistants are those of the organization at each of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spool.registry.scopes import AI_HUB
+from tests.integration.conftest import ACTOR, Serve, Serving
+from tests.integration.test_two_gateways import shared_config, until
+from tests.spool.postgres_cluster import Schema
+
+pytestmark = pytest.mark.asyncio
+LIST = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
+TOOL = "get_budgets"
+AGREE_S = 1.0  # of a quiet machine; some of these tries may be beside other work
+
+
+async def test_a_tool_is_off_at_every_gateway(
+    new_schema: Callable[[], Schema], serve: Serve, tmp_path: Path
+) -> None:
+    """Within a second of the decision, and on again in the same time."""
+    schema = new_schema()
+    config = shared_config(schema.dsn, schema.name, tmp_path)
+    one = await serve(config=config)
+    other = await serve(config=config, key_name="another")
+    key = await one.make_key("assistant", scopes=[AI_HUB])
+    table = one.app.services.operators.installation.require_registry().assistant_tools
+
+    async def has_tool(gateway: Serving) -> bool:
+        answer = await gateway.send("/mcp", LIST, key=key)
+        if answer.status != 200:  # the key is of this moment
+            return not enabled
+        return TOOL in {each["name"] for each in json.loads(answer.body)["result"]["tools"]}
+
+    enabled = True
+    await until(lambda: has_tool(other))
+    waits = []
+    for enabled in (False, True, False, True, False, True):
+        await table.decide(TOOL, enabled=enabled, actor=ACTOR)
+        decided = time.monotonic()
+        assert enabled == await has_tool(one)
+
+        async def agrees(enabled: bool = enabled) -> bool:
+            return enabled == await has_tool(other)
+
+        await until(agrees)
+        waits.append(time.monotonic() - decided)
+    print(f"the other gateway agreed after {', '.join(f'{wait:.2f}' for wait in waits)} s")
+    assert min(waits) < AGREE_S
