@@ -92,7 +92,11 @@ def header(version: str = VERSION) -> bytes:
 
 def lines(charges: Iterable[Charge], *, account: str = ACCOUNT, version: str = VERSION) -> bytes:
     """A line for each charge, with the columns of a version."""
-    rows = (row_of(charge, account=account) for charge in charges)
+    return lines_of((row_of(charge, account=account) for charge in charges), version=version)
+
+
+def lines_of(rows: Iterable[Mapping[str, str]], *, version: str = VERSION) -> bytes:
+    """A line for each row, with the columns of a version."""
     return csv_lines([row[name] for name in VERSIONS[version]] for row in rows).encode()
 
 
@@ -113,14 +117,14 @@ def row_of(charge: Charge, *, account: str) -> dict[str, str]:
         "BillingAccountId": account,
         "BillingAccountName": "",
         "BillingCurrency": charge.currency,
-        "BillingPeriodEnd": _time((month + timedelta(days=32)).replace(day=1)),
-        "BillingPeriodStart": _time(month),
+        "BillingPeriodEnd": time_text(month_after(month)),
+        "BillingPeriodStart": time_text(month),
         "ChargeCategory": "Credit" if is_credit else "Usage",
         "ChargeClass": "Correction" if charge.billed_in else "",
         "ChargeDescription": f"AI usage of {model or 'an unknown model'}",
         "ChargeFrequency": "One-Time" if is_credit else "Usage-Based",
-        "ChargePeriodEnd": _time(charge.start + timedelta(hours=1)),
-        "ChargePeriodStart": _time(charge.start),
+        "ChargePeriodEnd": time_text(charge.start + timedelta(hours=1)),
+        "ChargePeriodStart": time_text(charge.start),
         "ConsumedQuantity": "" if is_credit or not quantity else str(quantity),
         "ConsumedUnit": "" if is_credit or not quantity else unit,
         "ContractedCost": charge.cost,
@@ -363,5 +367,10 @@ def _month_of(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
-def _time(moment: datetime) -> str:
+def month_after(month: datetime) -> datetime:
+    """The first moment of the next month."""
+    return (month + timedelta(days=32)).replace(day=1)
+
+
+def time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.api.measures import USAGE
-from spool.ledger.queries import BILLED_TYPES, METERED_COST, TOTAL
+from spool.ledger.queries import BILLED_TYPES, PLAN_TYPES, TOTAL
 
 MONEY = ("cost", "reported", "estimated", "saved")
 SUMS = (*MONEY, *USAGE)
@@ -21,7 +21,7 @@ MEASURED_IN = {
     "reported": "reported_cost", "estimated": "estimated_cost", "saved": "saved_cost",
     SAVED_BY_CACHING: "estimated_cost",
 }  # fmt: skip
-MONEY_KINDS = (REAL_COST, METERED_COST, *BILLED_TYPES)  # that `cost` of a report can be
+MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)  # that `cost` of a report can be
 MAX_TOP = 1000
 PREVIOUS = "previous"
 SAME_WEEKDAYS = "same_weekdays"

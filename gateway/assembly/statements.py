@@ -6,15 +6,19 @@ again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import Any
 
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.secret_source import SecretSource
 from gateway.configuration.sections import Config, StatementPullSettings
+from gateway.first_use import imported
 from gateway.statements.puller import PullFailed, StatementPuller
 from spool.clock import Clock
+from spool.errors import NotThere
+from spool.registry.tables.plans import PlanTable
 from spool.statements.protocols import Statements
 
 FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 403, 404, 429
@@ -28,6 +32,7 @@ def statement_puller(
     config: Callable[[], Config],
     stack: AsyncExitStack,
     *,
+    plans: PlanTable | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> StatementPuller:
     # The time of an answer is bounded by a setting that a reload may change.
@@ -72,7 +77,16 @@ def statement_puller(
             raise PullFailed(words, retry_after_s=None)
         return answer.body
 
-    return StatementPuller(table, clock, lambda: config().reconciliation, fetch, sleep=sleep)
+    async def keep_seats(pull: StatementPullSettings, pages: Sequence[Any]) -> str:
+        if plans is None:
+            raise NotThere("no plans are kept here")
+        filling = await imported("gateway.plans.filling")
+        told: str = await filling.keep_seats(plans, pull, pages, now=clock.now())
+        return told
+
+    return StatementPuller(
+        table, clock, lambda: config().reconciliation, fetch, keep_seats=keep_seats, sleep=sleep
+    )
 
 
 def _written(key: str, headers: Mapping[str, str]) -> list[str]:

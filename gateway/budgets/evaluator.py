@@ -91,12 +91,12 @@ class BudgetEvaluator:
             ledger=self._ledger,
             now=self._clock.now(),
             max_owners=self._max_owners(),
-            metered=self._metered,
+            divided=self._divided,
         )
 
-    async def _metered(self) -> AsksCosts:
+    async def _divided(self, cost_type: str) -> AsksCosts:
         plans = await imported("gateway.plans.metered")
-        found: AsksCosts = plans.metered_of(self._ledger, self._registry)
+        found: AsksCosts = plans.divided(self._ledger, self._registry, cost_type)
         return found
 
     def wake(self) -> None:

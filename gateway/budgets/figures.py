@@ -20,6 +20,7 @@ from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
+from spool.meters import METERS, SCALE
 from spool.registry.budgets import CALLS, COST, REAL_COST, TOKENS, SpendBudget
 from spool.registry.views import View
 
@@ -99,7 +100,9 @@ class BudgetLedger:
     ledger: Ledger
     now: float
     max_owners: int
-    metered: Callable[[], Awaitable[AsksCosts]]  # the ledger without the calls that plans cover
+    divided: Callable[
+        [str], Awaitable[AsksCosts]
+    ]  # the ledger without the calls that plans cover, or these alone
     _hours: dict[tuple[str, ...], tuple[int, ...]] = field(default_factory=dict)  # by measure, money and view
 
     async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
@@ -137,9 +140,11 @@ class BudgetLedger:
             include=view.include,
             exclude=view.exclude,
             zone=budget.zone,
-            measures=_MEASURES[budget.measure],
+            measures=_MEASURES.get(budget.measure, ("calls",)),
+            meter=budget.measure if budget.measure in METERS else "",
         )
-        ledger = self.ledger if budget.cost_type == REAL_COST else await self.metered()
+        whole = budget.cost_type == REAL_COST
+        ledger = self.ledger if whole else await self.divided(budget.cost_type)
         rows = await ledger.costs(query) if since < until else []
         # With thousands of owners this takes so long that senders would wait for it.
         return await asyncio.to_thread(_by_owner, budget.measure, rows)
@@ -240,6 +245,8 @@ def _spent(measure: str, row: CostRow) -> Spent:
         actual = money.units(row.cost)
     elif measure == CALLS:
         actual = (row.calls - row.cached) * money.UNIT
+    elif measure in METERS:
+        actual = row.metered * (money.UNIT // SCALE)
     else:
         tokens = row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
         actual = tokens * money.UNIT

@@ -38,9 +38,9 @@ class Standing:
 
 
 def amount(measure: str, value: int) -> str:
-    """An amount for people: dollars to the cent, or a number of tokens or calls."""
+    """An amount for people: dollars to the cent, or a number of tokens, calls or what a meter counts."""
     exact = Decimal(units.text(value))
-    return money(exact) if measure == COST else f"{exact:,.0f} {measure}"
+    return money(exact) if measure == COST else f"{exact:,.0f} {measure.replace('_', ' ')}"
 
 
 def notice_of(

@@ -15,7 +15,8 @@ from spool.registry.operators import MAX_TOKEN_LIFE_S
 TOOL_NAMES = (
     "get_org_context", "get_available_dimensions", "get_dimension_values", "get_cost_data", "compare_costs",
     "get_budgets", "get_insights", "get_optimize_recs", "get_realized_savings", "get_allocation_definitions",
-    "get_reconciliation", "get_telemetry_streams", "get_telemetry_data", "get_resource_metadata", "get_reference_info",
+    "get_reconciliation", "get_plan_costs", "get_telemetry_streams", "get_telemetry_data", "get_resource_metadata",
+    "get_reference_info",
     "log_insight",
     "set_org_context",
 )  # fmt: skip

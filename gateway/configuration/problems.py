@@ -17,6 +17,7 @@ from gateway.configuration.addresses import is_loopback, is_safe_address, split_
 from gateway.configuration.sections import (
     FINAL_COST_SELLERS,
     PULLED_SOURCES,
+    SEAT_SOURCES,
     Assignment,
     Config,
     Match,
@@ -94,16 +95,18 @@ def problems(config: Config) -> Iterator[str]:
         if not 0 <= getattr(config.reconciliation, name) <= 100:
             yield f"reconciliation.{name} must be a percentage from 0 to 100"
     pulls: set[str] = set()
-    reports: dict[tuple[str, str], str] = {}
+    reports: dict[tuple[str, str, str], str] = {}
     for place, pull in enumerate(config.reconciliation.pull):
         shown = f"reconciliation.pull[{place}]"
         if not pull.name or pull.name in pulls:
             yield f"{shown}.name is required, and each is used once"
         pulls.add(pull.name)
-        before = reports.setdefault((pull.source, pull.account), shown)
+        before = reports.setdefault((pull.source, pull.account, pull.plan), shown)
         if before != shown and pull.source:
             yield f"{shown}.account must differ from that of {before}: each would replace the days of the other"
-        yield from one_of(f"{shown}.source", pull.source, PULLED_SOURCES)
+        yield from one_of(f"{shown}.source", pull.source, (*PULLED_SOURCES, *SEAT_SOURCES))
+        if (pull.source in SEAT_SOURCES) != bool(pull.plan):
+            yield f"{shown}.plan is required of a list of seats, and of no other source"
         if pull.key_file is None:
             yield f"{shown}.key_file is required: the file with an admin key of the provider"
         yield from url(f"{shown}.base_url", pull.base_url)
@@ -111,7 +114,7 @@ def problems(config: Config) -> Iterator[str]:
             yield f"{shown}.base_url must be an address alone, without a query or a fragment: the key is a file"
         if pull.source == "litellm_spend_logs" and not pull.base_url:
             yield f"{shown}.base_url is required: the address of your LiteLLM"
-        if pull.source == "github_copilot" and not pull.account:
+        if pull.source.startswith("github_copilot") and not pull.account:
             yield f"{shown}.account is required: the name of your organization at GitHub"
         if pull.days > MOST_PULL_DAYS:
             yield f"{shown}.days must be at most {MOST_PULL_DAYS}"

@@ -35,6 +35,7 @@ PULLED_SOURCES = (
     "anthropic_analytics_usage", "anthropic_analytics_costs", "openrouter_activity", "github_copilot",
     "cursor_usage_events", "litellm_spend_logs",
 )  # fmt: skip
+SEAT_SOURCES = ("github_copilot_seats", "cursor_members")  # lists of who has a seat of a plan
 FINAL_COST_SELLERS = ("openrouter", "vercel_ai_gateway")
 PUBLISHED_MEASURES = ("cost", "calls", "tokens", "input_tokens", "output_tokens")
 
@@ -553,7 +554,7 @@ class StatementPullSettings:
     """A report that is pulled: [statements](statements.md#pulls)."""
 
     name: str = setting("", "how commands name it")
-    source: str = setting("", "the kind of report", choices=("", *PULLED_SOURCES))
+    source: str = setting("", "the kind of report", choices=("", *PULLED_SOURCES, *SEAT_SOURCES))
     key_file: Path | None = setting(None, "the file with an admin key of the provider")
     base_url: str = setting("", "another address than the provider's own; that of LiteLLM, which has none")
     account: str = setting(
@@ -561,6 +562,11 @@ class StatementPullSettings:
     )
     days: int = setting(31, "how many days are asked for each time, 1 to 31", least=1)
     every: Duration = setting(21_600.0, "how often, at most once an hour", least=3600)
+    plan: str = setting("", "of a list of seats: the [plan](plans.md) whose seats it has, by its name")
+    tier: str = setting("", "of a list of seats: only those of this tier, such as business")
+    names_file: Path | None = setting(
+        None, "of a list of seats: a CSV file of its names and of what telemetry calls these people"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

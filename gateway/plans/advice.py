@@ -4,10 +4,11 @@ Advice on the seats of a month that is over: those that nobody used, and those t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gateway.plans.sums import SeatMonth, SeatUse, used_of
+from gateway.plans.sums import AskedMonth, SeatMonth, SeatUse, fee_of, overage_of, price_beyond, used_of
 from spool.ledger import money
 from spool.registry.tables.plans import AssistantPlan
 
@@ -30,24 +31,26 @@ class SeatAdvice:
         return self.cost - self.instead_cost
 
 
-def advise(months: Sequence[SeatMonth], plans: Sequence[AssistantPlan], days: int) -> list[SeatAdvice]:
+def advise(
+    months: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: AskedMonth
+) -> list[SeatAdvice]:
     """
-    Return the best advice on each seat that was held on all `days` of a month, what saves most first.
+    Return the best advice on each seat that was held on all days of a month, what saves most first.
 
     A seat of a pool can be idle, and no more is said of it: what it used is shared. Where calls have no price, nobody
-    knows what they would cost in another plan.
+    knows what they would cost in another plan; where no rate is known, nobody knows what a plan costs.
     """
     held = {(each.plan.id, each.seat.user.casefold()) for each in months}
     found: list[SeatAdvice] = []
     for month in months:
         user = month.seat.user.casefold()
-        if month.held_days < days:
+        if month.held_days < len(asked.days) or month.lacking:
             continue
         if month.use == SeatUse():
             options = [_idle(month)]
         else:
             others = [plan for plan in plans if (plan.id, user) not in held]
-            options = list(_cheaper(month, others))
+            options = list(_cheaper(month, others, asked))
         best = max(options, key=lambda each: each.saves, default=None)
         if best is not None and best.saves > 0:
             found.append(best)
@@ -64,7 +67,7 @@ def _idle(month: SeatMonth) -> SeatAdvice:
     )
 
 
-def _cheaper(month: SeatMonth, plans: Sequence[AssistantPlan]) -> Iterator[SeatAdvice]:
+def _cheaper(month: SeatMonth, plans: Sequence[AssistantPlan], asked: AskedMonth) -> Iterator[SeatAdvice]:
     """Yield what the calls of a seat would have cost in the other plans of the same view."""
     own = month.plan
     if own.is_pooled or month.use.unpriced:
@@ -72,7 +75,11 @@ def _cheaper(month: SeatMonth, plans: Sequence[AssistantPlan]) -> Iterator[SeatA
     for plan in plans:
         if plan.is_pooled or plan.view_id != own.view_id:
             continue
-        fee, overage = money.units(plan.fee or "0"), _overage(plan, month.use)
+        lacking: Counter[str] = Counter()
+        fee = fee_of(plan, None, asked, lacking)
+        overage = overage_of(plan, _overage(plan, month.use), asked, lacking)
+        if lacking:
+            continue
         paid = f"{money.text(month.fee)} of fee and {money.text(month.overage)} beyond"
         instead = f"{money.text(fee)} and {money.text(overage)}"
         yield SeatAdvice(
@@ -86,8 +93,8 @@ def _cheaper(month: SeatMonth, plans: Sequence[AssistantPlan]) -> Iterator[SeatA
 
 
 def _overage(plan: AssistantPlan, use: SeatUse) -> int:
-    """Return what a use costs beyond what one seat includes."""
+    """Return what a use costs beyond what one seat includes, in units of the plan's currency."""
     if not plan.included:
         return 0
     beyond = max(0, used_of(plan, use) - money.units(plan.included))
-    return int(beyond * money.units(plan.overage_price or "0") // money.UNIT)
+    return price_beyond(plan, beyond)

@@ -1,4 +1,4 @@
-"""The ledger without the calls that plans of assistants cover: what is left is paid by the call."""
+"""The ledger without the calls that plans of assistants cover, which are paid by the call; or these calls alone."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from gateway.plans.coverage import NAME, Coverage
 from gateway.plans.reading import AskedLedger, usable_plans
 from spool.ledger import money
 from spool.ledger.costs import combined, periods
-from spool.ledger.queries import TOTAL, CostQuery, CostRow, Group, within
+from spool.ledger.queries import METERED_COST, TOTAL, CostQuery, CostRow, Group, Wanted, within
 from spool.registry.registry import Registry
 
 _NOT_COVERED = ("",)
 _Place = tuple[datetime, Group]
 
 
-class MeteredLedger:
-    """Asks a ledger about the calls that no plan covers."""
+class DividedLedger:
+    """Asks a ledger about the calls that no plan covers, or about the others."""
 
-    def __init__(self, ledger: AskedLedger, coverage: Coverage) -> None:
+    def __init__(self, ledger: AskedLedger, coverage: Coverage, cost_type: str) -> None:
+        """`cost_type` is one of PLAN_TYPES."""
         self._ledger = ledger
         self._coverage = coverage
+        self._side = "include" if cost_type == METERED_COST else "exclude"
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         """Return costs as `Ledger.costs` does. Seats change at midnight (UTC), so a period may be asked in parts."""
@@ -39,12 +41,14 @@ class MeteredLedger:
     def _parts(self, query: CostQuery) -> Sequence[CostQuery]:
         """Return a question for each span in which the same seats are held."""
         since, until = int(query.since.timestamp()), int(query.until.timestamp())
-        uncovered = within(query, include={NAME: _NOT_COVERED}, exclude={})
+        sides: dict[str, Wanted] = {"include": {}, "exclude": {}}
+        sides[self._side] = {NAME: _NOT_COVERED}
+        divided = within(query, **sides)
         parts = []
         for start, end in self._coverage.spans(since, until):
             seat = self._coverage.dimension(start)
             part = replace(
-                uncovered,
+                divided,
                 since=datetime.fromtimestamp(start, query.zone),
                 until=datetime.fromtimestamp(end, query.zone),
                 derived={**query.derived, NAME: seat},
@@ -68,9 +72,10 @@ class MeteredLedger:
         return frozenset([unknown, *groups])
 
 
-def metered_of(ledger: AskedLedger, registry: Registry) -> MeteredLedger:
-    """Return a ledger, or what somebody may see of it, without the calls that the plans of now cover."""
-    return MeteredLedger(ledger, Coverage(usable_plans(registry, ledger.dimensions()), ledger.derived()))
+def divided(ledger: AskedLedger, registry: Registry, cost_type: str) -> DividedLedger:
+    """Return a ledger, or what somebody may see of it, divided by what the plans of now cover."""
+    plans = usable_plans(registry, ledger.dimensions())
+    return DividedLedger(ledger, Coverage(plans, ledger.derived()), cost_type)
 
 
 def _together(query: CostQuery, found: Sequence[Sequence[CostRow]]) -> list[CostRow]:

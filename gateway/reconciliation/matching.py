@@ -25,12 +25,14 @@ from gateway.reconciliation.sides import (
     CountedUse,
 )
 from spool.ledger import money
-from spool.statements.values import ACCRUED, StatementRow
+from spool.statements.values import ACCRUED, SEAT, StatementRow
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
 UNMATCHED = "(other keys)"  # keys of both sides that are not known to be one
 CREDIT = "credit"
-NAMED = frozenset({"tax", CREDIT, "discount", "rounding"})  # lines of a bill that have a cause of their name
+NAMED = frozenset(
+    {"tax", CREDIT, "discount", "rounding", SEAT}
+)  # lines of a bill that have a cause of their name
 _HALF_DAY = DAY_S // 2
 LEAST_DAYS = 3  # with tokens, before their series says that two names are one
 

@@ -19,7 +19,6 @@ CURRENT, HISTORY, BURNUP, FORECAST = "current", "history", "burnup", "forecast"
 EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
 
 Granularity = Literal["daily", "weekly", "monthly", "quarterly", "yearly"]
-Measure = Literal["cost", "tokens", "calls"]
 YesNo = Literal["Y", "N"]
 
 
@@ -64,11 +63,15 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = {}
     cost_type: Annotated[
-        Literal["real_cost", "metered_cost"],
+        Literal["real_cost", "metered_cost", "covered_cost"],
         words(
-            "What the calls cost; metered_cost is without those that [plans](../plans.md) of assistants cover."
+            "What the calls cost; metered_cost is without those that [plans](../plans.md) of assistants cover, "
+            "covered_cost is of those alone: nobody pays it by the call."
         ),
-        Option(help="real_cost counts all calls, metered_cost those that no plan of an assistant covers."),
+        Option(
+            help="real_cost counts all calls, metered_cost those that no plan of an assistant covers, "
+            "covered_cost the others."
+        ),
     ] = "real_cost"
     granularity: Annotated[
         Granularity | None,
@@ -83,7 +86,11 @@ class NewBudget(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     time_zone: Annotated[
         str, words("Whose midnights begin a period, UTC by default; whole hours from UTC."), Option("--tz")
     ] = "UTC"
-    measure: Annotated[Measure, words("What counts; cost by default.")] = "cost"
+    measure: Annotated[
+        str,
+        words("What counts: cost, tokens, calls, or a [meter](../meters.md) such as web_searches."),
+        Option(metavar="MEASURE", help="What counts: cost, tokens, calls, or a meter such as web_searches."),
+    ] = "cost"
     per: Annotated[
         str | None,
         words("A dimension: each of its values has the whole amount."),

@@ -34,8 +34,8 @@ class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ]
     fee: Annotated[
         str,
-        words("Dollars for a seat and a calendar month (UTC); a seat of some days pays for these."),
-        Option(metavar="USD"),
+        words("What a seat costs in a calendar month (UTC); a seat of some days pays for these."),
+        Option(metavar="AMOUNT"),
     ] = "0"
     included: Annotated[
         str,
@@ -50,10 +50,23 @@ class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         bool, words("Whether all seats of a month share what they include."), Option("--pooled")
     ] = False
     overage_price: Annotated[
-        str, words("Dollars for each unit beyond what is included."), Option(metavar="USD")
+        str, words("The price of each unit beyond what is included."), Option(metavar="AMOUNT")
     ] = "0"
+    currency: Annotated[
+        str,
+        words("Of the fee and of the price beyond: a code of ISO 4217, USD by default."),
+        Option(metavar="CODE"),
+    ] = "USD"
     credit_value: Annotated[
         str, words("What a credit is worth at list prices, in dollars."), Option(metavar="USD")
+    ] = ""
+    billed_by: Annotated[
+        str,
+        words(
+            "The provider whose [statements](../statements.md) tell what was paid, such as github: those of a whole "
+            "month replace what is worked out here."
+        ),
+        Option(metavar="PROVIDER"),
     ] = ""
     seats: Annotated[
         list[SeatHeld],
@@ -88,18 +101,24 @@ class PlanMonth(msgspec.Struct, kw_only=True):
     month: str
     start: Annotated[str, words("The first moment of the month, in UTC.")]
     end: str
+    currency: str
     row_count: int
     truncated: bool
 
 
 class PlanTotal(msgspec.Struct, kw_only=True):
-    """Dollars. `paid` is fees, overage and metered; `included_value` is no part of it."""
+    """
+    Money in the currency that was asked for. `paid` is fees, overage and metered; `included_value` is no part of it.
+    What no rate is known for is in no sum: it is named by its currency.
+    """
 
     paid: str
     fees: str
     overage: str
     metered: Annotated[str, words("What calls cost that no plan covers.")]
     included_value: Annotated[str, words("What covered calls are worth at list prices, less those beyond.")]
+    unconverted: Annotated[dict[str, str], words("What `paid` lacks.")]
+    included_unconverted: Annotated[dict[str, str], words("What `included_value` lacks.")]
 
 
 class PlanOfMonth(msgspec.Struct, kw_only=True):
@@ -116,6 +135,7 @@ class PlanOfMonth(msgspec.Struct, kw_only=True):
     used: str
     included: Annotated[str | None, words("Null: everything.")]
     beyond: str
+    source: Annotated[str, words("What `paid` is by: `plan`, or a `statement` of the whole month.")]
 
 
 class SeatOfMonth(msgspec.Struct, kw_only=True):
@@ -151,9 +171,25 @@ class SeatAdviceItem(msgspec.Struct, kw_only=True):
     formula: str
 
 
+class PlanDifference(msgspec.Struct, kw_only=True):
+    """
+    What a statement of a whole month tells beside what plans come to by themselves: `seat_count`, `fee_differs`,
+    `included_differs` or `overage_differs`. Money but for `seats`, which are those of a whole month.
+    """
+
+    provider: str
+    cause: str
+    billed: str
+    counted: str
+    difference: str
+    billed_seats: str | None
+    counted_seats: str | None
+
+
 class PlanCosts(msgspec.Struct, kw_only=True):
     plan_costs: PlanMonth
     total: PlanTotal
     plans: list[PlanOfMonth]
     advice: Annotated[list[SeatAdviceItem], words("Empty for a month that is not over.")]
+    differences: Annotated[list[PlanDifference], words("None for who may see some calls alone.")]
     rows: list[SeatOfMonth]

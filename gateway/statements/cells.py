@@ -15,7 +15,7 @@ import msgspec
 from gateway.statements.values import Damaged, kept
 from spool.errors import Invalid
 from spool.statements.rules import EXACT
-from spool.statements.values import ACCRUED, REQUESTS, TOKENS, USD, StatementRow
+from spool.statements.values import ACCRUED, REQUESTS, SEAT, SEATS, TOKENS, USD, StatementRow
 
 MOST_NAMED = 20  # damaged rows that are named
 
@@ -117,6 +117,9 @@ class Cells:
 
     def tokens(self, bucket: Bucket, kind: str, amount: Decimal | None) -> None:
         self._add(bucket, TOKENS, kind, None, amount)
+
+    def seats(self, bucket: Bucket, amount: Decimal | None) -> None:
+        self._add(bucket, SEATS, SEAT, None, amount)
 
     def requests(self, bucket: Bucket, amount: Decimal | None) -> None:
         self._add(bucket, REQUESTS, "request", None, amount)

@@ -50,7 +50,7 @@ def _bearer(key: str) -> Mapping[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def _basic(key: str) -> Mapping[str, str]:
+def basic(key: str) -> Mapping[str, str]:
     """The key as the name of a user without a password."""
     return {"Authorization": f"Basic {b64encode(f'{key}:'.encode()).decode()}"}
 
@@ -59,7 +59,7 @@ def _anthropic(key: str) -> Mapping[str, str]:
     return {"x-api-key": key, "anthropic-version": "2023-06-01"}
 
 
-def _github(key: str) -> Mapping[str, str]:
+def github(key: str) -> Mapping[str, str]:
     return {**_bearer(key), "Accept": "application/vnd.github+json"}
 
 
@@ -194,7 +194,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
     "github_copilot": PullRequest(
         base_url="https://api.github.com",
         paths=(f"{_COPILOT}/ai_credit/usage", f"{_COPILOT}/premium_request/usage"),
-        headers=_github,
+        headers=github,
         query=_github_day,
         next_page=_no_page,
         rows_in="usageItems",
@@ -203,7 +203,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
     "cursor_usage_events": PullRequest(
         base_url="https://api.cursor.com",
         paths=("/teams/filtered-usage-events",),
-        headers=_basic,
+        headers=basic,
         query=_cursor_day,
         next_page=_next_current,
         rows_in="usageEvents",

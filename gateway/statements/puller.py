@@ -17,13 +17,14 @@ from hashlib import sha256
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
-from gateway.configuration.sections import ReconciliationSettings, StatementPullSettings
+from gateway.configuration.sections import SEAT_SOURCES, ReconciliationSettings, StatementPullSettings
+from gateway.first_use import imported
 from gateway.statements.importing import ReportFile, ReportReader, open_document
 from gateway.statements.pull_requests import PULL_REQUESTS, PullRequest, Query
 from gateway.statements.source import Document
 from gateway.statements.sources.list import SOURCES
 from spool.clock import Clock
-from spool.errors import NotAllowed, NotThere, SpoolError
+from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.registry.operators import Actor
 from spool.statements.protocols import Statements
 from spool.statements.rules import day_of, day_text
@@ -69,6 +70,10 @@ class Fetch(Protocol):
     ) -> bytes: ...
 
 
+# Makes the pages of a list the seats of the plan of a pull, and says what is worth saying.
+KeepSeats = Callable[[StatementPullSettings, Sequence[Any]], Awaitable[str]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
     file: ReportFile
@@ -100,8 +105,11 @@ class StatementPuller:
         settings: Callable[[], ReconciliationSettings],
         fetch: Fetch,
         *,
+        keep_seats: KeepSeats | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
+        """`keep_seats` takes the pages of a list of seats; without it such a pull fails."""
+        self._keep_seats = keep_seats
         self._table = table
         self._clock = clock
         self._settings = settings
@@ -184,6 +192,9 @@ class StatementPuller:
 
     async def _walk(self, pull: StatementPullSettings, kept: dict[str, Any]) -> None:
         """Ask for span after span. `kept` is how far it came, also when it ends with an error."""
+        if pull.source in SEAT_SOURCES:
+            await self._pull_seats(pull, kept)
+            return
         request = PULL_REQUESTS[pull.source]
         end = day_of(int(self._clock.now()))
         if not _goes_on(kept, end):
@@ -201,6 +212,28 @@ class StatementPuller:
             state=DONE, reason=f"{damaged} rows cannot be read: {kept['named']}" if damaged else "",
             last_success=now, next_at=now + pull.every, pulled_to=day_text(kept["end"] - DAY_S),
         )  # fmt: skip
+        await self._table.keep_pull_state(pull.name, kept)
+
+    async def _pull_seats(self, pull: StatementPullSettings, kept: dict[str, Any]) -> None:
+        """Ask for all pages of a list of seats; nothing of it is kept before the last one is there."""
+        seat_pulls = await imported("gateway.statements.seat_pulls")
+        request = seat_pulls.SEAT_REQUESTS[pull.source]
+        base = (pull.base_url or request.base_url).rstrip("/")
+        url = base + request.path.format(account=quote(pull.account, safe=""))
+
+        async def ask(query: Query) -> bytes:
+            return await self._fetch_patiently(pull, url, query, request.headers)
+
+        try:
+            pages = await seat_pulls.all_pages(request, ask, most=self._settings().max_pages)
+            if self._keep_seats is None:
+                raise NotAllowed("no plans are kept here")
+            told = await self._keep_seats(pull, pages)
+        except (Invalid, NotThere) as error:
+            raise PullFailed(str(error), retry_after_s=None) from error
+        now = self._clock.now()
+        done = {"asks": _asks(pull), "state": DONE, "reason": told, "last_success": now}
+        kept.update(done, next_at=now + pull.every, pulled_to=day_text(day_of(int(now))))
         await self._table.keep_pull_state(pull.name, kept)
 
     async def _span(
@@ -241,7 +274,7 @@ class StatementPuller:
         (url, span), most = asked, self._settings().max_pages
         for _ in range(most):
             query = [*request.query(*span), *([("page", cursor)] if cursor else [])]
-            content = await self._fetch_patiently(pull, url, query, request)
+            content = await self._fetch_patiently(pull, url, query, request.headers, posts=request.posts)
             file = ReportFile(name=f"pull {pull.name}", content=content, read_at=self._clock.now())
             page = await asyncio.to_thread(_opened, file, request)
             following = request.next_page(page.document.page())
@@ -261,17 +294,23 @@ class StatementPuller:
         )
 
     async def _fetch_patiently(
-        self, pull: StatementPullSettings, url: str, query: Query, request: PullRequest
+        self,
+        pull: StatementPullSettings,
+        url: str,
+        query: Query,
+        headers: Callable[[str], Mapping[str, str]],
+        *,
+        posts: bool = False,
     ) -> bytes:
         """A page; asked for again after the time that the provider names."""
         body: bytes | None = None
-        if request.posts:
+        if posts:
             body = json.dumps({name: int(number) for name, number in query}).encode()
-        else:
+        elif query:
             url = f"{url}?{urlencode(query)}"
         for attempt in range(MOST_RETRIES):
             try:
-                return await self._fetch(pull, url, request.headers, body)
+                return await self._fetch(pull, url, headers, body)
             except PullFailed as error:
                 waiting = error.retry_after_s
                 if waiting is None or waiting > LONGEST_WAIT_S or attempt + 1 == MOST_RETRIES:

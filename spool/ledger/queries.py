@@ -31,8 +31,8 @@ COST_TYPES = {
     "on_demand_cost": "estimated",
     "saved_cost": "saved",
 }
-# As real_cost, of the calls that no plan of an assistant covers: who asks leaves the others out.
-METERED_COST = "metered_cost"
+# As real_cost, of the calls that no plan of an assistant covers, and of the others: who asks divides them.
+METERED_COST, COVERED_COST = PLAN_TYPES = ("metered_cost", "covered_cost")
 # Cost types of billed money: arrangements of a bill, each a bit of `CostQuery.arranged`.
 BILLED_TYPES: Mapping[str, int] = {
     "billed_cost": 1, "discounted_cost": 2, "amortized_cost": 4, "discounted_amortized_cost": 8,

@@ -14,7 +14,8 @@ from zoneinfo import ZoneInfo
 
 from spool.errors import Invalid
 from spool.ledger.periods import beginning
-from spool.ledger.queries import METERED_COST
+from spool.ledger.queries import PLAN_TYPES
+from spool.meters import METERS
 from spool.registry.insights import check_amount
 from spool.registry.shared.documents import DocumentKind
 from spool.registry.shared.edits import version_of
@@ -23,9 +24,9 @@ from spool.registry.shared.texts import check_one_of, check_text, optional_text
 DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY = "daily", "weekly", "monthly", "quarterly", "yearly"
 GRANULARITIES = (DAILY, WEEKLY, MONTHLY, QUARTERLY, YEARLY)
 COST, TOKENS, CALLS = "cost", "tokens", "calls"
-MEASURES = (COST, TOKENS, CALLS)
+MEASURES = (COST, TOKENS, CALLS)  # and each of METERS
 REAL_COST = "real_cost"
-BUDGET_MONEY = (REAL_COST, METERED_COST)
+BUDGET_MONEY = (REAL_COST, *PLAN_TYPES)
 
 MAX_NAME = 200
 MAX_REASON = 200
@@ -45,7 +46,8 @@ class BudgetDraft:
     no limit. `alerts` and `forecast_alerts` are "Y" or "N" by percent of the amount. `per` is a dimension:
     each of its values is an owner with the whole amount of its own. `channels` are where alerts go, empty: to
     every channel that takes them. Until `silent_until` (epoch seconds) what is crossed is shown and not sent.
-    `cost_type` is of BUDGET_MONEY: with METERED_COST calls that plans of assistants cover do not count.
+    `cost_type` is of BUDGET_MONEY: with METERED_COST calls that plans of assistants cover do not count, with
+    COVERED_COST they alone do. `measure` is of MEASURES, or a meter.
     """
 
     name: str
@@ -106,7 +108,8 @@ def percents(alerts: Mapping[str, str]) -> list[int]:
 def check_budget(draft: BudgetDraft, *, now: float) -> BudgetDraft:
     """The draft in its stored form; Invalid names the field and the rule."""
     check_one_of("granularity", draft.granularity, GRANULARITIES)
-    check_one_of("measure", draft.measure, MEASURES)
+    if draft.measure not in METERS:
+        check_one_of("measure", draft.measure, (*MEASURES, "a meter such as web_searches"))
     check_one_of("cost_type", draft.cost_type, BUDGET_MONEY)
     if len(draft.planned) > MAX_PLANNED:
         raise Invalid(f"planned_limits has at most {MAX_PLANNED} periods")

@@ -10,6 +10,8 @@ import msgspec
 # Units; money in another currency has its code in small letters. ACCRUED are dollars that a bill has more, or less,
 # where fees are on what they cover and not on the day of the purchase.
 TOKENS, USD, REQUESTS, ACCRUED = "tokens", "usd", "requests", "accrued_usd"
+# Seats of assistants: as a kind their fees, as a unit their number, a seat of a whole month being one.
+SEAT, SEATS = "seat", "seats"
 DAY_S = 86400
 
 

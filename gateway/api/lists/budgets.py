@@ -19,6 +19,7 @@ from gateway.resources.budgets import CURRENT, FORECAST, AlertItem, BudgetItem, 
 from gateway.resources.declaration import answer
 from gateway.schemas import TEXT, closed
 from spool.ledger import money
+from spool.meters import METERS
 from spool.record import moment
 from spool.registry.budget_alerts import ACTUAL, FIRED, KINDS, STATES, Alert, PeriodAlerts
 from spool.registry.budgets import GRANULARITIES, MEASURES, SpendBudget
@@ -129,7 +130,7 @@ BUDGETS: List[ShownBudget] = List(
     filters={
         "view": Filter(values=lambda row: (row.budget.view_id,)),
         "granularity": Filter(values=lambda row: (row.budget.granularity,), valid_values=GRANULARITIES),
-        "measure": Filter(values=lambda row: (row.budget.measure,), valid_values=MEASURES),
+        "measure": Filter(values=lambda row: (row.budget.measure,), valid_values=(*MEASURES, *METERS)),
         # What more is shown of each budget: no row is left out, and cursors keep it.
         "expand": Filter(values=lambda row: (CURRENT, FORECAST), valid_values=(CURRENT, FORECAST)),
     },

@@ -75,6 +75,7 @@ def pulled_statements(parts: Assembler) -> Once[StatementPuller] | None:
     def make() -> StatementPuller:
         from gateway.assembly.statements import statement_puller
 
-        return statement_puller(registry.statements, parts.clock, lambda: parts.config, parts.stack)
+        config, plans = lambda: parts.config, registry.plans
+        return statement_puller(registry.statements, parts.clock, config, parts.stack, plans=plans)
 
     return Once(make)

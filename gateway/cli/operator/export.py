@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
 from exporters.focus import charges as focus_rows
+from exporters.focus import plans as plan_rows
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, refuse, with_client
 from gateway.cli.operator.money.report import warn_of_lacking
 from gateway.errors import ASKED_TOO_MUCH
+from spool.ledger.money import unconverted_words
+from spool.ledger.queries import COVERED_COST, METERED_COST
+from spool.record import CURRENCY
 
 
 @click.group()
@@ -46,6 +50,11 @@ def export() -> None:
     metavar="DIMENSION",
     help="Another dimension of costs as a tag of each row, such as tag:service or User:Defined:Team; may repeat.",
 )
+@click.option(
+    "--plans",
+    is_flag=True,
+    help="Of whole months: seats of plans as purchases, and the calls that they cover as not billed.",
+)
 @with_client
 def focus(
     client: OperatorClient,
@@ -55,6 +64,7 @@ def focus(
     account: str,
     version: str,
     tags: tuple[str, ...],
+    plans: bool,
 ) -> None:
     """Hourly cost and usage as FOCUS rows (CSV)."""
     first, last = _day("from", since), _day("to", until)
@@ -62,9 +72,15 @@ def focus(
         fail("--to is before --from", 2)
     parts = [focus_rows.header(version)]
     by = [("by", name) for name in dict.fromkeys((*focus_rows.DIMENSIONS, *tags))]
+    counted = [*by, ("cost_type", METERED_COST)] if plans else by
     for day in _days(client, first, last):  # one at a time: a month of hours is too much for one answer
-        for rows in _rows(client, day, by):
+        for rows in _rows(client, day, counted):
             parts.append(focus_rows.lines(focus_rows.of_report(rows, tags), account=account, version=version))
+    if plans:
+        covered = [*by, ("cost_type", COVERED_COST)]
+        for month in _months(first, last):
+            shown = _of_plans(client, month, covered, account, tags)
+            parts.append(focus_rows.lines_of(shown, version=version))
     try:
         if output is None:
             sys.stdout.buffer.write(b"".join(parts))
@@ -83,6 +99,40 @@ def _days(client: OperatorClient, first: date, last: date) -> list[str]:
     payload = client.request("GET", "/report", query=span)
     warn_of_lacking(payload["report"]["whole_since"])
     return sorted({str(row["period"])[:10] for row in payload["rows"]})
+
+
+def _months(first: date, last: date) -> list[date]:
+    """The first days of the months of a span, which has whole months."""
+    behind = last + timedelta(days=1)
+    if first.day != 1 or behind.day != 1:
+        fail("--plans is of whole months: --from is a first day, --to a last one", 2)
+    days = [first + timedelta(days=each) for each in range((behind - first).days)]
+    return [day for day in days if day.day == 1]
+
+
+def _of_plans(
+    client: OperatorClient, month: date, by: list[tuple[str, str]], account: str, tags: tuple[str, ...]
+) -> Iterator[dict[str, str]]:
+    """The rows of covered calls and of seats of a month."""
+    name = f"{month:%Y-%m}"
+    answer = client.request("GET", "/plan-costs", query=[("month", name)])
+    if answer["plan_costs"]["truncated"]:
+        fail(f"{name} has {answer['plan_costs']['row_count']} seats: raise answers.max_rows")
+    if lacking := answer["total"]["unconverted"]:
+        click.echo(unconverted_words(lacking, CURRENCY), err=True)
+    last = (month + timedelta(days=32)).replace(day=1) - timedelta(days=1)
+    span = [("from", month.isoformat()), ("to", last.isoformat())]
+    values = client.request(
+        "GET", "/report", query=[*span, ("by", "user"), ("show", "cost"), ("cost_type", COVERED_COST)]
+    )
+    if values["report"]["truncated"]:
+        fail(f"{name} has {values['report']['row_count']} users: raise answers.max_rows")
+    shares = plan_rows.FeeShares.of(answer["rows"], values["rows"])
+    for day in _days(client, month, last):
+        for rows in _rows(client, day, by):
+            yield from plan_rows.of_covered(rows, shares, account=account, tags=tags)
+    start = datetime(month.year, month.month, 1, tzinfo=UTC)
+    yield from plan_rows.of_seats(start, answer["rows"], shares, account=account)
 
 
 def _rows(client: OperatorClient, day: str, by: list[tuple[str, str]]) -> Iterator[Any]:

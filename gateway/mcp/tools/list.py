@@ -21,6 +21,7 @@ from gateway.mcp.tools import (
     insights,
     org_context,
     org_context_setting,
+    plan_costs,
     recommendations,
     reconciliation,
     reference_info,
@@ -34,7 +35,8 @@ TOOLS: Mapping[str, Tool[Any]] = {
     each.TOOL.name: each.TOOL
     for each in (
         org_context, dimensions, dimension_values, cost_data, cost_comparison, budgets, insights, recommendations,
-        savings, allocation, reconciliation, telemetry_streams, telemetry_data, resource_metadata, reference_info,
+        savings, allocation, reconciliation, plan_costs, telemetry_streams, telemetry_data, resource_metadata,
+        reference_info,
         insight_log,
         org_context_setting,
     )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.configuration.sections import PULLED_SOURCES
+from gateway.configuration.sections import PULLED_SOURCES, SEAT_SOURCES
 from gateway.errors import Refusal
 from gateway.final_costs.puller import PAUSED, RUNNING, SellerState
 from gateway.http.holders.money import MoneyServices
@@ -103,7 +103,7 @@ PULLS: List[PullState] = List(
     sorts={"name": Sort(value=lambda row: row.name), "source": Sort(value=lambda row: row.source)},
     default_sort=("name", "asc"),
     filters={
-        "source": Filter(values=lambda row: (row.source,), valid_values=PULLED_SOURCES),
+        "source": Filter(values=lambda row: (row.source,), valid_values=(*PULLED_SOURCES, *SEAT_SOURCES)),
         "state": Filter(values=lambda row: (row.state,), valid_values=PULL_STATES),
     },
 )

@@ -31,7 +31,7 @@ from gateway.operator.visible import usable_view_of, visible_to
 from spool.currencies.codes import DECIMALS
 from spool.errors import Invalid
 from spool.ledger.costs import periods
-from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, METERED_COST, TOTAL, CostQuery, within
+from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, PLAN_TYPES, TOTAL, CostQuery, within
 from spool.ledger.ranges import RANGES, preceding, span
 from spool.record import CURRENCY
 from spool.registry.shared.texts import check_one_of
@@ -71,7 +71,7 @@ class ReportQuestion:
     def cost_types(self) -> Sequence[str]:
         """The cost types of all that is shown."""
         measures = (name for name in (*self.show, self.top_by) if name in MEASURED_IN)
-        own = REAL_COST if self.cost_type == METERED_COST else self.cost_type
+        own = REAL_COST if self.cost_type in PLAN_TYPES else self.cost_type
         return tuple(dict.fromkeys((own, *(MEASURED_IN[name] for name in measures))))
 
     @cached_property

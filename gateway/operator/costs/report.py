@@ -27,7 +27,7 @@ from gateway.operator.requests import OperatorRequest
 from gateway.operator.visible import named_dimensions
 from spool.csv_cells import csv_pieces
 from spool.ledger.costs import cut
-from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, METERED_COST, CostQuery
+from spool.ledger.queries import BILLED_DIMENSIONS, BILLED_TYPES, PLAN_TYPES, CostQuery
 from spool.ledger.slices import SlicedLedger
 from spool.record import moment
 from spool.streams import METRIC
@@ -51,7 +51,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
         known = (*known, *BILLED_DIMENSIONS)
     question = await report_question(request, known)
     ledger = request.ledger_of(question.cost_types)
-    asks = await _metered(request, ledger) if question.cost_type == METERED_COST else ledger
+    asks = await _asks(request, ledger, question.cost_type)
     query, previous = question.query, question.previous
     now = await asks.costs(replace(query, top=question.top, top_by=question.top_by))
     if question.top is not None:
@@ -120,10 +120,14 @@ def _csv_row(row: Mapping[str, Any], names: Sequence[str]) -> list[object]:
     return [cells[name] for name in names]
 
 
-async def _metered(request: OperatorRequest[MoneyServices, Any], ledger: SlicedLedger) -> AnswersCosts:
-    """Return the ledger without the calls that plans of assistants cover."""
+async def _asks(
+    request: OperatorRequest[MoneyServices, Any], ledger: SlicedLedger, cost_type: str
+) -> AnswersCosts:
+    """Return the ledger, of PLAN_TYPES the part of it that plans of assistants cover, or the other one."""
+    if cost_type not in PLAN_TYPES:
+        return ledger
     plans = await imported("gateway.plans.metered")
-    found: AnswersCosts = plans.metered_of(ledger, request.registry)
+    found: AnswersCosts = plans.divided(ledger, request.registry, cost_type)
     return found
 
 

@@ -1,8 +1,8 @@
 """
 GitHub Copilot's usage in premium requests and AI credits: `/organizations/{org}/settings/billing/...`.
 
-It knows no tokens. What an allowance includes is a discount; the net amount is what is billed. A report
-without a day is of its whole month.
+It knows no tokens. What an allowance includes is a discount; the net amount is what is billed. Seats are charged in
+months of users. A report without a day is of its whole month.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any
 from gateway.statements.cells import Bucket, Cells
 from gateway.statements.source import DAY_S, Document, ReportSource
 from gateway.statements.values import Damaged, count, inner, moment, number, objects, required, text
+from spool.statements.values import SEAT
+
+_SEAT_UNITS = ("usermonths", "usermonth")
 
 
 def _read_document(document: Document, cells: Cells) -> None:
@@ -52,11 +55,16 @@ def _add(
         key=text(page, "user"),
         model=text(item, "model"),
     )
+    unit = (text(item, "unitType") or "").lower()
+    if "".join(filter(str.isalpha, unit)) in _SEAT_UNITS:
+        cells.money(bucket, SEAT, required(number(item, "netAmount"), "netAmount"))
+        cells.seats(bucket, number(item, "quantity") or number(item, "grossQuantity"))
+        return
     gross, net = number(item, "grossAmount"), required(number(item, "netAmount"), "netAmount")
     cells.money(bucket, "cost", net if gross is None else gross)
     if gross is not None:
         cells.money(bucket, "discount", net - gross)
-    if (text(item, "unitType") or "").lower() in ("requests", "request"):
+    if unit in ("requests", "request"):
         quantity = number(item, "grossQuantity")
         cells.requests(bucket, number(item, "quantity") if quantity is None else quantity)
 

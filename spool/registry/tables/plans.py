@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
+from spool import providers
 from spool.errors import Invalid, NotAllowed
+from spool.record import CURRENCY
 from spool.registry.insights import check_amount
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -41,9 +43,9 @@ class Seat:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDraft:
     """
-    What people state. Amounts are decimal text: `fee` in dollars for a seat and a calendar month, `included` in its
-    unit, "" without a bound. `overage_price` is in dollars for each unit beyond, `credit_value` what a credit is worth
-    at list prices.
+    What people state. Amounts are decimal text: `fee` for a seat and a calendar month, `included` in its unit, ""
+    without a bound. `overage_price` is for each unit beyond; both are in `currency`. `credit_value` is what a credit
+    is worth at list prices, in dollars. `billed_by` is the provider whose statements tell fees and what was beyond.
     """
 
     name: str
@@ -54,6 +56,8 @@ class PlanDraft:
     is_pooled: bool = False
     overage_price: str = "0"
     credit_value: str = ""
+    currency: str = CURRENCY
+    billed_by: str = ""
     seats: tuple[Seat, ...] = ()
 
 
@@ -75,7 +79,10 @@ PLANS = DocumentKind("plan", AssistantPlan, "plan")
 
 def check_plan(draft: PlanDraft) -> PlanDraft:
     """The draft in its stored form; Invalid names the field and the rule. Which views exist is asked elsewhere."""
+    from spool.currencies.codes import DECIMALS  # only where a plan is checked
+
     check_one_of("unit", draft.unit, UNITS)
+    check_one_of("currency", draft.currency, DECIMALS)
     if (draft.unit == CREDITS) != bool(draft.credit_value):
         raise Invalid("credit_value is required with the unit credits, and of no other one")
     credit_value = _amount("credit_value", draft.credit_value)
@@ -90,6 +97,7 @@ def check_plan(draft: PlanDraft) -> PlanDraft:
         included=_amount("included", draft.included),
         overage_price=_amount("overage_price", draft.overage_price),
         credit_value=credit_value,
+        billed_by=_provider(draft.billed_by),
         seats=_seats(draft.seats),
     )
 
@@ -113,6 +121,12 @@ def _seat(seat: Seat) -> Seat:
         raise Invalid("seats.until is the first day without the seat: after since")
     user = check_text("seats.user", seat.user, MAX_USER)
     return Seat(user=user, since=since, until=until, team=optional_text("seats.team", seat.team, MAX_USER))
+
+
+def _provider(text: str) -> str:
+    """Return the name under which statements are kept."""
+    stated = optional_text("billed_by", text, MAX_NAME)
+    return providers.canonical(stated) if stated else ""
 
 
 def _day(field: str, text: str) -> str:

@@ -13,6 +13,8 @@ from msgspec.structs import replace as changed
 
 from gateway.budgets.judging import judge_all, rules_digest
 from gateway.budgets.words import CROSSED, EXPECTED, TAKEN_BACK
+from spool.errors import Invalid
+from spool.ledger import money
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.repricing import TokenSum
 from spool.listing import ListQuery, SortField
@@ -390,3 +392,23 @@ async def test_an_upgrade_judges_no_budget_anew() -> None:
     before = "7930aa069e85e3b35b09cfa6d761a32d"
     assert before == rules_digest(budget, None)
     assert before != rules_digest(replace(budget, cost_type="metered_cost"), None)
+
+
+async def test_a_budget_of_a_meter_counts_its_quantity() -> None:
+    """Searches, to the millionth; those of a gateway's cache are no use. A measure that is none is refused."""
+    house = await opened()
+    view = await house.view()
+    budget = await house.budget(view, measure="web_searches", default_amount="10", alerts={"80": "Y"})
+    seconds = await house.budget(view, name="Sound", measure="audio_seconds", default_amount="3", alerts={})
+    house.clock.at = NOW
+    await house.evaluate()
+    house.spend("1", meters={"web_searches": 7, "audio_seconds": "2.5"})
+    house.spend("1", meters={"web_searches": 2})
+    house.spend("1", meters={"web_searches": 90}, status="cached")
+    await house.evaluate()
+    spent = {id: each.periods[0].total.actual for id, each in house.evaluator.figures.items()}
+    assert {budget.id: 9 * money.UNIT, seconds.id: 5 * money.UNIT // 2} == spent
+    [notice] = [each.notice for each in await house.notifications() if each.channel == "costs"]
+    assert "9 web searches" in notice.text and "$" not in notice.text
+    with pytest.raises(Invalid, match="cost, tokens, calls, a meter such as web_searches"):
+        await house.budget(view, name="Wrong", measure="searches")

@@ -13,7 +13,7 @@ from gateway.cli.operator.resources import body_of, described_by
 from gateway.cli.output import as_json, show_fields, show_json, show_table
 from gateway.resources.budgets import EXPANSIONS, NewBudget
 from spool.registry.budget_alerts import KINDS, STATES
-from spool.registry.budgets import GRANULARITIES, MEASURES
+from spool.registry.budgets import GRANULARITIES
 
 COLUMNS = ("id", "name", "granularity", "measure", "per_label", "default_amount", "percent", "problem")
 OWNER_COLUMNS = ("owner", "actual", "planned", "percent", "forecast", "unpriced_calls", "fired")
@@ -45,7 +45,7 @@ def budgets() -> None:
 @budgets.command("list")
 @click.option("--view", multiple=True, metavar="ID", help="Budgets of this view; may repeat.")
 @click.option("--granularity", multiple=True, type=click.Choice(GRANULARITIES))
-@click.option("--measure", multiple=True, type=click.Choice(MEASURES))
+@click.option("--measure", multiple=True, help="cost, tokens, calls, or a meter such as web_searches.")
 @click.option("--expand", multiple=True, type=click.Choice(("current", "forecast")), help="With --json.")
 @paged
 @with_client

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, TextIO
+from itertools import chain
+from typing import Any, BinaryIO, TextIO
 
 import click
 
@@ -14,11 +17,28 @@ from gateway.cli.operator.client import OperatorClient, part, with_client
 from gateway.cli.operator.lists import list_command
 from gateway.cli.operator.resources import body_of, described_by, resource_commands
 from gateway.cli.output import as_json, show_fields, show_json, show_table
+from gateway.plans.seat_lists import ListedSeat, chosen, merged, read_list, read_names
 from gateway.resources.plans import NewPlan
+from spool.errors import Invalid
+from spool.ledger.money import unconverted_words
+from spool.record import CURRENCY
+from spool.registry.tables.plans import Seat
 
-COLUMNS = ("id", "name", "view_name", "fee", "included", "unit", "is_pooled", "overage_price", "seats")
+COLUMNS = (
+    "id",
+    "name",
+    "view_name",
+    "fee",
+    "currency",
+    "included",
+    "unit",
+    "is_pooled",
+    "overage_price",
+    "seats",
+)
 _SUMS = ("paid", "fees", "overage", "included_value")
 _QUANTITIES = ("used", "beyond")
+_DIFFERENCES = ("provider", "cause", "billed", "counted", "difference", "billed_seats", "counted_seats")
 _ADVICE = ("kind", "plan", "user", "team", "instead", "saves", "formula")
 _FIELDS = ("user", "since", "until", "team")
 _OPTIONS = (
@@ -88,6 +108,73 @@ def edit(client: OperatorClient, plan: str, as_json: bool, **given: Any) -> None
     _show(client.request("PATCH", f"/plans/{part(plan)}", body=body), as_json)
 
 
+@plans.command("seats")
+@click.argument("plan")
+@click.argument("files", nargs=-1, required=True, type=click.File("rb"))
+@click.option("--tier", default="", help="Only the seats of this tier, such as business.")
+@click.option(
+    "--names",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="A CSV file of names of the list and of what telemetry calls these people.",
+)
+@click.option("--day", metavar="DAY", help="The day of which the list is; default: today (UTC).")
+@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@as_json
+@with_client
+def fill(
+    client: OperatorClient,
+    plan: str,
+    files: Sequence[BinaryIO],
+    tier: str,
+    names: BinaryIO | None,
+    day: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """
+    Take the seats of a plan from a list of its vendor.
+
+    FILES are all pages of GitHub's /orgs/ORG/copilot/billing/seats, of Cursor's /teams/members or /teams/spend, or a
+    table (CSV) with a column of users or addresses, as Claude's administration exports it. Who is new in the list has a
+    seat since the day that it states, else since today; who is not in it any more had one until today.
+    """
+    today = _today(day)
+    before = client.request("GET", f"/plans/{part(plan)}")["plan"]
+    seats = tuple(Seat(**seat) for seat in before["seats"])
+    try:
+        listed = list(chain.from_iterable(_lists(files)))
+        known = None if names is None else read_names(names.name, names.read())
+        changes = merged(seats, chosen(listed, tier=tier, names=known), today)
+    except Invalid as error:
+        fail(str(error), 2)
+    for word, users in (("new", changes.added), ("ended", changes.ended)):
+        for user in users:
+            click.echo(f"{word}: {user}", err=True)
+    if dry_run:
+        return
+    body = {"seats": [asdict(seat) for seat in changes.seats], "version": before["version"]}
+    _show(client.request("PATCH", f"/plans/{part(plan)}", body=body), as_json)
+
+
+def _lists(files: Sequence[BinaryIO]) -> Iterator[Sequence[ListedSeat]]:
+    """Yield the seats of each file; pages of an API are one list."""
+    contents = [(file.name, file.read()) for file in files]
+    if all(content.lstrip()[:1] in (b"{", b"[") for _, content in contents):
+        pages = b",".join(content.strip().removeprefix(b"[").removesuffix(b"]") for _, content in contents)
+        yield read_list(", ".join(name for name, _ in contents), b"[" + pages + b"]")
+        return
+    for name, content in contents:
+        yield read_list(name, content)
+
+
+def _today(day: str | None) -> str:
+    try:
+        return (datetime.now(UTC).date() if day is None else date.fromisoformat(day)).isoformat()
+    except ValueError:
+        fail("--day must be a day such as 2026-11-20", 2)
+
+
 @plans.command()
 @click.option(
     "--month", metavar="YYYY-MM", help="A calendar month (UTC), such as 2026-10; default: the running one."
@@ -96,37 +183,56 @@ def edit(client: OperatorClient, plan: str, as_json: bool, **given: Any) -> None
 @click.option(
     "--advice", is_flag=True, help="Seats that nobody used, and those that another plan serves for less."
 )
+@click.option(
+    "--differences", is_flag=True, help="What statements of the whole month tell apart from the plans."
+)
+@click.option("--currency", metavar="CODE", help="Show money in this currency, such as EUR; default: USD.")
 @as_json
 @with_client
-def costs(client: OperatorClient, month: str | None, by_seat: bool, advice: bool, as_json: bool) -> None:
+def costs(
+    client: OperatorClient,
+    month: str | None,
+    by_seat: bool,
+    advice: bool,
+    differences: bool,
+    currency: str | None,
+    as_json: bool,
+) -> None:
     """
     Show what plans came to in a month: paid, and beside it the value of what they include.
 
     Paid are the fees of seats, what was used beyond, and the calls that no plan covers. The value of what a plan
     includes is at list prices: nobody paid it.
     """
-    answer = client.request("GET", "/plan-costs", query=[("month", month)] if month else [])
+    query = [(name, value) for name, value in (("month", month), ("currency", currency)) if value]
+    answer = client.request("GET", "/plan-costs", query=query)
     if as_json:
         show_json(answer)
         return
-    if advice:
-        show_table(answer["advice"], _ADVICE)
+    if advice or differences:
+        shown = ("advice", _ADVICE) if advice else ("differences", _DIFFERENCES)
+        show_table(answer[shown[0]], shown[1])
         return
+    code = answer["plan_costs"]["currency"]
     total = answer["total"]
     names = ("plan", "user", "team") if by_seat else ("name", "seats")
-    rows = [_readable(row) for row in answer["rows" if by_seat else "plans"]]
-    rows.append(_readable({names[0]: "no plan", "paid": total["metered"]}))
-    rows.append(_readable({names[0]: "total", **total}))
+    rows = [_readable(row, code) for row in answer["rows" if by_seat else "plans"]]
+    rows.append(_readable({names[0]: "no plan", "paid": total["metered"]}, code))
+    rows.append(_readable({names[0]: "total", **total}, code))
     show_table(rows, (*names, *_SUMS, "unit", *_QUANTITIES))
     if by_seat and answer["plan_costs"]["truncated"]:
         click.echo(
             f"{answer['plan_costs']['row_count']} seats; these are the first, the total is of all", err=True
         )
+    for lacking in (total["unconverted"], total["included_unconverted"]):
+        if lacking:
+            click.echo(unconverted_words(lacking, code), err=True)
 
 
-def _readable(row: dict[str, Any]) -> dict[str, Any]:
+def _readable(row: dict[str, Any], currency: str) -> dict[str, Any]:
     """Money with two decimals, quantities with at most two."""
-    sums = {name: f"${Decimal(row[name]):,.2f}" for name in _SUMS if name in row}
+    before, behind = ("$", "") if currency == CURRENCY else ("", f" {currency}")
+    sums = {name: f"{before}{Decimal(row[name]):,.2f}{behind}" for name in _SUMS if name in row}
     quantities = {name: f"{Decimal(row[name]):,.2f}" for name in _QUANTITIES if name in row}
     return {**row, **sums, **quantities}
 

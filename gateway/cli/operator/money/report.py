@@ -109,7 +109,7 @@ _MOST_DECIMALS = 6  # below that nobody looks; --json and --csv have every digit
     "--cost-type",
     type=Choice(MONEY_KINDS),
     help="What cost is: what counts (real_cost), the same without calls that plans of assistants cover (metered_cost), "
-    "or what providers billed, discounts in rows of their own or on usage.",
+    "those alone (covered_cost), or what providers billed, discounts in rows of their own or on usage.",
 )
 @click.option("--currency", metavar="CODE", help="Show money in this currency, such as EUR; default: USD.")
 @click.option(

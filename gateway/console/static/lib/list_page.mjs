@@ -8,7 +8,7 @@ import {useQuery} from "./query.mjs";
 
 const PAGE = 50;
 const MOST = 1000;
-const OURS = ["tab", "open", "from", "to", "range", "tz", "view", "expand", "sort", "order"]; // no filters
+const OURS = ["tab", "open", "from", "to", "range", "tz", "month", "view", "expand", "sort", "order"]; // no filters
 
 /**
  * `list`:

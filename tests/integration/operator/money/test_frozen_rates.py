@@ -48,6 +48,18 @@ COLUMNS = (
     "BilledCost,BillingCurrency,ChargeDescription"
 )
 
+USERS = ("ann", "Bob", "cid", "dan", "eve")
+PLAN: dict[str, Any] = {
+    "name": "Claude", "fee": "25.5", "included": "70000", "overage_price": "0.35", "currency": "EUR",
+    "seats": [
+        {"user": "ann", "since": "2026-01-01"},
+        {"user": "bob", "since": "2026-10-09", "until": "2026-10-25"},
+        {"user": "eve", "since": "2026-10-17"},
+        {"user": "idle", "since": "2026-09-30"},
+    ],
+}  # fmt: skip
+UNIT, RATE = 10**27, 10**12
+
 Quoted = Mapping[tuple[int, str], Decimal]  # by day and currency
 Costs = dict[tuple[str, int], Decimal]  # by provider and day; no row is of 0
 
@@ -92,7 +104,7 @@ class Told(NamedTuple):
             {"cost": money} if self.currency == "USD" else {"charges": {self.currency: money}}
         )
         more = cost | {"cost_source": "reported"} if has_cost else {}
-        return call(number, at=at, provider=self.provider, **more)
+        return call(number, at=at, provider=self.provider, user=USERS[number % 5], **more)
 
 
 class Company:
@@ -121,6 +133,85 @@ class Company:
                 rate = in_dollars(told.currency, told.day, quoted) / in_dollars(currency, told.day, quoted)
                 sums[told.provider, told.day] += told.amount * rate.quantize(Decimal("1e-12"))
             return {place: total.quantize(Decimal("1e-27")) for place, total in sums.items() if total}
+
+
+class Seats(NamedTuple):
+    """What the plan comes to in a currency, in units: calls of Anthropic are covered, all others are metered."""
+
+    fees: int
+    overage: int
+    metered: int
+    included: int
+
+
+def of_seats(company: Company, quoted: Quoted, currency: str) -> Seats:
+    """The same sums in whole numbers; each amount of a seat is rounded once."""
+
+    def rate(given: str, day: int) -> int:
+        exact = in_dollars(given, day, quoted) / in_dollars(currency, day, quoted)
+        return int(exact.quantize(Decimal("1e-12")) * RATE)
+
+    def in_units(told: Told, asked: str) -> int:
+        dollars = in_dollars(told.currency, told.day, quoted).quantize(Decimal("1e-12"))
+        one = dollars if asked == "USD" else Decimal(rate(told.currency, told.day)) / RATE
+        return int(told.amount * one * UNIT)
+
+    fees = overages = included = 0
+    covered: set[int] = set()
+    with localcontext(Context(prec=100, rounding=ROUND_HALF_EVEN)):
+        for seat in PLAN["seats"]:
+            held = [day for day in range(DAYS) if has(seat, day)]
+            fee = int(Decimal(PLAN["fee"]) * UNIT)
+            parts = [fee * (day + 1) // DAYS - fee * day // DAYS for day in range(DAYS)]
+            fees += round(Fraction(sum(parts[day] * rate("EUR", day) for day in held), RATE))
+            mine = {
+                number
+                for number, told in company.calls.items()
+                if told.provider == "anthropic"
+                and USERS[number % 5].lower() == seat["user"]
+                and told.day in held
+            }
+            value = sum(in_units(company.calls[number], "USD") for number in mine)
+            worth = sum(in_units(company.calls[number], currency) for number in mine)
+            beyond = max(0, value - int(PLAN["included"]) * UNIT)
+            priced = beyond * 35 // 100
+            overages += round(Fraction(priced * rate("EUR", DAYS - 1), RATE))
+            included += worth * (value - beyond) // value if value else 0
+            covered |= mine
+        others = [told for number, told in company.calls.items() if number not in covered]
+        metered = sum(in_units(told, currency) for told in others)
+    return Seats(fees, overages, metered, included)
+
+
+def has(seat: Mapping[str, str], day: int) -> bool:
+    at = f"2026-10-{day + 1:02}"
+    return seat["since"] <= at < seat.get("until", "9999")
+
+
+async def plan_costs(server: OperatorServer, currency: str) -> Seats:
+    """Return the sums of the month; the paid ones are exactly those of which it is made."""
+    found = await asked(server, "GET", f"/plan-costs?month=2026-10&currency={currency}")
+    total = found["total"]
+    assert (currency, {}, {}) == (
+        found["plan_costs"]["currency"], total["unconverted"], total["included_unconverted"],
+    )  # fmt: skip
+    names = ("fees", "overage", "metered", "included_value", "paid")
+    with localcontext(Context(prec=100)):
+        sums = [int(Decimal(total[name]) * UNIT) for name in names]
+    assert sum(sums[:3]) == sums[4]
+    return Seats(*sums[:4])
+
+
+async def keep_plan(server: OperatorServer) -> None:
+    filter = {"provider": ["anthropic"]}
+    view = {"name": "claude", "filter": filter, "principal_dimension": "user"}
+    await asked(server, "POST", "/views", view, status=201)
+    await asked(server, "POST", "/plans", PLAN | {"view": "claude"}, status=201)
+
+
+async def check_plans(server: OperatorServer, company: Company, quoted: Quoted) -> None:
+    for currency in CURRENCIES:
+        assert of_seats(company, quoted, currency) == await plan_costs(server, currency)
 
 
 @pytest_asyncio.fixture(params=[MEMORY, SQLITE])
@@ -193,7 +284,9 @@ async def asked(
 async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> None:
     """
     Sums are those of decimals to the last digit. A new file, a new rate and corrections change them while the month
-    is open. Once its rates are frozen no rate does, over another start, too; what is told late then changes the sum
+    is open. Seats of a plan in euros, what they include and what is beyond are sums of their own.
+
+    Once its rates are frozen no rate does, over another start, too; what is told late then changes the sum
     of its own provider and day alone, at the frozen rate. Seats are billed money, and in no sum of calls.
     """
     log, company = server.services.spool.log, Company(400)
@@ -204,9 +297,11 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
     file = tmp_path / "rates.csv"
     first, second = quotations("1.0831"), quotations("1.2")
     section = CurrencySettings(rates_file=file)
+    await keep_plan(server)
     for quoted in (second, first):
         file.write_text(written(quoted))
         rate_by(server, section)
+        await check_plans(server, company, quoted)
         for currency in CURRENCIES:
             assert company.costs(quoted, currency) == await costs(server, currency)
 
@@ -218,6 +313,8 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
     for currency in CURRENCIES:
         assert company.costs(first, currency) == await costs(server, currency)
 
+    await check_plans(server, company, first)
+    assert all(of_seats(company, first, "JPY"))
     refused = await asked(server, "POST", "/ledger/rates", {"month": "2026-10"}, status=400)
     assert "is not over" in refused["error"]["message"]
     server.clock.move(200)
@@ -236,6 +333,7 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
     rate_by(server, CurrencySettings(rates_file=file, rate=(own,)))
     for currency in CURRENCIES:
         assert company.costs(first, currency) == await costs(server, currency)
+    await check_plans(server, company, first)
     for number, correct in ((18, None), (4, "12.5"), (5, "0")):  # told, settled, and not billed at all
         before = await costs(server)
         if correct is None:
@@ -248,6 +346,7 @@ async def test_a_month_of_a_company(server: OperatorServer, tmp_path: Path) -> N
         changed = {place for place in {*before, *after} if before.get(place) != after.get(place)}
         assert {(made[number].provider, made[number].day)} == changed
     assert company.costs(first, "EUR") == await costs(server, "EUR")
+    await check_plans(server, company, first)
     assert (0, seats) == (await divide_again(server), await billed(server))
     await assert_books_balance(log)
 

@@ -515,6 +515,9 @@ async def test_a_report_leaves_out_what_plans_cover(server: OperatorServer) -> N
     assert tokyo.keys() != by_day.keys()
     plain = (await server.ask("GET", asked.replace("metered", "real"))).payload["total"]
     metered = (await server.ask("GET", asked)).payload["total"]
+    covered = (await server.ask("GET", asked.replace("metered", "covered"))).payload["total"]
+    assert plain["calls"] == metered["calls"] + covered["calls"]
+    assert Fraction(plain["cost"]) == Fraction(metered["cost"]) + Fraction(covered["cost"])
     assert metered["calls"] < plain["calls"] and Fraction(metered["cost"]) < Fraction(plain["cost"])
 
 
@@ -526,7 +529,7 @@ async def test_a_budget_leaves_out_what_plans_cover(server: OperatorServer) -> N
     calls = [a_call(number, at, "ann", estimated_cost="10") for number, at in enumerate(days)]
     await add(server.services.spool.log, *calls, a_call(9, days[2], "dan", estimated_cost="5"))
     budgets = {}
-    for cost_type in ("real_cost", "metered_cost"):
+    for cost_type in ("real_cost", "metered_cost", "covered_cost"):
         body = {"view": {"id": view.id}, "default_amount": "100", "cost_type": cost_type, "per": "user"}
         budgets[cost_type] = await server.ask("POST", "/budgets", {"name": cost_type, **body})
         assert (201, cost_type) == (
@@ -541,9 +544,9 @@ async def test_a_budget_leaves_out_what_plans_cover(server: OperatorServer) -> N
         found: str = shown.payload["budget"]["current"]["actual"]
         return found
 
-    assert ("35", "35") == (await actual("real_cost"), await actual("metered_cost"))
+    assert ["35", "35", "0"] == [await actual(name) for name in budgets]
     await made(server, "/plans", name="Claude", view="claude", fee="20", seats=seats)
-    assert ("35", "15") == (await actual("real_cost"), await actual("metered_cost"))
+    assert ["35", "15", "20"] == [await actual(name) for name in budgets]
     id = budgets["metered_cost"].payload["budget"]["id"]
     changed = await server.ask("PATCH", f"/budgets/{id}", {"cost_type": "real_cost"})
     assert "real_cost" == changed.payload["budget"]["cost_type"]

@@ -1,0 +1,213 @@
+"""What plans of assistants came to in a month: paid, included and beyond, which are never one sum."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from gateway.http.address import SLICED
+from gateway.http.holders.money import MoneyServices
+from gateway.mcp.links import page
+from gateway.mcp.periods import ZONE
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fitting
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, table
+from gateway.plans.costs import PlanQuestion, asked_costs, month_of
+from gateway.resources.plans import PlanCosts, SeatAdviceItem, SeatOfMonth
+from spool.currencies.codes import DECIMALS
+from spool.record import CURRENCY
+from spool.registry.shared.texts import check_one_of
+
+MOST = 100
+_TEXT = 200  # characters of a formula
+
+
+class PlanCostsQuestion(ToolInput):
+    month: Annotated[str | None, msgspec.Meta(description="YYYY-MM of UTC; default: this month")] = None
+    currency: Annotated[str, msgspec.Meta(description="Code of ISO 4217")] = CURRENCY
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Seats and pieces of advice")] = 20
+
+
+class PlanSums(ToolOutput):
+    """`paid` is fees, overage and metered; `included_value` is at list prices, and no part of it."""
+
+    paid: str
+    fees: str
+    overage: str
+    metered: str
+    included_value: str
+    unconverted: dict[str, str]
+
+
+class PlanLine(ToolOutput):
+    """`used` and `included` are in the unit; `included` null is everything. `source` is plan or statement."""
+
+    name: str
+    seats: int
+    paid: str
+    fees: str
+    overage: str
+    included_value: str
+    unit: str
+    used: str
+    included: str | None
+    source: str
+
+
+class SeatLine(ToolOutput):
+    plan: str
+    user: str
+    team: str | None
+    paid: str
+    included_value: str
+    calls: int
+
+
+class SeatAdviceLine(ToolOutput):
+    kind: str
+    plan: str
+    user: str
+    instead: str | None
+    saves: str
+    formula: str
+
+
+class PlanCostsOfMonth(ToolOutput):
+    """Totals are of all seats, also of those that are cut: the seats that are shown cost most."""
+
+    month: str
+    zone: str
+    currency: str
+    total: PlanSums
+    plans: list[PlanLine]
+    seats: list[SeatLine]
+    seat_count: int
+    advice: list[SeatAdviceLine]
+    advice_count: int
+    truncated: bool
+
+
+async def run(asked: PlanCostsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+    check_one_of("currency", asked.currency, DECIMALS)
+    now = asking.shared.clock.now()
+    question = PlanQuestion(
+        ledger=asking.ledger,
+        whole=asking.whole_ledger,
+        registry=asking.shared.require_registry(),
+        month=month_of(asked.month, now),
+        currency=asked.currency,
+        now=now,
+        most=asking.shared.answers().max_rows,
+    )
+    found = await asked_costs(question)
+    found.rows.sort(key=lambda row: -float(row.paid))
+    link = page(asking, "/plans", {"month": [question.month.name]})
+
+    def written(count: int) -> ToolAnswer:
+        content = _content(found, count)
+        return ToolAnswer(text=_text(content), content=content, link=link)
+
+    return fitting(written, asked.limit)
+
+
+def _content(found: PlanCosts, count: int) -> PlanCostsOfMonth:
+    total = found.total
+    plans = [
+        PlanLine(
+            name=clean(each.name),
+            seats=each.seats,
+            paid=each.paid,
+            fees=each.fees,
+            overage=each.overage,
+            included_value=each.included_value,
+            unit=each.unit,
+            used=each.used,
+            included=each.included,
+            source=each.source,
+        )
+        for each in found.plans[:count]
+    ]
+    lists = (found.plans, found.rows, found.advice)
+    return PlanCostsOfMonth(
+        month=found.plan_costs.month,
+        zone=ZONE,
+        currency=found.plan_costs.currency,
+        total=PlanSums(
+            paid=total.paid,
+            fees=total.fees,
+            overage=total.overage,
+            metered=total.metered,
+            included_value=total.included_value,
+            unconverted=total.unconverted,
+        ),
+        plans=plans,
+        seats=list(map(_seat, found.rows[:count])),
+        seat_count=found.plan_costs.row_count,
+        advice=list(map(_advice, found.advice[:count])),
+        advice_count=len(found.advice),
+        truncated=found.plan_costs.truncated or any(len(each) > count for each in lists),
+    )
+
+
+def _seat(row: SeatOfMonth) -> SeatLine:
+    return SeatLine(
+        plan=clean(row.plan),
+        user=clean(row.user),
+        team=None if row.team is None else clean(row.team),
+        paid=row.paid,
+        included_value=row.included_value,
+        calls=row.calls,
+    )
+
+
+def _advice(each: SeatAdviceItem) -> SeatAdviceLine:
+    return SeatAdviceLine(
+        kind=each.kind,
+        plan=clean(each.plan),
+        user=clean(each.user),
+        instead=None if each.instead is None else clean(each.instead),
+        saves=each.saves,
+        formula=cut(each.formula, _TEXT),
+    )
+
+
+def _text(content: PlanCostsOfMonth) -> str:
+    total = content.total
+    parts = [
+        f"{content.month} ({content.zone}), in {content.currency}: paid {money_text(total.paid)}, of it fees "
+        f"{money_text(total.fees)}, beyond what is included {money_text(total.overage)}, and calls of no plan "
+        f"{money_text(total.metered)}. What plans include was worth {money_text(total.included_value)} at list "
+        "prices: nobody paid that, and it is in no other sum."
+    ]
+    if not content.plans:
+        parts.append("No plan of an assistant has a seat in this month.")
+    else:
+        rows = [
+            [
+                cell(each.name),
+                str(each.seats),
+                *map(money_text, (each.paid, each.overage, each.included_value)),
+            ]
+            for each in content.plans[:MAX_TABLE_ROWS]
+        ]
+        parts.append(table(["plan", "seats", "paid", "beyond", "value included"], rows))
+    for each in content.advice[:MAX_TABLE_ROWS]:
+        parts.append(f"{each.kind}: {cell(each.user)}, {cell(each.plan)}: {cell(each.formula)}")
+    if content.truncated:
+        parts.append(f"There are {content.seat_count} seats: raise limit to see more of them.")
+    return "\n\n".join(parts)
+
+
+TOOL = Tool(
+    name="get_plan_costs",
+    title="Plans of assistants",
+    description=(
+        "What seats of assistants came to in a month: what was paid (fees, beyond what is included, calls of no plan), "
+        "and apart from it the value of what plans include; the seats, and which were idle or would have cost less in "
+        "another plan."
+    ),
+    takes=PlanCostsQuestion,
+    gives=PlanCostsOfMonth,
+    run=run,
+    shows=SLICED,
+)

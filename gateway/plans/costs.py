@@ -1,0 +1,257 @@
+"""What plans of assistants came to in a month, as somebody may see it: the answer of the operator API and of tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from itertools import chain
+
+from gateway.plans.advice import advise
+from gateway.plans.bills import BillDifference, PlanBill, read_bills, with_bills
+from gateway.plans.coverage import Coverage
+from gateway.plans.reading import Uses, read_uses, usable_plans
+from gateway.plans.sums import AskedMonth, SeatMonth, SeatUse, allowance, month_of_plan, used_of
+from gateway.reconciliation.gathering import CalendarMonth
+from gateway.resources.plans import (
+    PlanCosts,
+    PlanDifference,
+    PlanMonth,
+    PlanOfMonth,
+    PlanTotal,
+    SeatAdviceItem,
+    SeatOfMonth,
+)
+from spool.currencies.exchange import Converter, no_rates
+from spool.errors import Invalid
+from spool.ledger import money
+from spool.ledger.ledger import Ledger
+from spool.ledger.slices import SlicedLedger
+from spool.record import moment
+from spool.registry.registry import Registry
+from spool.registry.tables.plans import AssistantPlan, Seat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanQuestion:
+    """What is asked of plans; `ledger` is what the person may see of the `whole` one."""
+
+    ledger: SlicedLedger
+    whole: Ledger
+    registry: Registry
+    month: CalendarMonth
+    currency: str
+    now: float
+    most: int
+
+
+async def asked_costs(asking: PlanQuestion) -> PlanCosts:
+    """Return what plans came to in a month, as a person may see it."""
+    month, currency = asking.month, asking.currency
+    plans = usable_plans(asking.registry, asking.ledger.dimensions())
+    coverage = Coverage(plans, asking.ledger.derived())
+    shown = await read_uses(asking.ledger, coverage, month, currency)
+    used = shown
+    if not asking.ledger.is_whole:
+        used = await read_uses(asking.whole, coverage, month, currency)
+    days = AskedMonth(
+        days=month.days,
+        begun=sum(day <= asking.now for day in month.days),
+        converter=Converter(asking.whole.rates or no_rates, currency),
+    )
+    billers = [plan.billed_by for plan, _ in plans]
+    asked = _Asked(
+        plans=[plan for plan, _ in plans],
+        month=month,
+        days=days,
+        now=asking.now,
+        ledger=asking.ledger,
+        most=asking.most,
+        bills=await read_bills(asking.registry.statements, billers, month, days),
+    )
+    return await asyncio.to_thread(_answer, asked, used, shown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What an answer is made of, beside what was used."""
+
+    plans: Sequence[AssistantPlan]
+    month: CalendarMonth
+    days: AskedMonth
+    now: float
+    ledger: SlicedLedger
+    most: int
+    bills: Mapping[str, PlanBill]
+
+
+def _answer(asked: _Asked, used: Uses, shown: Uses) -> PlanCosts:
+    """Thousands of seats take a while: not for the event loop. `shown` is the part of `used` that the person sees."""
+    month, most = asked.month, asked.most
+    by_plans = list(chain.from_iterable(month_of_plan(plan, asked.days, used.seats) for plan in asked.plans))
+    months, apart, billed = with_bills(by_plans, asked.bills)
+    seen = [each for each in months if asked.ledger.holds(partial(_value_of, each.seat))]
+    own = {each.plan.id: each.plan for each in seen}
+    known = asked.plans if asked.ledger.is_whole else list(own.values())
+    return PlanCosts(
+        plan_costs=PlanMonth(
+            month=month.name,
+            start=moment(month.start) or "",
+            end=moment(month.end) or "",
+            currency=asked.days.converter.currency,
+            row_count=len(seen),
+            truncated=len(seen) > most,
+        ),
+        total=_total(months, seen, shown),
+        plans=list(_plans(seen, shown, billed)),
+        advice=_advice(seen, known, asked)[:most],
+        differences=list(map(_difference, apart)) if asked.ledger.is_whole else [],
+        rows=_rows(seen, shown, most),
+    )
+
+
+def _value_of(seat: Seat, name: str) -> str:
+    """A fee is like a call of which the user and the team are known, and nothing else."""
+    if name == "user":
+        return seat.user
+    return seat.team if name == "team" else ""
+
+
+def _use(month: SeatMonth, shown: Uses) -> SeatUse:
+    """Return the calls of a seat that the person sees."""
+    return shown.seats.get(month.mark, SeatUse())
+
+
+def _included(months: Iterable[SeatMonth], shown: Uses) -> str:
+    values = [each.included_of(_use(each, shown).worth) for each in months]
+    return money.text(sum(values))
+
+
+def _total(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) -> PlanTotal:
+    """Also the value of calls that are seen, of seats that are not."""
+    fees = sum(each.fee for each in seen)
+    overage = sum(each.overage for each in seen)
+    return PlanTotal(
+        paid=money.text(fees + overage + shown.metered),
+        fees=money.text(fees),
+        overage=money.text(overage),
+        metered=money.text(shown.metered),
+        included_value=_included(months, shown),
+        unconverted=_texts([shown.unpaid, *(each.lacking for each in seen)]),
+        included_unconverted=_texts([shown.unvalued]),
+    )
+
+
+def _texts(amounts: Iterable[Mapping[str, int]]) -> dict[str, str]:
+    """Return amounts by currency, added up."""
+    together: Counter[str] = Counter()
+    for each in amounts:
+        together.update(each)
+    return {currency: money.text(units) for currency, units in sorted(together.items()) if units}
+
+
+def _difference(each: BillDifference) -> PlanDifference:
+    return PlanDifference(
+        provider=each.provider,
+        cause=each.cause,
+        billed=money.text(each.billed),
+        counted=money.text(each.counted),
+        difference=money.text(each.billed - each.counted),
+        billed_seats=_seats(each.billed_seats),
+        counted_seats=_seats(each.counted_seats),
+    )
+
+
+def _seats(count: Fraction | None) -> str | None:
+    """Return seats with four decimals at most, for people."""
+    return None if count is None else f"{float(count):.4f}".rstrip("0").rstrip(".")
+
+
+def _plans(seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str]) -> Iterator[PlanOfMonth]:
+    by_plan: dict[str, list[SeatMonth]] = defaultdict(list)
+    for each in seen:
+        by_plan[each.plan.id].append(each)
+    for months in by_plan.values():
+        plan = months[0].plan
+        fees = sum(each.fee for each in months)
+        overage = sum(each.overage for each in months)
+        included = allowance(plan, [each.seat for each in months])
+        used = [used_of(plan, _use(each, shown)) for each in months]
+        yield PlanOfMonth(
+            id=plan.id,
+            name=plan.name,
+            seats=len(months),
+            paid=money.text(fees + overage),
+            fees=money.text(fees),
+            overage=money.text(overage),
+            included_value=_included(months, shown),
+            unit=plan.unit,
+            used=money.text(sum(used)),
+            included=None if included is None else money.text(included),
+            beyond=money.text(sum(each.beyond for each in months)),
+            source="statement" if plan.id in billed else "plan",
+        )
+
+
+def _advice(seen: Sequence[SeatMonth], plans: Sequence[AssistantPlan], asked: _Asked) -> list[SeatAdviceItem]:
+    """Return nothing for a month that is not over: its calls are still to come."""
+    if asked.month.end > asked.now:
+        return []
+    found = []
+    for each in advise(seen, plans, asked.days):
+        seat = each.month.seat
+        item = SeatAdviceItem(
+            kind=each.kind,
+            plan=each.month.plan.name,
+            user=seat.user,
+            team=seat.team or None,
+            instead=each.instead or None,
+            saves=money.text(each.saves),
+            formula=each.formula,
+        )
+        found.append(item)
+    return found
+
+
+def _rows(seen: Sequence[SeatMonth], shown: Uses, most: int) -> list[SeatOfMonth]:
+    plans: dict[str, set[str]] = defaultdict(set)
+    for each in seen:
+        plans[each.seat.user.casefold()].add(each.plan.name)
+    rows = []
+    for each in seen[:most]:
+        others = plans[each.seat.user.casefold()] - {each.plan.name}
+        rows.append(_row(each, _use(each, shown), shown, others))
+    return rows
+
+
+def _row(month: SeatMonth, use: SeatUse, shown: Uses, others: Collection[str]) -> SeatOfMonth:
+    plan, seat = month.plan, month.seat
+    return SeatOfMonth(
+        plan=plan.name,
+        user=seat.user,
+        team=seat.team or None,
+        since=seat.since,
+        until=seat.until or None,
+        paid=money.text(month.fee + month.overage),
+        fees=money.text(month.fee),
+        overage=money.text(month.overage),
+        included_value=_included([month], shown),
+        unit=plan.unit,
+        used=money.text(used_of(plan, use)),
+        beyond=money.text(month.beyond),
+        calls=use.calls,
+        unpriced_calls=use.unpriced,
+        also_in=sorted(others),
+    )
+
+
+def month_of(given: str | None, now: float) -> CalendarMonth:
+    if given is None:
+        return CalendarMonth.at(now)
+    try:
+        return CalendarMonth.of(given)
+    except (ValueError, OverflowError):
+        raise Invalid("month must be written as a year and a month, such as 2026-10") from None

@@ -1,0 +1,259 @@
+"""
+Lists of seats as vendors give them, and what they make of the seats of a plan. Pure.
+
+A list that cannot be read as a whole, or is empty, is refused: seats that it lacks are ended, so half of it would end
+the others.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from spool.errors import Invalid
+from spool.registry.tables.plans import Seat
+
+# Columns of a file, in small letters, the first that there is.
+_USER = ("user", "email", "e-mail", "email address", "user email", "login", "username")
+_SINCE = ("since", "created_at", "created at", "added", "added_at", "date added", "joined")
+_UNTIL = ("until", "pending_cancellation_date", "ends", "end date")
+_TEAM = ("team", "group", "department", "cost center")
+_TIER = ("seat tier", "seat type", "tier", "plan_type", "license", "plan")
+_STATUS = ("status",)
+_GONE = frozenset({"removed", "deactivated", "deleted", "suspended"})  # of who is invited a vendor charges
+_FREE_ROLES = frozenset({"free-owner", "freeowner", "free_owner"})  # Cursor's owners who have no seat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSeat:
+    """
+    A seat of a list. Days are such as 2026-11-20, "" where the list says nothing; `tells_until`: it does say when
+    seats end, so "" is a seat that does not.
+    """
+
+    user: str
+    since: str = ""
+    until: str = ""
+    team: str = ""
+    tier: str = ""
+    tells_until: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeatChanges:
+    """The seats of a plan after a list was read, and who is new in it and who is gone, by name."""
+
+    seats: tuple[Seat, ...]
+    added: tuple[str, ...]
+    ended: tuple[str, ...]
+
+
+def read_list(name: str, content: bytes) -> list[ListedSeat]:
+    """Return the seats of a file: pages of an API as JSON, or a table as CSV. Invalid with what is wrong."""
+    text = content.removeprefix(b"\xef\xbb\xbf")
+    if text.lstrip()[:1] in (b"{", b"["):
+        try:
+            root = msgspec.json.decode(text)
+        except ValueError as error:
+            raise Invalid(f"{name} is not JSON: {error}") from error
+        pages = root if isinstance(root, list) else [root]
+        return of_pages(name, pages)
+    try:
+        return list(_of_table(name, text.decode()))
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{name} is not text in UTF-8") from error
+    except csv.Error as error:
+        raise Invalid(f"{name} is not a CSV file: {error}") from error
+
+
+def of_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
+    """Return the seats of all pages of a list. Invalid if a page or a seat cannot be read, or pages are missing."""
+    found: list[ListedSeat] = []
+    totals: list[int] = []
+    for page in pages:
+        rows = None
+        if isinstance(page, dict):
+            field = next((each for each in _READERS if isinstance(page.get(each), list)), None)
+            rows = None if field is None else page[field]
+            total = page.get("total_seats")
+            totals += [total] if isinstance(total, int) else []
+        if rows is None:
+            raise Invalid(f"{name} is not a list of seats: it has none of {', '.join(_READERS)}")
+        for place, row in enumerate(rows, start=1):
+            found += _read_row(name, field or "", place, row)
+    users = {seat.user.casefold() for seat in found}
+    if totals and len(users) < max(totals):
+        raise Invalid(f"{name} has {len(users)} of {max(totals)} seats: give all of its pages")
+    return found
+
+
+def _read_row(name: str, field: str, place: int, row: Any) -> list[ListedSeat]:
+    try:
+        seat = _READERS[field](row)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise Invalid(f"{name}: entry {place} of {field} is not a seat: {error!r}") from error
+    if seat is not None and not seat.user:
+        raise Invalid(f"{name}: entry {place} of {field} names nobody")
+    return [] if seat is None else [seat]
+
+
+def _of_github(row: Mapping[str, Any]) -> ListedSeat:
+    team = row.get("assigning_team") or {}
+    return ListedSeat(
+        user=str(row["assignee"]["login"]),
+        since=_day(row.get("created_at")),
+        until=_day(row.get("pending_cancellation_date")),
+        team=str(team.get("name") or team.get("slug") or ""),
+        tier=str(row.get("plan_type") or ""),
+        tells_until=True,
+    )
+
+
+def _of_cursor(row: Mapping[str, Any]) -> ListedSeat | None:
+    role = str(row.get("role") or "").lower()
+    if row.get("isRemoved") or role in _FREE_ROLES:
+        return None
+    return ListedSeat(user=str(row["email"]))
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], ListedSeat | None]] = {
+    "seats": _of_github,
+    "teamMembers": _of_cursor,
+    "teamMemberSpend": _of_cursor,
+}
+
+
+def _of_table(name: str, text: str) -> Iterator[ListedSeat]:
+    rows = csv.reader(io.StringIO(text), strict=True)
+    columns = [cell.strip().lower() for cell in next(rows, [])]
+    places = {
+        what: next((columns.index(each) for each in names if each in columns), None)
+        for what, names in (
+            ("user", _USER), ("since", _SINCE), ("until", _UNTIL), ("team", _TEAM), ("tier", _TIER),
+            ("status", _STATUS),
+        )
+    }  # fmt: skip
+    if places["user"] is None:
+        raise Invalid(f"{name} has no column of users: one of {', '.join(_USER)}")
+    for row in rows:
+        if not any(row):
+            continue
+        cells = {what: _cell(row, place) for what, place in places.items()}
+        if cells["status"].lower() in _GONE:
+            continue
+        if not cells["user"]:
+            raise Invalid(f"{name}: line {rows.line_num} names nobody")
+        try:
+            since, until = _day(cells["since"]), _day(cells["until"])
+        except ValueError as error:
+            raise Invalid(f"{name}: line {rows.line_num} has a day that cannot be read: {error}") from error
+        yield ListedSeat(
+            user=cells["user"],
+            since=since,
+            until=until,
+            team=cells["team"],
+            tier=cells["tier"],
+            tells_until=places["until"] is not None,
+        )
+
+
+def _cell(row: Sequence[str], place: int | None) -> str:
+    return "" if place is None or place >= len(row) else row[place].strip()
+
+
+def _day(value: Any) -> str:
+    """Return the day (UTC) of a day or a time; "" of nothing. ValueError if it is neither."""
+    if not value:
+        return ""
+    when = datetime.fromisoformat(str(value))
+    return (when if when.tzinfo is None else when.astimezone(UTC)).date().isoformat()
+
+
+def read_names(name: str, content: bytes) -> dict[str, str]:
+    """
+    Return what telemetry calls the people of a list, of a CSV file with a name of the list and a user in each line.
+    """
+    try:
+        rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig")), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise Invalid(f"{name} is not a CSV file: {error}") from error
+    wrong = next((place for place, row in enumerate(rows, start=1) if row and len(row) != 2), None)
+    if wrong is not None:
+        raise Invalid(f"{name}: line {wrong} must be a name of the list and a user")
+    return {row[0].strip().casefold(): row[1].strip() for row in rows if row}
+
+
+def chosen(
+    listed: Iterable[ListedSeat], *, tier: str = "", names: Mapping[str, str] | None = None
+) -> list[ListedSeat]:
+    """
+    Return the seats of a tier, "" for all, by the users of telemetry: each once, since the first day that is stated.
+    Invalid if there are none.
+    """
+    by_user: dict[str, list[ListedSeat]] = defaultdict(list)
+    for seat in listed:
+        if tier and seat.tier.casefold() != tier.casefold():
+            continue
+        user = (names or {}).get(seat.user.casefold(), seat.user)
+        by_user[user.casefold()].append(replace(seat, user=user))
+    if not by_user:
+        of = f" of the tier {tier}" if tier else ""
+        raise Invalid(f"the list has no seat{of}: nothing is changed, because every seat would end")
+    return [_once(seats) for seats in by_user.values()]
+
+
+def _once(seats: Sequence[ListedSeat]) -> ListedSeat:
+    """A person who has a seat by several teams has one; it ends when the last of them does."""
+    days = [seat.since for seat in seats if seat.since]
+    ends = [seat.until for seat in seats]
+    team = next((seat.team for seat in seats if seat.team), "")
+    since, until = min(days, default=""), max(ends) if all(ends) else ""
+    return replace(seats[0], since=since, until=until, team=team)
+
+
+def merged(seats: Sequence[Seat], listed: Sequence[ListedSeat], today: str) -> SeatChanges:
+    """
+    Return the seats of a plan as a list of `today` has them: who is new has one since the day that the list states,
+    else since today; who is not in it any more had one until today. Days that are over stay as they are.
+    """
+    own: dict[str, list[Seat]] = defaultdict(list)
+    for seat in sorted(seats, key=lambda each: each.since):
+        own[seat.user.casefold()].append(seat)
+    named = {each.user.casefold(): each for each in listed}
+    added, ended, found = [], [], list[Seat]()
+    for user, each in named.items():
+        mine = own.pop(user, [])
+        last = mine[-1] if mine and _is_running(mine[-1], today) else None
+        if last is None:
+            before = mine[-1].until if mine else ""
+            last = Seat(user=each.user, since=max(each.since or today, before))
+            added.append(each.user)
+        else:
+            mine = mine[:-1]
+        found += [*mine, _told(last, each)]
+    for mine in own.values():
+        for seat in mine:
+            if not _is_running(seat, today) or seat.since > today:
+                found.append(seat)
+                continue
+            ended.append(seat.user)
+            found += [replace(seat, until=today)] if seat.since < today else []
+    return SeatChanges(seats=tuple(found), added=tuple(added), ended=tuple(ended))
+
+
+def _is_running(seat: Seat, today: str) -> bool:
+    return not seat.until or seat.until > today
+
+
+def _told(seat: Seat, listed: ListedSeat) -> Seat:
+    until = listed.until if listed.tells_until else seat.until
+    if until and until <= seat.since:
+        until = ""
+    return replace(seat, until=until, team=listed.team or seat.team)

@@ -1,0 +1,76 @@
+"""Plans: made, looked at, changed and deleted; paid, included and beyond stand side by side."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from playwright.sync_api import expect
+
+from tests.acceptance.conftest import Tollhouse
+from tests.browser.conftest import OpenConsole
+from tests.browser.console import NARROW
+
+LAST = datetime.now(UTC).replace(day=1) - timedelta(days=1)
+SINCE = LAST.replace(day=1).date().isoformat()
+
+
+def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """Create, see the fee paid and the idle seat with its arithmetic, edit, delete."""
+    busy.run("views", "create", "--name", "assistant", "--principal", "user", "--where", "source=claude_code")
+    console = open_console(busy)
+    page, dialog = console.page, console.page.get_by_role("dialog")
+    console.open("/plans")
+    expect(page.get_by_text("There is no plan yet")).to_be_visible()
+    assert [] == console.audit()
+    page.get_by_role("button", name="Create a plan").click()
+    dialog.locator("[name=name]").fill("Claude Team")
+    dialog.locator("[name=view]").select_option("assistant")
+    dialog.locator("[name=fee]").fill("31")
+    dialog.locator("[name=included]").fill("20")
+    dialog.locator("[name=seats]").fill("ann@example.com")
+    assert [] == console.audit(within="dialog")
+    dialog.get_by_role("button", name="Create a plan").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("is no seat: write USER,SINCE")
+    dialog.locator("[name=seats]").fill(f"ann@example.com,{SINCE}\nbob@example.com,{SINCE},,search")
+    dialog.get_by_role("button", name="Create a plan").click()
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("table", name="plans", exact=True)).to_contain_text("Claude Team")
+    console.open(f"/plans?month={LAST:%Y-%m}")
+    numbers = page.locator("dl.numbers").first
+    expect(numbers).to_contain_text("$62.00 of fees")
+    expect(numbers).to_contain_text("at list prices; nobody paid it")
+    advice = page.get_by_role("table", name="Seats that could cost less")
+    expect(advice.locator("tbody tr")).to_have_count(2)
+    expect(advice).to_contain_text("31 of fee, and no call that worked")
+    page.locator("details summary", has_text="2 seats").click()
+    expect(page.get_by_role("table", name="Seats", exact=True)).to_contain_text("search")
+    assert [] == console.audit()
+    console.screenshot("plans")
+    page.get_by_role("table", name="plans", exact=True).get_by_role("link", name="Claude Team").click()
+    expect(dialog.get_by_role("table", name="Who has a seat")).to_contain_text("bob@example.com")
+    assert [] == console.audit(within="dialog")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(dialog.locator("[name=seats]")).to_have_value(
+        f"ann@example.com,{SINCE}\nbob@example.com,{SINCE},,search"
+    )
+    dialog.locator("[name=seats]").fill(f"ann@example.com,{SINCE}")
+    dialog.get_by_role("button", name="Edit").click()
+    expect(numbers).to_contain_text("$31.00 of fees")
+    page.get_by_role("table", name="plans", exact=True).get_by_role("link", name="Claude Team").click()
+    dialog.get_by_role("button", name="Delete").click()
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("There is no plan yet")).to_be_visible()
+
+
+def test_plans_on_a_phone_for_who_may_change_nothing(busy: Tollhouse, open_console: OpenConsole) -> None:
+    """In the dark: sums and seats, and no button."""
+    busy.run("views", "create", "--name", "assistant", "--principal", "user", "--where", "source=claude_code")
+    asked = ("--fee", "31", "--seat", f"ann@example.com,{SINCE}")
+    busy.run("plans", "create", "--name", "Claude Team", "--view", "assistant", *asked)
+    console = open_console(busy, role="viewer", viewport=NARROW, color_scheme="dark")
+    console.open(f"/plans?month={LAST:%Y-%m}")
+    page = console.page
+    expect(page.locator("dl.numbers").first).to_contain_text("$31.00 of fees")
+    expect(page.get_by_role("button", name="Create a plan")).to_have_count(0)
+    console.screenshot("plans-phone-dark")
+    assert ([], True) == (console.audit(), console.overhang() <= 0)

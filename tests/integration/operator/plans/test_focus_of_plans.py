@@ -1,0 +1,95 @@
+"""FOCUS rows of plans: fees are purchases, covered calls are not billed, and both costs add up to what was paid."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from exporters.focus.plans import FeeShares
+from gateway.cli import main
+from spool.ledger import money
+from tests.integration.api.test_costs import filled, run
+from tests.integration.operator.plans.test_plans import a_call
+
+AUGUST = ("export", "focus", "--from", "2026-08-01", "--to", "2026-08-31")
+
+
+def made(directory: Path) -> list[dict[str, str]]:
+    """A month of two seats: one is used on two hours and goes beyond, one is idle; and a call of nobody's plan."""
+    calls = [
+        a_call(1, "2026-08-03T09:10", "ann", estimated_cost="8"),
+        a_call(2, "2026-08-03T09:40", "ann", estimated_cost="4"),
+        a_call(3, "2026-08-20T10:00", "ANN", estimated_cost=None, cost="3", cost_source="reported"),
+        a_call(4, "2026-08-20T11:00", "bob", estimated_cost="2.5"),
+    ]
+    filled(directory, *calls)
+    view = ("views", "create", "--name", "claude", "--principal", "user", "--where", "source=claude_code")
+    run(directory, *view)
+    seats = ("--seat", "ann,2026-01-01,,search", "--seat", "idle,2026-08-17")
+    plan = ("--view", "claude", "--fee", "31", "--included", "10", "--overage-price", "1.5")
+    run(directory, "plans", "create", "--name", "Claude", *plan, *seats)
+    return list(csv.DictReader(io.StringIO(run(directory, *AUGUST, "--plans"))))
+
+
+def summed(rows: list[dict[str, str]], name: str) -> Fraction:
+    return sum((Fraction(row[name]) for row in rows), Fraction(0))
+
+
+def test_purchases_and_covered_calls(tmp_path: Path) -> None:
+    """Billed and effective cost are both what was paid; list cost of covered calls is their value."""
+    rows = made(tmp_path)
+    assert Fraction("31") + 15 + Fraction("7.5") + Fraction("2.5") == summed(rows, "BilledCost")
+    assert summed(rows, "BilledCost") == summed(rows, "EffectiveCost")
+    purchases = [row for row in rows if row["ChargeCategory"] == "Purchase"]
+    assert [("31", "0", "search"), ("15", "0", "")] == [
+        (row["BilledCost"], row["EffectiveCost"], row["SubAccountId"]) for row in purchases
+    ]
+    assert {"Recurring"} == {row["ChargeFrequency"] for row in purchases}
+    assert {("2026-08-01T00:00:00Z", "2026-09-01T00:00:00Z")} == {
+        (row["ChargePeriodStart"], row["ChargePeriodEnd"]) for row in purchases
+    }
+    assert {"", "1"} == {row["ConsumedQuantity"] for row in purchases} | {purchases[0]["PricingQuantity"]}
+    covered = [row for row in rows if row["BilledCost"] == "0" and Fraction(row["ListCost"])]
+    assert [("12", Fraction("24.8")), ("3", Fraction("6.2"))] == [
+        (row["ListCost"], Fraction(row["EffectiveCost"])) for row in covered
+    ]
+    [unused] = [row for row in rows if "was not used" in row["ChargeDescription"]]
+    assert ("0", "15", {"plan": "Claude", "user": "idle"}) == (
+        unused["BilledCost"], unused["EffectiveCost"], json.loads(unused["Tags"]),
+    )  # fmt: skip
+    [beyond] = [row for row in rows if "beyond" in row["ChargeDescription"]]
+    assert ("7.5", "7.5", "5", "USD at list prices") == tuple(
+        beyond[name] for name in ("BilledCost", "EffectiveCost", "ConsumedQuantity", "ConsumedUnit")
+    )
+    plain = list(csv.DictReader(io.StringIO(run(tmp_path, *AUGUST))))
+    assert Fraction("17.5") == summed(plain, "BilledCost")  # without the option, calls are what they cost
+    later = list(csv.DictReader(io.StringIO(run(tmp_path, *AUGUST, "--plans", "--focus-version", "1.4"))))
+    assert [row["EffectiveCost"] for row in rows] == [row["EffectiveCost"] for row in later]
+
+
+def test_plans_are_of_whole_months(tmp_path: Path) -> None:
+    """A fee is that of a month: a part of one is refused in words."""
+    asked = ("export", "focus", "--from", "2026-08-02", "--to", "2026-08-31", "--plans")
+    done = CliRunner().invoke(main, [*asked, "--data", str(tmp_path)])
+    assert (2, True) == (done.exit_code, "--plans is of whole months" in done.output)
+
+
+def test_parts_of_a_fee_are_the_fee() -> None:
+    """Whatever calls there are, in whatever order, also where an hour has less than nothing."""
+    chance = random.Random(36)
+    for _ in range(100):
+        values = [chance.choice((1, 7, 10**27, -3, 0)) * chance.randrange(1, 99) for _ in range(20)]
+        whole: list[dict[str, Any]] = [{"user": "Ann", "cost": money.text(sum(values))}]
+        seats = [{"user": "ann", "fees": "19.99"}, {"user": "ANN", "fees": "0.01"}]
+        shares = FeeShares.of(seats, whole)
+        parts = [shares.take("ann", value) for value in values]
+        assert (20 * money.UNIT if sum(values) > 0 else 0) == sum(parts)
+        assert shares.is_used("ann") == (sum(values) > 0)
+        assert all(part >= 0 for part in parts)

@@ -1,0 +1,180 @@
+"""Lists of seats are pulled from made-up vendors, page by page, and become the seats of a plan."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from gateway.assembly.statements import statement_puller
+from gateway.configuration.problems import problems
+from gateway.configuration.sections import SEAT_SOURCES, Config, ReconciliationSettings, StatementPullSettings
+from gateway.plans.filling import PULLER
+from gateway.statements.puller import DONE, FAILED, PullState
+from gateway.statements.seat_pulls import GITHUB_ROWS, SEAT_REQUESTS
+from spool.engines import MEMORY, open_storage
+from spool.registry.registry import Registry
+from spool.registry.tables.plans import PlanDraft
+from spool.registry.views import ViewDraft
+from spool.settings import SpoolSettings
+from spool.storage import StorageOptions
+from tests.gateway.plans.test_seat_lists import github
+from tests.integration.statements.providers import ACCOUNT, KEY
+from tests.moved_clock import MovedClock
+
+pytestmark = pytest.mark.asyncio
+NOW = datetime(2026, 11, 20, 9, tzinfo=UTC).timestamp()
+
+
+class Vendor:
+    """Has a list of seats; answers as the published shapes have it."""
+
+    def __init__(self) -> None:
+        self.logins: list[str] = []
+        self.asked: list[str] = []
+        self.fault: Any = None
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_get(f"/orgs/{ACCOUNT}/copilot/billing/seats", self._github)
+        application.router.add_get("/teams/members", self._cursor)
+        return application
+
+    async def _github(self, request: web.Request) -> web.Response:
+        assert f"Bearer {KEY}" == request.headers["Authorization"]
+        page, rows = int(request.query["page"]), int(request.query["per_page"])
+        self.asked.append(f"page {page}")
+        if self.fault is not None:
+            return web.json_response(self.fault)
+        some = self.logins[(page - 1) * rows : page * rows]
+        return web.json_response(
+            {"total_seats": len(self.logins), "seats": [github(login) for login in some]}
+        )
+
+    async def _cursor(self, request: web.Request) -> web.Response:
+        assert f"Basic {b64encode(f'{KEY}:'.encode()).decode()}" == request.headers["Authorization"]
+        assert not request.query
+        self.asked.append("members")
+        members = [{"email": f"{login}@example.com", "role": "member"} for login in self.logins]
+        return web.json_response({"teamMembers": members})
+
+
+class House:
+    def __init__(self, vendor: Vendor, registry: Registry, clock: MovedClock, pull: Any) -> None:
+        self.vendor, self.registry, self.clock, self._pull = vendor, registry, clock, pull
+
+    async def pull(self) -> PullState:
+        state: PullState = await self._pull()
+        return state
+
+    @property
+    def seats(self) -> dict[str, tuple[str, str]]:
+        [plan] = self.registry.plans.all()
+        return {seat.user: (seat.since, seat.until) for seat in plan.seats}
+
+
+@pytest_asyncio.fixture(params=SEAT_SOURCES)
+async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[House]:
+    key, names = tmp_path / "key", tmp_path / "names.csv"
+    key.write_text(KEY)
+    names.write_text("gone-name,known\n")
+    clock, vendor = MovedClock(NOW), Vendor()
+    async with AsyncExitStack() as stack:
+        server = TestServer(vendor.application())
+        await server.start_server()
+        stack.push_async_callback(server.close)
+        options = StorageOptions(settings=SpoolSettings(hold=0), clock=clock, directory=tmp_path)
+        storage = await open_storage(options, engine=MEMORY)
+        stack.push_async_callback(storage.close)
+        registry = storage.registry
+        assert registry is not None
+        view = await registry.views.create(
+            ViewDraft(name="all", principal_dimension="user", filter={}),
+            known=("user",),
+            most=9,
+            actor=PULLER,
+        )
+        await registry.plans.create(PlanDraft(name="Seats", view_id=view.id), most=9, actor=PULLER)
+        pull = StatementPullSettings(
+            name="seats", source=request.param, key_file=key, base_url=str(server.make_url("/")), account=ACCOUNT,
+            plan="seats", names_file=names,
+        )  # fmt: skip
+        config = Config(reconciliation=ReconciliationSettings(pull=(pull,)))
+        assert [] == [each for each in problems(config) if "pull" in each]
+
+        async def pulled() -> PullState:
+            puller = statement_puller(registry.statements, clock, lambda: config, stack, plans=registry.plans)
+            await puller.pull("seats")
+            [state] = await puller.states()
+            return state
+
+        yield House(vendor, registry, clock, pulled)
+
+
+def is_github(house: House) -> bool:
+    return bool(house.vendor.asked) and "page" in house.vendor.asked[0]
+
+
+async def test_who_comes_and_who_goes(house: House) -> None:
+    """All pages are asked for; the same list again changes nothing and leaves no row in the audit list."""
+    house.vendor.logins = [f"u{number}" for number in range(GITHUB_ROWS + 3)]
+    state = await house.pull()
+    assert (DONE, f"{GITHUB_ROWS + 3} seats are new, 0 have ended") == (state.state, state.reason)
+    expected = ["page 1", "page 2"] if is_github(house) else ["members"]
+    assert expected == house.vendor.asked
+    since = {found[0] for found in house.seats.values()}
+    assert since == ({"2026-08-04"} if is_github(house) else {"2026-11-20"})
+    [plan] = house.registry.plans.all()
+    again = await house.pull()
+    assert (DONE, "") == (again.state, again.reason)
+    assert [plan.version] == [each.version for each in house.registry.plans.all()]
+    house.clock.move(3 * 86400)
+    house.vendor.logins = [*house.vendor.logins[2:], "new"]
+    state = await house.pull()
+    assert "1 seats are new, 2 have ended" == state.reason
+    ended = sorted(user.partition("@")[0] for user, (_, until) in house.seats.items() if until)
+    assert ["u0", "u1"] == ended
+    assert {"2026-11-23"} == {until for _, until in house.seats.values() if until}
+
+
+async def test_a_list_that_cannot_be_used_changes_nothing(house: House) -> None:
+    """An empty list, an answer that is none, half of a list, a plan that is gone: each is said."""
+    house.vendor.logins = ["ann", "bob"]
+    await house.pull()
+    before = house.seats
+    house.vendor.logins = []
+    state = await house.pull()
+    assert FAILED == state.state and "nothing is changed" in state.reason
+    if is_github(house):
+        for fault, words in (
+            ({"message": "no"}, "it has no list seats"),
+            ({"total_seats": 2, "seats": [github("ann")]}, "has 1 of 2 seats"),
+            ({"total_seats": 1, "seats": [{"assignee": None}]}, "is not a seat"),
+        ):
+            house.vendor.fault = fault
+            state = await house.pull()
+            assert FAILED == state.state and words in state.reason
+    assert before == house.seats
+    house.vendor.fault, house.vendor.logins = None, ["ann"]
+    [plan] = house.registry.plans.all()
+    await house.registry.plans.delete(plan.id, actor=PULLER)
+    state = await house.pull()
+    assert FAILED == state.state and "plan" in state.reason
+
+
+async def test_a_pull_of_seats_names_its_plan(tmp_path: Path) -> None:
+    """And no pull of bills does."""
+    base = StatementPullSettings(name="one", source="cursor_members", key_file=tmp_path / "key")
+    for pull in (base, replace(base, source="cursor_usage_events", plan="Seats")):
+        config = Config(reconciliation=ReconciliationSettings(pull=(pull,)))
+        assert any("plan is required of a list of seats" in each for each in problems(config))
+    assert set(SEAT_SOURCES) == set(SEAT_REQUESTS)
