@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,10 @@ import urllib3
 
 from tests.faults.oracle import CALLS_A_REQUEST, Oracle, SentRequest
 
-PATIENCE_S = 3.0  # a gateway that stands still is given up then, where another one may take it
+# A gateway that stands still is given up then, where another one may take the request; each time that a request was
+# given up it has twice as long, because a busy machine may need that for every answer.
+PATIENCE_S = 3.0
+MOST_PATIENCE_S = 180.0
 
 
 class BalancedOracle(Oracle):
@@ -29,6 +33,7 @@ class BalancedOracle(Oracle):
         super().__init__(path, rng, key)
         self._urls = urls
         self.patience_s = PATIENCE_S
+        self._given_up: Counter[bytes] = Counter()  # how often, by the body
         self.twice = 0  # requests that two gateways acknowledged
         self.answers: Counter[str] = Counter()  # what senders saw, by status
 
@@ -73,9 +78,15 @@ class BalancedOracle(Oracle):
         return ""
 
     def is_taken(self, url: str, sent: SentRequest) -> bool:
-        """Whether that gateway acknowledged it; no answer within `patience_s` is none."""
+        """Whether that gateway acknowledged it; no answer within `patience_s`, or what it grew to, is none."""
+        doubled = 2 ** self._given_up[sent.body]
+        patience_s = max(self.patience_s, min(self.patience_s * doubled, MOST_PATIENCE_S))
+        began = time.monotonic()
         try:
-            return self.send(url, sent, self.patience_s)
+            return self.send(url, sent, patience_s)
         except urllib3.exceptions.HTTPError:
             self.answers["none"] += 1
+            if time.monotonic() - began >= patience_s:  # not cut off
+                with self._lock:
+                    self._given_up[sent.body] += 1
             return False

@@ -49,3 +49,17 @@ def test_only_a_request_that_another_gateway_may_take_is_given_up(url: str, tmp_
     oracle.send_all(url, 2)
     assert 2 == len(oracle.acknowledged)
     oracle.close()
+
+
+def test_what_was_given_up_has_twice_as_long_the_next_time(url: str, tmp_path: Path) -> None:
+    """However slow a machine is, each request is answered in the end."""
+    oracle = BalancedOracle(tmp_path / "acknowledged", random.Random(1), "key", lambda: [url])
+    oracle.patience_s = PATIENCE_S
+    sent = oracle.make(1)
+    for _ in range(20):
+        if oracle.is_taken(url, sent):
+            break
+    assert 1 == len(oracle.acknowledged)
+    assert oracle.answers["none"] >= 1
+    assert not oracle.unexpected
+    oracle.close()
