@@ -39,10 +39,14 @@ def test_make_targets_in_documents_exist() -> None:
         assert set() == set(commands) - targets, name
 
 
-def test_the_tests_of_the_threat_model_exist() -> None:
-    """Every threat names a test, and the test is there."""
-    text = (ROOT / "docs/threat-model.md").read_text()
-    rows = [line for line in text.partition("## Threats")[2].splitlines() if line.startswith("| ")][1:]
+@pytest.mark.parametrize(
+    ("page", "title"), [("threat-model", "Threats"), ("reliability", "What an audit from outside found")]
+)
+def test_the_tests_that_a_page_names_exist(page: str, title: str) -> None:
+    """Every threat and every finding names a test, and the test is there."""
+    text = (ROOT / f"docs/{page}.md").read_text()
+    rows = [line for line in text.partition(f"## {title}")[2].splitlines() if line.startswith("| ")][1:]
+    assert rows
     for row in rows:
         named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
         assert named, row

@@ -13,6 +13,7 @@ import pytest
 
 from exporters.backoff import Backoff
 from exporters.errors import Retryable
+from exporters.lake.watch import LakeLook, LakeWatch
 from exporters.notifications.channel_sender import ChannelSender
 from exporters.notifications.schedule import Schedule
 from exporters.route_loop import RouteLoop
@@ -140,6 +141,21 @@ async def notification_that_was_put_off(clock: SteppingClock, border: float, _: 
     return await sender.send_due() - clock.at
 
 
+async def lake_that_is_verified_daily(clock: SteppingClock, border: float, _: Path) -> float:
+    every_s = 60.0
+
+    class Verdicts:
+        async def pull_state(self, name: str) -> object:
+            return {"at": border - every_s, "files": 0, "rows": 0, "differences": {}, "words": ""}
+
+    async def seen() -> LakeLook:
+        raise Tried
+
+    clock.step_s = STEP_S
+    watch = LakeWatch(seen=seen, verdicts=cast(Any, Verdicts()), route="lake", every_s=every_s, clock=clock)
+    return await watch.look_if_due()
+
+
 @pytest.mark.parametrize("border", BORDERS)
 @pytest.mark.parametrize(
     "rest",
@@ -149,6 +165,7 @@ async def notification_that_was_put_off(clock: SteppingClock, border: float, _: 
         devices_that_wait_together,
         delivery_that_was_put_off,
         notification_that_was_put_off,
+        lake_that_is_verified_daily,
     ],
 )
 async def test_no_retry_oversleeps(rest: Rest, border: int, tmp_path: Path) -> None:
