@@ -22,9 +22,9 @@ LEAST_RATE, MOST_P99 = 0.9, 2.0
 def table(found: Sequence[Share]) -> str:
     """The medians of each abuser; Markdown."""
     lines = [
-        "| abuser | rate ratio | p99 ratio | p50 alone ms | p50 beside ms | p99 alone ms | p99 beside ms | "
-        "abuser/s |",
-        "|---" * 8 + "|",
+        "| abuser | rate ratio | p99 ratio | of slices | requests | p50 alone ms | p50 beside ms | p99 alone ms "
+        "| p99 beside ms | abuser/s |",
+        "|---" * 10 + "|",
     ]
     for name in dict.fromkeys(one.abuser for one in found):
         own = [one for one in found if one.abuser == name]
@@ -35,7 +35,11 @@ def table(found: Sequence[Share]) -> str:
             for quantile in ("p50", "p99")
             for side in ("alone", "beside")
         ]
-        cells = [f"{rate:.2f}", f"{p99:.1f}{short}", *(f"{each:.1f}" for each in times)]
+        spreads = [one.spread() for one in own]
+        lowest, highest = min(low for low, _ in spreads), max(high for _, high in spreads)
+        requests = sum(one.beside.accepted for one in own)
+        cells = [f"{rate:.2f}", f"{p99:.1f}{short}", f"{lowest:.1f} to {highest:.1f}", str(requests)]
+        cells += [f"{each:.1f}" for each in times]
         cells.append(f"{median(one.load.accepted / max(one.load.seconds, 1e-9) for one in own):,.1f}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -47,7 +51,10 @@ def table(found: Sequence[Share]) -> str:
 )
 @click.option("--list", "show", is_flag=True, help="List the abusers, and measure nothing.")
 @click.option(
-    "--seconds", default=6.0, show_default=True, help="How long the victim sends, alone and beside."
+    "--seconds", default=15.0, show_default=True, help="How long the victim sends, alone and beside."
+)
+@click.option(
+    "--slices", default=3, show_default=True, help="Turns of alone and beside into which these are cut."
 )
 @click.option(
     "--rounds", default=1, show_default=True, help="Rounds of every abuser; the table has the medians."
@@ -56,14 +63,21 @@ def table(found: Sequence[Share]) -> str:
 @click.option("--workers", default=0, show_default=True, help="server.workers.")
 @click.option("--out", type=click.Path(path_type=Path, resolve_path=True), default=ROOT / "build/bench")
 def bench(
-    only: tuple[str, ...], show: bool, seconds: float, rounds: int, engine: str, workers: int, out: Path
+    only: tuple[str, ...],
+    show: bool,
+    seconds: float,
+    slices: int,
+    rounds: int,
+    engine: str,
+    workers: int,
+    out: Path,
 ) -> None:
     """
     Measure what one key keeps of its rate, and how slow its slowest hundredth becomes, while another key
     floods.
 
-    The victim sends one span, waits 20 ms after its answer, and sends the next: alone, then beside the
-    abuser.
+    The victim sends one span, waits 20 ms after its answer, and sends the next: alone and beside the abuser in
+    turns. A p99 is that of all requests of a side; 'of slices' are the ratios of each slice beside to all alone.
     """
     if show:
         click.echo("\n".join(each.name for each in ABUSERS))
@@ -79,7 +93,7 @@ def bench(
             work = Path(directory) / str(number)
             with stand(work, database=database, schema=f"bench_{number}", workers=workers) as running:
                 for abuser in chosen:
-                    found.append(one := measure(running, abuser, seconds=seconds))
+                    found.append(one := measure(running, abuser, seconds=seconds, slices=slices))
                     said = {**one.load.refused, **({"broken": one.load.broken} if one.load.broken else {})}
                     click.echo(
                         f"{one.abuser}: rate {one.rate:.2f}, p99 {one.p99:.1f}, abuser {said or 'taken'}",

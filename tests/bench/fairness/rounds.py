@@ -9,7 +9,7 @@ import re
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from spool.registry.scopes import SCOPES
 from tests.acceptance.conftest import ROOT, SEND_AI_TELEMETRY, Tollhouse
 from tests.bench.fairness.abusers import PROTOBUF, Abuser
 from tests.bench.load import payloads
-from tests.bench.load.job import LoadFigures, LoadJob
+from tests.bench.load.job import LoadFigures, LoadJob, quantiles
 from tests.bench.server import meters
 from tests.bench.server.meters import affinity
 from tests.spool.postgres_cluster import Server, folder, storage_table
@@ -63,31 +63,67 @@ class Stand:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What the victim kept beside an abuser: its rate and its slowest hundredth, each alone and beside."""
+    """
+    What the victim kept beside an abuser: its rate and its slowest hundredth, each alone and beside.
+
+    `slices` are the pairs of figures, alone and beside, of which it is made.
+    """
 
     abuser: str
-    alone: LoadFigures
-    beside: LoadFigures
+    slices: Sequence[tuple[LoadFigures, LoadFigures]]
     load: LoadFigures
 
     @property
+    def alone(self) -> LoadFigures:
+        return together([alone for alone, _ in self.slices])
+
+    @property
+    def beside(self) -> LoadFigures:
+        return together([beside for _, beside in self.slices])
+
+    @property
     def rate(self) -> float:
-        return (self.beside.accepted / self.beside.seconds) / max(
-            self.alone.accepted / self.alone.seconds, 1e-9
-        )
+        return _rate(self.alone, self.beside)
 
     @property
     def p50(self) -> float:
-        return self._slower("p50")
+        return _slower("p50", self.alone, self.beside)
 
     @property
     def p99(self) -> float:
-        return self._slower("p99")
+        return _slower("p99", self.alone, self.beside)
 
-    def _slower(self, quantile: str) -> float:
-        return self.beside.latencies_ms.get(quantile, float("inf")) / self.alone.latencies_ms.get(
-            quantile, 1.0
-        )
+    def spread(self) -> tuple[float, float]:
+        """Return the lowest and the highest ratio of the p99 of one slice."""
+        alone = self.alone
+        found = [_slower("p99", alone, beside) for _, beside in self.slices]
+        return min(found), max(found)
+
+
+def together(slices: Sequence[LoadFigures]) -> LoadFigures:
+    """Add up what slices of one client or flood say; quantiles are those of all requests."""
+    found = LoadFigures()
+    for each in slices:
+        found.sent += each.sent
+        found.accepted += each.accepted
+        found.broken += each.broken
+        found.seconds += each.seconds
+        found.cpu_seconds += each.cpu_seconds
+        found.each_ms += each.each_ms
+        for status, count in each.refused.items():
+            found.refused[status] = found.refused.get(status, 0) + count
+    found.latencies_ms = quantiles([milliseconds / 1000 for milliseconds in found.each_ms])
+    return found
+
+
+def _rate(alone: LoadFigures, beside: LoadFigures) -> float:
+    alone_rate = alone.accepted / alone.seconds
+    return beside.accepted / beside.seconds / max(alone_rate, 1e-9)
+
+
+def _slower(quantile: str, alone: LoadFigures, beside: LoadFigures) -> float:
+    slowest = beside.latencies_ms.get(quantile, float("inf"))
+    return slowest / alone.latencies_ms.get(quantile, 1.0)
 
 
 @contextmanager
@@ -165,16 +201,26 @@ def _signed_in(own: Tollhouse, url: str) -> str:
     return found[0]
 
 
-def measure(running: Stand, abuser: Abuser, *, seconds: float) -> Share:
-    """The victim alone for that long, then beside the abuser, which begins a second before it."""
-    settle(running)
-    alone = _end(_begin("tests.bench.fairness.steady", victim_job(running, seconds), running))
-    load = abuser_job(running, abuser, seconds + 2)
-    module = "tests.bench.load.grpc_generator" if abuser.is_grpc else "tests.bench.load.generator"
-    flood = _begin(module, load, running, nice=NICE)
-    time.sleep(1.0)
-    beside = _end(_begin("tests.bench.fairness.steady", victim_job(running, seconds), running))
-    return Share(abuser=abuser.name, alone=alone, beside=beside, load=_end(flood))
+def measure(running: Stand, abuser: Abuser, *, seconds: float, slices: int = 1) -> Share:
+    """
+    The victim alone and beside the abuser, which begins a second before it, for that long each: in turns, so that
+    a machine that becomes slower is so for both.
+    """
+    pairs, loads = [], []
+    for _ in range(slices):
+        settle(running)
+        alone = _victim(running, seconds / slices)
+        load = abuser_job(running, abuser, seconds / slices + 2)
+        module = "tests.bench.load.grpc_generator" if abuser.is_grpc else "tests.bench.load.generator"
+        flood = _begin(module, load, running, nice=NICE)
+        time.sleep(1.0)
+        pairs.append((alone, _victim(running, seconds / slices)))
+        loads.append(_end(flood))
+    return Share(abuser=abuser.name, slices=pairs, load=together(loads))
+
+
+def _victim(running: Stand, seconds: float) -> LoadFigures:
+    return _end(_begin("tests.bench.fairness.steady", victim_job(running, seconds), running))
 
 
 def settle(running: Stand) -> None:

@@ -45,6 +45,7 @@ def run(job: LoadJob) -> LoadFigures:
         time.sleep(job.pause_s)
     figures.seconds = time.perf_counter() - began
     figures.latencies_ms = quantiles(latencies)
+    figures.each_ms = [seconds * 1000 for seconds in latencies]
     client.close()
     return figures
 

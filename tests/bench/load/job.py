@@ -68,6 +68,7 @@ class LoadFigures:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     latencies_ms: dict[str, float] = field(default_factory=dict)
+    each_ms: list[float] = field(default_factory=list)  # of one client, which keeps them all
 
     def refuse(self, status: str) -> None:
         self.refused[status] = self.refused.get(status, 0) + 1
