@@ -15,7 +15,7 @@ from typing import NamedTuple
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.log.planning.plan import Answer
 from spool.log.values import Receipt, Submission
-from spool.turns.fair_turns import FAR_LESS, Party, current_work
+from spool.turns.fair_turns import FAR_LESS, HEAVY_S, Party, current_work
 
 GROUP_RECORDS = 16_384  # four entries: more would make those who wait behind it wait too long
 SHARE_RECORDS = 128  # of them for one party, while others were heard of lately; one submission may have more
@@ -43,6 +43,10 @@ class _WaitingSubmission(NamedTuple):
     until: float  # it is refused when its group has not begun by then
     party: Party | None  # whose request it is of; None: the gateway's own
     records: int
+
+
+class Overtaken(Exception):
+    """Nothing of the group was kept: it goes behind one of a party that used far less."""
 
 
 class IndexOutOfStep(Exception):
@@ -90,7 +94,12 @@ class GroupWriter:
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
         self._not_before = 0.0  # the next group
-        self._least = 0.0  # what was used by those that wait for it
+        # what was used by those that wait for it, or by those of the running group if it may give way
+        self._least = 0.0
+        # the running group is to give way: who commits it raises Overtaken, before anything is kept
+        self.is_overtaken = False
+        self._much = 0.0  # what each party of the running group used at least; 0 if that is not much
+        self._gave_way = False  # such a group gave way, and none was kept since
         self._most = GROUP_RECORDS  # in the next group
         self._lighter = asyncio.Event()  # somebody submitted who used far less than all that wait
         # the next group without one that used far less than those of the last such group
@@ -148,6 +157,7 @@ class GroupWriter:
             party.turns.submits(party)
         if (0.0 if party is None else party.used) < self._least / FAR_LESS:
             self._lighter.set()
+            self.is_overtaken = True
         self._waiting.append(_WaitingSubmission(submission, receipt, until, party, _items(submission)))
         if self._timer is None:
             self._timer = self._loop.call_at(until, self._refuse_late)
@@ -171,7 +181,13 @@ class GroupWriter:
             self._began = self._loop.time()
             self._not_before = 0.0
             if self._in_hand:
+                first = self._in_hand[0].party
+                is_little = first is None or first.used < HEAVY_S * first.turns.weight
+                self._much = 0.0 if is_little else _much_used(self._in_hand)
+                self._least = 0.0 if self._gave_way else self._much
+                self.is_overtaken = False
                 await self._answer(self._in_hand)
+                self._least = 0.0
                 self._rest(self._loop.time() - self._began)
             try:
                 again = await self._between()
@@ -263,6 +279,8 @@ class GroupWriter:
                 self._most = max(1, min(self._most, _records(group)) // 2)
             for one in group:
                 _fail(one.receipt, error)
+        except Overtaken:
+            self._give_way(group)
         except IndexOutOfStep as error:
             _answer(group, error.answers)
             raise  # the end of this task: the next start reads from the disk what is known
@@ -275,8 +293,17 @@ class GroupWriter:
         else:
             if left_some:
                 self._grow(_records(group))
+            self._gave_way &= not self._much
             _charge(group)
             _answer(group, answers)
+
+    def _give_way(self, group: Sequence[_WaitingSubmission]) -> None:
+        """The group waits again, as if it had not begun."""
+        self._gave_way = True
+        self._waiting = deque(sorted((*group, *self._waiting), key=_until))
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._waiting[0].until, self._refuse_late)
 
     def _grow(self, kept: int) -> None:
         most = max(self._most, kept)
@@ -331,6 +358,13 @@ def _items(submission: Submission) -> int:
 
 def _used(one: _WaitingSubmission) -> float:
     return 0.0 if one.party is None else one.party.used
+
+
+def _much_used(group: Sequence[_WaitingSubmission]) -> float:
+    """Return what each party of a group used at least; 0 if that is not much."""
+    party = group[0].party
+    least = min(map(_used, group))
+    return 0.0 if party is None or least < HEAVY_S * party.turns.weight else least
 
 
 def _until(one: _WaitingSubmission) -> float:

@@ -22,7 +22,7 @@ from spool.log import books, shapes
 from spool.log.commits.carrying import log_set_aside
 from spool.log.commits.folds_aside import FoldsAside
 from spool.log.commits.unfolded import UnfoldedCommits
-from spool.log.commits.writer import GroupWriter, IndexOutOfStep
+from spool.log.commits.writer import GroupWriter, IndexOutOfStep, Overtaken
 from spool.log.duplicates import DuplicateIndex, Fold, RepeatedIds, Whereabouts
 from spool.log.entries.cache import EntryCache
 from spool.log.entries.damage import Damage, log_damage
@@ -212,12 +212,18 @@ class SqliteLog:
         if holds(connection, self._settings.max_bytes - wal_excess):
             raise self._drain.spool_full()
         reader = store.SqlitePlanReader(connection, self._write_cache)
+        if self._writer.is_overtaken:
+            raise Overtaken
         plan = self._planner.plan(group, reader, closed_below, now)
+        if self._writer.is_overtaken:
+            raise Overtaken
         commit = store.write(connection, plan, self._unfolded.last + 1)
         receipts = [
             terms.receipt(self._sealer.seal(commit, index), self._durability)
             for index, terms in enumerate(plan.submissions)
         ]
+        if self._writer.is_overtaken:
+            raise Overtaken
         return plan, plan.answers(receipts)
 
     # -- between commits -------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from spool.errors import SpoolUnavailable
 from spool.identity import Identity
 from spool.log.commits import writer as writer_module
-from spool.log.commits.writer import SHARE_RECORDS, GroupWriter
+from spool.log.commits.writer import SHARE_RECORDS, GroupWriter, Overtaken
 from spool.log.duplicates import DuplicateIndex
 from spool.log.planning.planner import Planner
 from spool.log.values import Receipt, Submission
@@ -268,6 +269,91 @@ async def test_parties_that_used_alike_do_not_rest_for_each_other() -> None:
             await append_as(writer, turns, ("one", "other")[number % 2], 1, first=number)
         await writer.close()
     assert 4 == len(groups.groups)
+
+
+class OvertakenGroups(HeldGroups):
+    """Each group looks, once it may go on, whether it is to give way."""
+
+    writer: GroupWriter
+
+    async def commit(self, group: Sequence[Submission]) -> Sequence[Receipt]:
+        answers = await super().commit(group)
+        if self.writer.is_overtaken:
+            raise Overtaken
+        return answers
+
+
+async def test_a_running_group_of_a_busy_party_gives_way_once() -> None:
+    """To one that used far less; then it is kept whole, whoever comes meanwhile."""
+    turns, groups = FairTurns(), OvertakenGroups()
+    groups.writer = writer = GroupWriter(groups.commit, groups.between)
+    turns.party("busy").spend(10.0)
+    appended = [append_as(writer, turns, "busy", 40)]
+    await asyncio.wait_for(groups.began.wait(), 60)
+    appended.append(append_as(writer, turns, "small", 1))
+    await asyncio.sleep(0.05)
+    groups.go_on.set()
+    async with asyncio.timeout(60):
+        groups.began.clear()
+        await appended[1]
+        groups.go_on.clear()
+        await groups.began.wait()
+        appended.append(append_as(writer, turns, "small", 1, first=1))
+        await asyncio.sleep(0.05)
+        groups.go_on.set()
+        receipts = await asyncio.gather(*appended)
+        await writer.close()
+    assert [{"busy": 40}, {"small": 1}, {"busy": 40}, {"small": 1}] == groups.groups
+    assert [40, 1, 1] == [receipt.records for receipt in receipts]
+
+
+@pytest.mark.parametrize("used_s", [0.1, 6.0])
+async def test_a_running_group_gives_way_to_far_less_alone(used_s: float) -> None:
+    """Not where its party used little, or hardly more than who comes."""
+    turns, groups = FairTurns(), OvertakenGroups()
+    groups.writer = writer = GroupWriter(groups.commit, groups.between)
+    turns.party("one").spend(0.15 if used_s < 1 else 10.0)
+    turns.party("other").spend(used_s if used_s > 1 else 0.0)
+    first = append_as(writer, turns, "one", 40)
+    await asyncio.wait_for(groups.began.wait(), 60)
+    behind = append_as(writer, turns, "other", 1)
+    await asyncio.sleep(0.05)
+    groups.go_on.set()
+    async with asyncio.timeout(60):
+        await asyncio.gather(first, behind)
+        await writer.close()
+    assert [{"one": 40}, {"other": 1}] == groups.groups
+
+
+async def test_of_a_group_that_gave_way_nothing_is_kept_twice(
+    start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records have the numbers behind those of who passed it."""
+    spool, turns = await start(), FairTurns()
+    turns.party("busy").spend(10.0)
+    began, goes_on, plan = threading.Event(), threading.Event(), Planner.plan
+
+    def held(*args: Any) -> Any:
+        planned = plan(*args)
+        began.set()
+        goes_on.wait(60)
+        return planned
+
+    async def append(name: str, *records: tuple[Record, Identity]) -> Receipt:
+        with turns.request(name) as work:
+            await work.begin()
+            return await add(spool.log, *records)
+
+    monkeypatch.setattr(Planner, "plan", held)
+    busy = asyncio.create_task(append("busy", *map(call, range(40)), unidentified(40)))
+    await asyncio.to_thread(began.wait, 60)
+    small = asyncio.create_task(append("small", call(99)))
+    await asyncio.sleep(0.05)
+    goes_on.set()
+    assert [41, 1] == [receipt.records for receipt in await asyncio.gather(busy, small)]
+    expected = [call(99)[0], *(call(number)[0] for number in range(40)), unidentified(40)[0]]
+    assert expected == await everything(spool.log)
+    await assert_books_balance(spool.log)
 
 
 async def test_a_queue_that_one_party_fills_has_room_for_another() -> None:
