@@ -4,9 +4,10 @@ Work on the records of a delivery, in short turns of the event loop: senders are
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
+
+from spool.turns.fair_turns import pause
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -19,6 +20,6 @@ async def in_turns(items: Sequence[T], work: Callable[[Sequence[T]], U]) -> list
     made = []
     for start in range(0, len(items), TURN):
         if start:
-            await asyncio.sleep(0)
+            await pause()
         made.append(work(items[start : start + TURN]))
     return made

@@ -38,6 +38,7 @@ from spool.registry.operators import ADMIN, Actor
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import POSTGRES
 from spool.steady_clock import SteadyClock
+from spool.turns.fair_turns import in_background
 from spool.turns.thread_priority import lower_priority, shorten_slices
 
 if TYPE_CHECKING:
@@ -119,8 +120,9 @@ class App:
             services.operators.installation.reload = self.reload
             services.operators.installation.settings = self._settings
             self._stack.push_async_callback(self._supervisor.stop)
+            turns = services.receivers.turns
             for name, run in services.background.items():
-                self._supervisor.start(name, run())
+                self._supervisor.start(name, in_background(turns, run()))
             if (certificate := self._certificate) is not None:
                 self._supervisor.start("certificate", certificate.watch())
                 services.receivers.metrics.watch_certificate(lambda: certificate.ends_at)

@@ -26,6 +26,7 @@ from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
 from spool.shares import fullest_first
+from spool.turns.fair_turns import pause
 
 STEP = 1024  # records read at a time
 TURN = 64  # groups that are read between two turns of the event loop
@@ -205,7 +206,7 @@ class TakeBacks:
             looked_at += len(counted.reporters)
             if looked_at >= LOOKED_AT:
                 looked_at = 0
-                await asyncio.sleep(0)
+                await pause()
             heard = {one for one in counted.reporters if self._shadows.have_heard([one], at)}
             below, now = self._log.closed_below(AI_TELEMETRY), self._clock.now()
             known_since = at + self._open_s if self._is_shared else self._not_before

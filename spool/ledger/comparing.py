@@ -23,13 +23,21 @@ from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.meters import quantity_of
 from spool.record import AI_TELEMETRY
+from spool.turns.fair_turns import others_are_there, pause
 
 STEP = 512  # numbers that are read at once
 AT_ONCE = 100  # records that are added up at once
+AT_ONCE_BESIDE = 25  # the same while others have requests
 REST = 4  # times as long as a slice takes, for whoever compares at ease
 _NO_METERS: Mapping[Any, MeterSums] = {}
 MOST_TOLD = 10  # periods
 MEND = "`tollhouse ledger rebuild` counts again what is kept"
+
+
+def at_once() -> int:
+    """Return how many records are added up in one step of the event loop."""
+    return AT_ONCE_BESIDE if others_are_there() else AT_ONCE
+
 
 Place = tuple[int, int]  # width and start of a period
 Read = Callable[[Callable[[LedgerRows], Any]], Awaitable[Any]]
@@ -275,9 +283,9 @@ async def _kept(log: ReadableLog, first: int, end: int, found: _Kept, *, at_ease
                 found.unread.append(following)
                 found.near_unread.add(period(hour_of(None, entry.committed_at), found.hourly))
             following = entry.last + 1
-            for part in entry.parts(AT_ONCE):
+            for part in entry.parts(at_once()):
                 found.add(part)
-                await asyncio.sleep(0)
+                await pause()
         if following < min(number + STEP, end):
             found.unread.append(following)
         await asyncio.sleep((loop.time() - began) * REST if at_ease else 0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from spool.clock import Clock
 from spool.errors import LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import counting, kept, mending
-from spool.ledger.comparing import AT_ONCE, LedgerComparison, Place, compare
+from spool.ledger.comparing import LedgerComparison, Place, at_once, compare
 from spool.ledger.costs import costs
 from spool.ledger.counting import Missed, Placement, state_of
 from spool.ledger.days.tokens import DaySum, sums_of_day
@@ -30,6 +30,7 @@ from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault
 from spool.record import AI_TELEMETRY
 from spool.steady_clock import settled_now
+from spool.turns.fair_turns import current_work, pause
 
 if TYPE_CHECKING:
     from spool.currencies.exchange import Rates
@@ -41,6 +42,7 @@ STEP = 512  # numbers that are read at once
 PACKED_STEP = 4096  # if they stay packed
 PAUSE_S = 1.0  # between transactions: at rest the ledger costs the disk one write a second, not one a commit
 RETRY_S = 10.0
+REST, MOST_REST_S = 8.0, 0.03  # times as long as it took: each time is a flush beside those of who commits
 TRIES, RETRY_CLOSED_S = 5, 0.05  # of what others are about to close
 LATE_S = 6 * HOUR_S  # a day is summed up when most of what comes late is there
 END_OF_TIME = 1 << 62
@@ -122,6 +124,7 @@ class Ledger:
         self._turn = asyncio.Lock()
         self._reach = 1
         self._is_caught_up = False  # since it was opened, or begun anew
+        self._not_before = 0.0  # of who rests
 
     async def load(self) -> Ledger:
         """Read how far it reaches, and return it; the store is closed when that fails."""
@@ -189,8 +192,10 @@ class Ledger:
         """
         Count every record that is closed when its turn comes; returns the reach.
 
-        What is closed meanwhile is not waited for: where senders never pause, nobody else would have a turn.
+        What is closed meanwhile is not waited for: where senders never pause, nobody else would have a turn. A
+        party that used far more than one that commits lately rests behind the last time.
         """
+        await self._rest()
         async with self._turn:
             if (below := log.closed_below(AI_TELEMETRY)) < self._reach:
                 # the sums are as old as the log: a database that lost both, or others saw further
@@ -199,7 +204,7 @@ class Ledger:
                     await self._bring_back(log)
                 else:
                     await self._begin_anew(below)
-            tries, most = 0, log.closed_below(AI_TELEMETRY)
+            tries, most, began = 0, log.closed_below(AI_TELEMETRY), time.monotonic()
             while self._reach < (below := min(most, log.closed_below(AI_TELEMETRY))):
                 try:
                     await self._count(log, below)
@@ -208,7 +213,15 @@ class Ledger:
                         raise
                     await asyncio.sleep(RETRY_CLOSED_S)
             self._is_caught_up = True
+            now = time.monotonic()
+            self._not_before = max(self._not_before, now + min(MOST_REST_S, REST * (now - began)))
             return self._reach
+
+    async def _rest(self) -> None:
+        work = current_work()
+        rest_s = self._not_before - time.monotonic()
+        if rest_s > 0 and work is not None and work.expects_lighter():
+            await asyncio.sleep(rest_s)
 
     async def _begin_anew(self, below: int) -> None:
         _log.error(
@@ -297,9 +310,9 @@ class Ledger:
                 if adding is not None:
                     await adding.add(entry)
                     continue
-                for part in entry.parts(AT_ONCE):
+                for part in entry.parts(at_once()):
                     sums.add([part])
-                    await asyncio.sleep(0)
+                    await pause()
         gaps += [(following, last + 1)] if following <= last else []
         if adding is not None:
             adding.hand_over()

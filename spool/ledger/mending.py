@@ -17,12 +17,13 @@ from typing import Protocol
 
 from spool.clock import Clock
 from spool.errors import SpoolError
-from spool.ledger.comparing import AT_ONCE, MOST_TOLD, STEP, LedgerComparison, PeriodDifference, Place
+from spool.ledger.comparing import MOST_TOLD, STEP, LedgerComparison, PeriodDifference, Place, at_once
 from spool.ledger.counting import Placement, lower_missed, note_charges, period, state_of
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.sums import DAY_S, HOUR_S, HourlySums
 from spool.log.protocols import ReadableLog
 from spool.record import AI_TELEMETRY
+from spool.turns.fair_turns import pause
 
 LOOK_S = 60.0  # between looks at whether it is due: one row is read
 EVERY_S = DAY_S
@@ -69,9 +70,9 @@ class PeriodRecount:
             found = 0
             for entry in await log.read(AI_TELEMETRY, number, last, whole=True):
                 found += len(entry.records)
-                for part in entry.parts(AT_ONCE):
+                for part in entry.parts(at_once()):
                     self.sums.add([part])
-                    await asyncio.sleep(0)
+                    await pause()
             are_few = sum(map(len, self.sums.hours.values())) <= MOST_SUMS
             self._is_whole &= found == last + 1 - number and not self.sums.damaged and are_few
             if not self._is_whole:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from spool.ledger import money
 from spool.ledger import sums as rule
-from spool.ledger.comparing import AT_ONCE
+from spool.ledger.comparing import at_once
 from spool.ledger.sums import HourlySums
 from spool.log.entries import codec
 from spool.log.values import Entry
@@ -15,6 +14,7 @@ from spool.packed.native import Native, NativeFault, RowAdder, place
 from spool.packed.records import PackedRecords
 from spool.processing import MARKS
 from spool.record import NS, Inference
+from spool.turns.fair_turns import pause
 
 _DIMENSIONS: Final = (
     "source", "provider", "request_model", "response_model", "team", "user", "device", "api_key", "status",
@@ -34,9 +34,9 @@ class PackedSums:
         """Everybody else has a turn in between, where Python adds up."""
         records = entry.records
         if not isinstance(records, PackedRecords):
-            for part in entry.parts(AT_ONCE):
+            for part in entry.parts(at_once()):
                 self._sums.add([part])
-                await asyncio.sleep(0)
+                await pause()
             return
         arrival = rule.hour_of(None, entry.committed_at)
         came = arrival // rule.HOUR_S, (arrival + rule.AHEAD_S) * NS
@@ -54,9 +54,9 @@ class PackedSums:
             if at < end:  # one for Python
                 self._sums.add([_alone(entry, at - records.begin)])
                 at, done = at + 1, done + 1
-                if done % AT_ONCE == 0:
-                    await asyncio.sleep(0)
-        await asyncio.sleep(0)
+                if done % at_once() == 0:
+                    await pause()
+        await pause()
 
     def hand_over(self) -> None:
         """Give what was added up to the sums."""

@@ -90,6 +90,8 @@ class FairTurns:
         self._for_thread: list[tuple[Party, asyncio.Future[None]]] = []
         self.last_step_s = 0.0
         self._rested_since = 0.0
+        self._nobody = Party(self, "")  # who waits for what is done in the background
+        self._nobody.step_s = STEP_S
 
     def party(self, name: str) -> Party:
         """The party of that name, which was heard of now."""
@@ -166,6 +168,11 @@ class FairTurns:
             if waits in party.waiting:
                 self._no_longer(party, waits)
             raise
+
+    async def background_turn(self) -> None:
+        """Wait for a turn of what is done behind the answers: not before requests of those that used little."""
+        self._nobody.used = HEAVY_S * self.weight
+        await self.turn(self._nobody)
 
     @asynccontextmanager
     async def thread(self, party: Party) -> AsyncIterator[None]:
@@ -339,6 +346,10 @@ class WorkInHand:
         if self.party is not None and self.turns.are_shared:
             await self.turns.turn(self.party)
 
+    def expects_lighter(self) -> bool:
+        """True if a party that used far less than this one may have something for a commit at any moment."""
+        return self.party is not None and self.turns.expects_lighter(self.party.used)
+
     async def pause(self) -> None:
         """End a step: the event loop has its turn, and parties that used less have theirs."""
         await asyncio.sleep(0)
@@ -387,12 +398,34 @@ class WorkInHand:
                 error = raised
 
 
+class BackgroundWork(WorkInHand):
+    """What is done behind the answers, for nobody's request."""
+
+    __slots__ = ()
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0)
+        await self.turns.background_turn()
+
+
+async def in_background(turns: FairTurns, job: Awaitable[T]) -> T:
+    """Do a job, each step of which waits for requests of parties that used little."""
+    with BackgroundWork(turns, ""):
+        return await job
+
+
 _current: ContextVar[WorkInHand | None] = ContextVar("work_in_hand", default=None)
 
 
 def current_work() -> WorkInHand | None:
     """The work of the request that this task is for; None in the background."""
     return _current.get()
+
+
+def others_are_there() -> bool:
+    """True if several parties are at work, as far as this task knows."""
+    work = _current.get()
+    return work is not None and work.turns.are_shared
 
 
 async def pause() -> None:

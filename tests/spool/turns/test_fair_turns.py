@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from spool.turns.fair_turns import MOST_REST_S, FairTurns, Party, WorkInHand, current_work, pause
+from spool.turns.fair_turns import (
+    MOST_REST_S,
+    FairTurns,
+    Party,
+    WorkInHand,
+    current_work,
+    in_background,
+    pause,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -70,6 +78,31 @@ async def test_a_request_that_stands_still_holds_nobody_up_for_long() -> None:
     await standing
     assert 50 == len(order)
     assert slow.used > 0
+
+
+@pytest.mark.parametrize(("used_s", "first"), [(0.1, "request"), (5.0, "background")])
+async def test_what_is_done_for_nobody_waits_for_who_used_little(used_s: float, first: str) -> None:
+    """Not for a party that uses much: what that sends is to be counted beside it."""
+    turns, order = FairTurns(lambda: 1000.0), list[str]()
+    parties(turns, one=used_s, other=100.0)
+    steps = 5
+
+    async def count() -> None:
+        for _ in range(steps):
+            await pause()
+            order.append("background")
+
+    with turns.request("other") as other, turns.request("one") as one:
+        await other.begin()
+        await one.begin()
+        counting = asyncio.create_task(in_background(turns, count()))
+        for _ in range(steps):
+            await one.pause()
+            order.append("request")
+    await asyncio.wait_for(counting, 60)
+    assert steps == order.count("background") == order.count("request")
+    assert (first == "request") == (["request"] * steps == order[:steps])
+    assert current_work() is None
 
 
 async def test_the_thread_is_given_to_who_used_least() -> None:
