@@ -197,7 +197,7 @@ class DeviceLifecycle:
         if policy == "closed":
             message = "no new devices are enrolled here (devices.policy); an operator can: tollhouse devices admit ID"
             raise Refusal(403, "enrolment_closed", message)
-        own = sum(device.enrolled_by == bearer.name for device in self.table.all())
+        own = self.table.enrolled_by(bearer.name)
         if not may_add(own, len(self.table), 1, self.settings.max):
             raise _full()
         wait_s = self._limits.wait_s(bearer.name)

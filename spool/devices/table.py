@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -20,9 +21,12 @@ from spool.devices.device_rows import DeviceRows, DevicesRefused, DeviceWrite, E
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.log.partial_reports import Expectation
 from spool.registry.audit import AuditedChange, Auditor
+from spool.turns.fair_turns import current_work
 
 MAX_UNENROLLED = 1000
 FLUSH_EVERY_S = 5.0
+# Behind a batch, where somebody may commit who used far less than who began it: what comes meanwhile joins the next.
+REST, MOST_REST_S = 4.0, 0.03
 TOUCHES = 16  # of a row, while rows cannot be written: older ones are lost if another process writes the row
 
 _log = logging.getLogger(__name__)
@@ -34,6 +38,7 @@ class DeviceTable:
     def __init__(self, rows: DeviceRows) -> None:
         self._rows = rows
         self._devices: dict[str, Device] = {}
+        self._by_key: Counter[str] = Counter()  # how many of them a key enrolled
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, Unenrolled] = {}
         self._batch = DeviceBatch()
@@ -50,7 +55,8 @@ class DeviceTable:
     async def open(cls, rows: DeviceRows) -> DeviceTable:
         table = cls(rows)
         devices, names = await rows.load()
-        table._devices = {device.id: device for device in devices}
+        for device in devices:
+            table._put_in_memory(device.id, device)
         table._durable = dict(table._devices)
         table._unenrolled = {name.name: name for name in sorted(names, key=lambda each: each.last_seen)}
         return table
@@ -65,6 +71,10 @@ class DeviceTable:
 
     def all(self) -> list[Device]:
         return list(self._devices.values())
+
+    def enrolled_by(self, key: str) -> int:
+        """Return how many devices a key enrolled."""
+        return self._by_key[key]
 
     def unenrolled(self) -> list[Unenrolled]:
         return list(self._unenrolled.values())
@@ -111,7 +121,7 @@ class DeviceTable:
         if self._closing:
             raise SpoolUnavailable("the spool is closing")
         for id in ids:
-            self._devices.pop(id, None)
+            self._put_in_memory(id, None)
         batch = self._batch
         batch.deleted.update({id: len(batch.updates.get(id, ())) for id in ids})
         batch.waiting = True
@@ -138,7 +148,7 @@ class DeviceTable:
     ) -> DeviceUpdate:
         device = change(self._devices.get(id))
         update = DeviceUpdate(change=change, device=device, expects=expects, most=most, audited=audited)
-        self._devices[id] = update.device
+        self._put_in_memory(id, update.device)
         self._unenrolled_no_more(id)
         self._batch.add(id, [update])
         return update
@@ -226,7 +236,9 @@ class DeviceTable:
 
     async def _write_all(self) -> None:
         await asyncio.sleep(0)  # changes of the same turn of the loop join
+        work = current_work()  # of who asked for the first of them
         while self._batch:
+            began = time.monotonic()
             batch, self._batch = self._batch, DeviceBatch()
             self._writing = batch
             try:
@@ -244,6 +256,8 @@ class DeviceTable:
                 batch.done.set_result(None)
                 if batch.ids:
                     self._news.set()
+                if self._batch and work is not None and work.expects_lighter():
+                    await asyncio.sleep(min(MOST_REST_S, REST * (time.monotonic() - began)))
 
     async def _write(self, batch: DeviceBatch) -> None:
         if batch.changes and self.auditor is not None:
@@ -326,11 +340,22 @@ class DeviceTable:
         for batch in (self._writing, self._batch):
             if batch is not None:
                 device = batch.apply(id, device)
-        for table, row in ((self._durable, kept), (self._devices, device)):
-            if row is None:
-                table.pop(id, None)
-            else:
-                table[id] = row
+        if kept is None:
+            self._durable.pop(id, None)
+        else:
+            self._durable[id] = kept
+        self._put_in_memory(id, device)
+
+    def _put_in_memory(self, id: str, device: Device | None) -> None:
+        """Without a device the row goes."""
+        before = self._devices.get(id)
+        if before is not None:
+            self._by_key[before.enrolled_by] -= 1
+        if device is None:
+            self._devices.pop(id, None)
+        else:
+            self._devices[id] = device
+            self._by_key[device.enrolled_by] += 1
 
     def _failed(self, batch: DeviceBatch, error: Exception) -> None:
         for name, expects in batch.names.items():
