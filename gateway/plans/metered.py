@@ -16,6 +16,7 @@ from spool.ledger import money
 from spool.ledger.costs import combined, periods
 from spool.ledger.queries import METERED_COST, TOTAL, CostQuery, CostRow, Group, Wanted, within
 from spool.registry.registry import Registry
+from spool.turns.ordering import ordered
 
 _NOT_COVERED = ("",)
 _Place = tuple[datetime, Group]
@@ -65,9 +66,8 @@ class DividedLedger:
             measures=(query.top_by,),
             meter="",
         )
-        by_name = sorted(await self.costs(asked), key=lambda row: _texts(row.group))
-        largest = sorted(by_name, key=lambda row: -_size(row, query.top_by))
-        groups = [row.group for row in largest[:top]]
+        rows = await self.costs(asked)
+        groups = await asyncio.to_thread(_first, rows, query.top_by, top)
         unknown = (None,) * len(query.group_by)
         return frozenset([unknown, *groups])
 
@@ -78,6 +78,13 @@ def divided(ledger: AskedLedger, registry: Registry, cost_type: str) -> DividedL
     return DividedLedger(ledger, Coverage(plans, ledger.derived()), cost_type)
 
 
+def _first(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:
+    """Return the groups of the largest rows; of equal ones those that are first by their names."""
+    by_name = ordered(rows, lambda row: _texts(row.group))
+    largest = ordered(by_name, lambda row: -_size(row, name))
+    return [row.group for row in largest[:top]]
+
+
 def _together(query: CostQuery, found: Sequence[Sequence[CostRow]]) -> list[CostRow]:
     """Return the rows of all parts, those of a period and a group as one."""
     starts = [start for start, _ in periods(query)]
@@ -86,7 +93,7 @@ def _together(query: CostQuery, found: Sequence[Sequence[CostRow]]) -> list[Cost
         period = bisect_right(starts, row.start) - 1
         places[starts[period], row.group].append(row)
     rows = []
-    for place in sorted(places, key=_order):
+    for place in ordered(places, _order):
         start, group = place
         rows.append(combined(places[place], start=start, group=group))
     return rows

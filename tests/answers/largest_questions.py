@@ -12,6 +12,7 @@ from gateway.addresses.table import FOR_SENDERS, OPERATOR_ADDRESSES
 from gateway.http.address import Address
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.mcp.tools.list import TOOLS
+from spool.registry.tables.plans import MAX_SEATS
 
 ALL = ("user", "team", "model", "provider")
 EXPANSIONS = "expand=current&expand=history&expand=burnup&expand=forecast"
@@ -23,6 +24,7 @@ DEFINITION = "Dimensions:" + "".join(
 )
 VIEW = {"name": "everything", "filter": {}, "principal_dimension": "user"}
 BUDGET = {"name": "each user", "default_amount": "1", "alerts": {"50": "Y"}, "per": "user"}
+PLAN = {"fee": "20", "included": "30", "overage_price": "1.1"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,14 @@ class Question:
     path: str
     body: Any
     scope: str | None
+
+
+def plans_of(view: str, users: int) -> Iterator[Mapping[str, Any]]:
+    """Plans in which every user of `tests.answers.many_sums` has a seat, as many in each as it may have."""
+    for first in range(0, users, MAX_SEATS):
+        numbers = range(first, min(users, first + MAX_SEATS))
+        seats = [{"user": f"user-{number:05}", "since": "2020-01-01"} for number in numbers]
+        yield {**PLAN, "name": f"plan of {first}", "view": view, "seats": seats}
 
 
 def questions(first_day: str, last_day: str, ids: Mapping[str, str]) -> Iterator[Question]:
@@ -73,6 +83,8 @@ def _queries(first_day: str, last_day: str) -> Mapping[str, Sequence[str]]:
             [("format", "csv")],
             [("per", "hourly"), ("top", "1000")],
             [("per", "hourly"), ("top", "10"), ("compare", "previous")],
+            [("per", "daily"), ("cost_type", "metered_cost")],
+            [("per", "daily"), ("cost_type", "metered_cost"), ("top", "1000")],
         )],
         "comparison": [urlencode([*span, *groups, ("top", "1000")])],
         "reconciliation": ["by=key", "by=model", "by=key&format=csv"],

@@ -27,7 +27,7 @@ from gateway.mounts import AS, OPERATOR_API, socket_path
 from spool.clock import SystemClock
 from spool.registry.scopes import INGEST
 from spool.sqlite.ledger.store import open_ledger
-from tests.answers.largest_questions import BUDGET, VIEW, Question, questions
+from tests.answers.largest_questions import BUDGET, VIEW, Question, plans_of, questions
 from tests.answers.many_sums import fill
 from tests.integration.payloads import json_span, json_traces
 
@@ -194,7 +194,7 @@ async def walk(place: Path, combinations: int, hours: int, at_once: int, wanted:
         assert process.stdout is not None
         line = await asyncio.to_thread(process.stdout.readline)
         url = line.removeprefix("listening on ").split()[0]
-        return await asked(process, url, data, begin, hour, at_once, wanted)
+        return await asked(process, url, data, begin, hour, at_once, combinations, wanted)
     finally:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -208,6 +208,7 @@ async def asked(
     begin: datetime,
     end: datetime,
     at_once: int,
+    combinations: int,
     wanted: Sequence[str],
 ) -> list[Row]:
     timeout = aiohttp.ClientTimeout(total=ANSWER_S)
@@ -219,6 +220,8 @@ async def asked(
         server = Server(process, url, http, socket, {})
         view = (await server.operate("/views", VIEW))["view"]["id"]
         budget = (await server.operate("/budgets", {**BUDGET, "view": {"id": view}}))["budget"]["id"]
+        for plan in plans_of(view, combinations):
+            await server.operate("/plans", plan)
         idle_mib = server.peak_mib()
         rows = []
         for question in questions(f"{begin:%Y-%m-%d}", f"{end:%Y-%m-%d}", {"views": view, "budgets": budget}):

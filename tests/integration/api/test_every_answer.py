@@ -24,7 +24,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.limits import limit_of_question
 from spool.ledger.queries import CostQuery, CostRow
 from spool.settings import SpoolSettings
-from tests.answers.largest_questions import BUDGET, VIEW, Question, questions
+from tests.answers.largest_questions import BUDGET, VIEW, Question, plans_of, questions
 from tests.answers.many_sums import fill
 from tests.integration.conftest import Serve, Serving
 
@@ -116,6 +116,9 @@ async def test_every_answer_has_a_most(
         asker = Asker(serving, socket)
         _, made = await asker.operate("POST", "/views", VIEW)
         view = json.loads(made)["view"]["id"]
+        for plan in plans_of(view, USERS):
+            status, said = await asker.operate("POST", "/plans", plan)
+            assert (201, b"") == (status, b"" if status == 201 else said)
         _, made = await asker.operate("POST", "/budgets", {**BUDGET, "view": {"id": view}})
         ids = {"views": view, "budgets": json.loads(made)["budget"]["id"]}
         for question in questions(f"{begin:%Y-%m-%d}", f"{hour:%Y-%m-%d}", ids):
